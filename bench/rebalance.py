@@ -1,0 +1,272 @@
+"""What the dynamic rebalance protocol saves: restarts on the way to cooperative, and time without owner in a bounce.
+
+    python bench/rebalance.py [--rounds 1] [--release 4.3.1] [--revoke-s 0.2] [--down-s 2]
+
+One broker, 64 partitions, groups of 8 members (threads). Giving up a partition costs `--revoke-s` in the rebalance
+listener, as flushing state does; a member is down for `--down-s` before it comes back, as a process is. Each round
+takes, one after the other on the same broker:
+
+- the migration from range to cooperative: by the dynamic protocol, each member restarted once; and as released
+  consumers need it (KIP-429), where a member's protocol is the highest common to its assignors for ever: all members
+  with both assignors first, then all with the cooperative one alone;
+- a rolling bounce of an eager group (kafka-python's range) and of the dynamic group after its migration.
+
+A partition is without owner from the moment its member begins to give it up (or ends) until a member is told that it
+has it. Members are restarted in order, the next one when every partition has an owner again. Writes
+bench/results/rebalance.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+from typing import Any, Self
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaConsumer
+from kafka.consumer.subscription_state import ConsumerRebalanceListener
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+
+from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
+from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
+from kafka_rollout.domain.errors import FatalError
+from kafka_rollout.domain.rebalance.member import Handover, Member
+from kafka_rollout.domain.rebalance.protocols import Partition, RebalanceProtocol
+from kafka_rollout.domain.releases import Release
+
+MEMBERS, PARTITIONS = 8, 64
+RESULTS = PROJECT_ROOT / "bench" / "results" / "rebalance.json"
+_DEADLINE_S = 120.0
+_HOLD_S = 0.3
+_SETTINGS = {
+    "enable_auto_commit": False,
+    "heartbeat_interval_ms": 300,
+    "session_timeout_ms": 30_000,
+    "max_poll_interval_ms": 60_000,
+    "metrics_enabled": False,
+}
+
+
+class FixedMember(Member):
+    """A released consumer: what its assignors have in common is its protocol as long as it lives."""
+
+    __slots__ = ()
+
+    def assigned(self, *, owned: frozenset[Partition], assigned: frozenset[Partition]) -> tuple[Self, Handover]:
+        after, handover = super().assigned(owned=owned, assigned=assigned)
+        return replace(after, protocol=self.protocol), handover
+
+
+class FixedProtocolConsumer(DynamicProtocolConsumer):
+    def __init__(self, **configs: Any) -> None:
+        super().__init__(**configs)
+        self._coordinator._member = FixedMember.start(self._coordinator.member.assignors)
+
+
+@dataclass(slots=True)
+class Owners:
+    """When each partition had an owner. kafka-python tells a member twice that it gives up what it has: at its close
+    in the middle of an eager rebalance; the second time counts for nothing."""
+
+    began: dict[int, tuple[object, float]] = field(default_factory=dict)
+    owned_s: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, member: object, partitions: Iterable[Any]) -> None:
+        with self.lock:
+            for partition in partitions:
+                self.began[partition.partition] = (member, time.monotonic())
+
+    def give_up(self, member: object, partitions: Iterable[Any]) -> None:
+        with self.lock:
+            for partition in partitions:
+                owner, began = self.began.get(partition.partition, (None, 0.0))
+                if owner is member:
+                    del self.began[partition.partition]
+                    self.owned_s += time.monotonic() - began
+
+    def partition_seconds(self) -> float:
+        with self.lock:
+            now = time.monotonic()
+            return self.owned_s + sum(now - began for _, began in self.began.values())
+
+
+class CostlyListener(ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, owners: Owners, cost_s: float) -> None:
+        self.owners, self.cost_s = owners, cost_s
+
+    def on_partitions_assigned(self, assigned: set[Any]) -> None:
+        self.owners.take(self, assigned)
+
+    def on_partitions_revoked(self, revoked: set[Any]) -> None:
+        self.owners.give_up(self, revoked)
+        time.sleep(self.cost_s * len(revoked))
+
+
+class Running(threading.Thread):
+    def __init__(self, consumer: KafkaConsumer, topic: str, listener: CostlyListener) -> None:
+        super().__init__(daemon=True)
+        self.consumer, self._ending = consumer, threading.Event()
+        consumer.subscribe([topic], listener=listener)
+        self.start()
+
+    def run(self) -> None:
+        while not self._ending.is_set():
+            self.consumer.poll(timeout_ms=200)
+        self.consumer.close()
+
+    def stop(self) -> None:
+        self._ending.set()
+        self.join(_DEADLINE_S)
+
+
+Make = Callable[..., KafkaConsumer]
+OLD: tuple[Make, Any] = (KafkaConsumer, (RangePartitionAssignor,))
+DYNAMIC: tuple[Make, Any] = (DynamicProtocolConsumer, ("cooperative-sticky", "range"))
+FIRST_BOUNCE: tuple[Make, Any] = (FixedProtocolConsumer, ("cooperative-sticky", "range"))
+SECOND_BOUNCE: tuple[Make, Any] = (FixedProtocolConsumer, ("cooperative-sticky",))
+
+
+class BenchGroup:
+    def __init__(self, servers: str, name: str, cost_s: float, down_s: float) -> None:
+        self.servers, self.name, self.cost_s, self.down_s = servers, name, cost_s, down_s
+        self.owners = Owners()
+        self.members: list[Running] = []
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(_DEADLINE_S)
+        for _ in range(MEMBERS):
+            self.members.append(self._member(OLD))
+        self._wait()
+
+    def bounce(self, kind: tuple[Make, Any]) -> dict[str, float]:
+        """Restart every member in turn; how many restarts, seconds, and partition-seconds without owner."""
+        owned, began = self.owners.partition_seconds(), time.monotonic()
+        for index in range(MEMBERS):
+            self.members[index].stop()
+            time.sleep(self.down_s)
+            self.members[index] = self._member(kind)
+            self._wait()
+            print(f"  {self.name}: {index + 1} of {MEMBERS} restarted", file=sys.stderr)
+        seconds = time.monotonic() - began
+        unowned = PARTITIONS * seconds - (self.owners.partition_seconds() - owned)
+        return {"restarts": MEMBERS, "seconds": seconds, "unowned_partition_s": unowned}
+
+    @property
+    def is_cooperative(self) -> bool:
+        return all(
+            getattr(member.consumer, "rebalance_protocol", None) is RebalanceProtocol.COOPERATIVE
+            for member in self.members
+        )
+
+    def stop(self) -> None:
+        self.cost_s = 0.0
+        for member in self.members:
+            member.stop()
+
+    def _member(self, kind: tuple[Make, Any]) -> Running:
+        make, strategy = kind
+        consumer = make(
+            bootstrap_servers=self.servers, group_id=self.name, partition_assignment_strategy=strategy, **_SETTINGS
+        )
+        return Running(consumer, self.name, CostlyListener(self.owners, self.cost_s))
+
+    def _wait(self) -> None:
+        """Until every partition has had its owner for a while, and every member some."""
+        since, deadline, seen = time.monotonic(), time.monotonic() + _DEADLINE_S, None
+        while time.monotonic() - since < _HOLD_S:
+            owned = [frozenset(member.consumer.assignment()) for member in self.members]
+            generations = {member.consumer.group_metadata().generation_id for member in self.members}
+            whole = len(self.owners.began) == PARTITIONS == sum(map(len, owned)) and all(owned)
+            if not whole or owned != seen or len(generations) > 1:
+                since, seen = time.monotonic(), owned
+            if time.monotonic() > deadline:
+                raise FatalError(f"Group {self.name} does not settle.", remedy="Look at the broker's log.")
+            time.sleep(0.01)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--release", default="4.3.1")
+    parser.add_argument("--revoke-s", type=float, default=0.2)
+    parser.add_argument("--down-s", type=float, default=2.0)
+    arguments = parser.parse_args()
+    settings = Settings.from_environment()
+    with tempfile.TemporaryDirectory(prefix="bench-rebalance-") as folder:
+        cluster = LocalCluster.create(
+            Path(folder),
+            "rebalance",
+            Release.parse(arguments.release),
+            cache=ReleaseCache(settings.cache, settings.include),
+            layout="combined",
+            size=1,
+            extra_config={"group.initial.rebalance.delay.ms": "0"},
+        )
+        try:
+            rounds = [
+                _round(cluster.spec.bootstrap_servers, number, arguments.revoke_s, arguments.down_s)
+                for number in range(arguments.rounds)
+            ]
+        finally:
+            cluster.delete()
+    result = {
+        "command": " ".join(["python bench/rebalance.py", *sys.argv[1:]]),
+        "date": date.today().isoformat(),
+        "processors": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "members": MEMBERS,
+        "partitions": PARTITIONS,
+        "revoke_s_a_partition": arguments.revoke_s,
+        "down_s": arguments.down_s,
+        "rounds": rounds,
+        "unowned_ratio": statistics.median(
+            each["bounce_dynamic"]["unowned_partition_s"] / each["bounce_eager"]["unowned_partition_s"]
+            for each in rounds
+        ),
+    }
+    RESULTS.write_text(json.dumps(result, indent=2) + "\n")
+    print(json.dumps(result, indent=2))
+    return 0
+
+
+def _round(servers: str, number: int, cost_s: float, down_s: float) -> dict[str, dict[str, float]]:
+    done: dict[str, dict[str, float]] = {}
+    eager = BenchGroup(servers, f"eager-{number}", cost_s, down_s)
+    done["bounce_eager"] = eager.bounce(OLD)
+    eager.stop()
+    dynamic = BenchGroup(servers, f"dynamic-{number}", cost_s, down_s)
+    done["migration_dynamic"] = _until_cooperative(dynamic, [DYNAMIC])
+    done["bounce_dynamic"] = dynamic.bounce(DYNAMIC)
+    dynamic.stop()
+    released = BenchGroup(servers, f"released-{number}", cost_s, down_s)
+    done["migration_two_bounces"] = _until_cooperative(released, [FIRST_BOUNCE, SECOND_BOUNCE])
+    released.stop()
+    return {name: {what: round(value, 2) for what, value in figures.items()} for name, figures in done.items()}
+
+
+def _until_cooperative(group: BenchGroup, bounces: list[tuple[Make, Any]]) -> dict[str, float]:
+    """The figures of all bounces together; FatalError unless the last one, and no earlier, made it cooperative."""
+    total: dict[str, float] = defaultdict(float)
+    for index, kind in enumerate(bounces):
+        for what, value in group.bounce(kind).items():
+            total[what] += value
+        if group.is_cooperative is not (index == len(bounces) - 1):
+            raise FatalError(f"Group {group.name} is not what bounce {index + 1} should make it.")
+    return total
+
+
+if __name__ == "__main__":
+    sys.exit(main())

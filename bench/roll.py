@@ -1,0 +1,185 @@
+"""What the orchestration costs: the same roll by a bare script and by the DAG, side by side in one run.
+
+    python bench/roll.py [--rounds 3] [--from 3.9.1] [--to 4.3.1] [--layout combined]
+
+Each round makes two new clusters of the same kind, one after the other, and rolls both with the same gates (looks 3,
+one second apart, soak 0): first by `steps.whole_roll` in this process, then by `kafka_upgrade` in an Airflow that
+is running all the time, so that both rolls share the machine with it. Timed is the roll alone: from the first look of
+the first node's gate to the last look of the last node's. Planning, approvals and reports are outside of both.
+
+Writes bench/results/roll.json and prints medians with their spread, the ratio, and where the DAG's extra time goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from kafka_rollout.adapters.airflow_server import AirflowClient, AirflowServer
+from kafka_rollout.adapters.local_cluster import LocalCluster, stop_nodes
+from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
+from kafka_rollout.adapters.workbench import open_workbench
+from kafka_rollout.domain.errors import FatalError
+from kafka_rollout.domain.gate_watch import GatePolicy
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.plan import plan_upgrade
+from kafka_rollout.steps.whole_roll import roll_hops
+
+LOOKS, INTERVAL_S, GATE_TIMEOUT_S = 3, 1.0, 600.0
+RESULTS = PROJECT_ROOT / "bench" / "results" / "roll.json"
+PARTS = ("gate_before", "replace", "gate_after")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--from", dest="origin", default="3.9.1")
+    parser.add_argument("--to", dest="target", default="4.3.1")
+    parser.add_argument("--layout", choices=("combined", "separate"), default="combined")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-roll-") as name:
+        rounds = _rounds(Path(name), arguments)
+    result = {"command": "python bench/roll.py " + " ".join(sys.argv[1:]), **_summary(rounds), "rounds": rounds}
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(result, indent=2) + "\n")
+    _print(result)
+    return 0
+
+
+def _rounds(folder: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    environment = {
+        "KAFKA_ROLLOUT_CLUSTERS": str(folder / "clusters"),
+        "KAFKA_ROLLOUT_HOME": str(folder / "home"),
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
+    }
+    os.environ.update(environment)
+    (folder / "clusters").mkdir()
+    rounds = []
+    with AirflowServer.start(folder / "airflow", environment=environment) as airflow:
+        for number in range(1, arguments.rounds + 1):
+            figures: dict[str, Any] = {}
+            # In turn, so that neither always goes first on a machine that warms up or tires.
+            ways = ("script", "dag") if number % 2 else ("dag", "script")
+            for way in ways:
+                cluster = _cluster(folder, f"{way}{number}", arguments)
+                try:
+                    if way == "script":
+                        figures["script_s"] = round(_by_script(cluster, arguments.target), 2)
+                    else:
+                        figures["dag_s"], figures["dag_parts"] = _by_dag(airflow.client(), cluster, arguments.target)
+                finally:
+                    stop_nodes(cluster.folder, deadline_s=0.0)
+            figures["nodes"] = len(cluster.spec.nodes)
+            print(f"round {number} of {arguments.rounds}: {figures}", file=sys.stderr)
+            rounds.append(figures)
+    return rounds
+
+
+def _cluster(folder: Path, name: str, arguments: argparse.Namespace) -> LocalCluster:
+    settings = Settings.from_environment()
+    cache = ReleaseCache(settings.cache, settings.include)
+    cache.libs(Release.parse(arguments.target))
+    return LocalCluster.create(folder, name, Release.parse(arguments.origin), cache=cache, layout=arguments.layout)
+
+
+def _by_script(cluster: LocalCluster, target: str) -> float:
+    policy = GatePolicy(looks=LOOKS, interval_s=INTERVAL_S, timeout_s=GATE_TIMEOUT_S, soak_s=0.0)
+    with open_workbench(cluster.spec.name, "bench") as bench:
+        plan = plan_upgrade(bench, Release.parse(target), finalize=False)
+        record_approval(bench, ApprovalOf.ROLL, "bench", APPROVED, "a benchmark")
+        began = time.monotonic()
+        roll_hops(bench, plan, policy)
+        return time.monotonic() - began
+
+
+def _by_dag(airflow: AirflowClient, cluster: LocalCluster, target: str) -> tuple[float, dict[str, float]]:
+    dag_id = f"kafka_upgrade_{cluster.spec.name}"
+    airflow.wait_for_dag(dag_id)
+    conf = {
+        "target_release": target,
+        "finalize": "later",
+        "soak_seconds": 0,
+        "looks": LOOKS,
+        "gate_timeout_minutes": GATE_TIMEOUT_S / 60,
+    }
+    run_id = airflow.trigger(dag_id, conf)
+
+    def approve(client: AirflowClient, task_id: str, detail: Mapping[str, Any]) -> None:
+        client.answer(dag_id, run_id, task_id, detail["options"][0], reason="a benchmark")
+
+    deadline = time.monotonic() + 900
+    while time.monotonic() < deadline:
+        for task_id, detail in airflow.questions(dag_id, run_id).items():
+            approve(airflow, task_id, detail)
+        tasks = airflow.tasks(dag_id, run_id)
+        rolled = [
+            task
+            for task_id, task in tasks.items()
+            if task_id.startswith("roll.") and task_id.rsplit(".", 1)[-1] in PARTS and task["state"] == "success"
+        ]
+        if tasks["check_features"]["state"] not in (None, "scheduled", "queued"):
+            return _timed(rolled)
+        if airflow.run_state(dag_id, run_id) == "failed":
+            break
+        time.sleep(1)
+    raise FatalError(f"{dag_id} did not roll: {airflow.task_states(dag_id, run_id)}")
+
+
+def _timed(tasks: Sequence[Mapping[str, Any]]) -> tuple[float, dict[str, float]]:
+    """Seconds of the roll, and of its parts: inside each kind of task, and between the tasks."""
+    spans = {t["task_id"]: (_when(t["start_date"]), _when(t["end_date"])) for t in tasks}
+    total = max(end for _, end in spans.values()) - min(start for start, _ in spans.values())
+    parts = {
+        part: round(sum(end - start for name, (start, end) in spans.items() if name.endswith(f".{part}")), 2)
+        for part in PARTS
+    }
+    return round(total, 2), {**parts, "between tasks": round(total - sum(parts.values()), 2)}
+
+
+def _when(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _summary(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    ratios = [r["dag_s"] / r["script_s"] for r in rounds]
+    extra = [(r["dag_s"] - r["script_s"]) / r["nodes"] for r in rounds]
+    parts = {part: [r["dag_parts"][part] / r["nodes"] for r in rounds] for part in rounds[0]["dag_parts"]}
+    return {
+        "script_s": _spread([r["script_s"] for r in rounds]),
+        "dag_s": _spread([r["dag_s"] for r in rounds]),
+        "ratio": _spread(ratios),
+        "extra_s_per_node": _spread(extra),
+        "dag_s_per_node": {part: _spread(values) for part, values in parts.items()},
+    }
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {"median": round(statistics.median(values), 2), "min": round(min(values), 2), "max": round(max(values), 2)}
+
+
+def _print(result: Mapping[str, Any]) -> None:
+    def line(name: str, spread: Mapping[str, float], unit: str) -> None:
+        print(f"{name:28} {spread['median']:8.2f} {unit}   ({spread['min']:.2f} to {spread['max']:.2f})")
+
+    line("bare script", result["script_s"], "s")
+    line("DAG", result["dag_s"], "s")
+    line("ratio", result["ratio"], "x")
+    line("extra a node", result["extra_s_per_node"], "s")
+    print("the DAG's seconds a node:")
+    for part, spread in result["dag_s_per_node"].items():
+        line(f"  {part}", spread, "s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,314 @@
+"""How fast coordinator logs are scanned, and in how much memory, beside what else could read them.
+
+    python bench/scan.py [--quick] [--only classes deep live broker sizes keys] [--rounds 5] [--folder DIR]
+
+Everything is read from files that are written first (bench/coordinator_log.py: none, lz4 and zstd by turns) and removed
+at the end, 11 GB at most, best in a page cache that holds them. In each round the competitors take turns on the same
+files. A scan is timed whole, from looking for segments to verdicts and inventory, in a warm session of the job on
+local[2]; each is checked: every record counted, all CRCs right.
+
+Writes bench/results/scan.json (not with --quick or --only) and prints medians, least and most, and the goals. It ends
+with 1 if a goal was missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from coordinator_log import LogPlan, Written, write_log
+from scan_broker import broker_with
+from scan_figures import Goal, MemoryWatch, line, ratios, spread
+from scan_rivals import RELEASE, BareKernel, DumpLog, cat_s, consumer_s
+from scan_session import WarmSession
+
+from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
+from kafka_rollout.domain.errors import FatalError
+from kafka_rollout.wire.record_batch import Codec
+from kafka_rollout_spark.decoding_spec import ScanDepth
+
+RESULTS = PROJECT_ROOT / "bench" / "results" / "scan.json"
+PARTS = ("classes", "deep", "live", "broker", "sizes", "keys")
+_SCANS = {"classes": (ScanDepth.CLASSES, False), "deep": (ScanDepth.DEEP, False), "live": (ScanDepth.CLASSES, True)}
+_TIMES_DUMP_LOG = {"classes": 100.0, "deep": 20.0, "live": 40.0}
+_PARTITIONS, _OF_MIX = 16, 4  # of the largest log; the first of them are what the competitors read
+_STEPS = (1, 2, 4, 8, 16)
+_MB, _MIB = 1e6, 1 << 20
+_CODECS = (Codec.NONE, Codec.LZ4, Codec.ZSTD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Mebibytes of a partition, of a sample for kafka-dump-log and of a broker's log; distinct keys in millions."""
+
+    partition: int = 512
+    sample: int = 64
+    sample_of_codec: int = 32
+    broker: int = 400
+    keys: float = 50.0
+
+
+QUICK = Sizes(partition=16, sample=8, sample_of_codec=4, broker=32, keys=1.0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Bench:
+    folder: Path
+    sizes: Sizes
+    rounds: int
+    settings: Settings
+    result: dict[str, Any] = field(default_factory=dict)
+    goals: list[Goal] = field(default_factory=list)
+
+    def log(self, name: str, mebibytes: int, keys: float, partitions: int = 1) -> tuple[Written, ...]:
+        self.say(f"writing {name}")
+        return write_log(
+            self.folder / name,
+            LogPlan(log_bytes=mebibytes * _MIB, codecs=_CODECS, keys=int(keys * 1e6), partitions=partitions),
+        )
+
+    def tell(self, name: str, figures: Mapping[str, float], unit: str) -> None:
+        self.result.setdefault("figures", {})[name] = {**figures, "unit": unit}
+        print(line(name, dict(figures), unit), flush=True)
+
+    def goal(self, goal: Goal) -> None:
+        self.goals.append(goal)
+        print(goal, flush=True)
+
+    @staticmethod
+    def say(text: str) -> None:
+        print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small files: does it run, not how fast")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", type=Path, help="where the files are put for the time being (default: temporary)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-scan-", dir=options.folder) as name:
+        bench = Bench(
+            folder=Path(name),
+            sizes=QUICK if options.quick else Sizes(),
+            rounds=options.rounds,
+            settings=Settings.from_environment(),
+        )
+        bench.result |= {
+            "command": " ".join(["python bench/scan.py", *sys.argv[1:]]),
+            "date": time.strftime("%Y-%m-%d"),
+            "machine": {
+                "cores": os.cpu_count(),
+                "memory_gib": round(psutil.virtual_memory().total / 2**30),
+                "load_before": round(os.getloadavg()[0], 1),
+            },
+        }
+        _run(bench, set(options.only))
+    bench.result["machine"]["load_after"] = round(os.getloadavg()[0], 1)
+    bench.result["goals"] = [goal.to_dict() for goal in bench.goals]
+    if not options.quick and set(options.only) == set(PARTS):
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps(bench.result, indent=2) + "\n")
+    print("\n".join(["", *map(str, bench.goals)]))
+    return 0 if all(goal.reached for goal in bench.goals) else 1
+
+
+def _run(bench: Bench, wanted: set[str]) -> None:
+    if wanted - {"keys"}:
+        partitions = _PARTITIONS if "sizes" in wanted else _OF_MIX
+        # 1 M keys in 2 GiB
+        keys = partitions / _OF_MIX * min(1.0, bench.sizes.keys / 10)
+        logs = bench.log("log", partitions * bench.sizes.partition, keys, partitions)
+        spark = WarmSession(bench.settings, bench.folder)
+        try:
+            folders = [written.folder for written in logs[:_OF_MIX]]
+            cat_s(folders)
+            seconds, _ = spark.files_s(folders, spark.question(ScanDepth.CLASSES), _records(logs[:_OF_MIX]))
+            bench.tell("cold start: the session", spread([spark.start_s]), "s")
+            bench.tell("cold start: its first scan", spread([seconds]), "s")
+            if files := [part for part in _SCANS if part in wanted]:
+                _files(bench, spark, logs[:_OF_MIX], files)
+            if "sizes" in wanted:
+                _by_size(bench, spark, logs)
+            if "broker" in wanted:
+                _broker(bench, spark)
+        finally:
+            spark.close()
+        shutil.rmtree(bench.folder / "log")
+    if "keys" in wanted:
+        _many_keys(bench)
+
+
+def _records(logs: tuple[Written, ...]) -> int:
+    return sum(written.records for written in logs)
+
+
+def _bytes(logs: tuple[Written, ...]) -> int:
+    return sum(written.log_bytes for written in logs)
+
+
+def _files(bench: Bench, spark: WarmSession, logs: tuple[Written, ...], scans: list[str]) -> None:
+    """Scans of segment files, `cat`, the bare kernel and kafka-dump-log."""
+    folders, records, megabytes = [log.folder for log in logs], _records(logs), _bytes(logs) / _MB
+    bench.result["log"] = {"bytes": _bytes(logs), "records": records, "codecs": [c.name.lower() for c in _CODECS]}
+    cache = ReleaseCache(bench.settings.cache, bench.settings.include)
+    dump_log = DumpLog.fetch(bench.folder / "tools", cache.libs(RELEASE))
+    samples = _samples(bench)
+    questions = {name: spark.question(depth, live=live) for name, (depth, live) in _SCANS.items() if name in scans}
+    classes = spark.question(ScanDepth.CLASSES)
+    found = spark.look(folders)
+    rates: defaultdict[str, list[float]] = defaultdict(list)
+    starts: list[float] = []
+    kernel = BareKernel()
+    try:
+        kernel.seconds(found, classes.spec(found), records)
+        for question in questions.values():
+            spark.files_s(folders, question, records)
+        for number in range(1, bench.rounds + 1):
+            bench.say(f"files: round {number} of {bench.rounds}")
+            rates["cat"].append(megabytes / cat_s(folders))
+            rates["bare kernel"].append(megabytes / kernel.seconds(found, classes.spec(found), records))
+            for name, question in questions.items():
+                rates[name].append(megabytes / spark.files_s(folders, question, records)[0])
+            starts.append(dump_log.seconds(samples["start"].folder))
+            for name in ("mix", "none", "lz4", "zstd"):
+                sample = samples[name]
+                rates[f"dump-log {name}"].append(
+                    sample.log_bytes / _MB / (dump_log.seconds(sample.folder) - starts[-1])
+                )
+    finally:
+        kernel.close()
+    bench.tell("kafka-dump-log: start, taken off its times", spread(starts), "s")
+    for name, values in rates.items():
+        bench.tell(f"files: {name}", spread(values), "MB/s")
+    for name in scans:
+        against = ratios(rates[name], rates["dump-log mix"])
+        bench.tell(f"files: {name} to kafka-dump-log", against, "x")
+        bench.goal(
+            Goal(
+                what=f"files, {name}: times kafka-dump-log",
+                value=against["median"],
+                limit=_TIMES_DUMP_LOG[name],
+                unit="x",
+            )
+        )
+    if "classes" in scans:
+        share = ratios(rates["classes"], rates["bare kernel"])
+        bench.tell("files: classes to the bare kernel", share, "")
+        bench.goal(Goal(what="files, classes: of the bare kernel's speed", value=share["median"], limit=0.6, unit=""))
+
+
+def _samples(bench: Bench) -> dict[str, Written]:
+    """Files for kafka-dump-log, in the codecs of the mix and in each of them: whole logs would take it minutes."""
+    plans = {
+        "start": LogPlan(log_bytes=1, codecs=_CODECS),
+        "mix": LogPlan(log_bytes=bench.sizes.sample * _MIB, codecs=_CODECS),
+    }
+    for codec in _CODECS:
+        plans[codec.name.lower()] = LogPlan(log_bytes=bench.sizes.sample_of_codec * _MIB, codecs=(codec,))
+    return {name: write_log(bench.folder / "samples" / name, plan)[0] for name, plan in plans.items()}
+
+
+def _by_size(bench: Bench, spark: WarmSession, logs: tuple[Written, ...]) -> None:
+    """Time and workers' memory against size, counting classes."""
+    question = spark.question(ScanDepth.CLASSES)
+    parts = {step: logs[:step] for step in _STEPS}
+    seconds: defaultdict[int, list[float]] = defaultdict(list)
+    memory: defaultdict[int, list[float]] = defaultdict(list)
+    cat_s([log.folder for log in logs])
+    for number in range(1, bench.rounds + 1):
+        bench.say(f"sizes: round {number} of {bench.rounds}")
+        for step, part in parts.items():
+            with MemoryWatch(os.getpid()) as watch:
+                took, _ = spark.files_s([log.folder for log in part], question, _records(part))
+            seconds[step].append(took)
+            memory[step].append(watch.worker_mib)
+    for step, part in parts.items():
+        name = f"sizes: {_bytes(part) / 2**30:.3g} GiB"
+        bench.tell(name, spread(seconds[step]), "s")
+        bench.tell(f"{name}, a worker at most", spread(memory[step]), "MiB")
+    last, before = _STEPS[-1], _STEPS[-2]
+    growth = ratios(seconds[last], seconds[before])
+    bench.tell("sizes: time of the largest to the half of it", growth, "x")
+    bench.goal(Goal(what="sizes: 8 GiB to 4 GiB", value=growth["median"], limit=2.1, unit="x", most=True))
+    bench.result["worker_peak_mib"] = max(max(values) for values in memory.values())
+
+
+def _broker(bench: Bench, spark: WarmSession) -> None:
+    """The scan of a live cluster, and a consumer on the same broker."""
+    partitions = 4
+    logs = bench.log("broker-log", bench.sizes.broker, 0.05, partitions)
+    cache = ReleaseCache(bench.settings.cache, bench.settings.include)
+    question = spark.question(ScanDepth.CLASSES)
+    rates: defaultdict[str, list[float]] = defaultdict(list)
+    bench.say(f"starting a broker on {_bytes(logs) >> 20} MiB")
+    with broker_with(bench.folder / "broker-log", partitions, bench.folder / "cluster", RELEASE, cache) as servers:
+        spark.broker_s(servers, question)
+        for number in range(1, bench.rounds + 1):
+            bench.say(f"broker: round {number} of {bench.rounds}")
+            took, _ = spark.broker_s(servers, question)
+            rates["scan"].append(_bytes(logs) / _MB / took)
+            took, read = consumer_s(servers, partitions)
+            if read < _records(logs):
+                raise FatalError(f"The consumer read {read} of {_records(logs)} records.", remedy="Look why.")
+            rates["consumer that counts prefixes"].append(_bytes(logs) / _MB / took)
+    for name, values in rates.items():
+        bench.tell(f"broker: {name}", spread(values), "MB/s")
+    against = ratios(*rates.values())
+    bench.tell("broker: scan to consumer", against, "x")
+    bench.goal(Goal(what="live cluster: times a consumer", value=against["median"], limit=5.0, unit="x"))
+
+
+def _many_keys(bench: Bench) -> None:
+    """`kafka-rollout scan --live` of a log in which every record has its own key, as from a shell."""
+    (sample,) = bench.log("keys-sample", 8, bench.sizes.keys)
+    shutil.rmtree(bench.folder / "keys-sample")
+    megabytes = int(bench.sizes.keys * 1e6 * sample.log_bytes / sample.records * 1.01 / _MIB)
+    logs = bench.log("keys", megabytes, 2 * bench.sizes.keys, 8)
+    out = bench.folder / "keys.json"
+    bench.say(f"scanning {_records(logs)} keys in {_bytes(logs) >> 20} MiB")
+    with ExitStack() as stack:
+        began = time.monotonic()
+        process = subprocess.Popen(
+            [
+                *(str(Path(sys.executable).with_name("kafka-rollout")), "scan", "--live"),
+                *("--log-dir", str(bench.folder / "keys"), "--json", str(out), "--master", "local[2]"),
+            ],
+            stdout=sys.stderr,
+        )
+        stack.callback(process.wait)
+        stack.callback(process.terminate)
+        with MemoryWatch(process.pid) as watch:
+            code = process.wait()
+        took = time.monotonic() - began
+    result = json.loads(out.read_text())
+    found = sum(told["live"] for told in result["classes"])
+    if code != 0 or found != _records(logs):
+        raise FatalError(f"The scan ended with {code} and found {found} keys of {_records(logs)}.", remedy="Look why.")
+    bench.tell(f"keys: {found / 1e6:.1f} million, kafka-rollout scan --live, start included", spread([took]), "s")
+    bench.tell("keys: a worker at most", spread([watch.worker_mib]), "MiB")
+    bench.tell("keys: all processes together at most", spread([watch.all_mib]), "MiB")
+    bench.goal(
+        Goal(
+            what="keys: all processes together", value=round(watch.all_mib / 1024, 2), limit=4.0, unit="GiB", most=True
+        )
+    )
+    bench.result["distinct_keys"] = found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

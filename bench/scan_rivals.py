@@ -1,0 +1,126 @@
+"""What the scan is held against: `cat`, its own kernel without Spark, kafka-dump-log, a consumer that counts."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from coordinator_log import TOPIC
+
+from kafka_rollout.adapters import ivy
+from kafka_rollout.adapters.java import java_binary
+from kafka_rollout.domain.errors import FatalError
+from kafka_rollout.domain.releases import Release
+from kafka_rollout_spark.decoding import worker_rows
+from kafka_rollout_spark.decoding_spec import DecodingSpec
+from kafka_rollout_spark.files_source import segment_chunks
+from kafka_rollout_spark.rows import RowKind
+from kafka_rollout_spark.what_to_read import LogsToRead
+
+RELEASE = Release(4, 3, 1)
+_TOOLS = ivy.Module("org.apache.kafka", "kafka-tools", str(RELEASE))  # a broker runs without it: it is in no lock
+_TOOLS_SHA256 = "62f3c5dd7aa3442d4c5bc6a95f86e2502178ea09de8e27f74d9563bf955e253c"
+_AT_ONCE = 10_000
+_PATIENCE_S = 60.0
+
+
+def segments(folders: Sequence[Path]) -> list[Path]:
+    return [path for folder in folders for path in sorted(folder.glob("*.log"))]
+
+
+def cat_s(folders: Sequence[Path]) -> float:
+    began = time.monotonic()
+    subprocess.run(["cat", *map(str, segments(folders))], stdout=subprocess.DEVNULL, check=True)
+    return time.monotonic() - began
+
+
+class BareKernel:
+    """As the job's workers read and count, in two processes of this program that are there already."""
+
+    def __init__(self, processes: int = 2) -> None:
+        self._processes = processes
+        self._pool = multiprocessing.get_context("spawn").Pool(processes)
+
+    def seconds(self, logs: LogsToRead, spec: DecodingSpec, records: int) -> float:
+        began = time.monotonic()
+        tasks = [(share, spec) for share in logs.shares(self._processes)]
+        read = sum(self._pool.imap_unordered(_read_share, tasks))
+        took = time.monotonic() - began
+        if read != records:
+            raise FatalError(f"The bare kernel read {read} of {records} records.", remedy="Look why.")
+        return took
+
+    def close(self) -> None:
+        self._pool.terminate()
+        self._pool.join()
+
+
+def _read_share(task: tuple[Sequence[Any], DecodingSpec]) -> int:
+    share, spec = task
+    damage: list[dict[str, Any]] = []
+    read = 0
+    for rows in worker_rows(segment_chunks(share, damage), spec):
+        if rows.num_rows and rows["kind"][0].as_py() == RowKind.LOG:
+            read += sum(rows["count"].to_pylist())
+    return -1 if damage else read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpLog:
+    """kafka-dump-log --offsets-decoder, started as bin/kafka-run-class.sh starts a tool; what it prints is dropped."""
+
+    class_path: str
+
+    @classmethod
+    def fetch(cls, folder: Path, libs: Path) -> DumpLog:
+        ivy.fetch([_TOOLS], folder, transitive=False)
+        if hashlib.sha256((folder / _TOOLS.file).read_bytes()).hexdigest() != _TOOLS_SHA256:
+            raise FatalError(f"{_TOOLS} is not the jar that this bench knows.", remedy="Do not trust the network.")
+        return cls(class_path=f"{folder}/*:{libs}/*")
+
+    def seconds(self, folder: Path) -> float:
+        command = [
+            *(str(java_binary()), "-Xmx256M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+            *("-cp", self.class_path, "org.apache.kafka.tools.DumpLogSegments", "--offsets-decoder"),
+            *("--files", ",".join(map(str, segments([folder])))),
+        ]
+        began = time.monotonic()
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        return time.monotonic() - began
+
+
+def consumer_s(servers: str, partitions: int) -> tuple[float, int]:
+    """Seconds, and records, of a consumer that only counts by the first two bytes of the keys, to today's ends."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "bench",
+            "log_level": 0,
+            "enable.auto.commit": False,
+            "isolation.level": "read_uncommitted",
+            "queued.max.messages.kbytes": 256 << 10,  # more than the default never is slower
+            "fetch.message.max.bytes": 8 << 20,
+        }
+    )
+    try:
+        places = [TopicPartition(TOPIC, partition, OFFSET_BEGINNING) for partition in range(partitions)]
+        began = time.monotonic()
+        total = sum(high - low for low, high in (consumer.get_watermark_offsets(place) for place in places))
+        consumer.assign(places)
+        counts: Counter[bytes | None] = Counter()
+        while (counted := counts.total()) < total:
+            messages = consumer.consume(min(_AT_ONCE, total - counted), _PATIENCE_S)  # waits until it has so many
+            if not messages:
+                raise FatalError(f"The consumer stopped after {counted} of {total} records.", remedy="Look why.")
+            counts.update((message.key() or b"")[:2] for message in messages)
+        return time.monotonic() - began, counted
+    finally:
+        consumer.close()

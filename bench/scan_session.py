@@ -1,0 +1,74 @@
+"""The job's own Spark session, kept for many scans, each checked: every record counted, nothing damaged."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.scan_submit import configuration, environment
+from kafka_rollout.adapters.schemas import load_schemas
+from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
+from kafka_rollout.domain.errors import FatalError
+from kafka_rollout.domain.scan import ScanResult
+from kafka_rollout_spark.decoding_spec import ScanDepth
+from kafka_rollout_spark.scan import Question, make_result, read_logs
+from kafka_rollout_spark.what_to_read import LogsToRead, live_logs, logs_in_directories
+
+sys.path.insert(0, str(PROJECT_ROOT / "spark_jobs"))
+from scan_coordinator_logs import session
+
+MASTER = "local[2]"
+
+
+class WarmSession:
+    """`start_s`: how long the session took to start."""
+
+    def __init__(self, settings: Settings, scratch: Path) -> None:
+        self._catalogue, self._schemas = load_catalogue(settings.include), load_schemas(settings.include)
+        conf = {**configuration(MASTER, scratch), "spark.ui.showConsoleProgress": "false"}
+        confs = [f"--conf {shlex.quote(f'{key}={value}')}" for key, value in conf.items()]
+        os.environ.update(environment(settings))
+        os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join(["--master", MASTER, *confs, "pyspark-shell"])
+        began = time.monotonic()
+        self._spark = session()
+        self.start_s = time.monotonic() - began
+
+    def question(self, depth: ScanDepth, *, live: bool = False) -> Question:
+        return Question(
+            catalogue=self._catalogue, schemas=self._schemas, releases=list(self._catalogue), depth=depth, live=live
+        )
+
+    def look(self, folders: Sequence[Path]) -> LogsToRead:
+        topics = self._catalogue.coordinator_topics
+        return logs_in_directories(cluster="bench", directories=folders, topics=topics)
+
+    def files_s(self, folders: Sequence[Path], question: Question, records: int) -> tuple[float, ScanResult]:
+        """A whole scan of log directories: from looking for segments to verdicts and inventory."""
+        began = time.monotonic()
+        return self._finish(began, self.look(folders), question, records)
+
+    def broker_s(self, servers: str, question: Question) -> tuple[float, ScanResult]:
+        """A whole scan of a live cluster."""
+        began = time.monotonic()
+        known = self._catalogue.coordinator_topics
+        logs = live_logs(cluster="bench", bootstrap_servers=servers, security_file=None, topics=[], known=known)
+        return self._finish(began, logs, question, sum(log.end - log.start for log in logs.ranges))
+
+    def _finish(self, began: float, logs: LogsToRead, question: Question, records: int) -> tuple[float, ScanResult]:
+        with read_logs(self._spark, logs, question.spec(logs), lambda _: None) as scanned:
+            result = make_result(question, logs, scanned)
+        took = time.monotonic() - began
+        if result.records != records or result.damage:
+            raise FatalError(
+                f"The scan counted {result.records} of {records} records, with {len(result.damage)} damages.",
+                remedy="Look why: its figures mean nothing.",
+            )
+        return took, result
+
+    def close(self) -> None:
+        self._spark.stop()

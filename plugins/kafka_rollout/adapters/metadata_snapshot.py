@@ -1,0 +1,150 @@
+"""Write a snapshot of a metadata log at a chosen metadata.version, by Kafka's own writer, and prove it.
+
+Proved: the classes that wrote it load it and have the same image again; and the classes of the target release load it
+as a starting node of it would, and have that image, too. It carries the kraft.version and the voters of the log.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.file_reading import reading
+from kafka_rollout.adapters.metadata_images import image_classes
+from kafka_rollout.adapters.metadata_log import MetadataFolder
+from kafka_rollout.adapters.metadata_loss_report import (
+    LoadedLog,
+    check_level,
+    feature_needs,
+    floor_note,
+    image_records,
+    load_log,
+)
+from kafka_rollout.adapters.metadata_scanner import Judge
+from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.domain.errors import RefusedError, UserError
+from kafka_rollout.domain.metadata_losses import ImageRecord, Loss, compare
+from kafka_rollout.domain.releases import Release
+
+_FIRST_WITH_IMAGE_WRITER = Release(3, 4, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenSnapshot:
+    """`losses`: what the image lost on the way to its level; `records` in it, control records not counted."""
+
+    path: Path
+    from_level: int
+    to_level: int
+    kraft_version: int
+    records: int
+    proved_by: tuple[Release, ...]
+    losses: tuple[Loss, ...]
+
+
+def write_snapshot(
+    folder: MetadataFolder,
+    to_level: int,
+    out: Path,
+    *,
+    cache: ReleaseCache,
+    release: Release,
+    target: Release | None = None,
+) -> WrittenSnapshot:
+    """`<end offset>-<epoch>.checkpoint` in `out`, whole or not at all, readable by its owner only.
+
+    `release` writes it, `target` must be able to start from it. Raises UserError for a level that is none or a file
+    that is there already, RefusedError for a level below the floor, for features that need a higher one, and where
+    the proof fails.
+    """
+    out = out.resolve()
+    if out.is_relative_to(folder.root):
+        raise UserError(f"{out} is in the directory that is read.", remedy="Name a folder outside of it.")
+    with reading(out):
+        out.mkdir(parents=True, exist_ok=True)
+        # In `out`, so that the finished file only has to be linked there.
+        with tempfile.TemporaryDirectory(prefix=".kafka-rollout-", dir=out) as name:
+            work = Path(name)
+            with load_log(folder, cache, release, work) as loaded:
+                _check(loaded, to_level, cache)
+                contents = loaded.contents
+                final = out / f"{contents.end_offset:020}-{contents.epoch:010}.checkpoint"
+                if final.exists():
+                    raise UserError(f"{final} is there already.", remedy="Nothing is overwritten: name another folder.")
+                written = loaded.classes.write(
+                    loaded.image,
+                    work,
+                    level=to_level,
+                    end_offset=contents.end_offset,
+                    epoch=contents.epoch,
+                    timestamp=contents.timestamp,
+                    kraft=contents.kraft,
+                )
+                before, again, after = (work / f"{name}.checkpoint" for name in ("before", "again", "after"))
+                loaded.classes.write_records(loaded.image, before, level=loaded.level)
+                image = loaded.read(written, work)
+                loaded.classes.write_records(image, again, level=to_level)
+                loaded.classes.write_records(image, after, level=loaded.level)
+            records = image_records(written, cache.include, release)
+            _same(records, image_records(again, cache.include, release), release)
+            losses, _ = compare(*(image_records(path, cache.include, release) for path in (before, after)))
+            if target is not None and target != release:
+                _prove(written, records, to_level, target, cache, work)
+            written.chmod(0o600)
+            try:
+                os.link(written, final)
+            except FileExistsError:
+                raise UserError(f"{final} is there already.", remedy="Nothing is overwritten.") from None
+    return WrittenSnapshot(
+        path=final,
+        from_level=loaded.level,
+        to_level=to_level,
+        kraft_version=contents.kraft.version,
+        records=len(records),
+        proved_by=tuple(dict.fromkeys((release, target or release))),
+        losses=losses,
+    )
+
+
+def _check(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> None:
+    check_level(loaded, to_level)
+    if to_level > loaded.level:
+        raise UserError(
+            f"The log is at metadata.version {loaded.level}: a snapshot at {to_level} would be an upgrade.",
+            remedy=f"Choose {loaded.level} or lower.",
+        )
+    if to_level < loaded.level and (note := floor_note(loaded, to_level)):
+        raise RefusedError(note, remedy="Choose a level from the floor on.")
+    if needs := feature_needs(loaded, to_level, cache):
+        raise RefusedError(needs[0], remedy="Kafka accepts that online: kafka-rollout features update.")
+
+
+def _prove(  # noqa: PLR0917
+    written: Path, records: Sequence[ImageRecord], level: int, target: Release, cache: ReleaseCache, work: Path
+) -> None:
+    load_catalogue(cache.include).get(target)
+    with image_classes(cache, target) as classes:
+        loaded = Judge.of(classes, cache, work).snapshot(written)
+        if loaded.failure is not None:
+            raise RefusedError(
+                f"Kafka {target} cannot start from a snapshot at metadata.version {level}: "
+                f"{loaded.failure.reason.rstrip('.')}.",
+                remedy="Nothing was written.",
+            )
+        if target >= _FIRST_WITH_IMAGE_WRITER:
+            path = work / "target.checkpoint"
+            classes.write_records(loaded.image, path, level=level)
+            _same(records, image_records(path, cache.include, target), target)
+
+
+def _same(records: Sequence[ImageRecord], again: Sequence[ImageRecord], release: Release) -> None:
+    differences = [loss for pair in ((records, again), (again, records)) for part in compare(*pair) for loss in part]
+    if differences:
+        raise RefusedError(
+            f"Kafka {release} has another image of the snapshot than was written: {differences[0].sentence}",
+            remedy="Nothing was written. This should not happen: report it.",
+        )

@@ -1,0 +1,380 @@
+"""Nodes as processes of this machine: what the demo, the tests and a single-host cluster run on.
+
+A node's home (NodeSpec.directory) holds everything of it:
+
+    server.properties   its configuration; `server.properties.<release>` is the one it had before a roll
+    release             the installed release, the one that the next start runs
+    jvm.options         Java options, one a line (optional)
+    log4j.properties or log4j2.yaml, logs/server.log, logs/stdout.log, data/
+    starts.jsonl        one line for each real start
+
+Invariants:
+1. Which process is the node's is observed, never remembered: it is the Java process whose last argument is the
+   node's server.properties. A start that was killed before it wrote its record is found, and its record caught up.
+2. start, stop and install hold the home's lock, so that of two starts at once one finds the other's process.
+3. Nothing is started or installed over a living process; only its id ends it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import psutil
+
+from kafka_rollout.adapters import server_properties
+from kafka_rollout.adapters.java import java_binary, java_version
+from kafka_rollout.adapters.runtimes.kafka_logging import logging_configuration
+from kafka_rollout.domain.errors import FatalError, UserError
+from kafka_rollout.domain.plan import ConfigChange
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.state import ProcessState, StartRecord
+from kafka_rollout.domain.topology import ClusterSpec, NodeSpec
+from kafka_rollout.ports import CheckpointFile
+
+MAIN_CLASS = "kafka.Kafka"
+JVM_OPTIONS = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+# The rest of our environment may hold credentials (Airflow's connections do) and is none of a broker's business.
+_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+_POLL_S = 0.1
+_KILL_S = 20.0
+_CHECKPOINT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+
+
+class Agents(Protocol):
+    @property
+    def jmx_exporter(self) -> Path: ...
+    @property
+    def jolokia(self) -> Path: ...
+
+
+class ReleaseJars(Protocol):
+    """What we need of the release cache; `include` is the project's include folder."""
+
+    @property
+    def include(self) -> Path: ...
+    def libs(self, release: Release) -> Path: ...
+    def agents(self) -> Agents: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalProcessRuntime:
+    """NodeRuntime of local processes."""
+
+    cluster: ClusterSpec
+    cache: ReleaseJars
+
+    def process(self, node: NodeSpec) -> ProcessState:
+        home = _home(node)
+        found = _find(home)
+        installed = _installed(home)
+        if found is None:
+            return ProcessState(pid=None, installed=installed)
+        return ProcessState(pid=found.pid, started_at=_created(found), installed=installed)
+
+    def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
+        """SIGTERM, which is Kafka's controlled shutdown; with `force`, SIGKILL by process id after `deadline_s`."""
+        home = _home(node)
+        with _lock(home):
+            process = _find(home)
+            if process is None:
+                return
+            _send(process, signal.SIGTERM)
+            if _gone_within(process, deadline_s):
+                return
+            if not force:
+                raise FatalError(
+                    f"Node {node.name} (process {process.pid}) is still shutting down after {deadline_s:.0f} s.",
+                    remedy="See its log. Nothing was forced, it goes on shutting down: try later, "
+                    "or let a retry end it by force.",
+                )
+            _send(process, signal.SIGKILL)
+            if not _gone_within(process, _KILL_S):
+                raise FatalError(
+                    f"Process {process.pid} of node {node.name} does not end, not even by SIGKILL.",
+                    remedy="Look at the machine: a process in uninterruptible sleep usually waits for its disk.",
+                )
+
+    def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
+        """Configuration lines of this node and release go in; those that another release brought in go out.
+
+        Lines of the inventory's release_overrides win over those of `changes`.
+        """
+        home = _home(node)
+        self.cache.libs(release)  # fetched, if it has to be, before anything is changed
+        with _lock(home):
+            running = _find(home)
+            if running is not None:
+                raise FatalError(
+                    f"Node {node.name} still runs as process {running.pid}, so nothing is installed under it.",
+                    remedy="Stop it first.",
+                )
+            lines: dict[str, str | None] = {
+                change.key: change.value
+                for change in changes
+                if change.node_id == node.node_id and change.release == release
+            }
+            lines.update(self.cluster.release_overrides.get(str(release), {}))
+            config = home / "server.properties"
+            before = _read_config(home, node)
+            after = server_properties.bring_in(before, str(release), lines)
+            previous = _installed(home)
+            if previous is not None and previous != release:
+                server_properties.write_atomically(home / f"server.properties.{previous}", before)
+            if after != before:
+                server_properties.write_atomically(config, after)
+            logging_file, text = logging_configuration(release, home)
+            server_properties.write_atomically(logging_file, text)
+            # Last: a home that names the release has all of it.
+            server_properties.write_atomically(home / "release", f"{release}\n")
+
+    def start(self, node: NodeSpec) -> None:
+        home = _home(node)
+        release = _installed(home)
+        if release is None:
+            raise FatalError(f"No release is installed for node {node.name}.", remedy=f"Install one in {home} first.")
+        command = self._command(node, home, release)
+        with _lock(home):
+            running = _find(home)
+            if running is None:
+                running = _spawn(command, home)
+            _record_start(home, running, release)
+
+    def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
+        return tuple(
+            StartRecord(release=Release.parse(line["release"]), started_at=line["started_at"], pid=line["pid"])
+            for line in _start_lines(_home(node))
+        )
+
+    def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:
+        """server.log's last lines; what the JVM printed where there is no server.log (it did not get that far)."""
+        home = _home(node)
+        tail = _tail(home / "logs" / "server.log", lines)
+        return tail or _tail(home / "logs" / "stdout.log", lines)
+
+    def java_version(self, node: NodeSpec) -> int:
+        binary = java_binary()
+        version = java_version(binary)
+        if version is None:
+            raise FatalError(f"{binary} does not run on the host of {node.name}.", remedy="Set JAVA_HOME to a Java.")
+        return version
+
+    def config(self, node: NodeSpec) -> Mapping[str, str]:
+        return server_properties.parse(_read_config(_home(node), node))
+
+    def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
+        """Snapshots that the node wrote or fetched; the formatter's own (end offset 0) is none of them."""
+        config = self.config(node)
+        directory = (
+            config.get("metadata.log.dir") or (config.get("log.dirs") or config.get("log.dir", "")).split(",")[0]
+        )
+        found: list[CheckpointFile] = []
+        for path in (Path(directory.strip()) / "__cluster_metadata-0").glob("*.checkpoint"):
+            match = _CHECKPOINT.fullmatch(path.name)
+            if match is None or int(match[1]) == 0:
+                continue
+            with suppress(FileNotFoundError):  # Kafka removes old ones whenever it likes
+                status = path.stat()
+                found.append(
+                    CheckpointFile(
+                        node_id=node.node_id,
+                        path=str(path),
+                        end_offset=int(match[1]),
+                        epoch=int(match[2]),
+                        size=status.st_size,
+                        modified_at=status.st_mtime,
+                    )
+                )
+        return tuple(sorted(found, key=lambda checkpoint: (checkpoint.end_offset, checkpoint.epoch)))
+
+    def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
+        """Mode 0600 from its first byte on: a snapshot holds the verifiers of SCRAM credentials."""
+        draft = to.with_name(f".{to.name}.{os.getpid()}")
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "wb") as target, Path(checkpoint.path).open("rb") as source:
+            while block := source.read(1 << 20):
+                target.write(block)
+        draft.replace(to)
+
+    def _command(self, node: NodeSpec, home: Path, release: Release) -> list[str]:
+        options_file = home / "jvm.options"
+        options = options_file.read_text().split() if options_file.exists() else list(JVM_OPTIONS)
+        metrics = self.cache.include / "metrics"
+        if node.prometheus_url:
+            host, port = _host_and_port(node.prometheus_url, node)
+            options.append(
+                f"-javaagent:{self.cache.agents().jmx_exporter}={host}:{port}:{metrics / 'jmx_exporter.yaml'}"
+            )
+        if node.jolokia_url:
+            host, port = _host_and_port(node.jolokia_url, node)
+            policy = (metrics / "jolokia_access.xml").as_uri()
+            options.append(
+                f"-javaagent:{self.cache.agents().jolokia}"
+                f"=host={host},port={port},discoveryEnabled=false,policyLocation={policy}"
+            )
+        logging_file, _ = logging_configuration(release, home)
+        if logging_file.suffix == ".yaml":
+            options.append(f"-Dlog4j2.configurationFile={logging_file.as_uri()}")
+        else:
+            options.append(f"-Dlog4j.configuration={logging_file.as_uri()}")
+        classpath = str(self.cache.libs(release) / "*")
+        return [str(java_binary()), *options, "-cp", classpath, MAIN_CLASS, str(home / "server.properties")]
+
+
+def node_processes(below: Path) -> dict[Path, psutil.Process]:
+    """Living nodes whose server.properties lies below a folder, by its path."""
+    folder = below.resolve()
+    return {path: process for path, process in _all_nodes() if path.is_relative_to(folder)}
+
+
+def end_processes(processes: Sequence[psutil.Process], *, deadline_s: float) -> None:
+    """SIGTERM to all, SIGKILL by process id to those that are left after `deadline_s` seconds in all."""
+    ends = time.monotonic() + deadline_s
+    for process in processes:
+        _send(process, signal.SIGTERM)
+    left = [process for process in processes if not _gone_within(process, max(0.0, ends - time.monotonic()))]
+    for process in left:
+        _send(process, signal.SIGKILL)
+    for process in left:
+        _gone_within(process, _KILL_S)
+
+
+def _home(node: NodeSpec) -> Path:
+    if node.directory is None:
+        raise UserError(f"Node {node.name} has no directory in the inventory.", remedy="Add it: the node's home.")
+    return Path(node.directory).resolve()
+
+
+@contextmanager
+def _lock(home: Path) -> Iterator[None]:
+    """One change of the node at a time; the kernel lets go when the holder dies."""
+    if not home.is_dir():
+        raise UserError(f"The node's home {home} does not exist.", remedy="Correct the inventory's directory.")
+    with (home / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _all_nodes() -> Iterator[tuple[Path, psutil.Process]]:
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # ended in between, a zombie, or not ours to read
+            command = process.cmdline()
+            if len(command) > 2 and command[-2] == MAIN_CLASS:
+                yield Path(command[-1]), process
+
+
+def _find(home: Path) -> psutil.Process | None:
+    config = home / "server.properties"
+    return next((process for path, process in _all_nodes() if path == config), None)
+
+
+def _created(process: psutil.Process) -> float:
+    with suppress(psutil.Error):
+        return process.create_time()
+    return time.time()
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> None:
+    with suppress(psutil.NoSuchProcess):  # psutil compares the start time: a reused id is never hit
+        process.send_signal(number)
+
+
+def _gone_within(process: psutil.Process, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while _alive(process):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def _alive(process: psutil.Process) -> bool:
+    """A zombie counts as gone: it holds no file and no port, it only waits for its parent to look."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _spawn(command: Sequence[str], home: Path) -> psutil.Process:
+    logs = home / "logs"
+    logs.mkdir(exist_ok=True)
+    environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    with (logs / "stdout.log").open("ab") as output:
+        # A session of its own: neither Ctrl-C at our terminal nor the end of our process group reaches a broker.
+        started = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=home,
+            start_new_session=True,
+        )
+    return psutil.Process(started.pid)
+
+
+def _record_start(home: Path, process: psutil.Process, release: Release) -> None:
+    """Once per process, also when an earlier call died between its spawn and its record."""
+    started_at = _created(process)
+    for line in _start_lines(home):
+        # The kernel keeps start times in hundredths of a second; the id alone may come back one day.
+        if line["pid"] == process.pid and abs(line["started_at"] - started_at) < 1.0:
+            return
+    record = json.dumps({"release": str(release), "pid": process.pid, "started_at": started_at})
+    with (home / "starts.jsonl").open("a", encoding="utf-8") as file:
+        file.write(record + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _start_lines(home: Path) -> Iterator[dict[str, Any]]:
+    with suppress(FileNotFoundError):
+        for line in (home / "starts.jsonl").read_text(encoding="utf-8").splitlines():
+            if line.strip():
+                yield json.loads(line)
+
+
+def _installed(home: Path) -> Release | None:
+    try:
+        return Release.parse((home / "release").read_text())
+    except FileNotFoundError:
+        return None
+
+
+def _read_config(home: Path, node: NodeSpec) -> str:
+    try:
+        return (home / "server.properties").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(
+            f"Node {node.name} has no server.properties in {home}.", remedy="Correct the inventory's directory."
+        ) from None
+
+
+def _tail(path: Path, lines: int) -> tuple[str, ...]:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 400 * max(lines, 1)))
+            text = file.read().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return ()
+    return tuple(text.splitlines()[-lines:])
+
+
+def _host_and_port(url: str, node: NodeSpec) -> tuple[str, int]:
+    parts = urlsplit(url)
+    if parts.hostname is None or parts.port is None:
+        raise UserError(f"{url} of node {node.name} names no host and port.", remedy="Write http://127.0.0.1:<port>.")
+    return parts.hostname, parts.port

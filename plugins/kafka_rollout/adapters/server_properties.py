@@ -1,0 +1,100 @@
+"""Java properties files, changed so that the change can be taken back.
+
+Lines that a roll takes out stay in the file as comments, lines that it brings in stand in one marked block at the
+end. Everything else, comments and a person's later edits included, is left alone: `take_back(bring_in(text)) == text`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+_OUT = "#kafka-rollout-out: "
+_BEGIN = "# kafka-rollout: the following came with release "
+_END = "# kafka-rollout: end"
+
+
+def parse(text: str) -> dict[str, str]:
+    """Keys and values as java.util.Properties reads them."""
+    return {key: value for _, key, value in _entries(text.splitlines()) if key is not None}
+
+
+def bring_in(text: str, release: str, lines: Mapping[str, str | None]) -> str:
+    """The text with each key set (None: taken out); keys that already have the value stay as they are."""
+    base = take_back(text)
+    current = parse(base)
+    wanted = {key: value for key, value in lines.items() if current.get(key) != value}
+    if not wanted:
+        return base
+    result: list[str] = []
+    for raw, key, _ in _entries(base.splitlines()):
+        result += [f"{_OUT}{line}" for line in raw] if key in wanted else raw
+    added = [f"{_escape(key, key=True)}={_escape(value)}" for key, value in wanted.items() if value is not None]
+    if added:
+        result += [f"{_BEGIN}{release}", *added, _END]
+    return "\n".join(result) + "\n"
+
+
+def take_back(text: str) -> str:
+    """The text without anything that bring_in did."""
+    result: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        if line.startswith(_BEGIN):
+            inside = True
+        elif line == _END:
+            inside = False
+        elif not inside:
+            result.append(line.removeprefix(_OUT))
+    return "\n".join(result) + "\n"
+
+
+def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
+    """Whole or not at all, also when the machine dies in between."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def _entries(lines: list[str]) -> Iterator[tuple[list[str], str | None, str]]:
+    """(physical lines, key, value) of each logical line; key None for comments and empty lines."""
+    index = 0
+    while index < len(lines):
+        raw = [lines[index]]
+        logical = lines[index].lstrip()
+        index += 1
+        if not logical or logical[0] in "#!":
+            yield raw, None, ""
+            continue
+        while _continues(logical) and index < len(lines):
+            raw.append(lines[index])
+            logical = logical[:-1] + lines[index].lstrip()
+            index += 1
+        match = re.match(r"((?:\\.|[^\s=:\\])*)\s*[=:]?\s*(.*)", logical, re.DOTALL)
+        if match is None:  # the expression matches every text; this tells the type checker
+            continue
+        yield raw, _unescape(match[1]), _unescape(match[2])
+
+
+def _continues(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _unescape(text: str) -> str:
+    known = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+    def one(match: re.Match[str]) -> str:
+        return chr(int(match[1], 16)) if match[1] else known.get(match[2], match[2])
+
+    return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", one, text)
+
+
+def _escape(text: str, *, key: bool = False) -> str:
+    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+    return re.sub(r"([\s=:#!])", r"\\\1", escaped) if key else re.sub(r"^( )", r"\\\1", escaped)

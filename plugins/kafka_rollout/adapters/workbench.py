@@ -1,0 +1,64 @@
+"""Opening a workbench: one cluster's real adapters, by its name in the inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.change_lock import FileChangeLock
+from kafka_rollout.adapters.coordinator_logs import LiveCoordinatorLogs
+from kafka_rollout.adapters.inventory import find_cluster, load_clusters
+from kafka_rollout.adapters.kafka_admin import KafkaAdmin
+from kafka_rollout.adapters.kafka_classes import JvmKafkaClasses
+from kafka_rollout.adapters.node_metrics import NodeMetricsReader
+from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
+from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.ports import NodeRuntime
+from kafka_rollout.steps.workbench import Workbench
+
+
+def list_clusters(settings: Settings | None = None) -> dict[str, ClusterSpec]:
+    """All clusters of the inventory folder, by name."""
+    return load_clusters((settings or Settings.from_environment()).clusters)
+
+
+@contextmanager
+def open_workbench(
+    cluster_name: str, run_id: str, security: ClientSecurity | None = None, settings: Settings | None = None
+) -> Iterator[Workbench]:
+    """A cluster's workbench; closes its connections at the end. Raises UserError for an unknown cluster."""
+    settings = settings or Settings.from_environment()
+    cluster = find_cluster(settings.clusters, cluster_name)
+    cache = ReleaseCache(settings.cache, settings.include)
+    catalogue = load_catalogue(settings.include)
+    bench = Workbench(
+        run_id=run_id,
+        cluster=cluster,
+        catalogue=catalogue,
+        admin=KafkaAdmin(cluster, security),
+        runtime=_runtime(cluster, cache),
+        metrics=NodeMetricsReader(),
+        classes=JvmKafkaClasses(cache),
+        logs=LiveCoordinatorLogs(cluster=cluster, catalogue=catalogue, settings=settings, security=security),
+        run=FileRunStore(settings.home, cluster.name, run_id),
+        lock=FileChangeLock(settings.home),
+    )
+    try:
+        yield bench
+    finally:
+        bench.admin.close()
+
+
+def _runtime(cluster: ClusterSpec, cache: ReleaseCache) -> NodeRuntime:
+    if cluster.runtime == "local_process":
+        return LocalProcessRuntime(cluster, cache)
+    raise UserError(
+        f"Cluster {cluster.name} has runtime {cluster.runtime}, which this version cannot drive.",
+        remedy="Use local_process.",
+    )

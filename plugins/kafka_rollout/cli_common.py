@@ -1,0 +1,87 @@
+"""What the commands share: their options, and opening a cluster's workbench."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kafka_rollout.adapters.inventory import find_cluster
+from kafka_rollout.adapters.run_store import FileRunStore, list_runs
+from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.adapters.workbench import open_workbench
+from kafka_rollout.domain.errors import UserError
+from kafka_rollout.steps.workbench import Workbench
+
+ClusterName = Annotated[str, typer.Option("--cluster", "-c", help="Name in the inventory (see `clusters`).")]
+Target = Annotated[str, typer.Option("--to", help="Release to go to, for example 4.3.1.")]
+RunId = Annotated[str | None, typer.Option("--run", help="Run to resume or read; a new one if left out.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ConnectionFile = Annotated[
+    Path | None,
+    typer.Option("--connection-file", help="Credentials and TLS, a JSON file with mode 0600; PLAINTEXT without."),
+]
+Approved = Annotated[str | None, typer.Option("--approve-as", help="Name of the person who approves.")]
+Reason = Annotated[str | None, typer.Option("--reason", help="Why, in a sentence; kept in the run's record.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask at the terminal; the named person has decided.")]
+Soak = Annotated[float, typer.Option("--soak", help="Seconds a node must stay well before the next one.", min=0)]
+Looks = Annotated[int, typer.Option("--looks", help="Looks in a row that a gate must hold.", min=1)]
+Interval = Annotated[float, typer.Option("--interval", help="Seconds between two looks.", min=0)]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds until a gate that does not hold fails.", min=1)]
+
+
+SnapshotInterval = Annotated[
+    int | None,
+    typer.Option(
+        "--snapshot-interval",
+        help="Seconds: lower the nodes' metadata snapshot interval with the roll, so that one follows finalizing soon.",
+        min=5,
+        max=3600,
+    ),
+]
+
+
+def new_run_id() -> str:
+    """Never the same twice: it is also the holder of the cluster's lock."""
+    return f"{time.strftime('%Y%m%dT%H%M%S')}-shell-{secrets.token_hex(3)}"
+
+
+def milliseconds(seconds: int | None) -> int | None:
+    return None if seconds is None else 1000 * seconds
+
+
+@contextmanager
+def open_bench(
+    cluster: str, run: str | None, connection_file: Path | None
+) -> Iterator[tuple[Workbench, Settings, ClientSecurity | None]]:
+    settings = Settings.from_environment()
+    spec = find_cluster(settings.clusters, cluster)
+    security = security_of(spec.connection_id, cluster, connection_file)
+    if run is not None and run not in list_runs(settings.home, cluster):
+        raise UserError(
+            f"Cluster {cluster} has no run {run}.",
+            remedy=f"It has {', '.join(list_runs(settings.home, cluster)[:5]) or 'none'}.",
+        )
+    with open_workbench(cluster, run or new_run_id(), security, settings) as bench:
+        yield bench, settings, security
+
+
+def security_of(connection_id: str | None, cluster: str, connection_file: Path | None) -> ClientSecurity | None:
+    if connection_file is not None:
+        return ClientSecurity.from_file(connection_file)
+    if connection_id is not None:
+        raise UserError(
+            f"Cluster {cluster} is reached with the credentials of Connection {connection_id}; a shell has none.",
+            remedy="Name a file with them: --connection-file FILE (mode 0600).",
+        )
+    return None
+
+
+def ledger_folder(settings: Settings, cluster: str) -> Path:
+    return FileRunStore(settings.home, cluster, "ledger").folder / "ledger"

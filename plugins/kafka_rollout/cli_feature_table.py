@@ -1,0 +1,139 @@
+"""How features are shown: a table in which nodes that differ stand out, and the same as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from kafka_rollout.cli_output import out
+from kafka_rollout.domain.feature_outcomes import FeatureOutcome
+from kafka_rollout.domain.ghosts import ghost_brokers, ghost_controllers
+from kafka_rollout.domain.state import ClusterState, NodeFeatures
+from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.wording import nodes
+
+_NO_ANSWER = "no answer"
+_NOT_KNOWN = "not known to it"
+
+
+def describe_json(cluster: ClusterSpec, state: ClusterState) -> dict[str, Any]:
+    """Keys are stable. `epoch` and a node's answers are null where the node tells none."""
+    best = _newest(state)
+    return {
+        "cluster": cluster.name,
+        "epoch": best.epoch if best else None,
+        "finalized": dict(state.finalized),
+        "finalized_min": dict(best.finalized_min) if best else {},
+        "features": [
+            {
+                "feature": name,
+                "finalized": state.finalized.get(name),
+                "finalized_min": best.finalized_min.get(name) if best else None,
+                "supported": {str(node_id): _range(node.features, name) for node_id, node in state.nodes.items()},
+                "differs": sorted(_differing(_told(state, name))),
+            }
+            for name in _names(state)
+        ],
+        "nodes": {
+            str(node_id): {
+                "release": str(node.release) if node.release else None,
+                "epoch": node.features.epoch if node.features else None,
+                "finalized": dict(node.features.finalized) if node.features else None,
+                "supported": {n: {"min": r.min, "max": r.max} for n, r in node.features.supported.items()}
+                if node.features
+                else None,
+                "problem": node.problem,
+            }
+            for node_id, node in sorted(state.nodes.items())
+        },
+        "ghosts": {
+            "brokers": sorted(ghost_brokers(cluster, state)),
+            "controllers": sorted(ghost_controllers(cluster, state)),
+        },
+        "unanswered": list(state.unanswered),
+    }
+
+
+def print_description(cluster: ClusterSpec, state: ClusterState) -> None:
+    """A row for each feature; ranges that only some nodes have are marked."""
+    best = _newest(state)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("Feature", "Finalized", "Supported by the nodes"):
+        table.add_column(column, overflow="fold")
+    for name in _names(state):
+        level, low = state.finalized.get(name), best.finalized_min.get(name) if best else None
+        shown = "-" if level is None else str(level) if low in {None, level, 0} else f"{low}-{level}"
+        told = _told(state, name)
+        odd = _differing(told)
+        groups: dict[str, list[int]] = {}
+        for node_id, text in told.items():
+            groups.setdefault(text, []).append(node_id)
+        lines = [
+            f"[bold yellow]! {escape(text)}: {nodes(ids)}[/bold yellow]" if set(ids) & odd else f"{text}: {nodes(ids)}"
+            for text, ids in groups.items()
+        ]
+        table.add_row(name, shown, "\n".join(lines))
+    out.print(table)
+    out.print(f"Epoch: {'none reported' if best is None or best.epoch is None else best.epoch}")
+    for node_id, node in sorted(state.nodes.items()):
+        for sentence in _stands_out(node.features, state.finalized) if node.features else ():
+            out.print(f"[yellow]Node {node_id} reports {escape(sentence)}[/yellow]")
+        if node.features is None:
+            out.print(f"[yellow]Node {node_id} does not answer: {escape(node.problem)}[/yellow]")
+    problems = {node.problem for node in state.nodes.values()}
+    for sentence in (sentence for sentence in state.unanswered if sentence not in problems):
+        out.print(f"[yellow]Not answered:[/yellow] {escape(sentence)}")
+    for kind, ghosts in (("Broker", ghost_brokers(cluster, state)), ("Controller", ghost_controllers(cluster, state))):
+        for ghost in sorted(ghosts):
+            out.print(f"[yellow]{kind} {ghost} is registered and not in the inventory: nobody can ask it.[/yellow]")
+
+
+def print_outcomes(outcomes: Sequence[FeatureOutcome]) -> None:
+    for outcome in outcomes:
+        out.print(escape(str(outcome)), soft_wrap=True)
+    if not outcomes:
+        out.print("Nothing to change.")
+
+
+def _names(state: ClusterState) -> list[str]:
+    names = {name for node in state.nodes.values() if node.features for name in node.features.supported}
+    return sorted(names | set(state.finalized))
+
+
+def _told(state: ClusterState, name: str) -> dict[int, str]:
+    return {
+        node_id: _NO_ANSWER if node.features is None else str(node.features.supported.get(name, _NOT_KNOWN))
+        for node_id, node in sorted(state.nodes.items())
+    }
+
+
+def _differing(told: Mapping[int, str]) -> set[int]:
+    """Nodes that say something else than most do."""
+    usual = Counter(told.values()).most_common(1)[0][0] if told else ""
+    return {node_id for node_id, text in told.items() if text != usual}
+
+
+def _stands_out(features: NodeFeatures, finalized: Mapping[str, int]) -> list[str]:
+    """Finalized levels in which a node's answer differs from the one with the highest epoch."""
+    if not features.finalized and features.epoch is None:  # controllers before 3.5 report none
+        return []
+    names = sorted(set(features.finalized) | set(finalized))
+    differ = [n for n in names if features.finalized.get(n, 0) != finalized.get(n, 0)]
+    return [
+        f"{name} {features.finalized.get(name, 0)} instead of {finalized.get(name, 0)} (epoch {features.epoch})"
+        for name in differ
+    ]
+
+
+def _range(features: NodeFeatures | None, name: str) -> dict[str, int] | None:
+    found = features.supported.get(name) if features else None
+    return {"min": found.min, "max": found.max} if found else None
+
+
+def _newest(state: ClusterState) -> NodeFeatures | None:
+    answers = [node.features for node in state.nodes.values() if node.features is not None]
+    return max(answers, key=lambda f: -1 if f.epoch is None else f.epoch, default=None)

@@ -1,0 +1,201 @@
+"""`kafka-rollout metadata`: what a lower metadata.version loses, what a release can replay, snapshots and trims.
+
+All work on directories, with no cluster and no inventory; only `trim` writes into the one that it reads.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from kafka_rollout import cli_output as show
+from kafka_rollout.adapters import server_properties
+from kafka_rollout.adapters.durable_files import write_whole
+from kafka_rollout.adapters.file_reading import reading
+from kafka_rollout.adapters.metadata_facts import known_releases, metadata_facts
+from kafka_rollout.adapters.metadata_log import MetadataFolder, open_folder
+from kafka_rollout.adapters.metadata_loss_report import loss_report
+from kafka_rollout.adapters.metadata_scanner import scan_metadata_log
+from kafka_rollout.adapters.metadata_snapshot import write_snapshot
+from kafka_rollout.adapters.metadata_trimmer import plan_of, trim, undo_trim
+from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.domain.errors import RefusedError, UserError
+from kafka_rollout.domain.metadata_losses import Loss, LossReport
+from kafka_rollout.domain.metadata_scan import MetadataScan
+from kafka_rollout.domain.releases import Release
+
+_LARGE_MIB = 16
+
+metadata_app = typer.Typer(help="The metadata log: losses, scan, snapshot, trim.", no_args_is_help=True)
+
+LogDir = Annotated[
+    Path,
+    typer.Option("--log-dir", help="A node's metadata.log.dir, or a copy of its __cluster_metadata-0."),
+]
+ToLevel = Annotated[int, typer.Option("--to-level", help="The metadata.version to go to, for example 29.")]
+JsonFile = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write JSON there; - prints it.")]
+ClusterId = Annotated[
+    str | None, typer.Option("--cluster-id", help="Refuse the log of another cluster (meta.properties).")
+]
+
+
+@metadata_app.command("losses")
+def losses(
+    log_dir: LogDir,
+    to_level: ToLevel,
+    json_file: JsonFile = None,
+    release: Annotated[
+        str | None, typer.Option(help="Whose image classes answer; the newest of the catalogue without.")
+    ] = None,
+    cluster_id: ClusterId = None,
+) -> None:
+    """What the cluster's metadata would lose at a lower metadata.version. Only reads."""
+    cache, folder = _open(log_dir, cluster_id)
+    report = loss_report(folder, to_level, cache=cache, release=_release(cache, release))
+    if not _json(json_file, report.to_dict()):
+        _print_losses(report)
+
+
+@metadata_app.command("scan")
+def scan(
+    log_dir: LogDir,
+    release: Annotated[str, typer.Option("--release", help="The release that is to start on this log.")],
+    json_file: JsonFile = None,
+    config: Annotated[
+        Path | None, typer.Option(help="The node's server.properties, for the times in the remedies.")
+    ] = None,
+    cluster_id: ClusterId = None,
+) -> None:
+    """Would a node of the release come through this metadata log when it starts? Exit code 3 if not. Only reads."""
+    cache, folder = _open(log_dir, cluster_id)
+    found = scan_metadata_log(folder, _release(cache, release), cache=cache, settings=_settings(config))
+    if not _json(json_file, found.to_dict()):
+        _print_scan(found)
+    if found.failures:
+        raise typer.Exit(RefusedError.exit_code)
+
+
+@metadata_app.command("snapshot")
+def snapshot(
+    log_dir: LogDir,
+    to_level: ToLevel,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the .checkpoint; nothing there is overwritten.")],
+    release: Annotated[
+        str | None, typer.Option(help="The release that is to start from it: it must load it. The writer's without.")
+    ] = None,
+    cluster_id: ClusterId = None,
+) -> None:
+    """Write a snapshot of the log's end at a metadata.version, by Kafka's own writer, and prove that it loads."""
+    cache, folder = _open(log_dir, cluster_id)
+    target = None if release is None else _release(cache, release)
+    written = write_snapshot(folder, to_level, out, cache=cache, release=_release(cache, None), target=target)
+    _print_entries("lost", written.losses)
+    show.err.print(
+        f"{written.records} records at metadata.version {written.to_level}, kraft.version {written.kraft_version}; "
+        f"loaded and compared by {', '.join(map(str, written.proved_by))}."
+    )
+    show.out.print(str(written.path), soft_wrap=True)
+
+
+@metadata_app.command("trim")
+def trim_command(
+    log_dir: LogDir,
+    release: Annotated[
+        str | None, typer.Option(help="The release that is to start on what is left: refuse if it could not.")
+    ] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Put back what the newest trim removed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    cluster_id: ClusterId = None,
+) -> None:
+    """Cut a stopped node's metadata log below its newest snapshot, with a backup. Called again, it finishes."""
+    cache, folder = _open(log_dir, cluster_id)
+    if dry_run:
+        plan = plan_of(folder)
+        if plan is None:
+            show.out.print("The log begins at its newest snapshot already.")
+            return
+        show.out.print(
+            f"Would begin the log at offset {plan.start_offset}, below the snapshot {plan.snapshot}, and remove "
+            f"{', '.join(plan.removed)}.",
+            soft_wrap=True,
+        )
+        return
+    target = None if release is None else _release(cache, release)
+    result = undo_trim(folder) if undo else trim(folder, release=target, cache=cache)
+    show.out.print(escape(result.sentence), soft_wrap=True)
+
+
+def _open(directory: Path, cluster_id: str | None) -> tuple[ReleaseCache, MetadataFolder]:
+    settings = Settings.from_environment()
+    folder = open_folder(directory, cluster_id=cluster_id)
+    size = sum(path.stat().st_size for path in folder.segments) >> 20
+    if size >= _LARGE_MIB:
+        show.err.print(f"Reading {size} MiB of log: half a second to two seconds for each MiB.")
+    return ReleaseCache(settings.cache, settings.include), folder
+
+
+def _release(cache: ReleaseCache, text: str | None) -> Release:
+    """A release that the catalogue knows, the newest if none is named."""
+    release = known_releases(cache.include)[-1] if text is None else Release.parse(text)
+    metadata_facts(cache.include, release)
+    return release
+
+
+def _settings(config: Path | None) -> Mapping[str, str]:
+    if config is None:
+        return {}
+    with reading(config):
+        return server_properties.parse(config.read_text())
+
+
+def _json(where: str | None, data: Mapping[str, Any]) -> bool:
+    """Whether JSON was asked for; then it is written."""
+    if where is None:
+        return False
+    text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    if where == "-":
+        sys.stdout.write(text)
+        return True
+    try:
+        write_whole(Path(where), text.encode())
+    except OSError as error:
+        raise UserError(f"{where} cannot be written: {error.strerror}.", remedy="Name another file.") from None
+    return True
+
+
+def _print_losses(report: LossReport) -> None:
+    levels = f"{report.from_level} ({report.from_name}) to {report.to_level} ({report.to_name})"
+    show.out.print(f"metadata.version {levels}, by the classes of {report.release}")
+    _print_entries("lost", report.losses)
+    _print_entries("default only", report.default_only)
+    for note in report.notes:
+        show.out.print(f"[yellow]note[/yellow] {escape(note)}", soft_wrap=True)
+    if not report.losses:
+        show.out.print("Nothing real is lost.")
+
+
+def _print_entries(title: str, entries: tuple[Loss, ...]) -> None:
+    for loss in entries:
+        show.out.print(f"[red]{title}[/red] {escape(loss.sentence)}", soft_wrap=True)
+
+
+def _print_scan(found: MetadataScan) -> None:
+    show.out.print(
+        f"{found.release}: {found.verdict}; offsets {found.start_offset} to {found.end_offset - 1}, "
+        f"a start begins at {found.starts_at}"
+    )
+    for failure in found.failures:
+        where = f"{failure.file}, offset {failure.offset}"
+        show.out.print(f"[red]fails[/red] {escape(where)}: {escape(failure.reason)}", soft_wrap=True)
+        show.out.print(f"  by {escape(failure.decided_by)}", soft_wrap=True)
+    for remedy in found.remedies:
+        show.out.print(f"[green]remedy[/green] {escape(remedy)}", soft_wrap=True)
+    for note in found.notes:
+        show.out.print(f"[yellow]note[/yellow] {escape(note)}", soft_wrap=True)

@@ -1,0 +1,109 @@
+"""Commands about parts of a cluster's change: the lock, the live-traffic ledger."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from kafka_rollout import cli_output as show
+from kafka_rollout.adapters.change_lock import FileChangeLock
+from kafka_rollout.adapters.inventory import find_cluster
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.cli_common import (
+    AsJson,
+    ClusterName,
+    ConnectionFile,
+    ledger_folder,
+    security_of,
+)
+from kafka_rollout.domain.errors import FatalError, UserError
+
+lock_app = typer.Typer(help="The cluster's lock: one change at a time.", no_args_is_help=True)
+ledger_app = typer.Typer(help="Live traffic with a ledger: acknowledged against consumed.", no_args_is_help=True)
+
+
+@lock_app.command("show")
+def lock_show(cluster: ClusterName) -> None:
+    """Who changes the cluster now, what for and until when at the latest."""
+    settings = Settings.from_environment()
+    held = FileChangeLock(settings.home).holder(find_cluster(settings.clusters, cluster).name)
+    if held is None:
+        show.out.print(f"Nobody holds the lock of {cluster}.")
+        return
+    until = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(held.expires_at))
+    show.out.print(escape(f"{held.holder} holds the lock of {cluster} until {until}: {held.purpose}"))
+
+
+@lock_app.command("break")
+def lock_break(
+    cluster: ClusterName, by: Annotated[str, typer.Option("--by", help="Your name; it is recorded.")]
+) -> None:
+    """Take the lock away from a holder that is dead."""
+    settings = Settings.from_environment()
+    held = FileChangeLock(settings.home).break_(find_cluster(settings.clusters, cluster).name, by)
+    show.out.print("Nobody held it." if held is None else escape(f"Taken from {held.holder} ({held.purpose})."))
+
+
+@ledger_app.command("start")
+def ledger_start(
+    cluster: ClusterName,
+    folder: Annotated[Path | None, typer.Option(help="Where its journals go; below the runs by default.")] = None,
+    connection_file: ConnectionFile = None,
+) -> None:
+    """Start live traffic in the background."""
+    from kafka_rollout.adapters.ledger.process import start_ledger
+
+    settings = Settings.from_environment()
+    spec = find_cluster(settings.clusters, cluster)
+    security_of(spec.connection_id, cluster, connection_file)
+    where = folder or ledger_folder(settings, cluster)
+    pid = start_ledger(
+        bootstrap_servers=spec.bootstrap_servers,
+        folder=where,
+        group=f"kafka-rollout-{cluster}",
+        replication_factor=min(3, len(spec.brokers)),
+        security_file=connection_file,
+    )
+    show.out.print(f"process {pid}, journals in {where}", soft_wrap=True)
+
+
+@ledger_app.command("stop")
+def ledger_stop(
+    cluster: ClusterName,
+    folder: Annotated[Path | None, typer.Option(help="The folder given to start.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """End the traffic, read to the end and compare; exit code 1 when something is amiss."""
+    from kafka_rollout.adapters.ledger.process import stop_ledger
+
+    where = folder or ledger_folder(Settings.from_environment(), cluster)
+    if not where.is_dir():
+        raise UserError(f"There is no ledger in {where}.", remedy="Start one first.")
+    verdict = stop_ledger(where)
+    if as_json:
+        show.print_json({"ok": verdict.ok, "verdict": verdict})
+    else:
+        show.out.print(f"{verdict.acknowledged} records acknowledged, consumed {dict(verdict.consumed)}")
+    if not verdict.ok:
+        amiss = "; ".join(found.sentence for found in verdict.discrepancies) or "a kind of traffic did not get through"
+        raise FatalError(f"The ledger is not even: {amiss}.", remedy=f"Its journals are in {where}.")
+
+
+@ledger_app.command("run")
+def ledger_run(
+    cluster: ClusterName,
+    folder: Annotated[Path | None, typer.Option(help="Where its journals go.")] = None,
+    connection_file: ConnectionFile = None,
+) -> None:
+    """Run live traffic until Ctrl-C, then compare."""
+    ledger_start(cluster, folder, connection_file)
+    show.err.print("Traffic runs; Ctrl-C ends it and compares.")
+    try:
+        while True:
+            time.sleep(1)
+    except KeyboardInterrupt:
+        ledger_stop(cluster, folder)

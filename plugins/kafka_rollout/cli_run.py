@@ -1,0 +1,289 @@
+"""Runs from a shell: the roll and the roll back, through the same steps, gates and record as the DAG."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from types import FrameType
+
+import typer
+
+from kafka_rollout.adapters.report_page import write_run_report
+from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.cli_output import ProgressLines, err, out, print_body
+from kafka_rollout.domain.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.domain.gate_watch import GatePolicy
+from kafka_rollout.domain.gates import GateLook
+from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.scan import ScanResult
+from kafka_rollout.steps import lock
+from kafka_rollout.steps.approval import (
+    APPROVED,
+    ApprovalOf,
+    approval_body,
+    record_approval,
+    refuse_blockers,
+    refuse_stranger,
+    require_approval,
+)
+from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.features import check_support, finalize, pending_changes, undo_by_controller
+from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
+from kafka_rollout.steps.plan import plan_upgrade
+from kafka_rollout.steps.report import SCAN_VERDICT
+from kafka_rollout.steps.snapshot import prove_snapshot
+from kafka_rollout.steps.whole_roll import roll_back, roll_hops
+from kafka_rollout.steps.workbench import Workbench
+
+INTERRUPTED = 130
+
+
+class FinalizePolicy(StrEnum):
+    LATER = "later"
+    AFTER_APPROVAL = "after-approval"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approver:
+    """Who approves and why; `asks` False answers the questions at the terminal beforehand."""
+
+    name: str | None
+    reason: str | None
+    asks: bool
+
+    def approve(self, bench: Workbench, plan: Plan, what: ApprovalOf, body: str) -> None:
+        """Show what is decided, ask at the terminal, record the name. An approval of the run's record is kept."""
+        print_body(body)
+        if self.name is None:
+            require_approval(bench, plan, what)
+            return
+        refuse_stranger(bench.cluster, self.name)
+        if self.asks:
+            if not sys.stdin.isatty():
+                raise UserError(
+                    f"Nobody is at a terminal to confirm the {what.value}.",
+                    remedy="Call it at a terminal, or confirm with --yes.",
+                )
+            if not typer.confirm(f"{self.name}, do you approve the {what.value}?", default=False, err=True):
+                record_approval(bench, what, self.name, "rejected", self.reason or "declined at the terminal")
+                raise RefusedError(f"{self.name} did not approve the {what.value}.", remedy="Nothing was touched.")
+        record_approval(bench, what, self.name, APPROVED, self.reason or "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollRequest:
+    """What a person asked for on the command line."""
+
+    target: Release
+    policy: GatePolicy
+    approver: Approver
+    finalize: FinalizePolicy
+    dry_run: bool
+    scan: bool
+    ledger: bool
+    security: ClientSecurity | None
+    security_file: Path | None
+    snapshot_interval_ms: int | None = None
+
+
+def roll(bench: Workbench, settings: Settings, request: RollRequest) -> int:
+    """The whole upgrade from a shell; returns the exit code. The report is written however it ends."""
+    plan = _plan(bench, settings, request)
+    if request.dry_run:
+        print_body(approval_body(plan))
+        _report(bench, plan, settings, dry_run=True)
+        return RefusedError.exit_code if plan.blockers else 0
+
+    def act(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
+        refuse_blockers(plan)
+        if plan.hops:
+            request.approver.approve(bench, plan, ApprovalOf.ROLL, approval_body(plan))
+        with _ledger(bench, settings, request):
+            if plan.hops and not roll_hops(bench, plan, request.policy, on_progress=progress, stop_asked=stop_asked):
+                return False
+            # A resumed run's plan may name levels that this call was not asked to finalize.
+            if plan.feature_changes and request.finalize is FinalizePolicy.AFTER_APPROVAL:
+                _finalize(bench, plan, settings, request, progress)
+        return True
+
+    return _run(bench, plan, settings, act)
+
+
+def back(bench: Workbench, settings: Settings, policy: GatePolicy, approver: Approver) -> int:
+    """Roll a run back from the shell; returns the exit code."""
+    plan = bench.run.load_plan()
+
+    def act(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
+        body = (
+            f"**Roll back cluster {plan.cluster} to {plan.origin}**\n\nThe same gates, from the node where it stopped."
+        )
+        approver.approve(bench, plan, ApprovalOf.ROLL_BACK, body)
+        return roll_back(bench, plan, policy, on_progress=progress, stop_asked=stop_asked)
+
+    return _run(bench, plan, settings, act)
+
+
+def _plan(bench: Workbench, settings: Settings, request: RollRequest) -> Plan:
+    """The run's plan: a resumed run keeps its own."""
+    if any(event.get("kind") == "plan" for event in bench.run.events()):
+        plan = bench.run.load_plan()
+        if plan.target != request.target:
+            raise UserError(
+                f"Run {bench.run_id} goes to {plan.target}, not to {request.target}.",
+                remedy="Leave --run out to start a new run.",
+            )
+        return plan
+    if request.scan:
+        try:
+            _scan(bench, settings, request.security, SCAN_BEFORE_ROLL, ProgressLines())
+        except (TransientError, FatalError) as error:
+            err.print(f"scan: {error}", soft_wrap=True)  # the plan has a finding for it, among others
+    return plan_upgrade(
+        bench,
+        request.target,
+        finalize=request.finalize is FinalizePolicy.AFTER_APPROVAL,
+        snapshot_interval_ms=request.snapshot_interval_ms,
+        with_logs=request.scan,
+    )
+
+
+def _run(
+    bench: Workbench, plan: Plan, settings: Settings, act: Callable[[Callable[[], bool], ProgressLines], bool]
+) -> int:
+    try:
+        with stop_signal() as stop_asked:
+            done = act(stop_asked, ProgressLines())
+    except KeyboardInterrupt:
+        err.print(f"Ended in the middle; call it again with --run {bench.run_id}: it goes on where it was.")
+        raise
+    except RolloutError:
+        lock.let_go(bench)
+        _report(bench, plan, settings)
+        raise
+    lock.let_go(bench)
+    _report(bench, plan, settings)
+    if not done:
+        err.print(f"Stopped at a safe point. It goes on with: the same command and --run {bench.run_id}")
+        return INTERRUPTED
+    return 0
+
+
+def _finalize(bench: Workbench, plan: Plan, settings: Settings, request: RollRequest, progress: ProgressLines) -> None:
+    if pending_changes(bench, plan):
+        progress.say("features: asking every node and the controller whether the levels are supported")
+        support = check_support(bench, plan)
+        if not support.ok:
+            raise RefusedError(
+                f"The levels are not finalized: {'; '.join(f.sentence for f in support.blockers)}",
+                remedy=" ".join(dict.fromkeys(finding.remedy for finding in support.blockers)),
+            )
+        scanned = (
+            _way_back(bench, plan, settings, request.security, progress) if request.scan else "not scanned (--no-scan)"
+        )
+        shown = replace(plan, feature_changes=undo_by_controller(bench, plan))
+        request.approver.approve(
+            bench, plan, ApprovalOf.FINALIZE, approval_body(shown, support, what=ApprovalOf.FINALIZE, scan=scanned)
+        )
+    progress.say("features: finalizing")
+    finalize(bench, plan)
+
+    def on_look(seen: GateLook, message: str) -> None:
+        progress.say(f"gate {seen.gate}: {message}")
+
+    for kind in (GateKind.FINALIZED, GateKind.SNAPSHOT, GateKind.METADATA_VERSION):
+        # A snapshot may take as long as the nodes' interval says; the gate's own message tells until when.
+        longest = 2 * 3600.0 if kind is GateKind.SNAPSHOT else request.policy.timeout_s
+        policy = GatePolicy(looks=request.policy.looks, interval_s=request.policy.interval_s, timeout_s=longest)
+        wait_for_gate(bench, plan, GateRef(kind=kind), policy, on_look)
+        if kind is GateKind.SNAPSHOT:
+            progress.say("snapshot: loading one with the target release's own classes")
+            prove_snapshot(bench, plan)
+
+
+def _way_back(
+    bench: Workbench, plan: Plan, settings: Settings, security: ClientSecurity | None, progress: ProgressLines
+) -> str:
+    failing = _scan(bench, settings, security, SCAN_VERDICT, progress).failing(plan.origin)
+    if not failing:
+        return f"{plan.origin} could load every coordinator log as it is now."
+    return f"{plan.origin} could not load {len(failing)} partition(s) of the coordinator logs any more."
+
+
+def _scan(
+    bench: Workbench, settings: Settings, security: ClientSecurity | None, file: str, progress: ProgressLines
+) -> ScanResult:
+    from kafka_rollout.adapters.scan_submit import scan_command
+
+    progress.say("scan: starting Spark")
+    _, result = scan_command(
+        bench.cluster,
+        settings,
+        security=security,
+        json_file=run_folder(settings, bench) / file,
+        on_progress=lambda line: progress.say(f"scan: {line}"),
+    )
+    return result
+
+
+@contextmanager
+def stop_signal() -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C asks to stop at the next safe point, the second ends at once."""
+    asked = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        err.print("Stops at the next safe point (a node that is down is started first). Ctrl-C again ends at once.")
+
+    before = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _ledger(bench: Workbench, settings: Settings, request: RollRequest) -> Iterator[None]:
+    """Live traffic around a run, if asked for; what it lost fails the run."""
+    if not request.ledger:
+        yield
+        return
+    from kafka_rollout.adapters.ledger.process import start_ledger, stop_ledger
+
+    folder = run_folder(settings, bench) / "ledger"
+    start_ledger(
+        bootstrap_servers=bench.cluster.bootstrap_servers,
+        folder=folder,
+        group=f"kafka-rollout-{bench.run_id}",
+        replication_factor=min(3, len(bench.cluster.brokers)),
+        security_file=request.security_file,
+    )
+    try:
+        yield
+    finally:
+        verdict = stop_ledger(folder)
+    if not verdict.ok:
+        raise FatalError(
+            f"The ledger is not even: {'; '.join(d.sentence for d in verdict.discrepancies) or 'a client was idle'}",
+            remedy=f"Its journals are in {folder}.",
+        )
+
+
+def run_folder(settings: Settings, bench: Workbench) -> Path:
+    return FileRunStore(settings.home, bench.cluster.name, bench.run_id).folder
+
+
+def _report(bench: Workbench, plan: Plan, settings: Settings, *, dry_run: bool = False) -> None:
+    page, data = write_run_report(bench, plan, dry_run=dry_run, settings=settings)
+    out.print(f"report: {page}", soft_wrap=True)
+    out.print(str(data), soft_wrap=True)

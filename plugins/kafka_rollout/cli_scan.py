@@ -1,0 +1,175 @@
+"""The command `scan`: which releases could load these coordinator logs."""
+# ruff: noqa: PLR0917 - a command's options are its parameters
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from kafka_rollout import cli_output as show
+from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.durable_files import write_whole
+from kafka_rollout.adapters.inventory import find_cluster
+from kafka_rollout.adapters.log_directories import partition_folders
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.cli_common import ConnectionFile, security_of
+from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.releases import Catalogue, Release
+from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult
+
+STANDARD_OUTPUT = "-"
+TREND = 30  # earlier scans that a page shows
+_WORST_FIRST = (LoadVerdict.FAILS, LoadVerdict.LOADS_IGNORING, LoadVerdict.LOADS, LoadVerdict.NOT_LOADED)
+_COLOURS = {LoadVerdict.FAILS: "red", LoadVerdict.LOADS_IGNORING: "yellow", LoadVerdict.LOADS: "green"}
+
+
+def scan(
+    cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="Name in the inventory: scan it live.")] = None,
+    log_dir: Annotated[
+        list[Path] | None,
+        typer.Option("--log-dir", help="A broker's log directory, a copy of it, or one partition's folder; repeat it."),
+    ] = None,
+    release: Annotated[
+        list[str] | None, typer.Option("--release", help="A release to judge; all of the catalogue if left out.")
+    ] = None,
+    topic: Annotated[list[str] | None, typer.Option("--topic", help="A coordinator log; all if left out.")] = None,
+    live: Annotated[bool, typer.Option("--live", help="Tell live records from dead ones (slower).")] = False,
+    classes_only: Annotated[
+        bool, typer.Option("--classes-only", help="Count by key and value version; do not look into the records.")
+    ] = False,
+    json_file: Annotated[str | None, typer.Option("--json", help="File for the result; - is standard output.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="File for the result as a page.")] = None,
+    parquet: Annotated[Path | None, typer.Option("--parquet", help="Folder for the result as Parquet.")] = None,
+    fail_on: Annotated[
+        list[str] | None, typer.Option("--fail-on", help="Exit code 3 if this release's verdict is `fails`.")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option("--master", help="Spark's master; KAFKA_ROLLOUT_SPARK_MASTER or local[2] without.")
+    ] = None,
+    connection_file: ConnectionFile = None,
+) -> None:
+    """Say of every release whether it could load the coordinator logs: of a live cluster, or of log directories."""
+    from kafka_rollout.adapters.scan_submit import ScanRequest, submit
+
+    settings = Settings.from_environment()
+    catalogue = load_catalogue(settings.include)
+    releases, must_load = (tuple(Release.parse(text) for text in texts or ()) for texts in (release, fail_on))
+    for asked in (*releases, *must_load):
+        catalogue.get(asked)
+    _check_source(catalogue, cluster, log_dir or (), topic or ())
+    with tempfile.TemporaryDirectory(prefix="kafka-rollout-scan-") as folder:
+        request = ScanRequest(
+            cluster=", ".join(map(str, log_dir or ())),
+            json_file=Path(folder) / "scan.json",
+            log_dirs=tuple(path.absolute() for path in log_dir or ()),
+            parquet=parquet.absolute() if parquet else None,
+            topics=tuple(topic or ()),
+            releases=releases,
+            fail_on=must_load,
+            live=live,
+            classes_only=classes_only,
+        )
+        if cluster is not None:
+            spec = find_cluster(settings.clusters, cluster)
+            security = security_of(spec.connection_id, cluster, connection_file)
+            request = replace(request, cluster=spec.name, bootstrap_servers=spec.bootstrap_servers)
+            if security is not None:
+                request = replace(request, security_file=Path(folder) / "security.json")
+                security.write_file(Path(folder) / "security.json")
+        code, result = submit(request, settings, master=master, on_progress=_say)
+        text = request.json_file.read_text(encoding="utf-8")
+    _hand_out(result, text, catalogue, json_file=json_file, html=html, keep=settings if cluster is not None else None)
+    raise typer.Exit(code)
+
+
+def _hand_out(
+    result: ScanResult,
+    text: str,
+    catalogue: Catalogue,
+    *,
+    json_file: str | None,
+    html: Path | None,
+    keep: Settings | None,
+) -> None:
+    """`text` is the result's JSON. `keep`: also put it into the cluster's history, which is there."""
+    from kafka_rollout.adapters.scan_history import ScanHistory
+    from kafka_rollout.adapters.scan_page import render_scan
+
+    if html is not None or keep is not None:
+        history = None if keep is None else ScanHistory(keep.home, result.cluster)
+        earlier = history.newest(TREND) if history else ()
+        page = render_scan(result, catalogue, earlier=earlier)
+        if html is not None:
+            _write(html, page)
+        if history is not None:
+            _say(f"kept as {history.keep(result, page).folder}")
+    if json_file == STANDARD_OUTPUT:
+        sys.stdout.write(text)
+        return
+    if json_file is not None:
+        _write(Path(json_file), text)
+    print_scan(result)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_whole(path, text.encode())
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.", remedy="Name another place.") from None
+
+
+def _check_source(catalogue: Catalogue, cluster: str | None, log_dirs: Sequence[Path], topics: Sequence[str]) -> None:
+    """What can be said before Spark starts."""
+    known = catalogue.coordinator_topics
+    for topic in topics:
+        if topic not in known:
+            raise UserError(f"{topic} is not a coordinator log.", remedy=f"Choose among {', '.join(known)}.")
+    if (cluster is None) == (not log_dirs):
+        raise UserError("A scan reads either a cluster or directories.", remedy="Give --cluster NAME or --log-dir DIR.")
+    partition_folders(log_dirs, topics or known)
+
+
+def print_scan(result: ScanResult) -> None:
+    """A table of the verdicts by release and log, what fails first, and what could not be read."""
+    topics = sorted({log.topic for log in result.logs})
+    table = Table("Release", *topics, box=None, pad_edge=False, header_style="bold")
+    by_cell: dict[tuple[Release, str], list[ReleaseVerdict]] = defaultdict(list)
+    for verdict in result.verdicts:
+        by_cell[verdict.release, verdict.topic].append(verdict)
+    for release in sorted({verdict.release for verdict in result.verdicts}):
+        table.add_row(str(release), *(_cell(by_cell[release, topic]) for topic in topics))
+    show.out.print(table)
+    for release in sorted({verdict.release for verdict in result.verdicts}):
+        for verdict in result.failing(release)[:1]:
+            if failure := verdict.first_failure:
+                where = f"{verdict.topic}-{verdict.partition} at offset {failure.offset}"
+                show.out.print(escape(f"{release} fails first on {where}: {failure.reason}"), soft_wrap=True)
+    for copy in result.copies:
+        if copy.chosen and not copy.why.startswith("It is the only"):
+            show.out.print(escape(f"{copy.topic}-{copy.partition}: read {copy.directory}. {copy.why}"), soft_wrap=True)
+    for damage in result.damage:
+        text = f"{damage.file}, byte {damage.position}: {damage.sentence}"
+        show.out.print(f"[yellow]damage[/yellow] {escape(text)}", soft_wrap=True)
+
+
+def _cell(verdicts: list[ReleaseVerdict]) -> str:
+    counts = Counter(verdict.verdict for verdict in verdicts)
+    worst = next((word for word in _WORST_FIRST if counts[word]), None)
+    if worst is None:
+        return "–"
+    share = "" if counts[worst] == len(verdicts) else f" ({counts[worst]} of {len(verdicts)} partitions)"
+    colour = _COLOURS.get(worst, "dim")
+    return f"[{colour}]{worst.value.replace('_', ' ')}[/{colour}]{share}"
+
+
+def _say(line: str) -> None:
+    show.err.print(escape(f"scan: {line}"), soft_wrap=True)

@@ -1,0 +1,179 @@
+"""Commands about the scans that are kept: list them, show one, compare two."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from kafka_rollout import cli_output as show
+from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.html_pages import size
+from kafka_rollout.adapters.scan_history import KeptScan, ScanHistory, scanned_clusters
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.cli_common import AsJson
+from kafka_rollout.cli_scan import print_scan
+from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.scan import LoadVerdict, ScanResult
+from kafka_rollout.domain.scan_comparison import ScanComparison, VerdictChange, compare
+from kafka_rollout.domain.scan_remedies import Concerned, Remedy, find_remedies, in_words
+from kafka_rollout.domain.scan_tags import ignored_tags
+
+scans_app = typer.Typer(help="The scans of the coordinator logs that are kept.", no_args_is_help=True)
+
+ScannedCluster = Annotated[str, typer.Option("--cluster", "-c", help="Cluster whose scans these are.")]
+
+_SHOWN = 20  # changes, and owners of a step, on a terminal
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+@scans_app.command("list")
+def scans_list(
+    cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="One cluster; all if left out.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the scans that are kept, newest first: what was read, and which releases failed."""
+    home = Settings.from_environment().home
+    kept = [
+        scan for name in ([cluster] if cluster else scanned_clusters(home)) for scan in ScanHistory(home, name).scans()
+    ]
+    rows = [(scan, scan.load()) for scan in kept]
+    if as_json:
+        show.print_json([_summary(scan, result) for scan, result in rows])
+        return
+    table = Table("Cluster", "Scan", "Records", "Bytes", "Partitions", "Releases that fail", box=None, pad_edge=False)
+    for scan, result in rows:
+        failing = [str(r) for r, verdict in result.standing.items() if verdict is LoadVerdict.FAILS]
+        table.add_row(
+            printable(scan.cluster),
+            scan.name,
+            f"{result.records:,}",
+            size(result.log_bytes),
+            str(len(result.logs)),
+            ", ".join(failing) or "none",
+        )
+    show.out.print(table)
+
+
+@scans_app.command("show")
+def scans_show(
+    cluster: ScannedCluster,
+    scan: Annotated[str, typer.Option("--scan", help="A scan of the list, or the beginning of its name.")] = "newest",
+    as_json: AsJson = False,
+) -> None:
+    """Show a scan: verdicts, and for each release that fails what is to be done and how long it takes."""
+    settings = Settings.from_environment()
+    kept = ScanHistory(settings.home, cluster).get(scan)
+    result = kept.load()
+    catalogue = load_catalogue(settings.include)
+    remedies = find_remedies(result, catalogue)
+    tags = ignored_tags(result, catalogue)
+    if as_json:
+        show.print_json({**_summary(kept, result), "scan": result.to_dict(), "remedies": remedies, "tags": tags})
+        return
+    print_scan(result)
+    for remedy in remedies:
+        _print_remedy(remedy)
+    for tag in tags:
+        field = f"{tag.record} {tag.value_version}, {tag.name or 'unknown field'} (tag {tag.tag})"
+        passed_over = ", ".join(map(str, tag.ignored_by))
+        _say(f"{field} is passed over by {passed_over}. {tag.loss}")
+    _say(f"report: {kept.page}")
+
+
+@scans_app.command("compare")
+def scans_compare(
+    cluster: ScannedCluster,
+    before: Annotated[str | None, typer.Option("--before", help="The earlier scan; the one before --after.")] = None,
+    after: Annotated[str, typer.Option("--after", help="The later scan.")] = "newest",
+    as_json: AsJson = False,
+) -> None:
+    """Compare two scans: verdicts that got worse or better, kinds of records that appeared or are gone, growth."""
+    history = ScanHistory(Settings.from_environment().home, cluster)
+    later = history.get(after)
+    earlier = _before(history, later) if before is None else history.get(before)
+    comparison = compare(earlier.load(), later.load())
+    show.print_json(comparison) if as_json else _print_comparison(earlier, later, comparison)
+
+
+def printable(text: str) -> str:
+    """Text that some client sent, for a terminal: control characters and changes of direction by their number."""
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _before(history: ScanHistory, later: KeptScan) -> KeptScan:
+    earlier = [scan for scan in history.scans() if scan.name < later.name]
+    if not earlier:
+        raise UserError(f"Cluster {history.cluster} has no scan before {later.name}.", remedy="Scan again later.")
+    return earlier[0]
+
+
+def _summary(kept: KeptScan, result: ScanResult) -> dict[str, Any]:
+    return {
+        "cluster": kept.cluster,
+        "name": kept.name,
+        "scanned_at": result.scanned_at,
+        "records": result.records,
+        "log_bytes": result.log_bytes,
+        "partitions": len(result.logs),
+        "verdicts": result.standing,
+        "report": str(kept.page),
+    }
+
+
+def _print_remedy(remedy: Remedy) -> None:
+    show.out.print()
+    show.out.print(
+        f"[{'red' if remedy.fails else 'yellow'}]{remedy.release}[/] {escape(remedy.sentence)}", soft_wrap=True
+    )
+    for number, step in enumerate(remedy.steps, start=1):
+        time_left = "" if step.within_ms is None else f" (at most {in_words(step.within_ms)})"
+        _say(f"{number}. {step.title}{time_left}")
+        _say(f"   {step.sentence}")
+        for owner in step.concerned[:_SHOWN]:
+            _say(f"   - {_called(owner)}")
+        if more := len(step.concerned) + step.concerned_left_out - len(step.concerned[:_SHOWN]):
+            _say(f"   and {more:,} more")
+        for change in step.settings_in_words:
+            _say(f"   {change}")
+
+
+def _called(owner: Concerned) -> str:
+    return f"{printable(owner.name)}{f' ({owner.about})' if owner.about else ''}"
+
+
+def _print_comparison(earlier: KeptScan, later: KeptScan, comparison: ScanComparison) -> None:
+    _say(f"{earlier.name} to {later.name}, {_apart(comparison)} apart")
+    for title, colour, changes in (("worse", "red", comparison.worse), ("better", "green", comparison.better)):
+        show.out.print(f"[{colour}]{title}[/{colour}]: {len(changes)}")
+        _print_changes(changes)
+    for title, classes in (("new", comparison.appeared), ("gone", comparison.gone)):
+        for found in classes[:_SHOWN]:
+            value = "tombstones" if found.value_version is None else f"value version {found.value_version}"
+            where = f"{found.topic}-{found.partition}"
+            records = max(found.before, found.after)
+            _say(f"{title}: {where}, key version {found.key_version}, {value}: {records:,} records")
+        if len(classes) > _SHOWN:
+            _say(f"and {len(classes) - _SHOWN:,} kinds more that are {title}")
+    grown = sum(growth.bytes_after - growth.bytes_before for growth in comparison.growth)
+    _say(f"bytes: {'less by' if grown < 0 else 'more by'} {size(abs(grown))} in {len(comparison.growth)} partitions")
+    for sentence in comparison.not_compared:
+        _say(sentence)
+
+
+def _print_changes(changes: tuple[VerdictChange, ...]) -> None:
+    for change in changes[:_SHOWN]:
+        _say(f"  {change}")
+    if len(changes) > _SHOWN:
+        _say(f"  and {len(changes) - _SHOWN:,} more")
+
+
+def _apart(comparison: ScanComparison) -> str:
+    return in_words(round(abs(comparison.after_at - comparison.before_at) * 1000))
+
+
+def _say(line: str) -> None:
+    show.out.print(escape(printable(line)), soft_wrap=True)

@@ -1,0 +1,48 @@
+"""A consumer that goes from eager to cooperative rebalancing, and back, by itself (KAFKA-12477)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from kafka import KafkaConsumer
+
+from kafka_rollout.clients.assignors import BY_NAME
+from kafka_rollout.clients.dynamic_coordinator import DynamicCoordinator, check_kafka_python
+from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY, RANGE, RebalanceProtocol
+
+
+class DynamicProtocolConsumer(KafkaConsumer):  # type: ignore[misc]
+    """kafka-python's KafkaConsumer; replace the class and bounce the members of the group once, in any order.
+
+    `partition_assignment_strategy` takes names beside classes. The differences to KafkaConsumer: a rebalance listener
+    that is no coroutine runs in a thread of its own and may commit; in an eager rebalance positions come from the
+    committed offsets, as Java's do; and poll() raises CommitFailedError after a rebalance in which offsets were not
+    committed because their partitions might have been another member's already.
+    """
+
+    DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {
+        **KafkaConsumer.DEFAULT_CONFIG,
+        "partition_assignment_strategy": (COOPERATIVE_STICKY.name, RANGE.name),
+    }
+
+    def __init__(self, *topics: str, **configs: Any) -> None:
+        check_kafka_python()
+        strategy = configs.get("partition_assignment_strategy", self.DEFAULT_CONFIG["partition_assignment_strategy"])
+        configs["partition_assignment_strategy"] = tuple(_assignor(given) for given in strategy)
+        super().__init__(*topics, **configs)
+        DynamicCoordinator.take_over(self._coordinator)
+
+    @property
+    def rebalance_protocol(self) -> RebalanceProtocol:
+        """The protocol this member uses in its next rebalance."""
+        protocol: RebalanceProtocol = self._coordinator.member.protocol
+        return protocol
+
+
+def _assignor(given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    if given not in BY_NAME:
+        raise UserError(f"There is no assignor of the name {given}.", remedy=f"Known are {', '.join(BY_NAME)}.")
+    return BY_NAME[given]

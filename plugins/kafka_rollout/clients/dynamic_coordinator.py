@@ -1,0 +1,257 @@
+"""kafka-python's coordinator with KAFKA-12477's dynamic rebalance protocol in the place of a fixed one."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import kafka
+from kafka.consumer.subscription_state import SubscriptionState
+from kafka.coordinator.assignors.abstract import RebalanceProtocol as KafkaProtocol
+from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.errors import CommitFailedError, KafkaError
+from kafka.future import Future
+from kafka.protocol.consumer import UNKNOWN_MEMBER_ID
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from kafka_rollout.clients.assignors import CooperativeStickyAssignor
+from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.rebalance.member import Member
+from kafka_rollout.domain.rebalance.protocols import Assignor, RebalanceProtocol
+
+log = logging.getLogger(__name__)
+
+TESTED = "3.0.12"
+_TOUCHED: dict[type, dict[str, tuple[str, ...]]] = {
+    ConsumerCoordinator: {
+        "_invoke_rebalance_listener_async": ("method_name", "arg"),
+        "_lookup_assignor": ("name",),
+        "_on_join_complete_async": ("generation", "member_id", "protocol", "member_assignment_bytes"),
+        "_on_join_prepare_async": ("generation", "member_id", "timeout_ms"),
+        "_process_join_group_response": ("response", "send_time"),
+        "_send_offset_commit_request": ("offsets",),
+        "commit_offsets_sync": ("offsets", "timeout_ms"),
+        "group_protocols": (),
+        "need_rejoin": (),
+        "poll": ("timeout_ms",),
+        "request_rejoin": (),
+        "reset_generation": ("member_id",),
+    },
+    SubscriptionState: {"assign_from_subscribed": ("assignments",), "assigned_partitions": ()},
+}
+_ATTRIBUTES = (
+    *("_assignment_snapshot", "_assignors", "_generation", "_is_leader", "_net", "_rebalance_protocol"),
+    *("_subscription", "auto_commit_interval", "next_auto_commit_deadline", "rejoining"),
+)
+
+
+class DynamicCoordinator(ConsumerCoordinator):  # type: ignore[misc]
+    """Decides by `Member`; what is left to the base class is the wire, the heartbeats and the commits."""
+
+    _member: Member
+    _refusal: CommitFailedError | None
+    _in_listener: bool
+
+    @classmethod
+    def take_over(cls, coordinator: ConsumerCoordinator) -> None:
+        """Make an instance ours before it is used: KafkaConsumer names its coordinator's class and takes no other."""
+        missing = [name for name in _ATTRIBUTES if name not in vars(coordinator)]
+        if missing:
+            raise _unfit(f"a coordinator has no {missing[0]}")
+        coordinator.__class__ = cls
+        coordinator._member = Member.start(
+            Assignor(
+                name=assignor.name,
+                protocols=frozenset(RebalanceProtocol(protocol) for protocol in assignor.supported_protocols()),
+            )
+            for assignor in coordinator._assignors.values()
+        )
+        coordinator._refusal = None
+        coordinator._in_listener = False
+
+    @property
+    def member(self) -> Member:
+        return self._member
+
+    def group_protocols(self) -> list[tuple[str, Any]]:
+        for assignor in self._assignors.values():
+            if isinstance(assignor, CooperativeStickyAssignor):
+                assignor.claim(self._subscription.assigned_partitions(), self._generation.generation_id)
+        protocols: list[tuple[str, Any]] = super().group_protocols()
+        return protocols
+
+    def need_rejoin(self) -> bool:
+        """A join that began is always gone on with.
+
+        A leader joins because metadata changed, and by assigning with the new metadata the reason is gone. The base
+        class then forgets the join if a poll() ran out of time meanwhile: no assignment, no heartbeats, for ever.
+        """
+        begun = self.rejoining and self._subscription.partitions_auto_assigned()
+        return bool(begun or super().need_rejoin())
+
+    def reset_generation(self, member_id: str = UNKNOWN_MEMBER_ID) -> None:
+        super().reset_generation(member_id)
+        self._member = self._member.out_of_group()
+        if self._subscription.assigned_partitions():
+            # Between JoinGroup and its answer, too: nobody may claim what he owned before he fell out of the group.
+            self.rejoining = False
+
+    async def _on_join_prepare_async(self, generation: int, member_id: str, timeout_ms: float | None = None) -> None:
+        try:
+            await super()._on_join_prepare_async(generation, member_id, timeout_ms)
+        finally:
+            if self._member.protocol is RebalanceProtocol.EAGER:
+                # The base class would keep it, with positions that are stale once another member was in between.
+                self._subscription.assign_from_subscribed([])
+
+    def _process_join_group_response(self, response: Any, send_time: float) -> Any:
+        answer = super()._process_join_group_response(response, send_time)
+        self._member = self._member.joined(answer.generation_id, answer.protocol_name)
+        return answer
+
+    async def _on_join_complete_async(
+        self, generation: int, member_id: str, protocol: str, member_assignment_bytes: bytes
+    ) -> None:
+        if not self._is_leader:
+            self._assignment_snapshot = None
+        assignment = ConsumerProtocolAssignment.decode(member_assignment_bytes)
+        assigned = frozenset(assignment.partitions())
+        if not {partition.topic for partition in assigned} <= self._subscription.subscription:
+            log.warning("Group %s: the assignment has topics that are not subscribed; joining again", self.group_id)
+            self.request_rejoin()
+            return
+        owned = frozenset(self._subscription.assigned_partitions())
+        before = self._member.protocol
+        self._member, todo = self._member.assigned(owned=owned, assigned=assigned)
+        if todo.lost:
+            log.warning(
+                "Group %s: assignor %s may have given these partitions to others while this member held them; they are"
+                " lost and their offsets cannot be committed: %s",
+                *(self.group_id, protocol, _names(todo.lost)),
+            )
+        # Kafka's order (ConsumerCoordinator.onJoinComplete): what is taken away is still assigned in its callback.
+        failures = []
+        for method, partitions in (("on_partitions_lost", todo.lost), ("on_partitions_revoked", todo.revoked)):
+            if partitions:
+                failures.append(await self._tell(method, partitions))
+        self._subscription.assign_from_subscribed(sorted(owned - todo.lost - todo.revoked))
+        self._subscription.assign_from_subscribed(sorted(assigned))
+        self._member = self._member.took_over(todo.added)
+        self._lookup_assignor(protocol).on_assignment(assignment, generation)
+        self.next_auto_commit_deadline = time.monotonic() + self.auto_commit_interval
+        self._rebalance_protocol = KafkaProtocol(self._member.protocol)
+        if before is not self._member.protocol:
+            log.info("Group %s: %s was selected, now %s", self.group_id, protocol, self._member.protocol.name)
+        failures.append(await self._tell("on_partitions_assigned", todo.added))
+        if todo.rejoin:
+            self.request_rejoin()
+        for failure in filter(None, failures):
+            raise KafkaError("User rebalance callback throws an error") from failure
+
+    async def _tell(self, method: str, partitions: frozenset[tuple[str, int]]) -> Exception | None:
+        if self._subscription.rebalance_listener is None:
+            return None
+        try:
+            await self._invoke_rebalance_listener_async(
+                method, {TopicPartition(*partition) for partition in partitions}
+            )
+        except Exception as error:
+            log.exception("Group %s: the rebalance listener failed in %s", self.group_id, method)
+            return error
+        return None
+
+    async def _invoke_rebalance_listener_async(self, method_name: str, arg: set[TopicPartition]) -> None:
+        """Plain listeners run in a thread of their own: heartbeats go on, and they may call the consumer (commit)."""
+        callback = getattr(self._subscription.rebalance_listener, method_name)
+        self._in_listener = True
+        try:
+            if inspect.iscoroutinefunction(callback):
+                await callback(arg)
+            else:
+                await self._in_thread(lambda: callback(arg))
+        finally:
+            self._in_listener = False
+
+    async def _in_thread(self, call: Callable[[], None]) -> None:
+        done = Future()
+
+        def work() -> None:
+            failure: BaseException | None = None
+            try:
+                call()
+            except BaseException as error:
+                failure = error
+
+            def settle() -> None:
+                if failure is None:
+                    done.success(None)
+                else:
+                    done.failure(failure)
+
+            self._net.call_soon_threadsafe(settle)
+
+        threading.Thread(target=work, name=f"{threading.current_thread().name}-listener", daemon=True).start()
+        await done
+
+    async def _send_offset_commit_request(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> Any:
+        """The one way of all commits: synchronous, asynchronous and automatic."""
+        refused = self._member.refused(offsets)
+        if refused:
+            self._refusal = CommitFailedError(
+                f"Offsets of {_names(refused)} cannot be committed: an assignor that does not know the cooperative"
+                " protocol gave these partitions to other members while this one still held them."
+            )
+            raise self._refusal
+        return await super()._send_offset_commit_request(offsets)
+
+    def commit_offsets_sync(self, offsets: Any, timeout_ms: float | None = None) -> Any:
+        try:
+            return super().commit_offsets_sync(offsets, timeout_ms)
+        except CommitFailedError:
+            if not self._in_listener:
+                self._refusal = None  # whoever called knows it now
+            raise
+
+    def poll(self, timeout_ms: float | None = None) -> bool:
+        """Raises CommitFailedError, once the rebalance is over and before records are taken, if one was refused."""
+        cause: KafkaError | None = None
+        joined = False
+        try:
+            joined = super().poll(timeout_ms)
+        except KafkaError as error:
+            cause = error
+        refusal = self._refusal
+        if refusal is not None and not self.rejoining:
+            self._refusal = None
+            raise refusal from cause
+        if cause is not None:
+            raise cause
+        return joined
+
+
+def check_kafka_python() -> None:
+    """UserError when the kafka-python that is installed is not one that this coordinator fits on."""
+    if kafka.__version__.split(".")[:2] != TESTED.split(".")[:2]:
+        raise _unfit("its version is another")
+    for owner, methods in _TOUCHED.items():
+        for name, wanted in methods.items():
+            method = getattr(owner, name, None)
+            parameters = () if method is None else tuple(inspect.signature(inspect.unwrap(method)).parameters)[1:]
+            if method is None or parameters != wanted:
+                raise _unfit(f"{owner.__name__}.{name} is another")
+
+
+def _unfit(what: str) -> UserError:
+    return UserError(
+        f"DynamicProtocolConsumer does not fit on kafka-python {kafka.__version__}: {what}.",
+        remedy=f"Install kafka-python {TESTED}, the version that it is tested with.",
+    )
+
+
+def _names(partitions: frozenset[tuple[str, int]]) -> str:
+    return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions))

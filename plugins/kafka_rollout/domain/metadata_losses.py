@@ -1,0 +1,210 @@
+"""The loss report (KIP-1155): what a metadata image loses when it is written at a lower metadata.version.
+
+Two images are compared record by record and field by field: the one that is, and the one that is left after it was
+written at the lower level. Kafka's own loss handler is not enough: it says "the cordoned log directories of one or
+more brokers" also for brokers that have none, and nothing when members of an ELR are dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+REGISTRATION_FLOOR = "3.7-IV0"
+"""The first level at which controllers register (KIP-919); KIP-1155 supports no level below it."""
+
+_RESERVED_DIRECTORY = "AAAAAAAAAAAAAAAAAAAA"
+"""How the ids begin that name no directory (org.apache.kafka.common.DirectoryId: MIGRATING, UNASSIGNED, LOST)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRecord:
+    """One record of an image: its definition's name and its fields."""
+
+    name: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """`kind`: what is lost; `subject`: of which object; `sentence`: both with the values."""
+
+    kind: str
+    subject: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossReport:
+    """`losses` are real; `default_only` are fields that the lower level does not have and that say nothing now.
+
+    `kafka_said`: what Kafka's loss handler was told, each sentence once. `notes`: what a person must know besides.
+    """
+
+    from_level: int
+    to_level: int
+    from_name: str
+    to_name: str
+    release: str
+    below_floor: bool
+    losses: tuple[Loss, ...]
+    default_only: tuple[Loss, ...]
+    kafka_said: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+# By definition: the fields that name the object, as the record's identity.
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "RegisterBrokerRecord": ("brokerId",),
+    "RegisterControllerRecord": ("controllerId",),
+    "TopicRecord": ("topicId",),
+    "PartitionRecord": ("topicId", "partitionId"),
+    "ConfigRecord": ("resourceType", "resourceName", "name"),
+    "ClientQuotaRecord": ("entity", "key"),
+    "ProducerIdsRecord": (),
+    "AccessControlEntryRecord": ("id",),
+    "UserScramCredentialRecord": ("name", "mechanism"),
+    "DelegationTokenRecord": ("tokenId",),
+    "FeatureLevelRecord": ("name",),
+    "ZkMigrationStateRecord": (),
+}
+_WHOLE = {
+    "RegisterBrokerRecord": "broker registration",
+    "RegisterControllerRecord": "controller registration",
+    "ConfigRecord": "configuration",
+    "ClientQuotaRecord": "client quota",
+    "ProducerIdsRecord": "producer ids",
+    "AccessControlEntryRecord": "ACL",
+    "UserScramCredentialRecord": "SCRAM credential",
+    "DelegationTokenRecord": "delegation token",
+    "FeatureLevelRecord": "feature level",
+    "ZkMigrationStateRecord": "ZooKeeper migration state",
+    "TopicRecord": "topic",
+    "PartitionRecord": "partition",
+}
+_FIELD_KINDS = {
+    ("RegisterBrokerRecord", "cordonedLogDirs"): "cordoned log directories",
+    ("RegisterBrokerRecord", "logDirs"): "online log directories",
+    ("RegisterBrokerRecord", "isMigratingZkBroker"): "ZooKeeper migration of a broker",
+    ("RegisterBrokerRecord", "inControlledShutdown"): "controlled shutdown",
+    ("PartitionRecord", "directories"): "directory assignment",
+    ("PartitionRecord", "eligibleLeaderReplicas"): "eligible leader replicas",
+    ("PartitionRecord", "lastKnownElr"): "last known eligible leader replicas",
+    ("PartitionRecord", "leaderRecoveryState"): "leader recovery state",
+}
+_SECRETS = {
+    *(("UserScramCredentialRecord", name) for name in ("salt", "storedKey", "serverKey")),
+    ("DelegationTokenRecord", "hmac"),
+    ("ConfigRecord", "value"),  # a broker's may be a password
+}
+_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+_RESOURCES = {2: "topic", 4: "broker", 8: "broker logger", 16: "client metrics", 32: "group"}
+
+
+def compare(before: Sequence[ImageRecord], after: Sequence[ImageRecord]) -> tuple[tuple[Loss, ...], tuple[Loss, ...]]:
+    """(real losses, differences of fields that only had their default), in the order of the records."""
+    topics = {record.fields["topicId"]: record.fields["name"] for record in before if record.name == "TopicRecord"}
+    left = {_key(record): record.fields for record in after}
+    losses: list[Loss] = []
+    defaults: list[Loss] = []
+    for record in before:
+        subject = _subject(record, topics)
+        fields = left.get(_key(record))
+        if fields is None:
+            kind = _WHOLE.get(record.name, record.name)
+            losses.append(Loss(kind=kind, subject=subject, sentence=f"The {kind} of {subject} is lost{_told(record)}."))
+            continue
+        for name, value in record.fields.items():
+            if _canonical(value) == _canonical(fields.get(name)):
+                continue
+            kind = _FIELD_KINDS.get((record.name, name), name)
+            if (record.name, name) in _SECRETS:
+                what = f"{_capital(subject)} loses its {kind}."
+            elif _says_nothing(fields.get(name)):
+                what = f"{_capital(subject)} loses its {kind}: {_shown(value)}."
+            else:
+                what = f"{_capital(subject)}: {kind} changes from {_shown(value)} to {_shown(fields.get(name))}."
+            loss = Loss(kind=kind, subject=subject, sentence=what)
+            (defaults if _says_nothing(value) else losses).append(loss)
+    return tuple(losses), tuple(defaults)
+
+
+def _key(record: ImageRecord) -> str:
+    names = _KEYS.get(record.name)
+    fields = record.fields if names is None else {name: record.fields[name] for name in names}
+    return f"{record.name} {_canonical(fields)}"
+
+
+def _canonical(value: Any) -> str:
+    """Equal for equal values; the order of structs in a collection (listeners, features) is no part of it."""
+    if isinstance(value, Mapping):
+        inner = (f"{json.dumps(name)}:{_canonical(item)}" for name, item in sorted(value.items()))
+        return "{" + ",".join(inner) + "}"
+    if isinstance(value, list | tuple):
+        items = [_canonical(item) for item in value]
+        return str(sorted(items) if any(isinstance(item, Mapping) for item in value) else items)
+    return repr(value)
+
+
+def _says_nothing(value: Any) -> bool:
+    """Null, empty, 0, false, and directories that are none."""
+    if isinstance(value, list):
+        return all(str(item).startswith(_RESERVED_DIRECTORY) for item in value)
+    return not value
+
+
+def _subject(record: ImageRecord, topics: Mapping[str, str]) -> str:
+    fields = record.fields
+    match record.name:
+        case "RegisterBrokerRecord":
+            return f"broker {fields['brokerId']}"
+        case "RegisterControllerRecord":
+            return f"controller {fields['controllerId']}"
+        case "TopicRecord":
+            return f"topic {fields['name']}"
+        case "PartitionRecord":
+            return f"{topics.get(fields['topicId'], fields['topicId'])}-{fields['partitionId']}"
+        case "ConfigRecord":
+            resource = _RESOURCES.get(fields["resourceType"], f"resource type {fields['resourceType']}")
+            return f"{fields['name']} of {resource} {fields['resourceName'] or '(default)'}"
+        case "ClientQuotaRecord":
+            entity = ", ".join(f"{one['entityType']} {one['entityName'] or '(default)'}" for one in fields["entity"])
+            return f"{fields['key']} of {entity}"
+        case "AccessControlEntryRecord":
+            return f"{fields['principal']} on {fields['resourceName']} ({fields['id']})"
+        case "UserScramCredentialRecord":
+            return f"user {fields['name']} ({_MECHANISMS.get(fields['mechanism'], fields['mechanism'])})"
+        case "DelegationTokenRecord":
+            return f"token {fields['tokenId']} of {fields['owner']}"
+        case "FeatureLevelRecord":
+            return str(fields["name"])
+        case _:
+            return "the cluster"
+
+
+def _told(record: ImageRecord) -> str:
+    if record.name == "FeatureLevelRecord":
+        return f" (level {record.fields['featureLevel']})"
+    return ""
+
+
+def _shown(value: Any) -> str:
+    if value is None or value == []:
+        return "nothing (the default)"
+    if isinstance(value, list):
+        return ", ".join(_shown(item) for item in value)
+    return str(value)
+
+
+def _capital(text: str) -> str:
+    return text if "-" in text.partition(" ")[0] else text[:1].upper() + text[1:]
+
+
+def distinct(sentences: Iterable[str]) -> tuple[str, ...]:
+    """Each once, in the order of their first."""
+    return tuple(dict.fromkeys(sentences))

@@ -1,0 +1,178 @@
+"""Releases of Kafka and what the catalogue knows of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kafka_rollout.domain.errors import UserError
+
+METADATA_VERSION = "metadata.version"
+KRAFT_VERSION = "kraft.version"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Release:
+    """A Kafka release such as 3.4.1; ordered as its numbers are."""
+
+    major: int
+    minor: int
+    patch: int
+
+    @classmethod
+    def parse(cls, text: str) -> Release:
+        """Read `3.4.1`; raises UserError for anything else (`latest`, `3.4`, `4.3.1-rc0`)."""
+        match = re.fullmatch(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})", text.strip())
+        if not match:
+            raise UserError(f"'{text}' is not a Kafka release.", remedy="Write it as three numbers, for example 4.3.1.")
+        return cls(*(int(part) for part in match.groups()))
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}.{self.patch}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class VersionRange:
+    """Levels min..max, both included (KIP-584's SupportedVersionRange)."""
+
+    min: int
+    max: int
+
+    def __contains__(self, level: int) -> bool:
+        return self.min <= level <= self.max
+
+    def __str__(self) -> str:
+        return f"{self.min}-{self.max}"
+
+
+class CoordinatorClass(StrEnum):
+    """How a release's coordinators stand to records they do not know (KIP-915)."""
+
+    INTOLERANT = "intolerant"  # pre-915: an unknown key type stops the load of the partition
+    TOLERANT = "tolerant"  # 915: unknown key types are ignored, flexible value versions are read
+    EMITTING = "emitting"  # post-915: writes records that an intolerant release cannot load
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataVersionLevel:
+    """One level of metadata.version: `name` such as `3.4-IV0`; `changed` = didMetadataChange of MetadataVersion."""
+
+    level: int
+    name: str
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureFacts:
+    """One feature as a release supports it.
+
+    `latest_production` is the highest stable level; `dependencies` maps a level to the levels of other features
+    that it needs (`Feature.dependencies()`).
+    """
+
+    name: str
+    supported: VersionRange
+    latest_production: int
+    dependencies: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureLevel:
+    """A finalized level of a feature, from which on something holds."""
+
+    feature: str
+    level: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordTypeFacts:
+    """One record type of a coordinator log: its key version and what the release reads and writes of its value.
+
+    `reads`: value versions that the release's deserializer takes; `flexible_from`: first flexible value version or
+    None; `writes`: value versions it may write (by feature level, the highest included), empty if it never writes it;
+    `written_from`: those of them that it writes only from a feature level on.
+    `refuses`: what is read and then stops the load all the same ("value", "tombstone"), with the release's complaint.
+    `unknown_value`: its complaint about a value version that it does not know, with `{version}` in it.
+    """
+
+    key_version: int
+    name: str
+    reads: VersionRange
+    flexible_from: int | None
+    writes: tuple[int, ...]
+    written_from: Mapping[int, FeatureLevel] = field(default_factory=dict)
+    refuses: Mapping[str, str] = field(default_factory=dict)
+    unknown_value: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorLogFacts:
+    """How a release's coordinator, by its default configuration, loads one coordinator log (`topic`).
+
+    `loaded`: False if the coordinator is there but not started. `ignores_unknown_values`: a value version that it does
+    not know is skipped with a warning, as an unknown key is (the transaction coordinator since 4.3).
+    `stalls_at_unknown_end`: it goes on only behind batches in which it knew a key, so that it reads the same batches
+    for ever when the log ends with others (the transaction coordinator until 3.9). `unknown_key`: an intolerant
+    release's complaint about a key version, with `{version}` in it.
+    """
+
+    topic: str
+    records: tuple[RecordTypeFacts, ...]
+    ignores_unknown_keys: bool
+    ignores_unknown_values: bool = False
+    stalls_at_unknown_end: bool = False
+    loaded: bool = True
+    unknown_key: str = ""
+
+    def record(self, key_version: int) -> RecordTypeFacts | None:
+        return next((record for record in self.records if record.key_version == key_version), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseFacts:
+    """Everything the catalogue holds of one release; derived from its jars by tools/derive_catalogue.py."""
+
+    release: Release
+    features: Mapping[str, FeatureFacts]
+    metadata_versions: tuple[MetadataVersionLevel, ...]
+    coordinator_logs: Mapping[str, CoordinatorLogFacts]
+    coordinator_class: CoordinatorClass
+    java_minimum: int
+    config_names: frozenset[str]
+    has_current_metadata_version_metric: bool
+    has_snapshot_emitter_metrics: bool
+    logging: str  # "reload4j" or "log4j2"
+
+    def metadata_version_name(self, level: int) -> str:
+        return next((mv.name for mv in self.metadata_versions if mv.level == level), str(level))
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """The releases that the tool knows, by release."""
+
+    releases: Mapping[Release, ReleaseFacts]
+
+    def get(self, release: Release) -> ReleaseFacts:
+        """Facts of a release; raises UserError naming the known ones."""
+        try:
+            return self.releases[release]
+        except KeyError:
+            known = ", ".join(str(known) for known in sorted(self.releases))
+            raise UserError(
+                f"Release {release} is not in the catalogue.",
+                remedy=f"Choose one of {known}, or derive its facts with tools/derive_catalogue.py.",
+            ) from None
+
+    def __contains__(self, release: object) -> bool:
+        return release in self.releases
+
+    def __iter__(self) -> Iterator[Release]:
+        return iter(sorted(self.releases))
+
+    @property
+    def coordinator_topics(self) -> tuple[str, ...]:
+        """The coordinator logs that some release has."""
+        return tuple(sorted({topic for facts in self.releases.values() for topic in facts.coordinator_logs}))

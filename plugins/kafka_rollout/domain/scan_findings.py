@@ -1,0 +1,72 @@
+"""What a scan's verdicts mean for a release that someone wants to go to: findings with remedies."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from kafka_rollout.domain.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict
+
+
+def way_back_verdict(verdicts: Iterable[ReleaseVerdict], release: Release) -> Verdict:
+    """Whether `release`, which the cluster ran before, could still load what was written since.
+
+    A closed way back is a warning, as a point of no return is: a named person may approve it. Not knowing blocks.
+    """
+    question = f"Could {release} still load the coordinator logs?"
+    by_topic: dict[str, list[ReleaseVerdict]] = defaultdict(list)
+    for verdict in verdicts:
+        if verdict.release == release:
+            by_topic[verdict.topic].append(verdict)
+    if not by_topic:
+        unknown = Finding(
+            code="WAY-BACK-UNKNOWN",
+            severity=Severity.BLOCKER,
+            subject=f"release {release}",
+            sentence=f"The scan of the coordinator logs says nothing about {release}.",
+            remedy=f"Scan the coordinator logs again with --release {release}.",
+        )
+        return Verdict(question=question, findings=(unknown,))
+    findings = [
+        finding for topic, held in sorted(by_topic.items()) if (finding := _way_back_finding(topic, held, release))
+    ]
+    return Verdict(question=question, findings=tuple(findings))
+
+
+def _way_back_finding(topic: str, verdicts: Sequence[ReleaseVerdict], release: Release) -> Finding | None:
+    failing = [(v.partition, v.first_failure) for v in verdicts if v.first_failure is not None]
+    if failing:
+        partition, failure = failing[0]
+        return Finding(
+            code="WAY-BACK-CLOSED",
+            severity=Severity.WARNING,
+            subject=f"topic {topic}",
+            sentence=(
+                f"{release} could not load {len(failing)} of {len(verdicts)} partitions; {topic}-{partition} "
+                f"fails at offset {failure.offset}: {failure.reason}."
+            ),
+            remedy=(
+                "End or convert what wrote these records and wait until the cleaner has removed them before going "
+                f"back to {release}, or go back to a release that ignores them."
+            ),
+        )
+    ignored = sum(v.ignored for v in verdicts)
+    if ignored:
+        return Finding(
+            code="WAY-BACK-IGNORES",
+            severity=Severity.WARNING,
+            subject=f"topic {topic}",
+            sentence=f"{release} would load {topic} and ignore {ignored} records of types it does not know.",
+            remedy=f"Going back to {release} loses what they say, such as groups of the newer protocols.",
+        )
+    if all(v.verdict is LoadVerdict.NOT_LOADED for v in verdicts):
+        return Finding(
+            code="WAY-BACK-NOT-LOADED",
+            severity=Severity.INFO,
+            subject=f"topic {topic}",
+            sentence=f"{release} has no coordinator for {topic} and would not load it.",
+            remedy=f"Going back to {release} leaves it unused.",
+        )
+    return None

@@ -1,0 +1,258 @@
+"""Groups and transactional ids as the coordinator logs tell of them: the newest record of each key, put together.
+
+The states are derived as the coordinators derive them when they load (GroupMetadataManager and ConsumerGroup,
+ShareGroup, StreamsGroup `maybeUpdateGroupState`; TransactionState). A group that only ever committed offsets has no
+record of itself and is not listed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+GROUP_METADATA = "GroupMetadata"  # the classic protocol's one record
+TRANSACTION_LOG = "TransactionLog"
+SHARE_SNAPSHOT = "ShareSnapshot"
+
+LISTED = 10_000  # groups and transactional ids in the JSON form; the counts are of all
+
+_MODERN = re.compile(
+    r"(Consumer|Share|Streams)Group(Metadata|MemberMetadata|TargetAssignmentMetadata|CurrentMemberAssignment|Topology)"
+)
+_TRANSACTION_STATES = (
+    *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead"),
+    "PrepareEpochFence",
+)
+_STABLE_MEMBER = 0  # MemberState.STABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateRecord:
+    """The newest record of one key. `record`: the catalogue's name of its type; `value` None: a tombstone."""
+
+    topic: str
+    partition: int
+    record: str
+    key: Mapping[str, Any]
+    value: Mapping[str, Any] | None
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSummary:
+    """One group. `type`: classic, consumer, share or streams; `protocol`: what its members speak of (`consumer`,
+    `connect`); `assignor`: the classic group's, or the server-side ones that members asked for.
+
+    `classic_members`: members of a consumer group that still speak the classic protocol (a conversion under way).
+    `share_partitions`: share partitions whose state is kept for it.
+    """
+
+    name: str
+    type: str
+    state: str
+    members: int
+    partition: int
+    protocol: str | None = None
+    assignor: str | None = None
+    classic_members: int = 0
+    share_partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionalIdSummary:
+    """One transactional id. `partitions`: those in its transaction; `updated_at` in epoch milliseconds, −1: unknown."""
+
+    name: str
+    state: str
+    partition: int
+    partitions: int
+    updated_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCount:
+    """How many groups of one type are in one state, and the members of all of them."""
+
+    type: str
+    state: str
+    groups: int
+    members: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupInventory:
+    """What is in the logs, by name. `commits`: records of committed offsets by topic. The counts are of all."""
+
+    groups: tuple[GroupSummary, ...] = ()
+    transactional_ids: tuple[TransactionalIdSummary, ...] = ()
+    group_counts: tuple[GroupCount, ...] = ()
+    transactional_id_counts: Mapping[str, int] = field(default_factory=dict)
+    commits: Mapping[str, int] = field(default_factory=dict)
+    groups_left_out: int = 0
+    transactional_ids_left_out: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form: the first `LISTED` of each, those with members and in a transaction first."""
+        groups = sorted(self.groups, key=lambda group: (-group.members, group.name, group.type))
+        ids = sorted(self.transactional_ids, key=lambda known: (-known.partitions, known.name))
+        shown = replace(
+            self,
+            groups=tuple(groups[:LISTED]),
+            transactional_ids=tuple(ids[:LISTED]),
+            groups_left_out=self.groups_left_out + max(0, len(groups) - LISTED),
+            transactional_ids_left_out=self.transactional_ids_left_out + max(0, len(ids) - LISTED),
+        )
+        return asdict(shown)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> GroupInventory:
+        return cls(
+            groups=tuple(GroupSummary(**group) for group in data["groups"]),
+            transactional_ids=tuple(TransactionalIdSummary(**known) for known in data["transactional_ids"]),
+            group_counts=tuple(GroupCount(**counted) for counted in data["group_counts"]),
+            transactional_id_counts=data["transactional_id_counts"],
+            commits=data["commits"],
+            groups_left_out=data["groups_left_out"],
+            transactional_ids_left_out=data["transactional_ids_left_out"],
+        )
+
+
+@dataclass(slots=True)
+class _ModernGroup:
+    """What the records of one group of a newer protocol (KIP-848, KIP-932, KIP-1071) say of it."""
+
+    partition: int = -1
+    epoch: int = -1
+    assignment_epoch: int = -1
+    has_topology: bool = False
+    members: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    assignments: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def add(self, part: str, key: Mapping[str, Any], value: Mapping[str, Any]) -> None:
+        if part == "Metadata":
+            self.epoch = value["epoch"]
+        elif part == "TargetAssignmentMetadata":
+            self.assignment_epoch = value["assignmentEpoch"]
+        elif part == "Topology":
+            self.has_topology = True
+        elif part == "MemberMetadata":
+            self.members[key["memberId"]] = value
+        else:
+            self.assignments[key["memberId"]] = value
+
+    def state(self, kind: str) -> str:
+        if not self.members:
+            return "Empty"
+        if kind == "share":
+            return "Stable"
+        if kind == "streams" and not self.has_topology:
+            return "NotReady"
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        settled = all(self._is_settled(self.assignments.get(member, {})) for member in self.members)
+        return "Stable" if settled else "Reconciling"
+
+    def _is_settled(self, assignment: Mapping[str, Any]) -> bool:
+        return assignment.get("state") == _STABLE_MEMBER and assignment.get("memberEpoch") == self.assignment_epoch
+
+    def summary(self, kind: str, name: str, share_partitions: int) -> GroupSummary:
+        assignors = sorted(
+            {str(member["serverAssignor"]) for member in self.members.values() if member.get("serverAssignor")}
+        )
+        return GroupSummary(
+            name=name,
+            type=kind,
+            state=self.state(kind),
+            members=len(self.members),
+            partition=self.partition,
+            protocol=kind,
+            assignor=", ".join(assignors) or None,
+            classic_members=sum(member.get("classicMemberMetadata") is not None for member in self.members.values()),
+            share_partitions=share_partitions,
+        )
+
+
+def take_inventory(records: Iterable[StateRecord], commits: Mapping[str, int] | None = None) -> GroupInventory:
+    """The groups and transactional ids that these records describe; records of other types are passed over.
+
+    `records`: at most one of each key, the newest. `commits`: records of committed offsets by topic.
+    """
+    groups: list[GroupSummary] = []
+    ids: list[TransactionalIdSummary] = []
+    modern: defaultdict[tuple[str, str], _ModernGroup] = defaultdict(_ModernGroup)
+    share_partitions: Counter[str] = Counter()
+    for record in records:
+        if record.value is None:
+            continue
+        key, value = _camel(record.key), _camel(record.value)
+        if record.record == GROUP_METADATA:
+            groups.append(_classic(record.partition, key, value))
+        elif record.record == TRANSACTION_LOG:
+            ids.append(_transactional_id(record.partition, key, value))
+        elif record.record == SHARE_SNAPSHOT:
+            share_partitions[key["groupId"]] += 1
+        elif match := _MODERN.fullmatch(record.record):
+            group = modern[match[1].lower(), key["groupId"]]
+            group.partition = record.partition
+            group.add(match[2], key, value)
+    groups += (
+        group.summary(kind, name, share_partitions[name] if kind == "share" else 0)
+        for (kind, name), group in modern.items()
+    )
+    return GroupInventory(
+        groups=tuple(sorted(groups, key=lambda group: (group.name, group.type))),
+        transactional_ids=tuple(sorted(ids, key=lambda known: known.name)),
+        group_counts=_counted(groups),
+        transactional_id_counts=dict(sorted(Counter(known.state for known in ids).items())),
+        commits=dict(sorted((commits or {}).items())),
+    )
+
+
+def describes_owner(record: str) -> bool:
+    """Whether records of this type say what a group or a transactional id is; take_inventory passes over others."""
+    return record in {GROUP_METADATA, TRANSACTION_LOG, SHARE_SNAPSHOT} or _MODERN.fullmatch(record) is not None
+
+
+def _camel(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields by lower camel case: Kafka's definitions write `groupId` in some records and `GroupId` in others."""
+    return {name[:1].lower() + name[1:]: value for name, value in fields.items()}
+
+
+def _classic(partition: int, key: Mapping[str, Any], value: Mapping[str, Any]) -> GroupSummary:
+    members = len(value["members"])
+    return GroupSummary(
+        name=key["group"],
+        type="classic",
+        state="Stable" if members else "Empty",
+        members=members,
+        partition=partition,
+        protocol=value["protocolType"] or None,
+        assignor=value["protocol"] or None,
+    )
+
+
+def _transactional_id(partition: int, key: Mapping[str, Any], value: Mapping[str, Any]) -> TransactionalIdSummary:
+    status = value["transactionStatus"]
+    known = 0 <= status < len(_TRANSACTION_STATES)
+    return TransactionalIdSummary(
+        name=key["transactionalId"],
+        state=_TRANSACTION_STATES[status] if known else f"unknown ({status})",
+        partition=partition,
+        partitions=sum(len(_camel(topic)["partitionIds"]) for topic in value["transactionPartitions"] or ()),
+        updated_at=value["transactionLastUpdateTimestampMs"],
+    )
+
+
+def _counted(groups: Iterable[GroupSummary]) -> tuple[GroupCount, ...]:
+    counts: Counter[tuple[str, str]] = Counter()
+    members: Counter[tuple[str, str]] = Counter()
+    for group in groups:
+        counts[group.type, group.state] += 1
+        members[group.type, group.state] += group.members
+    return tuple(
+        GroupCount(type=kind, state=state, groups=number, members=members[kind, state])
+        for (kind, state), number in sorted(counts.items())
+    )

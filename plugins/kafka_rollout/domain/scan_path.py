@@ -1,0 +1,108 @@
+"""What lies in the coordinator logs, against the releases that a roll goes through: findings of its plan.
+
+A node that takes a release loads what the old one wrote. Each release of the path must therefore load every partition
+before the first node goes down. Records that it ignores (KIP-915) stop nothing: they stay in the log until a release
+that knows them is back. They are a warning, for what they say is not served meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from kafka_rollout.domain.findings import Finding, Severity
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult
+
+
+def path_findings(scan: ScanResult | None, origin: Release, path: Sequence[Release]) -> tuple[Finding, ...]:
+    """`origin` runs now; `path` are the releases that the nodes will run, the target last (empty: nothing is rolled).
+
+    `scan` is None when it could not be done. Without a coordinator log there is nothing to load, and nothing unknown.
+    """
+    if scan is None:
+        return tuple(_unknown(release) for release in path)
+    if not scan.logs or not path:
+        return ()
+    by_release: dict[Release, dict[str, list[ReleaseVerdict]]] = defaultdict(lambda: defaultdict(list))
+    for verdict in scan.verdicts:
+        by_release[verdict.release][verdict.topic].append(verdict)
+    findings = [
+        finding
+        for release in path
+        for topic, verdicts in sorted(by_release[release].items())
+        if (finding := _of_path(release, topic, verdicts, scan)) is not None
+    ]
+    findings += [_unknown(release) for release in path if not by_release[release]]
+    findings += [
+        _of_origin(origin, topic, failing)
+        for topic, verdicts in sorted(by_release[origin].items())
+        if (failing := _failing(verdicts))
+    ]
+    return tuple(findings)
+
+
+def _failing(verdicts: Sequence[ReleaseVerdict]) -> list[ReleaseVerdict]:
+    return [verdict for verdict in verdicts if verdict.verdict is LoadVerdict.FAILS]
+
+
+def _of_path(release: Release, topic: str, verdicts: Sequence[ReleaseVerdict], scan: ScanResult) -> Finding | None:
+    if failing := _failing(verdicts):
+        return Finding(
+            code="LOGS-NOT-LOADABLE",
+            severity=Severity.BLOCKER,
+            subject=f"{release}, topic {topic}",
+            sentence=f"{release} cannot load {len(failing)} of {len(verdicts)} partitions; {_first(failing)}.",
+            remedy=(
+                "End or convert what wrote these records (the scan's report names it) and wait until the cleaner has "
+                "removed them, or go to a release that loads them."
+            ),
+        )
+    if ignored := sum(verdict.ignored for verdict in verdicts):
+        return Finding(
+            code="LOGS-IGNORED-IN-PART",
+            severity=Severity.WARNING,
+            subject=f"{release}, topic {topic}",
+            sentence=f"{release} loads {topic} and ignores {ignored} records of types it does not know (KIP-915).",
+            remedy="What they say is not served until a release runs that knows them; they stay in the log.",
+        )
+    unread = all(verdict.verdict is LoadVerdict.NOT_LOADED for verdict in verdicts)
+    if unread and any(found.topic == topic for found in scan.classes):
+        return Finding(
+            code="LOGS-NOT-READ",
+            severity=Severity.WARNING,
+            subject=f"{release}, topic {topic}",
+            sentence=f"{release} has no coordinator for {topic} and does not read what is in it.",
+            remedy="What it says is not served until a release runs that has one.",
+        )
+    return None
+
+
+def _of_origin(origin: Release, topic: str, failing: Sequence[ReleaseVerdict]) -> Finding:
+    return Finding(
+        code="ORIGIN-CANNOT-LOAD",
+        severity=Severity.WARNING,
+        subject=f"{origin}, topic {topic}",
+        sentence=(
+            f"{origin}, which runs now, could not load {len(failing)} partitions again; {_first(failing)}. "
+            "A roll moves each coordinator between nodes that are still on it."
+        ),
+        remedy="Expect their groups or transactional ids to be unavailable until the node with them is rolled.",
+    )
+
+
+def _unknown(release: Release) -> Finding:
+    return Finding(
+        code="LOGS-NOT-SCANNED",
+        severity=Severity.BLOCKER,
+        subject=f"release {release}",
+        sentence=f"No scan of the coordinator logs says whether {release} could load them.",
+        remedy="See why the scan was not done, and scan again.",
+    )
+
+
+def _first(failing: Sequence[ReleaseVerdict]) -> str:
+    verdict = failing[0]
+    where = f"{verdict.topic}-{verdict.partition}"
+    failure = verdict.first_failure
+    return f"{where} fails" if failure is None else f"{where} fails at offset {failure.offset}: {failure.reason}"

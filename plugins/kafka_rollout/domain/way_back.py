@@ -1,0 +1,74 @@
+"""From when a release's own records close the way back: what it writes, held against what an earlier one can load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_rollout.domain.releases import Catalogue, FeatureLevel, Release
+from kafka_rollout.domain.scan import RecordClass
+from kafka_rollout.domain.scan_judging import failure_reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosingRecord:
+    """A record that the newer release writes and that stops the load of the older one.
+
+    `needs`: the feature level from which it is written; None: from the newer release's first node on.
+    """
+
+    needs: FeatureLevel | None
+    topic: str
+    record: str
+    key_version: int
+    value_version: int
+    reason: str
+
+    @property
+    def since(self) -> str:
+        return "its first node" if self.needs is None else f"{self.needs.feature} {self.needs.level}"
+
+
+def closes_way_back(
+    catalogue: Catalogue, origin: Release, target: Release, levels: Mapping[str, int]
+) -> tuple[ClosingRecord, ...]:
+    """What `target`, with these finalized levels, writes and `origin` cannot load; what comes earliest is first.
+
+    Empty: `origin` could load the coordinator logs after a roll to `target`, though it may ignore records in them.
+    """
+    closing = []
+    for topic, written in catalogue.get(target).coordinator_logs.items():
+        facts = catalogue.get(origin).coordinator_logs.get(topic)
+        if facts is None or not facts.loaded:
+            continue
+        for record in written.records:
+            for version in record.writes:
+                needs = record.written_from.get(version)
+                if needs is not None and levels.get(needs.feature, 0) < needs.level:
+                    continue
+                held = RecordClass(
+                    topic=topic,
+                    partition=0,
+                    key_version=record.key_version,
+                    value_version=version,
+                    count=1,
+                    first_offset=0,
+                )
+                if reason := failure_reason(facts, held):
+                    closing.append(
+                        ClosingRecord(
+                            needs=needs,
+                            topic=topic,
+                            record=record.name,
+                            key_version=record.key_version,
+                            value_version=version,
+                            reason=reason,
+                        )
+                    )
+    return tuple(sorted(closing, key=_order))
+
+
+def _order(closing: ClosingRecord) -> tuple[bool, str, int, str, int]:
+    needs = closing.needs
+    feature, level = (needs.feature, needs.level) if needs else ("", 0)
+    return needs is not None, feature, level, closing.topic, closing.key_version

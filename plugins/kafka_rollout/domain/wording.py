@@ -1,0 +1,24 @@
+"""Small pieces of the sentences that findings and gates are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def few(things: Iterable[object], *, limit: int = 4) -> str:
+    """The first `limit` things in their order, then how many more: `a, b, c, d and 12 more`."""
+    texts = [str(thing) for thing in things]
+    if len(texts) <= limit:
+        return ", ".join(texts)
+    return f"{', '.join(texts[:limit])} and {len(texts) - limit} more"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 partition`, `3 partitions`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def nodes(ids: Iterable[int]) -> str:
+    """`node 3`, `nodes 1, 2, 3`."""
+    ordered = sorted(ids)
+    return f"node{'' if len(ordered) == 1 else 's'} {', '.join(str(node_id) for node_id in ordered)}"

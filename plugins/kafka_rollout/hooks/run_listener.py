@@ -1,0 +1,48 @@
+"""What Airflow calls when a run is over, also when a person marked it so and its last tasks never ran.
+
+A DAG's on_failure_callback would not do: Airflow does not call it for a run that is marked by hand.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from airflow.listeners import hookimpl
+
+if TYPE_CHECKING:
+    from airflow.models.dagrun import DagRun
+
+log = logging.getLogger(__name__)
+
+DAG_PREFIX = "kafka_upgrade_"
+FEATURES_DAG_PREFIX = "kafka_features_"
+SCAN_DAG_PREFIX = "kafka_compatibility_scan_"
+
+CHANGING_DAG_PREFIXES = (DAG_PREFIX, FEATURES_DAG_PREFIX)  # DAGs whose runs hold a cluster's lock
+
+
+@hookimpl
+def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:
+    _let_go(dag_run)
+
+
+@hookimpl
+def on_dag_run_success(dag_run: DagRun, msg: str) -> None:
+    _let_go(dag_run)
+
+
+def _let_go(dag_run: DagRun) -> None:
+    """A run that is over must not keep the cluster's lock."""
+    prefix = next((p for p in CHANGING_DAG_PREFIXES if dag_run.dag_id.startswith(p)), None)
+    if prefix is None:
+        return
+    from kafka_rollout.adapters.change_lock import FileChangeLock
+    from kafka_rollout.adapters.settings import Settings
+
+    cluster, run = dag_run.dag_id.removeprefix(prefix), str(dag_run.run_id)
+    lock = FileChangeLock(Settings.from_environment().home)
+    held = lock.holder(cluster)
+    if held is not None and held.holder == run:
+        lock.release(cluster, run)
+        log.info("Run %s is over and let go of cluster %s.", run, cluster)

@@ -1,0 +1,147 @@
+"""The run's end: the ledger's verdict, the report, and whether it ended as it was asked to."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
+
+from kafka_rollout.operators.planning import FINALIZE_LATER
+from kafka_rollout.operators.rollout import PLAN_TASK, RolloutOperator, frozen_plan, run_folder
+from kafka_rollout.views.links import ReportLink
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_rollout.domain.plan import Plan
+    from kafka_rollout.steps.workbench import Workbench
+
+
+class StartLedgerOperator(RolloutOperator):
+    """Start the live-traffic ledger, if the run asks for it."""
+
+    def act(self, context: Context, bench: Workbench) -> Any:
+        from kafka_rollout.adapters.ledger.process import find_process, start_ledger
+        from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
+
+        frozen_plan(bench, context)
+        if not context["params"]["ledger"]:
+            raise AirflowSkipException("This run keeps no ledger of live traffic (parameter ledger).")
+        folder = run_folder(bench) / "ledger"
+        running = find_process(folder)
+        if running is not None:
+            return {"folder": str(folder), "pid": running.pid}
+        security_file = bench.run.private_path("ledger-security.json")
+        KafkaClusterHook(self.cluster).security().write_file(security_file)
+        pid = start_ledger(
+            bootstrap_servers=bench.cluster.bootstrap_servers,
+            folder=folder,
+            group=f"kafka-rollout-{bench.run_id}",
+            replication_factor=min(3, len(bench.cluster.brokers)),
+            security_file=security_file,
+        )
+        return {"folder": str(folder), "pid": pid}
+
+
+class StopLedgerOperator(RolloutOperator):
+    """End the ledger, whatever happened before, and keep its verdict."""
+
+    def act(self, context: Context, bench: Workbench) -> Any:
+        from kafka_rollout.adapters.ledger.process import stop_ledger
+
+        folder = run_folder(bench) / "ledger"
+        if not (folder / "settings.json").exists():
+            raise AirflowSkipException("This run keeps no ledger of live traffic.")
+        verdict = stop_ledger(folder)
+        data = {**asdict(verdict), "ok": verdict.ok}
+        bench.run.record("ledger", data)
+        bench.run.private_path("ledger-security.json").unlink(missing_ok=True)
+        self.log.info("Acknowledged %s, consumed %s", verdict.acknowledged, dict(verdict.consumed))
+        for discrepancy in verdict.discrepancies:
+            self.log.error("%s", discrepancy)
+        return {
+            "ok": verdict.ok,
+            "acknowledged": verdict.acknowledged,
+            "consumed": dict(verdict.consumed),
+            "discrepancies": len(verdict.discrepancies),
+        }
+
+
+class FinalizeNowOperator(RolloutOperator):
+    """Finalizing later means: not in the run that rolls. A run that finds nothing to roll is the later one."""
+
+    def __init__(self, *, skipped: list[str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.skipped = skipped
+
+    def act(self, context: Context, bench: Workbench) -> Any:
+        plan = frozen_plan(bench, context)
+        if context["params"]["finalize"] == FINALIZE_LATER and plan.hops:
+            self.log.info(
+                "The binary is rolled, finalizing is left for later: run this DAG again when it has soaked. It finds "
+                "nothing to roll and goes on from here."
+            )
+            raise DownstreamTasksSkipped(tasks=self.skipped)
+
+
+class ReportOperator(RolloutOperator):
+    """Write the run's report, and let go of the cluster's lock."""
+
+    operator_extra_links = (ReportLink(),)
+
+    def act(self, context: Context, bench: Workbench) -> Any:
+        from kafka_rollout.adapters.report_page import render
+        from kafka_rollout.steps.lock import let_go
+
+        if not context["ti"].xcom_pull(task_ids=PLAN_TASK):
+            let_go(bench)
+            raise AirflowFailException("The run has no plan, so there is nothing to report.")
+        plan = frozen_plan(bench, context)
+        data = self.data(bench, plan, dry_run=bool(context["params"]["dry_run"]))
+        page, machine_form = bench.run.write_report(render(data), data)
+        let_go(bench)
+        self.log.info("Report: %s", page)
+        return {"outcome": data["outcome"], "sentence": data["sentence"], "html": str(page), "json": str(machine_form)}
+
+    def data(self, bench: Workbench, plan: Plan, *, dry_run: bool) -> dict[str, Any]:
+        """The report's machine form."""
+        from kafka_rollout.steps.report import build_report
+
+        return build_report(bench, plan, dry_run=dry_run)
+
+
+class OutcomeOperator(RolloutOperator):
+    """The run succeeds exactly when it ended as it was asked to."""
+
+    def __init__(self, *, report_task: str, ledger_task: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.report_task = report_task
+        self.ledger_task = ledger_task
+
+    def execute(self, context: Context) -> Any:
+        ti, params = context["ti"], context["params"]
+        report = ti.xcom_pull(task_ids=self.report_task) or {}
+        outcome = report.get("outcome", "without a report")
+        where = f" See {report['html']}." if report else ""
+        ledger = ti.xcom_pull(task_ids=self.ledger_task)
+        if ledger and not ledger["ok"]:
+            raise AirflowFailException(f"The ledger found {ledger['discrepancies']} discrepancies.{where}")
+        failed = sorted(self._failed(context))
+        if failed:
+            raise AirflowFailException(f"The run ended {outcome}: {', '.join(failed)} failed.{where}")
+        wanted = {"dry_run"} if params["dry_run"] else {"finished"}
+        if params["finalize"] == FINALIZE_LATER:
+            wanted.add("rolled_not_finalized")
+        if outcome not in wanted:
+            raise AirflowFailException(f"The run ended {outcome}, not {' or '.join(sorted(wanted))}.{where}")
+        self.log.info("The run ended as asked: %s.%s", outcome, where)
+        return outcome
+
+    def _failed(self, context: Context) -> list[str]:
+        ti = context["ti"]
+        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+        return [task_id for task_id, state in states.items() if state == "failed" and task_id != self.task_id]
+
+    def act(self, context: Context, bench: Workbench) -> Any:
+        raise NotImplementedError

@@ -1,0 +1,156 @@
+"""The tasks of a run that changes features and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from kafka_rollout.operators.approvals import ApprovalOperator
+from kafka_rollout.operators.ending import ReportOperator
+from kafka_rollout.operators.rollout import RolloutOperator, frozen_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import Context
+
+    from kafka_rollout.domain.feature_requests import FeatureOrder
+    from kafka_rollout.domain.plan import Plan
+    from kafka_rollout.steps.workbench import Workbench
+
+ALWAYS = "always"
+WHERE_NEEDED = "where_needed"
+SAFE = "SAFE"
+UNSAFE = "UNSAFE"
+
+
+def order_of(params: Mapping[str, Any]) -> FeatureOrder:
+    """What the form asks for. What falls needs an approval anyway, so a release's levels may fall."""
+    from kafka_rollout.domain.feature_requests import FeatureAction, FeatureOrder, parse_requests
+    from kafka_rollout.domain.releases import Release
+
+    release = params["release_version"]
+    action = FeatureAction(params["action"])
+    named = parse_requests(params["upgrade"] or (), params["downgrade"] or (), params["delete"] or ())
+    if named and action is not FeatureAction.UPDATE:
+        raise AirflowFailException(f"Single features are named for an update, not for {action.value}. Empty the lists.")
+    return FeatureOrder(action=action, named=named, release=Release.parse(release) if release else None)
+
+
+class PlanFeaturesOperator(RolloutOperator):
+    """Validate by every rule of KIP-584, ask the controller, freeze: every later task checks the hash."""
+
+    def act(self, context: Context, bench: Workbench) -> Any:
+        from kafka_rollout.steps.feature_update import plan_features, planned_outcomes
+        from kafka_rollout.steps.lock import hold
+
+        params = context["params"]
+        if not params["dry_run"]:
+            hold(bench, "Change features.")
+        plan = plan_features(bench, order_of(params), unsafe=params["downgrade_type"] == UNSAFE)
+        for finding in plan.findings:
+            self.log.info("%s", finding)
+        outcomes = planned_outcomes(plan)
+        for outcome in outcomes:
+            self.log.info("%s", outcome)
+        return {
+            "plan_hash": plan.hash,
+            "features": {change.feature: [change.current, change.target] for change in plan.feature_changes},
+            "would_be": {outcome.feature: f"{outcome.result} {outcome.sentence}".strip() for outcome in outcomes},
+            "blockers": len(plan.blockers),
+        }
+
+
+class ApproveFeaturesOperator(ApprovalOperator):
+    """What each level means for those who use it. With blockers it refuses instead of asking.
+
+    What falls, is deleted or cannot be taken back is asked for always; the rest unless the run leaves it out.
+    """
+
+    what = "finalize"
+
+    def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
+        from kafka_rollout.steps.approval import refuse_blockers
+        from kafka_rollout.steps.feature_update import needs_approval
+        from kafka_rollout.steps.features import pending_changes
+
+        refuse_blockers(plan)
+        if not pending_changes(bench, plan):
+            raise AirflowSkipException("Every level is there already.")
+        if context["params"]["approval"] == WHERE_NEEDED and not needs_approval(plan):
+            raise AirflowSkipException("Nothing falls, and Kafka can take back what rises: no approval is needed.")
+
+    def subject(self, plan: Plan) -> str:
+        levels = ", ".join(f"{c.feature} {c.current} → {c.target}" for c in plan.feature_changes)
+        return f"Change features of {plan.cluster}: {levels}?"
+
+    def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
+        from kafka_rollout.steps.approval import approval_body
+
+        return approval_body(plan, what=self.what)
+
+
+class UpdateFeaturesOperator(RolloutOperator):
+    """Bring the levels about; a repeated call looks first and sends nothing twice."""
+
+    def act(self, context: Context, bench: Workbench) -> Any:
+        from kafka_rollout.domain.errors import TransientError
+        from kafka_rollout.domain.feature_outcomes import Result
+        from kafka_rollout.steps.feature_update import apply_features
+
+        outcomes = apply_features(bench, frozen_plan(bench, context))
+        for outcome in outcomes:
+            self.log.info("%s", outcome)
+        not_well = " ".join(str(outcome).strip() for outcome in outcomes if not outcome.result.well)
+        if any(outcome.result is Result.UNKNOWN for outcome in outcomes):
+            raise TransientError(not_well)  # the next try looks it up
+        if not_well:
+            raise AirflowFailException(not_well)
+        return {outcome.feature: outcome.result.value for outcome in outcomes}
+
+
+class LookAgainOperator(RolloutOperator):
+    """KIP-584's race: did a node with a narrower range join while the levels were finalized?"""
+
+    def act(self, context: Context, bench: Workbench) -> Any:
+        from kafka_rollout.steps.feature_race import look_for_narrower_nodes
+
+        frozen_plan(bench, context)
+        verdict = look_for_narrower_nodes(bench)
+        if not verdict.ok:
+            raise AirflowFailException(" ".join(str(finding) for finding in verdict.blockers))
+        return {"question": verdict.question, "ok": verdict.ok}
+
+
+class FeatureReportOperator(ReportOperator):
+    """The report of a run that changes features and nothing else."""
+
+    def data(self, bench: Workbench, plan: Plan, *, dry_run: bool) -> dict[str, Any]:
+        from kafka_rollout.steps.feature_report import build_feature_report
+
+        return build_feature_report(bench, plan, dry_run=dry_run)
+
+
+class FeatureOutcomeOperator(RolloutOperator):
+    """The run succeeds exactly when it ended as it was asked to."""
+
+    def __init__(self, *, report_task: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.report_task = report_task
+
+    def execute(self, context: Context) -> Any:
+        ti = context["ti"]
+        report = ti.xcom_pull(task_ids=self.report_task) or {}
+        outcome = report.get("outcome", "without a report")
+        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+        failed = sorted(task_id for task_id, state in states.items() if state == "failed" and task_id != self.task_id)
+        wanted = "dry_run" if context["params"]["dry_run"] else "finished"
+        if failed or outcome != wanted:
+            what = f": {', '.join(failed)} failed" if failed else ""
+            raise AirflowFailException(f"The run ended {outcome}{what}. {report.get('sentence', '')}".strip())
+        self.log.info("The run ended as asked: %s", report["sentence"])
+        return outcome
+
+    def act(self, context: Context, bench: Workbench) -> Any:
+        raise NotImplementedError

@@ -1,0 +1,80 @@
+"""The base of our tasks: a workbench, the frozen plan, and errors split by what Airflow does about them."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from kafka_rollout.domain.errors import RolloutError, TransientError
+from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_rollout.domain.plan import Plan
+    from kafka_rollout.steps.workbench import Workbench
+
+log = logging.getLogger(__name__)
+
+PLAN_TASK = "plan"  # its XCom holds the hash of the frozen plan
+
+
+@contextmanager
+def errors_for_airflow() -> Iterator[None]:
+    """A transient error may be retried by Airflow; every other of ours fails the task at once, with its sentence."""
+    try:
+        yield
+    except TransientError as error:
+        log.warning("%s", error)
+        raise AirflowException(str(error)) from None
+    except RolloutError as error:
+        log.error("%s", error)
+        raise AirflowFailException(str(error)) from None
+
+
+@contextmanager
+def workbench(cluster: str, context: Context) -> Iterator[Workbench]:
+    """The workbench of this DAG run."""
+    with KafkaClusterHook(cluster).open(str(context["run_id"])) as bench:
+        yield bench
+
+
+def run_folder(bench: Workbench) -> Path:
+    """Where the run's record lies; other parts of the run keep their files below it."""
+    from kafka_rollout.adapters.run_store import FileRunStore
+    from kafka_rollout.adapters.settings import Settings
+
+    return FileRunStore(Settings.from_environment().home, bench.cluster.name, bench.run_id).folder
+
+
+def frozen_plan(bench: Workbench, context: Context) -> Plan:
+    """The run's plan; refuses when it is not the one that the run's first task froze."""
+    from kafka_rollout.steps.plan import check_plan
+
+    planned = context["ti"].xcom_pull(task_ids=PLAN_TASK)
+    if not planned:
+        raise AirflowFailException(f"Task {PLAN_TASK} of this run left no plan. Clear it, or start a new run.")
+    return check_plan(bench, planned["plan_hash"])
+
+
+class RolloutOperator(BaseOperator):
+    """One step on one cluster."""
+
+    def __init__(self, *, cluster: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.cluster = cluster
+
+    def execute(self, context: Context) -> Any:
+        with errors_for_airflow(), workbench(self.cluster, context) as bench:
+            return self.act(context, bench)
+
+    @abstractmethod
+    def act(self, context: Context, bench: Workbench) -> Any:
+        """Do the step; what it returns is the task's XCom."""

@@ -1,0 +1,95 @@
+"""The places of the DAG's graph that a node's turn takes.
+
+The graph is drawn from the inventory before anything is observed, the plan is made after it. So every hop has a
+group for each node, and one more for whichever controller turns out to be the active one and is rolled last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from kafka_rollout.domain.plan import Hop, HopPosition, NodeTurn, Plan
+from kafka_rollout.domain.topology import ClusterSpec
+
+ACTIVE_CONTROLLER = "active_controller"
+
+GATE_BEFORE = "gate_before"
+REPLACE = "replace"
+GATE_AFTER = "gate_after"
+APPROVE_CANARY = "approve_canary"
+PASSED = "passed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSlot:
+    """One group: `node_id` None is the place of the active controller. `group_id` is the group's full name."""
+
+    group_id: str
+    position: HopPosition
+    node_id: int | None
+    way_back: bool = False
+    has_canary: bool = False
+
+    @property
+    def task_ids(self) -> tuple[str, ...]:
+        names = (GATE_BEFORE, REPLACE, GATE_AFTER, *((APPROVE_CANARY,) if self.has_canary else ()))
+        return tuple(f"{self.group_id}.{name}" for name in names)
+
+    @property
+    def passed_id(self) -> str:
+        """The task that keeps the order: the next place begins after it, and it ends after the place before."""
+        return f"{self.group_id}.{PASSED}"
+
+    def hop(self, plan: Plan) -> Hop | None:
+        hop = plan.hop_at(self.position)
+        return hop.reversed() if hop is not None and self.way_back else hop
+
+    def turn(self, plan: Plan) -> NodeTurn | None:
+        """The turn that the plan puts here; None when it puts none."""
+        hop = self.hop(plan)
+        if hop is None:
+            return None
+        if self.node_id is None:
+            return next((turn for turn in hop.order if turn.active_controller), None)
+        turn = hop.turn(self.node_id)
+        return None if turn is None or turn.active_controller else turn
+
+    def resolve(self, plan: Plan) -> tuple[Hop, NodeTurn]:
+        """Hop and turn of this place; skips the task with the reason when the plan puts nothing here."""
+        hop, turn = self.hop(plan), self.turn(plan)
+        if hop is None:
+            raise AirflowSkipException(f"The plan has no hop at this place ({self.position}).")
+        if turn is not None:
+            return hop, turn
+        if self.node_id is None:
+            raise AirflowSkipException("No controller of this cluster was active when the plan was made.")
+        if hop.turn(self.node_id) is None:
+            raise AirflowFailException(
+                f"Node {self.node_id} is in the inventory but not in the plan, which was made before it came. "
+                "Start a new run: it plans anew."
+            )
+        raise AirflowSkipException(f"Node {self.node_id} is the active controller and is rolled last among them.")
+
+
+def node_slots(cluster: ClusterSpec, group: str, position: HopPosition, *, way_back: bool = False) -> list[NodeSlot]:
+    """The places of a hop, in their order: controllers, the active one, brokers (the way back: the reverse)."""
+    controllers = [node for node in cluster.nodes if node.is_controller]
+    brokers = [node for node in cluster.nodes if not node.is_controller]
+    places: list[tuple[str, int | None]] = [(node.name, node.node_id) for node in controllers]
+    places.append((ACTIVE_CONTROLLER, None))
+    places += [(node.name, node.node_id) for node in brokers]
+    if way_back:
+        places.reverse()
+    return [
+        NodeSlot(
+            group_id=f"{group}.{name}",
+            position=position,
+            node_id=node_id,
+            way_back=way_back,
+            # The first place can be the active controller's own, which is passed by: then the second is the first.
+            has_canary=not way_back and index < 2,
+        )
+        for index, (name, node_id) in enumerate(places)
+    ]

@@ -1,0 +1,212 @@
+"""Ports: what the steps ask of the world. Adapters implement them; tests of pure steps use fakes held to the same
+contract (tests/contract).
+
+All calls are synchronous. A call that got no answer raises TransientError; a call whose answer is "no" returns it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from kafka_rollout.domain.gates import BeforeStop, GateLook
+from kafka_rollout.domain.plan import ConfigChange, Plan
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.scan import ScanResult
+from kafka_rollout.domain.state import (
+    GroupState,
+    NodeFeatures,
+    NodeMetrics,
+    PartitionState,
+    ProcessState,
+    QuorumState,
+    RegisteredNodes,
+    StartRecord,
+    TransactionState,
+)
+from kafka_rollout.domain.topology import NodeSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureUpdateResult:
+    """The controller's answer for one feature: `error` is Kafka's error name (`NONE` when accepted) and message."""
+
+    feature: str
+    error: str
+    message: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        return self.error == "NONE"
+
+
+class ClusterAdmin(Protocol):
+    """Administration of one cluster through its own listeners."""
+
+    def cluster_id(self) -> str: ...
+    def features(self, node: NodeSpec) -> NodeFeatures:
+        """ApiVersions of this very node (a controller is asked on its own listener)."""
+        ...
+
+    def quorum(self) -> QuorumState: ...
+    def registered(self) -> RegisteredNodes: ...
+    def partitions(self) -> tuple[PartitionState, ...]:
+        """All partitions, internal topics included."""
+        ...
+
+    def groups(self) -> tuple[GroupState, ...]: ...
+    def transactions(self) -> tuple[TransactionState, ...]: ...
+    def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
+        """Ask for preferred leaders; partitions already led by theirs are no error."""
+        ...
+
+    def update_features(
+        self, targets: Mapping[str, int], *, validate_only: bool, unsafe: bool = False
+    ) -> tuple[FeatureUpdateResult, ...]:
+        """UpdateFeatures; the upgrade type follows from each level against the finalized one."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFile:
+    """A snapshot of the metadata log on a node: `end_offset`/`epoch` from its name, `modified_at` in epoch seconds."""
+
+    node_id: int
+    path: str
+    end_offset: int
+    epoch: int
+    size: int
+    modified_at: float
+
+
+class NodeRuntime(Protocol):
+    """How a node's binary is stopped, replaced and started. Every call is idempotent and may be repeated."""
+
+    def process(self, node: NodeSpec) -> ProcessState: ...
+    def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
+        """Controlled shutdown; returns when the process is gone.
+
+        After the deadline it is ended by its id if a person asked for `force`, else FatalError: the shutdown goes on.
+        """
+        ...
+
+    def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
+        """Make `release` the one that the next start runs, with its logging and configuration. Node must be stopped."""
+        ...
+
+    def start(self, node: NodeSpec) -> None:
+        """Start the installed release unless the process is running already; does not wait for readiness."""
+        ...
+
+    def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]: ...
+    def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]: ...
+    def java_version(self, node: NodeSpec) -> int: ...
+    def config(self, node: NodeSpec) -> Mapping[str, str]: ...
+    def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
+        """Snapshots of __cluster_metadata-0 on the node, oldest first; empty where the runtime cannot see files."""
+        ...
+
+    def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None: ...
+
+
+class Metrics(Protocol):
+    def read(self, node: NodeSpec) -> NodeMetrics:
+        """All we use of a node's metrics, from both agents; raises TransientError when neither answers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSummary:
+    """A snapshot as loaded by a release's own classes; redacted: counts and levels, no credentials."""
+
+    release: str
+    features: Mapping[str, int]
+    brokers: tuple[int, ...]
+    controllers: tuple[int, ...]
+    topics: int
+    partitions: int
+    records: int
+    sha256: str
+
+
+class KafkaClasses(Protocol):
+    """What only Kafka's own classes can say for certain, run on a release's jars in a separate JVM."""
+
+    def config_problems(self, release: Release, properties: Mapping[str, str]) -> tuple[str, ...]:
+        """Why the release would refuse to start with these properties (empty: it would not)."""
+        ...
+
+    def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
+        """Load a snapshot with MetadataDelta/MetadataImage of the release; raises RefusedError if it cannot."""
+        ...
+
+
+class CoordinatorLogs(Protocol):
+    def scan_on(self, before: ScanResult) -> ScanResult:
+        """The scan carried on to what the logs hold now; verdicts of the same releases. Reads only."""
+        ...
+
+
+class RunStore(Protocol):
+    """One run's record: plan, events, what was seen before stops, report. Survives the death of whoever writes."""
+
+    def save_plan(self, plan: Plan) -> None: ...
+    def load_plan(self) -> Plan: ...
+    def save_before_stop(self, hop: str, before: BeforeStop) -> None:
+        """Kept once per node and hop: a second save for the same pair keeps the first."""
+        ...
+
+    def load_before_stop(self, hop: str, node_id: int) -> BeforeStop | None: ...
+    def record(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Append one event (`at` is added); kinds: observed, plan, approval, gate, stopped, started, finalized, …"""
+        ...
+
+    def record_look(self, look: GateLook) -> None: ...
+    def events(self) -> tuple[Mapping[str, Any], ...]: ...
+    def attachment(self, name: str) -> Any | None:
+        """JSON that another part left in the run's folder (`ledger/verdict.json`); None when there is none."""
+        ...
+
+    def write_report(self, html: str, data: Mapping[str, Any]) -> tuple[Path, Path]:
+        """(report.html, report.json), written whole or not at all."""
+        ...
+
+    def private_path(self, name: str) -> Path:
+        """A path outside the report store, its folder 0700; the file is to be written with mode 0600."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """`holder` is the run; `purpose` a sentence; times in epoch seconds."""
+
+    cluster: str
+    holder: str
+    purpose: str
+    acquired_at: float
+    expires_at: float
+
+
+class ChangeLock(Protocol):
+    """One change at a time per cluster. A lease: a killed holder blocks others only until `expires_at`."""
+
+    def acquire(self, cluster: str, holder: str, purpose: str, *, for_s: float, shorten: bool = False) -> Lock:
+        """Take or renew (a renewal makes the lease shorter only with `shorten`); raises LockHeldError naming the
+        holder, its purpose and when it ends."""
+        ...
+
+    def acting(self, cluster: str, what: str) -> AbstractContextManager[None]:
+        """One process at a time acts on the cluster, also of one holder (a task that runs twice, a run resumed
+        twice). Raises TransientError while another one does; ends with the process."""
+        ...
+
+    def release(self, cluster: str, holder: str) -> None: ...
+    def holder(self, cluster: str) -> Lock | None: ...
+    def break_(self, cluster: str, by: str) -> Lock | None:
+        """Take the lock away from its holder; `by` is the named person and is recorded."""
+        ...

@@ -1,0 +1,71 @@
+"""KIP-584's race: a broker with a narrower range joins while a level is being finalized. Looked for afterwards.
+
+Kafka itself closes it (the controller refuses the registration, or the broker ends when it replays the level), which
+leaves a broker that is down, or one that lingers for a moment: either is found here, with what to do about it.
+"""
+
+from __future__ import annotations
+
+import time
+
+from kafka_rollout.domain.feature_support import ghost_findings, support_findings
+from kafka_rollout.domain.findings import Finding, Severity, Verdict
+from kafka_rollout.steps.observe import observe_some
+from kafka_rollout.steps.turns import last_words
+from kafka_rollout.steps.workbench import Workbench
+
+# A node that ends, or registers anew, is settled by then.
+_LOOK_AGAIN_AFTER_S = (1.0, 2.0, 4.0, 8.0)
+
+
+def look_for_narrower_nodes(bench: Workbench) -> Verdict:
+    """Every registered node against the levels that are finalized now; recorded.
+
+    A node that supports less, and one of which nobody can tell, are blockers when they are still there after some
+    looks: the levels are finalized, and a person must look.
+    """
+    for pause_s in (*_LOOK_AGAIN_AFTER_S, None):
+        verdict = _look(bench)
+        if verdict.ok or pause_s is None:
+            break
+        time.sleep(pause_s)
+    bench.run.record("feature-race", {"ok": verdict.ok, "findings": [str(finding) for finding in verdict.findings]})
+    return verdict
+
+
+def _look(bench: Workbench) -> Verdict:
+    state = observe_some(bench, bench.cluster.nodes, metrics=True)
+    findings: list[Finding] = []
+    levels = {feature: level for feature, level in sorted(state.finalized.items()) if level > 0}
+    for feature, level in levels.items():
+        for found in support_findings(bench.cluster, bench.catalogue, state, feature, level):
+            if found.code == "FEATURE-UNSUPPORTED":
+                findings.append(_narrower(found, feature, level))
+    for node in bench.cluster.nodes:
+        seen = state.nodes[node.node_id]
+        if seen.features is None:
+            findings.append(
+                Finding(
+                    code="NODE-GONE-AFTER-FINALIZING",
+                    severity=Severity.BLOCKER,
+                    subject=f"node {node.node_id}",
+                    sentence=f"Node {node.node_id} does not answer after finalizing, and may support less than "
+                    f"{', '.join(f'{feature} {level}' for feature, level in levels.items())}: "
+                    f"{seen.problem} {last_words(bench, node)}".strip(),
+                    remedy="If its log says that it does not support a level, bring it to a release that does; "
+                    "otherwise start it.",
+                )
+            )
+    findings += ghost_findings(bench.cluster, state)
+    return Verdict(question="Does every node live with the finalized levels?", findings=tuple(findings))
+
+
+def _narrower(found: Finding, feature: str, level: int) -> Finding:
+    return Finding(
+        code="NARROWER-NODE-JOINED",
+        severity=Severity.BLOCKER,
+        subject=found.subject,
+        sentence=f"A node with a narrower range joined while {feature} was finalized at {level}. {found.sentence}",
+        remedy="Stop that node and bring it to a release that supports the level; or take the level back "
+        f"(`features update --downgrade {feature}:LEVEL`, or `--delete {feature}`) while nothing uses it.",
+    )

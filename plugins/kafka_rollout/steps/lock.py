@@ -1,0 +1,28 @@
+"""The cluster's lock: one change at a time, by a lease that every acting step and every look renews."""
+
+from __future__ import annotations
+
+from kafka_rollout.ports import Lock
+from kafka_rollout.steps.workbench import Workbench
+
+# Longer than the longest single call between two renewals (a controlled shutdown to its deadline), short enough
+# that a killed holder does not keep others waiting.
+LEASE_S = 600.0
+
+
+def hold(bench: Workbench, purpose: str, *, for_s: float = LEASE_S) -> Lock:
+    """Take or renew the cluster's lock for this run; raises LockHeldError naming who holds it."""
+    return bench.lock.acquire(bench.cluster.name, bench.run_id, purpose, for_s=for_s)
+
+
+def hold_again(bench: Workbench, purpose: str) -> Lock:
+    """An ordinary lease again after a long one, once the person it was kept for has answered: a run that dies now
+    must not keep others out for the rest of that time."""
+    return bench.lock.acquire(bench.cluster.name, bench.run_id, purpose, for_s=LEASE_S, shorten=True)
+
+
+def let_go(bench: Workbench) -> None:
+    """Release the lock if this run holds it."""
+    held = bench.lock.holder(bench.cluster.name)
+    if held is not None and held.holder == bench.run_id:
+        bench.lock.release(bench.cluster.name, bench.run_id)

@@ -1,0 +1,205 @@
+"""Plan: decide what to do from what is observed, freeze it, and look at its findings again before each act."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NoReturn
+
+from kafka_rollout.domain.cluster_findings import cluster_findings
+from kafka_rollout.domain.errors import RefusedError, TransientError, UserError
+from kafka_rollout.domain.feature_checks import range_findings
+from kafka_rollout.domain.findings import Finding, Verdict
+from kafka_rollout.domain.path import hop_releases
+from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.planning import make_plan
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.state import ClusterState
+from kafka_rollout.steps.coordinator_logs import logs_findings, scan_before_roll
+from kafka_rollout.steps.observe import observe
+from kafka_rollout.steps.workbench import Workbench
+
+_LOOK_AGAIN_AFTER_S = (1.0, 3.0, 6.0, 10.0)
+
+
+def plan_upgrade(
+    bench: Workbench,
+    target: Release,
+    *,
+    finalize: bool,
+    snapshot_interval_ms: int | None = None,
+    with_logs: bool = False,
+) -> Plan:
+    """Observe, plan and record the plan in the run's store. `finalize`: feature levels are part of the plan.
+
+    `snapshot_interval_ms` lowers the snapshot interval in the configuration that the last hop brings in anyway.
+    `with_logs` weighs the run's scan of the coordinator logs; without its result that is unknown, and a blocker.
+    """
+    state = observe(bench)
+    record_observed(bench, state)
+    configs = {node.node_id: bench.runtime.config(node) for node in bench.cluster.nodes}
+    plan = make_plan(
+        bench.cluster,
+        bench.catalogue,
+        state,
+        target,
+        configs=configs,
+        config_problems=_config_problems(bench, state, target, configs),
+        java=_java_versions(bench),
+        finalize=finalize,
+        snapshot_interval_ms=snapshot_interval_ms,
+    )
+    if with_logs:
+        plan = replace(plan, findings=(*plan.findings, *logs_findings(scan_before_roll(bench), plan)))
+    bench.run.save_plan(plan)
+    bench.run.record(
+        "plan",
+        {
+            "hash": plan.hash,
+            "origin": str(plan.origin),
+            "target": str(plan.target),
+            "hops": [hop.key for hop in plan.hops],
+            "release_overrides": _overrides(bench, plan),
+            "blockers": [str(finding) for finding in plan.blockers],
+        },
+    )
+    return plan
+
+
+def record_observed(bench: Workbench, state: ClusterState) -> None:
+    """Record what was seen in the run's record (releases and finalized levels, not every partition)."""
+    bench.run.record(
+        "observed",
+        {
+            "cluster_id": state.cluster_id,
+            "releases": {
+                str(node_id): str(node.release) if node.release else None for node_id, node in state.nodes.items()
+            },
+            "finalized": dict(state.finalized),
+            "quorum_leader": state.quorum.leader_id if state.quorum else None,
+            "partitions": len(state.partitions),
+            "groups": len(state.groups),
+            "unanswered": list(state.unanswered),
+        },
+    )
+
+
+def check_plan(bench: Workbench, plan_hash: str) -> Plan:
+    """The run's recorded plan; raises RefusedError when its hash is another or the inventory changed since."""
+    plan = bench.run.load_plan()
+    again = "Start a new run: it plans anew from what the cluster is now."
+    if plan.hash != plan_hash:
+        raise RefusedError(
+            f"The plan of run {bench.run_id} is not the one that was approved (hash {plan.hash[:12]}, not "
+            f"{plan_hash[:12]}).",
+            remedy=again,
+        )
+    if plan.cluster != bench.cluster.name:
+        raise RefusedError(f"The plan is for cluster {plan.cluster}, not for {bench.cluster.name}.", remedy=again)
+    inventory = {node.node_id for node in bench.cluster.nodes}
+    for hop in plan.hops:
+        planned = {turn.node_id for turn in hop.order}
+        if planned != inventory:
+            changed = ", ".join(str(node_id) for node_id in sorted(planned ^ inventory))
+            raise RefusedError(
+                f"The inventory of cluster {plan.cluster} changed since the plan was made (nodes {changed}).",
+                remedy=again,
+            )
+    made = [event for event in bench.run.events() if event.get("kind") == "plan" and event["hash"] == plan.hash]
+    if made and made[-1].get("release_overrides", _overrides(bench, plan)) != _overrides(bench, plan):
+        # The runtime brings them in from the inventory: nobody approved what is in there now.
+        raise RefusedError(
+            f"The release_overrides of cluster {plan.cluster} changed since the plan was made.",
+            remedy=f"Put them back as they were. {again}",
+        )
+    return plan
+
+
+def _overrides(bench: Workbench, plan: Plan) -> dict[str, dict[str, str]]:
+    """The configuration that the roll brings in with each release, by the inventory."""
+    releases = [str(hop.to_release) for hop in plan.hops]
+    return {release: dict(bench.cluster.release_overrides.get(release, {})) for release in releases}
+
+
+def recheck(bench: Workbench, plan: Plan) -> Verdict:
+    """Look at the findings again: its blockers are those that were not there when the plan was approved.
+
+    Ask while every node is up. A verdict that is not ok voids the approval.
+    """
+    state = observe(bench)
+    if state.cluster_id != plan.cluster_id:
+        raise RefusedError(
+            f"The cluster that answers has id {state.cluster_id}, the plan was made for {plan.cluster_id}.",
+            remedy="Correct the inventory's addresses, or plan anew.",
+        )
+    now = cluster_findings(bench.cluster, bench.catalogue, state, target=plan.target)
+    ranges = range_findings(bench.catalogue, state, plan.target)
+    verdict = Verdict(question=now.question, findings=(*now.findings, *ranges.findings))
+    new = verdict.new_blockers_since(plan.blockers)
+    return Verdict(
+        question=f"Is there a blocker on cluster {plan.cluster} that was not there when the plan was approved?",
+        findings=(*new, *verdict.warnings),
+    )
+
+
+def refuse_new_blockers(bench: Workbench, plan: Plan) -> None:
+    """Raise RefusedError "approval is void" when `recheck` finds a new blocker that stays.
+
+    A leader on the move or one lost answer is gone at the next look; what is still there after some looks is real.
+    """
+    for pause_s in (*_LOOK_AGAIN_AFTER_S, None):
+        blockers = recheck(bench, plan).blockers
+        if not blockers:
+            return
+        if pause_s is not None:
+            time.sleep(pause_s)
+    refuse_as_void(bench, plan, blockers)
+
+
+def refuse_as_void(bench: Workbench, plan: Plan, found: Sequence[Finding]) -> NoReturn:
+    """Record that what was found voids the approval, and raise RefusedError saying so."""
+    bench.run.record("void", {"plan": plan.hash, "blockers": [str(finding) for finding in found]})
+    raise RefusedError(
+        f"The approval is void, because of what was not there when it was given: "
+        f"{'; '.join(f'{finding.code} {finding.subject}: {finding.sentence}' for finding in found)}",
+        remedy=" ".join(dict.fromkeys(finding.remedy for finding in found)),
+    )
+
+
+def check_way_back(bench: Workbench, plan: Plan, release: Release | None = None) -> Verdict:
+    """Can the release (by default the plan's origin) still run this cluster: is every finalized level in its ranges?"""
+    return range_findings(bench.catalogue, observe(bench), release or plan.origin)
+
+
+def _config_problems(
+    bench: Workbench, state: ClusterState, target: Release, configs: Mapping[int, Mapping[str, str]]
+) -> dict[int, tuple[str, ...]]:
+    """What the releases of the path would say to each node's configuration, asked of their own classes."""
+    problems: dict[int, tuple[str, ...]] = {}
+    known = [release for release in state.releases if release in bench.catalogue]
+    if target not in bench.catalogue or not known:
+        return problems  # the plan has a finding for it
+    try:
+        path = hop_releases(bench.catalogue, min(known), target)
+    except UserError:
+        return problems  # no path: the plan says so
+    for release in dict.fromkeys(to for _, to, _ in path):
+        overrides = bench.cluster.release_overrides.get(str(release), {})
+        for node_id, config in configs.items():
+            found = bench.classes.config_problems(release, {**config, **overrides})
+            problems[node_id] = (
+                *problems.get(node_id, ()),
+                *(problem if release == target else f"{release}: {problem}" for problem in found),
+            )
+    return problems
+
+
+def _java_versions(bench: Workbench) -> dict[int, int]:
+    versions = {}
+    for node in bench.cluster.nodes:
+        try:
+            versions[node.node_id] = bench.runtime.java_version(node)
+        except (TransientError, UserError):
+            continue  # absent is unknown, and unknown is a blocker of the plan
+    return versions

@@ -1,0 +1,39 @@
+"""Verify: does every node say the same of levels and metadata.version, and is the cluster well. Changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_rollout.domain import cluster_gates
+from kafka_rollout.domain.cluster_findings import cluster_findings
+from kafka_rollout.domain.findings import Verdict
+from kafka_rollout.domain.gates import GateLook
+from kafka_rollout.domain.releases import METADATA_VERSION
+from kafka_rollout.steps.observe import observe
+from kafka_rollout.steps.workbench import Workbench
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """One look at the whole cluster, outside a run."""
+
+    finalized: GateLook
+    metadata_version: GateLook
+    verdict: Verdict
+
+    @property
+    def ok(self) -> bool:
+        return self.finalized.holds and self.metadata_version.holds and self.verdict.ok
+
+
+def verify(bench: Workbench) -> Verification:
+    """Compare what every node says with the highest epoch's finalized levels, and look for findings."""
+    state = observe(bench)
+    levels = state.finalized
+    return Verification(
+        finalized=cluster_gates.finalized(bench.cluster, state, levels),
+        metadata_version=cluster_gates.metadata_version(
+            bench.cluster, bench.catalogue, state, levels.get(METADATA_VERSION, 0)
+        ),
+        verdict=cluster_findings(bench.cluster, bench.catalogue, state),
+    )

@@ -1,0 +1,174 @@
+"""Records of the coordinator logs: their classes, how a release reads them, and how they are written back (KIP-915).
+
+Key and value begin with an int16: the key's is the record type (KIP-915 calls it the key version), the value's its
+schema version. A null value is a tombstone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_rollout.wire.layouts import Layout, MessageSchema, StructLayout
+from kafka_rollout.wire.messages import UNKNOWN_TAGS, MessageFormatError, decode, default_of, encode, join
+from kafka_rollout.wire.record_batch import (
+    Batch,
+    Bytes,
+    Codecs,
+    LogFormatError,
+    RecordSpan,
+    batches,
+    check_crc,
+    payload,
+    records,
+)
+
+VERSION_BYTES = 2
+UNREADABLE_VALUE = -1  # a value too short to hold a version: no release reads version −1 either
+
+ClassKey = tuple[int | None, int | None]
+OnRecord = Callable[[bytes, RecordSpan, ClassKey], None]  # the payload, where the record lies in it, its class
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordLayouts:
+    """How one release reads one record type. `name` is the catalogue's, such as OffsetCommit; a key has one layout."""
+
+    name: str
+    key: Layout
+    value: MessageSchema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenBack:
+    """A record's value as a release before KIP-915 reads it. `dropped`: fields that were set, which definitions call
+    ignorable (topicId of an offset commit): older releases have no use for them.
+    """
+
+    value: bytes | None
+    dropped: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class ClassCounts:
+    """Counts by (key version, value version) of one log partition or a range of it.
+
+    Key version None: the key is null or too short to hold a version. Value version None: a tombstone.
+    Control batches are transaction markers; coordinators step over them, so they are counted apart. `last_batches`:
+    the base offset of the last batch that holds such a record.
+    """
+
+    counts: Counter[ClassKey] = field(default_factory=Counter)
+    first_offsets: dict[ClassKey, int] = field(default_factory=dict)
+    last_batches: dict[ClassKey, int] = field(default_factory=dict)
+    batches: int = 0
+    control_batches: int = 0
+    log_bytes: int = 0
+
+    def add(self, buffer: Bytes, codecs: Codecs, *, start: int, end: int, on_record: OnRecord | None = None) -> None:
+        """Count the records of complete batches with start <= offset < end, and show each to `on_record`.
+
+        A range may begin or end inside a batch: its other records belong to the neighbouring range.
+        """
+        for batch in batches(buffer):
+            check_crc(batch, codecs)
+            if batch.last_offset < start or batch.base_offset >= end:
+                continue
+            self.batches += 1
+            self.log_bytes += batch.size
+            data = payload(batch, codecs)
+            if batch.is_control:
+                self.control_batches += 1
+                continue
+            self._add_records(batch, data, start, end, on_record)
+
+    def _add_records(self, batch: Batch, data: bytes, start: int, end: int, on_record: OnRecord | None) -> None:
+        for record in records(batch, data):
+            if not start <= record.offset < end:
+                continue
+            if record.offset > batch.last_offset:
+                raise LogFormatError(
+                    f"The batch at offset {batch.base_offset} is corrupt: it ends at {batch.last_offset} and has a "
+                    f"record at {record.offset}."
+                )
+            what = classify(data, record.key_at, record.key_length, record.value_at, record.value_length)
+            self.counts[what] += 1
+            if what not in self.first_offsets:
+                self.first_offsets[what] = record.offset
+            self.last_batches[what] = batch.base_offset
+            if on_record is not None:
+                on_record(data, record, what)
+
+
+def classify(data: bytes, key_at: int, key_length: int, value_at: int, value_length: int) -> ClassKey:
+    """(key version, value version) of a record whose key and value lie at these places of `data`."""
+    key = int.from_bytes(data[key_at : key_at + 2], "big", signed=True) if key_length >= 2 else None
+    if value_length < 0:
+        return key, None
+    if value_length < 2:
+        return key, UNREADABLE_VALUE
+    return key, int.from_bytes(data[value_at : value_at + 2], "big", signed=True)
+
+
+def write_back(layouts: RecordLayouts, value: Bytes | None) -> WrittenBack:
+    """The value (its version prefix included) at the highest version that is not flexible, as KIP-915 prescribes.
+
+    A tombstone, and a value that is not flexible, stays as it is: every release reads it. Raises MessageFormatError
+    if the value does not parse, if every version of the record is flexible, or if it says something that the older
+    version cannot: a field that is set and not ignorable, a tagged field that the definition does not know.
+    """
+    if value is None:
+        return WrittenBack(value=None)
+    if len(value) < VERSION_BYTES:
+        raise MessageFormatError(f"The value of a {layouts.name} record is too short to hold a version.")
+    version, schema = int.from_bytes(value[:VERSION_BYTES], "big", signed=True), layouts.value
+    if version not in schema.valid_versions:
+        raise MessageFormatError(f"{schema.name} has the versions {schema.valid_versions}, not {version}.")
+    source = schema.layout(version)
+    found = decode(source, value, VERSION_BYTES)
+    if not source.flexible:
+        return WrittenBack(value=bytes(value))
+    older = schema.highest_non_flexible_version()
+    if older is None:
+        raise MessageFormatError(
+            f"A {layouts.name} record has no version that a release before KIP-915 reads.",
+            remedy="Convert or delete the group that it belongs to.",
+        )
+    target = schema.layout(older)
+    older_form = _OlderForm(f"{schema.name} version {older} cannot say")
+    kept = older_form.of(found.value, source.struct, target.struct)
+    return WrittenBack(
+        value=older.to_bytes(VERSION_BYTES, "big") + encode(target, kept),
+        dropped=tuple(dict.fromkeys(older_form.dropped)),
+    )
+
+
+@dataclass(slots=True)
+class _OlderForm:
+    """What an older struct can say of a newer one; `dropped` takes the paths of what is ignorable and lost."""
+
+    cannot: str
+    dropped: list[str] = field(default_factory=list)
+
+    def of(self, value: dict[str, Any], source: StructLayout, target: StructLayout, path: str = "") -> dict[str, Any]:
+        if unknown := value.get(UNKNOWN_TAGS):
+            raise MessageFormatError(f"{self.cannot} the tagged field {unknown[0][0]}{' of ' + path if path else ''}.")
+        kept, older = {}, {one.name: one for one in target.fields}
+        for one in (*source.fields, *source.tagged.values()):
+            held, here = value[one.name], join(path, one)
+            if one.name in older:
+                kept[one.name] = self._inner(held, one.struct, older[one.name].struct, here)
+            elif held != default_of(one):
+                if not one.ignorable:
+                    raise MessageFormatError(f"{self.cannot} {here}, which is set.")
+                self.dropped.append(here)
+        return kept
+
+    def _inner(self, held: Any, source: StructLayout | None, target: StructLayout | None, path: str) -> Any:
+        if source is None or target is None or held is None:
+            return held
+        if isinstance(held, list):
+            return [self.of(one, source, target, path) for one in held]
+        return self.of(held, source, target, path)

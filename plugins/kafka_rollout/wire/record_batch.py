@@ -1,0 +1,161 @@
+"""Record batches in raw bytes: format v2 (KIP-98; org.apache.kafka.common.record.DefaultRecordBatch), and through
+message_sets v0 and v1, which look the same to callers.
+
+The bytes come from Fetch responses or segment files. Nothing is skipped silently: a batch is decoded, or an error
+says which offset could not be. What is not standard library (CRC32C, decompressors) is passed in as `Codecs`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from kafka_rollout.wire import message_sets
+from kafka_rollout.wire.log_types import (
+    Batch,
+    Bytes,
+    Codec,
+    Codecs,
+    LogFormatError,
+    RecordSpan,
+    corrupt,
+    decompressed,
+)
+
+__all__ = [
+    "Batch",
+    "Bytes",
+    "Codec",
+    "Codecs",
+    "LogFormatError",
+    "RecordSpan",
+    "batches",
+    "check_crc",
+    "payload",
+    "records",
+]
+
+# baseOffset, batchLength, partitionLeaderEpoch, magic, crc, attributes, lastOffsetDelta, baseTimestamp, maxTimestamp,
+# producerId, producerEpoch, baseSequence, recordsCount
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_PREFIX = struct.Struct(">qi")
+_MAGIC_AT = 16  # the magic byte stands at the same place in all formats
+_CRC_FROM = 21  # the CRC covers everything from the attributes to the end of the batch
+_MINIMUM = (*message_sets.MINIMUM, _HEADER.size - _PREFIX.size)  # by magic, behind the length
+_VARINT_BYTES = 5
+_VARLONG_BYTES = 10
+
+
+def batches(buffer: Bytes) -> Iterator[Batch]:
+    """The complete batches of a buffer, in order.
+
+    A partial last batch ends the iteration: Fetch responses are cut at a number of bytes. A header that no batch can
+    have raises LogFormatError.
+    """
+    view = memoryview(buffer)
+    position, end = 0, len(view)
+    while end - position > _MAGIC_AT:
+        base_offset, length = _PREFIX.unpack_from(view, position)
+        magic = view[position + _MAGIC_AT]
+        if magic >= len(_MINIMUM) or length < _MINIMUM[magic] or base_offset < 0:
+            raise LogFormatError(
+                f"No record batch begins at byte {position} (base offset {base_offset}, length {length}, "
+                f"magic {magic})."
+            )
+        size = _PREFIX.size + length
+        if size > end - position:
+            return
+        if magic == 2:
+            yield _batch(view, position, size)
+        else:
+            yield message_sets.message(view, position, base_offset, length)
+        position += size
+
+
+def _batch(view: memoryview, position: int, size: int) -> Batch:
+    base_offset, _, _, magic, crc, attributes, last_delta, base_timestamp, max_timestamp, _, _, _, count = (
+        _HEADER.unpack_from(view, position)
+    )
+    if last_delta < 0 or count < 0:
+        raise LogFormatError(
+            f"The batch at offset {base_offset} has an impossible last offset delta {last_delta} or record count "
+            f"{count}."
+        )
+    return Batch(
+        position=position,
+        magic=magic,
+        base_offset=base_offset,
+        last_offset=base_offset + last_delta,
+        crc=crc,
+        attributes=attributes,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        record_count=count,
+        data=view[position : position + size],
+    )
+
+
+def check_crc(batch: Batch, codecs: Codecs) -> None:
+    """Raise LogFormatError unless the batch's CRC is right; until then nothing in its header is to be believed."""
+    found = codecs.crc32c(batch.data[_CRC_FROM:]) if batch.magic == 2 else message_sets.checksum(batch)
+    if found != batch.crc:
+        raise LogFormatError(f"The {batch} is corrupt: its CRC is {found:08x} and should be {batch.crc:08x}.")
+
+
+def payload(batch: Batch, codecs: Codecs) -> bytes:
+    """The records of a batch whose CRC was checked, decompressed."""
+    if batch.magic != 2:
+        return message_sets.payload(batch, codecs)
+    body = batch.data[_HEADER.size :]
+    return bytes(body) if batch.codec == Codec.NONE else decompressed(batch, body, codecs)
+
+
+def records(batch: Batch, data: bytes) -> Iterator[RecordSpan]:
+    """The records in a batch's payload; raises LogFormatError unless they fill it exactly.
+
+    Headers are stepped over by the record's length: no coordinator reads them.
+    """
+    return _records(batch, data) if batch.magic == 2 else message_sets.records(batch, data)
+
+
+def _records(batch: Batch, data: bytes) -> Iterator[RecordSpan]:
+    position = 0
+    try:
+        for _ in range(batch.record_count):
+            length, at = _varint(data, position, _VARINT_BYTES)
+            end = at + length
+            if length < 0 or end > len(data):
+                raise corrupt(batch, "a record that reaches beyond the batch")
+            timestamp_delta, at = _varint(data, at + 1, _VARLONG_BYTES)  # behind its attributes: one byte, unused
+            offset_delta, at = _varint(data, at, _VARINT_BYTES)
+            key_length, key_at = _varint(data, at, _VARINT_BYTES)
+            value_length, value_at = _varint(data, key_at + max(0, key_length), _VARINT_BYTES)
+            if key_length < -1 or value_length < -1 or value_at + max(0, value_length) > end or offset_delta < 0:
+                raise corrupt(batch, "a record whose key or value reaches beyond it")
+            yield RecordSpan(
+                batch.base_offset + offset_delta,
+                key_at,
+                key_length,
+                value_at,
+                value_length,
+                batch.max_timestamp if batch.has_log_append_time else batch.base_timestamp + timestamp_delta,
+            )
+            position = end
+    except IndexError:
+        raise corrupt(batch, "fewer bytes than its records need") from None
+    if position != len(data):
+        raise corrupt(batch, "more bytes than its records")
+
+
+def _varint(data: bytes, position: int, most: int) -> tuple[int, int]:
+    """A zigzag varint of at most `most` bytes and the position behind it; IndexError beyond the end."""
+    byte = data[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    value = byte & 0x7F
+    for count in range(1, most):
+        byte = data[position + count]
+        value |= (byte & 0x7F) << (7 * count)
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position + count + 1
+    raise IndexError("varint too long")

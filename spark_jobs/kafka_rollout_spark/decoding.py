@@ -1,0 +1,50 @@
+"""The one decoding boundary: from bytes of a log to rows (rows.py). Nothing else here decodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_rollout_spark.chunks import Chunk
+from kafka_rollout_spark.decoding_spec import DecodingSpec
+from kafka_rollout_spark.kernel.scanning import batches_end
+from kafka_rollout_spark.log_reader import LogReader
+from kafka_rollout_spark.newest import NewestOfKeys
+from kafka_rollout_spark.rows import RowKind
+
+
+def whole_batches(data: memoryview) -> int:
+    """How many bytes from the start of `data` are whole batches, going by their headers' lengths and magic alone.
+
+    A source cuts its chunks there. It also ends where no batch can begin: the source looks for the next place.
+    """
+    return batches_end(np.frombuffer(data, dtype=np.uint8).ctypes.data, len(data))
+
+
+def worker_rows(chunks: Iterator[Chunk], spec: DecodingSpec) -> Iterator[pa.RecordBatch]:
+    """Partial rows (see rows.py) of what the chunks hold; those of one partition should follow each other."""
+    with LogReader(spec) as reader:
+        for chunk in chunks:
+            if reader.log != (chunk.topic, chunk.partition):
+                yield from reader.finish()
+                reader.begin(chunk.topic, chunk.partition)
+            yield from reader.read(chunk)
+        yield from reader.finish()
+
+
+def reduce_entries(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of kind `entries` become rows that bring `live`; all other rows are handed through.
+
+    For mapInArrow over rows that are partitioned by `bucket` (each bucket in one partition, best as many partitions as
+    buckets: one holds the keys of its buckets). Rows of other kinds have no bucket.
+    """
+    newest = NewestOfKeys()
+    for batch in batches:
+        is_entry = pc.equal(batch["kind"], str(RowKind.ENTRIES))
+        yield batch.filter(pc.invert(is_entry))
+        for row in batch.filter(is_entry).select(list(NewestOfKeys.COLUMNS)).to_pylist():
+            newest.add(row)
+    yield from newest.rows()

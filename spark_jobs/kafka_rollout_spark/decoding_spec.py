@@ -1,0 +1,63 @@
+"""What a scan's workers have to know to decode the logs; made by the driver from catalogue and schemas, picklable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.wire.layouts import Layout
+
+_BYTES_PER_BUCKET = 64 * 1024 * 1024
+
+
+class ScanDepth(StrEnum):
+    """How far records are looked into: `classes`: their two versions; `deep`: every field of key and value."""
+
+    CLASSES = "classes"
+    DEEP = "deep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutUse:
+    """A layout, and the releases that read by it."""
+
+    layout: Layout
+    releases: tuple[Release, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordUse:
+    """One record type of one log as the releases of the catalogue know it; of layouts, the newest releases' come first.
+
+    `values`: by value version. `state`: its newest values tell what a group or transactional id is (kind `state`).
+    """
+
+    topic: str
+    key_version: int
+    name: str
+    keys: tuple[LayoutUse, ...]
+    values: Mapping[int, tuple[LayoutUse, ...]]
+    state: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodingSpec:
+    """`records` is needed at depth `deep` only.
+
+    `live`: also tell which records are the newest of their key. `buckets`: in how many parts the keys are dealt out
+    for it, so that no step holds all of them. `loaded_by_all`: (topic, key version, value version) that every asked
+    release loads; records of all other classes are counted by owner.
+    """
+
+    depth: ScanDepth = ScanDepth.CLASSES
+    live: bool = False
+    buckets: int = 1
+    records: tuple[RecordUse, ...] = ()
+    loaded_by_all: frozenset[tuple[str, int, int | None]] = frozenset()
+
+
+def buckets_for(log_bytes: int) -> int:
+    """Buckets such that the keys of one fit a worker's memory, even where every record has its own key."""
+    return max(1, -(-log_bytes // _BYTES_PER_BUCKET))

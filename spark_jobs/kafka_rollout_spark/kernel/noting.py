@@ -1,0 +1,291 @@
+"""Notes one record in the tables: its class, its owner, what it commits, its tags, its state, its key.
+
+The steps that can find a table full are stages: STAGE says which of them the current record has behind it.
+"""
+
+from __future__ import annotations
+
+from kafka_rollout_spark.kernel import programs as p
+from kafka_rollout_spark.kernel import tables as t
+from kafka_rollout_spark.kernel.compiling import compiled
+from kafka_rollout_spark.kernel.memory import add, copy, hash_at, int16_at, item, set_item, set_value, value
+from kafka_rollout_spark.kernel.walking import FAILED, TAGS_AT_ONCE, TAGS_SEEN, walk
+
+DONE = 0
+FULL_CLASSES = 1
+FULL_NAMES = 2
+FULL_STATES = 3
+FULL_BUCKET = 4  # which: control[FULL_BUCKET]
+FAR = 5  # the offset lies before BASE, or too far behind it for an entry
+
+OWNER_NAME, COMMITS_NAME, TAG_NAME = 0, 1, 2  # kinds of names
+_NAME_SEED = 1
+_KEY_VERSIONS, _VALUE_VERSIONS = p.KEY_VERSIONS, p.VALUE_VERSIONS
+_OWNER, _TOPIC = p.OWNER, p.TOPIC
+_SPREAD = 0x2545F4914F6CDD1D
+
+
+@compiled
+def versions_code(key_at: int, key_size: int, value_at: int, value_size: int) -> int:
+    """The class's code (see tables.py) of a record whose key and value parse by all layouts."""
+    of_key = int16_at(key_at) & 0xFFFF if key_size >= 2 else t.NO_VERSION
+    of_value = t.NO_VERSION
+    if value_size >= 0:  # too short: wire.coordinator_records.UNREADABLE_VALUE
+        of_value = int16_at(value_at) & 0xFFFF if value_size >= 2 else 0xFFFF
+    return (of_key << t.VERSION_BITS | of_value) << 2 * t.LAYOUT_BITS
+
+
+@compiled
+def class_of(control: int, code: int, offset: int) -> int:
+    """The class of that code; a new one begins at this offset. FAILED if there is no room for another."""
+    before = value(control, t.LAST_CLASS)
+    if before != FAILED and item(control, t.CLASS_CODE, before) == code:
+        return before
+    slot = ((code * _SPREAD) >> 40) & (t.SLOTS_OF_CLASSES - 1)
+    while item(control, t.CLASS_SLOTS, slot) != 0:
+        found = item(control, t.CLASS_SLOTS, slot) - 1
+        if item(control, t.CLASS_CODE, found) == code:
+            set_value(control, t.LAST_CLASS, found)
+            return found
+        slot = (slot + 1) & (t.SLOTS_OF_CLASSES - 1)
+    new = value(control, t.CLASSES)
+    if new == t.MOST_CLASSES:
+        return FAILED
+    set_item(control, t.CLASS_SLOTS, slot, new + 1)
+    set_item(control, t.CLASS_CODE, new, code)
+    set_item(control, t.CLASS_COUNT, new, 0)
+    set_item(control, t.CLASS_FIRST, new, offset)
+    set_item(control, t.CLASS_BATCH, new, value(control, t.POSITION))
+    set_value(control, t.CLASSES, new + 1)
+    return new
+
+
+@compiled
+def count_in_class(control: int, known: int) -> None:
+    add_item(control, t.CLASS_COUNT, known, 1)
+    set_item(control, t.CLASS_LAST, known, value(control, t.BATCH_OFFSET))
+
+
+@compiled
+def add_item(control: int, table: int, index: int, more: int) -> None:
+    add(value(control, table), index, more)
+
+
+@compiled
+def note_record(control: int, offset: int, key_at: int, key_size: int, value_at: int, value_size: int) -> int:
+    """DONE, or which table is full; called again for the same record, it goes on where it stopped."""
+    marks, steps, tags_of = value(control, t.MARKS), value(control, t.STEPS), value(control, t.PROGRAM_TAGS)
+    seen = value(control, t.SEEN)
+    code = versions_code(key_at, key_size, value_at, value_size)
+    key_version = (code >> (t.VERSION_BITS + 2 * t.LAYOUT_BITS)) & t.VERSION_MASK
+    value_version = (code >> (2 * t.LAYOUT_BITS)) & t.VERSION_MASK
+    broken_key = broken_value = tags = 0
+    key_parses = wanted = False
+    with_tags = owner_at = topic_at = FAILED
+    owner_size = topic_size = 0
+    if value(control, t.DEEP) and key_version < _KEY_VERSIONS:
+        first, layouts = item(control, t.KEYS, 2 * key_version), item(control, t.KEYS, 2 * key_version + 1)
+        walked, end = FAILED, FAILED
+        for layout in range(layouts):
+            program = item(control, t.STARTS, first + layout)
+            if program != walked:
+                walked = program
+                set_value(marks, _OWNER, FAILED)
+                set_value(marks, _TOPIC, FAILED)
+                end = walk(steps, tags_of, program, key_at + 2, key_at + key_size, marks, seen, 0)
+            if end == FAILED:
+                broken_key |= 1 << layout
+            elif not key_parses:
+                key_parses = True
+                owner_at, owner_size = value(marks, _OWNER), value(marks, _OWNER + 1)
+                topic_at, topic_size = value(marks, _TOPIC), value(marks, _TOPIC + 1)
+        if key_parses and value_version < _VALUE_VERSIONS:
+            place = 2 * (_VALUE_VERSIONS * key_version + value_version)
+            first, layouts = item(control, t.VALUES, place), item(control, t.VALUES, place + 1)
+            walked = FAILED
+            for layout in range(layouts):
+                program = item(control, t.STARTS, first + layout)
+                if program != walked:
+                    walked = program
+                    end = walk(steps, tags_of, program, value_at + 2, value_at + value_size, marks, seen, 0)
+                if end == FAILED:
+                    broken_value |= 1 << layout
+                elif with_tags == FAILED:
+                    with_tags, tags = program, value(marks, TAGS_SEEN)
+        code |= broken_key << t.LAYOUT_BITS | broken_value
+        place = 0 if value_version == t.NO_VERSION else value_version + 1
+        loaded = place <= _VALUE_VERSIONS and item(control, t.LOADED, (_VALUE_VERSIONS + 1) * key_version + place)
+        wanted = owner_at != FAILED and (not loaded or broken_key | broken_value != 0)
+
+    known = class_of(control, code, offset)
+    if value(control, t.STAGE) == 0:
+        if known == FAILED:
+            return FULL_CLASSES
+        if item(control, t.CLASS_COUNT, known) == 0:
+            set_item(control, t.CLASS_KEY, known, key_at - value(control, t.PAYLOAD_AT))
+            set_item(control, t.CLASS_KEY_SIZE, known, key_size)
+            set_item(control, t.CLASS_VALUE, known, value_at - value(control, t.PAYLOAD_AT))
+            set_item(control, t.CLASS_VALUE_SIZE, known, value_size)
+        count_in_class(control, known)
+        add(control, t.RECORDS, 1)
+        set_value(control, t.STAGE, 1)
+    if value(control, t.STAGE) == 1:
+        if wanted and not _note_name(control, OWNER_NAME << 32 | known, owner_at, owner_size, offset):
+            return FULL_NAMES
+        set_value(control, t.STAGE, 2)
+    if value(control, t.STAGE) == 2:
+        commits = topic_at != FAILED and item(control, t.COMMITS, key_version)
+        if commits and not _note_name(control, COMMITS_NAME << 32 | known, topic_at, topic_size, offset):
+            return FULL_NAMES
+        set_value(control, t.STAGE, 3)
+    if value(control, t.STAGE) == 3:
+        while value(control, t.TAGS_DONE) < tags:
+            done = value(control, t.TAGS_DONE)
+            walk(steps, tags_of, with_tags, value_at + 2, value_at + value_size, marks, seen, done)
+            for place in range(min(tags - done, TAGS_AT_ONCE)):
+                path, tag = value(seen, 2 * place), value(seen, 2 * place + 1)
+                if not _note_tag(control, TAG_NAME << 32 | known, path, tag, offset):
+                    return FULL_NAMES
+                add(control, t.TAGS_DONE, 1)
+        set_value(control, t.STAGE, 4)
+    if value(control, t.STAGE) == 4:
+        keeps_state = key_parses and item(control, t.STATE, key_version)
+        if keeps_state and not _note_state(control, known, offset, key_at, key_size, value_at, value_size):
+            return FULL_STATES
+        set_value(control, t.STAGE, 5)
+    if value(control, t.LIVE) and key_size >= 0:
+        owner = hash_at(owner_at, owner_size, _NAME_SEED) if wanted else 0
+        return _note_entry(control, known, offset, hash_at(key_at, key_size, value(control, t.SEED)), owner)
+    return DONE
+
+
+@compiled
+def _counted_name(control: int, hashed: int, what: int, offset: int) -> int:
+    """FAILED if the name is known, and its record counted; else the slot for it, or NAME_SLOTS if there is no room."""
+    size = value(control, t.NAME_SLOTS)
+    slot = (((hashed ^ what * _SPREAD) * _SPREAD) >> 40) & (size - 1)
+    while item(control, t.NAME_HASH, slot) != 0:
+        if item(control, t.NAME_HASH, slot) == hashed and item(control, t.NAME_WHAT, slot) == what:
+            if item(control, t.NAME_LAST, slot) != offset:
+                add_item(control, t.NAME_COUNT, slot, 1)
+                set_item(control, t.NAME_LAST, slot, offset)
+            return FAILED
+        slot = (slot + 1) & (size - 1)
+    return size if 2 * value(control, t.NAMES) >= size else slot
+
+
+@compiled
+def _new_name(control: int, slot: int, hashed: int, what: int, offset: int) -> None:
+    set_item(control, t.NAME_HASH, slot, hashed)
+    set_item(control, t.NAME_WHAT, slot, what)
+    set_item(control, t.NAME_COUNT, slot, 1)
+    set_item(control, t.NAME_FIRST, slot, offset)
+    set_item(control, t.NAME_LAST, slot, offset)
+    add(control, t.NAMES, 1)
+
+
+@compiled
+def _note_name(control: int, what: int, at: int, size: int, offset: int) -> bool:
+    hashed, used = hash_at(at, size, _NAME_SEED), value(control, t.NAMES_USED)
+    slot = _counted_name(control, hashed, what, offset)
+    if slot == FAILED:
+        return True
+    if slot == value(control, t.NAME_SLOTS) or used + size > value(control, t.NAMES_SIZE):
+        return False
+    _new_name(control, slot, hashed, what, offset)
+    set_item(control, t.NAME_AT, slot, used)
+    set_item(control, t.NAME_SIZE, slot, size)
+    copy(value(control, t.NAMES_AT) + used, at, size)
+    add(control, t.NAMES_USED, size)
+    return True
+
+
+@compiled
+def _note_tag(control: int, what: int, path: int, tag: int, offset: int) -> bool:
+    hashed = (path << 33 | (tag & 0xFFFFFFFF)) + 1  # exactly the two, and not 0
+    slot = _counted_name(control, hashed, what, offset)
+    if slot == FAILED:
+        return True
+    if slot == value(control, t.NAME_SLOTS):
+        return False
+    _new_name(control, slot, hashed, what, offset)
+    return True
+
+
+@compiled
+def _note_state(
+    control: int, known: int, offset: int, key_at: int, key_size: int, value_at: int, value_size: int
+) -> bool:
+    """Keep key and value if there is room; a value of a key that is kept is overwritten if it fits there."""
+    slots, used = value(control, t.STATE_SLOTS), value(control, t.STATES_USED)
+    hashed, needed = hash_at(key_at, key_size, _NAME_SEED), key_size + max(value_size, 0)
+    slot = (hashed >> 20) & (slots - 1)
+    while item(control, t.STATE_HASH, slot) != 0 and item(control, t.STATE_HASH, slot) != hashed:
+        slot = (slot + 1) & (slots - 1)
+    is_new = item(control, t.STATE_HASH, slot) == 0
+    if is_new or item(control, t.STATE_ROOM, slot) < needed:
+        set_value(control, t.WANTED, needed)
+        if used + needed > value(control, t.STATES_SIZE) or (is_new and 2 * value(control, t.STATES) >= slots):
+            return False
+        set_item(control, t.STATE_AT, slot, used)
+        set_item(control, t.STATE_ROOM, slot, needed)
+        add(control, t.STATES_USED, needed)
+        add(control, t.STATES, 1 if is_new else 0)
+    set_item(control, t.STATE_HASH, slot, hashed)
+    set_item(control, t.STATE_CLASS, slot, known)
+    set_item(control, t.STATE_OFFSET, slot, offset)
+    set_item(control, t.STATE_KEY, slot, key_size)
+    set_item(control, t.STATE_VALUE, slot, value_size)
+    at = value(control, t.STATES_AT) + item(control, t.STATE_AT, slot)
+    copy(at, key_at, key_size)
+    copy(at + key_size, value_at, max(value_size, 0))
+    return True
+
+
+@compiled
+def _note_entry(control: int, known: int, offset: int, hashed: int, owner: int) -> int:
+    """Remember the record as its key's newest; the key that was in its place goes to its bucket."""
+    if not 0 <= offset - value(control, t.BASE) < 1 << 32:
+        return FAR
+    cached = _cached(control, hashed & (value(control, t.CACHE_SLOTS) - 1))
+    held = value(cached, 0)
+    if held not in (0, hashed) and not _to_bucket(control, cached):
+        return FULL_BUCKET
+    set_value(cached, 0, hashed)
+    set_value(cached, 1, owner)
+    set_value(cached, 2, offset)
+    set_value(cached, 3, known)
+    return DONE
+
+
+@compiled
+def _cached(control: int, slot: int) -> int:
+    """The block of one slot of the cache."""
+    return value(control, t.CACHE) + 8 * t.CACHED * slot
+
+
+@compiled
+def _to_bucket(control: int, cached: int) -> bool:
+    hashed, room = value(cached, 0), value(control, t.BUCKET_ROOM)
+    bucket = ((hashed >> 24) & 0xFFFFFFFF) * value(control, t.BUCKETS) >> 32
+    used = item(control, t.BUCKET_USED, bucket)
+    if used == room:
+        set_value(control, t.FULL_BUCKET, bucket)
+        return False
+    entry = value(control, t.ENTRIES) + 8 * t.ENTRY * (room * bucket + used)
+    set_value(entry, 0, hashed)
+    set_value(entry, 1, value(cached, 1))
+    set_value(entry, 2, (value(cached, 2) - value(control, t.BASE)) | value(cached, 3) << 32)
+    set_item(control, t.BUCKET_USED, bucket, used + 1)
+    set_value(cached, 0, 0)
+    return True
+
+
+@compiled
+def empty_cache(control: int) -> int:
+    """All remembered keys to their buckets: DONE or FULL_BUCKET."""
+    for slot in range(value(control, t.CACHE_SLOTS)):
+        cached = _cached(control, slot)
+        if value(cached, 0) != 0 and not _to_bucket(control, cached):
+            return FULL_BUCKET
+    return DONE

@@ -1,0 +1,136 @@
+"""The memory of one scan: what the kernel is told, how far it is, and the tables that it fills. Its size is bounded.
+
+All of it are blocks of 64-bit numbers. The kernel is given one address, that of `control`, in which the addresses of
+the others stand: arrays as such would be counted in and out of every function. A table that is full makes the kernel
+return; Python hands the rows on, empties it, and calls again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kafka_rollout_spark.kernel.programs import Numbers, Programs
+from kafka_rollout_spark.kernel.walking import MARKS as _MARKS
+from kafka_rollout_spark.kernel.walking import TAGS_AT_ONCE
+
+# --- places in `control` ---
+# Told by Python: the chunk, room for a decompressed batch, the range of offsets that counts, what to look for.
+DATA_AT, DATA_SIZE, SCRATCH_AT, SCRATCH_SIZE, START, STOP, DEEP, LIVE, SEED, BUCKETS = range(10)
+LZ4_CONTEXT, LZ4_RESET, LZ4_DECOMPRESS, ZSTD_CONTEXT, ZSTD_DECOMPRESS = range(10, 15)
+NAMES_AT, NAMES_SIZE, STATES_AT, STATES_SIZE = range(15, 19)  # memory for names, and for keys and values
+NAME_SLOTS, STATE_SLOTS, CACHE_SLOTS, BUCKET_ROOM = range(19, 23)
+BASE = 23  # the offset from which entries count
+GIVEN = 24  # bytes in the scratch that Python decompressed; −1: none
+# Where the kernel is: the batch in the chunk, what is left of its payload (if IN_BATCH), how far the record is.
+POSITION, SIZE, IN_BATCH, PAYLOAD, PAYLOAD_END, BATCH_OFFSET, BATCH_LAST, RECORDS_LEFT, STAGE, TAGS_DONE = range(25, 35)
+FULL_BUCKET = 35
+WANTED = 36  # bytes of the payload; or that a table would have needed
+# What it counts.
+RECORDS, BATCHES, CONTROL_BATCHES, LOG_BYTES = range(37, 41)
+FIRST_OFFSET, LAST_OFFSET, FIRST_TIMESTAMP, LAST_TIMESTAMP = range(41, 45)
+CLASSES, NAMES, NAMES_USED, STATES, STATES_USED = range(45, 50)
+# Addresses of the programs' tables, and of those below, in their order.
+STEPS, PROGRAM_TAGS, KEYS, VALUES, STARTS, LOADED, STATE, COMMITS = range(50, 58)
+IO, MARKS, SEEN = range(58, 61)
+CLASS_SLOTS, CLASS_CODE, CLASS_COUNT, CLASS_FIRST, CLASS_LAST, CLASS_BATCH = range(61, 67)
+CLASS_KEY, CLASS_KEY_SIZE, CLASS_VALUE, CLASS_VALUE_SIZE = range(67, 71)
+NAME_HASH, NAME_WHAT, NAME_COUNT, NAME_FIRST, NAME_LAST, NAME_AT, NAME_SIZE = range(71, 78)
+STATE_HASH, STATE_CLASS, STATE_OFFSET, STATE_AT, STATE_ROOM, STATE_KEY, STATE_VALUE = range(78, 85)
+CACHE, BUCKET_USED, ENTRIES = range(85, 88)
+PAYLOAD_AT = 88  # where the payload begins
+LAST_CLASS = 89  # of the record before; −1: none
+_CONTROLS = 90
+
+MOST_CLASSES = 2048
+SLOTS_OF_CLASSES = 4 * MOST_CLASSES
+_NAME_SLOTS, NAME_BYTES = 1 << 16, 4 << 20
+_STATE_SLOTS, STATE_BYTES = 1 << 14, 8 << 20
+_CACHE_SLOTS = 1 << 17
+_ENTRIES = 1 << 19  # in all buckets together
+_FEWEST_ENTRIES = 1024
+ENTRY = 3  # numbers of one
+CACHED = 4  # likewise: one line of the processor's cache holds two
+NONE_YET = 2**62
+
+# A class's code: 17 bits of each version, 14 bits each that say by which layouts key and value do not parse.
+NO_VERSION = 1 << 16
+VERSION_BITS, VERSION_MASK = 17, (1 << 17) - 1
+LAYOUT_BITS = 14
+
+
+class Tables(NamedTuple):
+    """One number of each array of a group belongs to one class, name, …; a hash of 0 is an empty slot."""
+
+    control: Numbers
+    io: Numbers  # sizes for the C functions to read and write
+    marks: Numbers
+    seen: Numbers
+    class_slots: Numbers  # class + 1, 0: empty
+    class_code: Numbers
+    class_count: Numbers
+    class_first: Numbers  # its first record's offset
+    class_last: Numbers  # base offset of the last batch with such a record
+    class_batch: Numbers  # where in the chunk the first record's batch begins
+    class_key: Numbers  # where in that batch's payload its key begins
+    class_key_size: Numbers
+    class_value: Numbers
+    class_value_size: Numbers
+    name_hash: Numbers
+    name_what: Numbers  # kind of name, and class
+    name_count: Numbers
+    name_first: Numbers
+    name_last: Numbers  # the last record's offset: a record counts once
+    name_at: Numbers  # in the memory of names
+    name_size: Numbers
+    state_hash: Numbers
+    state_class: Numbers
+    state_offset: Numbers
+    state_at: Numbers
+    state_room: Numbers
+    state_key: Numbers  # bytes of the key
+    state_value: Numbers  # bytes of the value; −1: a tombstone
+    cache: Numbers  # [slot, CACHED]: hash of a key that was seen lately; hash of owner, offset and class of its newest
+    bucket_used: Numbers
+    entries: Numbers  # [bucket, entry, ENTRY]: hash of key, hash of owner, offset − BASE | class << 32
+
+
+def create_tables(*, deep: bool, live: bool, buckets: int) -> Tables:
+    """Empty tables; those that a scan does not use have one slot."""
+    room = max(_FEWEST_ENTRIES, _ENTRIES // buckets) if live else 1
+    groups = {
+        "class": MOST_CLASSES,
+        "name": _NAME_SLOTS if deep else 1,
+        "state": _STATE_SLOTS if deep else 1,
+    }
+    cached = _CACHE_SLOTS if live else 1
+    shapes: dict[str, tuple[int, ...]] = {
+        "control": (_CONTROLS,),
+        "io": (2,),
+        "marks": (_MARKS,),
+        "seen": (2 * TAGS_AT_ONCE,),
+        "class_slots": (SLOTS_OF_CLASSES,),
+        "cache": (cached, CACHED),
+        "bucket_used": (buckets,),
+        "entries": (buckets, room, ENTRY),
+    }
+    tables = Tables(
+        **{
+            name: np.zeros(shapes.get(name) or groups[name.partition("_")[0]], dtype=np.int64)
+            for name in Tables._fields
+        }
+    )
+    control = tables.control
+    for place, table in enumerate(tables[1:], start=IO):
+        control[place] = table.ctypes.data
+    control[NAME_SLOTS], control[STATE_SLOTS] = groups["name"], groups["state"]
+    control[CACHE_SLOTS], control[BUCKET_ROOM] = cached, room
+    control[DEEP], control[LIVE], control[BUCKETS] = deep, live, buckets
+    control[GIVEN] = -1
+    return tables
+
+
+def set_programs(control: Numbers, programs: Programs) -> None:
+    for place, table in enumerate(programs, start=STEPS):
+        control[place] = table.ctypes.data

@@ -1,0 +1,162 @@
+"""Steps through one message by a program (programs.py): does it parse, where do its marked fields lie, which tags."""
+
+from __future__ import annotations
+
+from kafka_rollout_spark.kernel import programs as p
+from kafka_rollout_spark.kernel.compiling import compiled
+from kafka_rollout_spark.kernel.memory import add, byte_at, int8_at, int16_at, int32_at, set_value, value
+
+# Their values are frozen into compiled code, as they must be.
+END, FIXED, STRING, BYTES, ARRAY, NEXT = p.END, p.FIXED, p.STRING, p.BYTES, p.ARRAY, p.NEXT
+NUMBERS, MARKER, TAGS, TAG, JUMP, MARK = p.NUMBERS, p.MARKER, p.TAGS, p.TAG, p.JUMP, p.MARK
+
+FAILED = -1
+_LONGEST_STRING = 0x7FFF
+
+# The block of numbers `marks`: two slots of start and size (programs.OWNER, TOPIC), how many tags the message had, and
+# the stack of counters of the arrays and tagged fields that are being read.
+TAGS_SEEN = 4
+_STACK = 5
+MARKS = _STACK + p.DEEPEST
+TAGS_AT_ONCE = 64
+
+
+@compiled
+def unsigned_varint(at: int, end: int) -> tuple[int, int]:
+    """ByteUtils.readUnsignedVarint: the number as a Java int, and where it ends (FAILED if it does not)."""
+    if at >= end:
+        return 0, FAILED
+    number = byte_at(at)
+    at += 1
+    if number < 0x80:
+        return number, at
+    number &= 0x7F
+    for shift in range(7, 35, 7):
+        if at >= end:
+            return 0, FAILED
+        byte = byte_at(at)
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return java_int(number), at
+    return 0, FAILED
+
+
+@compiled
+def java_int(number: int) -> int:
+    return ((number + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+
+
+@compiled
+def _length(at: int, end: int, compact: int, width: int) -> tuple[int, int]:
+    """A length of two or four bytes, or an unsigned varint of the length + 1."""
+    if compact:
+        number, at = unsigned_varint(at, end)
+        return java_int(number - 1), at
+    if end - at < width:
+        return 0, FAILED
+    return (int16_at(at) if width == 2 else int32_at(at)), at + width
+
+
+@compiled
+def walk(steps: int, tags: int, pc: int, at: int, end: int, marks: int, seen: int, skip: int) -> int:
+    """Where the message that begins at `at` ends; FAILED if it does not parse. All tables are blocks of numbers.
+
+    Tagged fields are counted in TAGS_SEEN of `marks`, and TAGS_AT_ONCE from number `skip` on are noted in `seen`, as
+    path and tag.
+    """
+    top = _STACK - 1
+    set_value(marks, TAGS_SEEN, 0)
+    while True:
+        step = steps + 32 * pc
+        operation, first, second, third = value(step, 0), value(step, 1), value(step, 2), value(step, 3)
+        pc += 1
+        if operation == FIXED:
+            at += first
+            if at > end:
+                return FAILED
+        elif operation in (STRING, BYTES):
+            size, at = _length(at, end, first, 2 if operation == STRING else 4)
+            if at == FAILED or size > end - at or (size < 0 and not second):
+                return FAILED
+            if operation == STRING:
+                if size > _LONGEST_STRING:
+                    return FAILED
+                if third >= 0:
+                    set_value(marks, third, at)
+                    set_value(marks, third + 1, max(size, 0))
+            at += max(size, 0)
+        elif operation == NUMBERS:
+            size, at = _length(at, end, first, 4)
+            if at == FAILED or size > end - at or (size < 0 and not second):
+                return FAILED
+            at += max(size, 0) * third
+            if at > end:
+                return FAILED
+        elif operation == ARRAY:
+            size, at = _length(at, end, first, 4)
+            if at == FAILED or size > end - at or (size < 0 and not second):
+                return FAILED
+            if size <= 0:
+                pc = third
+            else:
+                top += 1
+                set_value(marks, top, size)
+        elif operation == NEXT:
+            add(marks, top, -1)
+            if value(marks, top) > 0:
+                pc = first
+            else:
+                top -= 1
+        elif operation == MARKER:
+            if first:
+                size, at = unsigned_varint(at, end)
+                if at == FAILED:
+                    return FAILED
+                size -= 1
+            else:
+                if at >= end:
+                    return FAILED
+                size = int8_at(at)
+                at += 1
+            if size < 0:
+                pc = second
+        elif operation == TAGS:
+            size, at = unsigned_varint(at, end)
+            if at == FAILED:
+                return FAILED
+            top += 1
+            set_value(marks, top, size)
+        elif operation == TAG:
+            if value(marks, top) <= 0:
+                top -= 1
+                continue  # with the jump behind the tags
+            add(marks, top, -1)
+            tag, at = unsigned_varint(at, end)
+            if at == FAILED:
+                return FAILED
+            size, at = unsigned_varint(at, end)
+            if at == FAILED:
+                return FAILED
+            place = value(marks, TAGS_SEEN) - skip
+            if 0 <= place < TAGS_AT_ONCE:
+                set_value(seen, 2 * place, first)
+                set_value(seen, 2 * place + 1, tag)
+            add(marks, TAGS_SEEN, 1)
+            known = FAILED
+            for row in range(second, second + third):
+                if value(tags, 2 * row) == tag:
+                    known = value(tags, 2 * row + 1)
+            if known != FAILED:
+                pc = known
+                continue
+            if size < 0 or size > end - at:
+                return FAILED
+            at += size
+            pc -= 1
+        elif operation == JUMP:
+            pc = first
+        elif operation == MARK:
+            set_value(marks, first + 1, at - value(marks, first))
+        else:
+            return at

@@ -1,0 +1,316 @@
+"""Drives the kernel through the chunks of one log after another, and does in Python what it hands back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_rollout.adapters.codecs import CODECS, MOST_PAYLOAD_BYTES
+from kafka_rollout.wire.coordinator_records import ClassCounts
+from kafka_rollout.wire.messages import MessageFormatError, decode
+from kafka_rollout.wire.record_batch import Batch, LogFormatError, RecordSpan, batches, check_crc, payload, records
+from kafka_rollout_spark.chunks import Chunk
+from kafka_rollout_spark.decoding_spec import DecodingSpec, ScanDepth
+from kafka_rollout_spark.kernel import noting, scanning
+from kafka_rollout_spark.kernel import tables as t
+from kafka_rollout_spark.kernel.libraries import Decompressors
+from kafka_rollout_spark.kernel.memory import hash_at
+from kafka_rollout_spark.kernel.programs import Programs, write_programs
+from kafka_rollout_spark.rows import RowKind
+from kafka_rollout_spark.table_rows import Key, Memory, TableRows, rows
+
+_FIRST_SCRATCH = 4 << 20
+_GROWTH = 4
+
+
+class LogReader:
+    """Rows of one log (topic and partition) at a time: `begin`, `read` its chunks, `finish`. A context manager."""
+
+    def __init__(self, spec: DecodingSpec) -> None:
+        self._spec = spec
+        deep = spec.depth is ScanDepth.DEEP
+        self._tables = t.create_tables(deep=deep, live=spec.live, buckets=spec.buckets)
+        self._control = self._tables.control
+        self._at = self._control.ctypes.data
+        self._scratch = self._memory(t.SCRATCH_AT, t.SCRATCH_SIZE, _FIRST_SCRATCH)
+        self._names = self._memory(t.NAMES_AT, t.NAMES_SIZE, t.NAME_BYTES if deep else 0)
+        self._states = self._memory(t.STATES_AT, t.STATES_SIZE, t.STATE_BYTES if deep else 0)
+        self._decompressors = Decompressors.create()
+        for place, address in (
+            (t.LZ4_CONTEXT, self._decompressors.lz4_context),
+            (t.LZ4_RESET, self._decompressors.lz4_reset),
+            (t.LZ4_DECOMPRESS, self._decompressors.lz4_decompress),
+            (t.ZSTD_CONTEXT, self._decompressors.zstd_context),
+            (t.ZSTD_DECOMPRESS, self._decompressors.zstd_decompress),
+        ):
+            self._control[place] = address
+        self._programs: dict[str, tuple[Programs, tuple[str, ...]]] = {}
+        self._reasons: dict[tuple[int, str, int], str] = {}
+        self._classes_seen = 0
+        self.log: tuple[str, int] | None = None
+
+    def __enter__(self) -> LogReader:
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        self._decompressors.close()
+
+    def _memory(self, at: int, size: int, count: int) -> Memory:
+        memory = np.empty(count, dtype=np.uint8)
+        self._control[at], self._control[size] = memory.ctypes.data, count
+        return memory
+
+    def begin(self, topic: str, partition: int) -> None:
+        if topic not in self._programs:
+            self._programs[topic] = write_programs(self._spec, topic)
+        programs, paths = self._programs[topic]
+        t.set_programs(self._control, programs)
+        self.log = topic, partition
+        self._rows = TableRows(self._tables, [use for use in self._spec.records if use.topic == topic], paths)
+        self._reasoned: set[tuple[int | None, int | None, str, int]] = set()
+        self._clear_classes()
+        control = self._control
+        control[t.SEED], control[t.BASE] = _seed(topic, partition), 0
+        control[t.RECORDS : t.FIRST_OFFSET] = 0
+        control[t.FIRST_OFFSET] = control[t.FIRST_TIMESTAMP] = t.NONE_YET
+        control[t.LAST_OFFSET] = control[t.LAST_TIMESTAMP] = -1
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """What is left of the log's rows."""
+        if self.log is None:
+            return
+        yield from self._drain()
+        control = self._control
+        columns = {
+            name: [None if control[place] in (-1, t.NONE_YET) else int(control[place])]
+            for name, place in _LOG_COLUMNS.items()
+        }
+        yield rows(RowKind.LOG, *self.log, 1, **columns)
+        self.log = None
+
+    def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        control, data = self._control, np.frombuffer(chunk.data, dtype=np.uint8)
+        control[t.DATA_AT], control[t.DATA_SIZE] = data.ctypes.data, len(data)
+        control[t.POSITION] = control[t.IN_BATCH] = 0
+        control[t.START], control[t.STOP] = chunk.start, chunk.end
+        while (status := scanning.scan(self._at)) != noting.DONE:
+            self._find_reasons(chunk)
+            match status:
+                case noting.FULL_CLASSES:
+                    yield from self._drain()
+                case noting.FULL_NAMES:
+                    yield from self._drain_names()
+                case noting.FULL_STATES:
+                    yield from self._drain_states()
+                case noting.FULL_BUCKET:
+                    yield self._drain_bucket(int(control[t.FULL_BUCKET]))
+                case noting.FAR:
+                    yield from self._drain_entries()
+                    control[t.BASE] = control[t.BATCH_OFFSET]
+                case scanning.CUT_OFF if chunk.file is None:
+                    return
+                case _:
+                    yield from self._help(status, chunk)
+        self._find_reasons(chunk)
+
+    # --- what the kernel cannot do by itself ---
+
+    def _help(self, status: int, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """Let it go on at the same batch, or behind one that is damaged."""
+        control = self._control
+        at, size = int(control[t.POSITION]), int(control[t.SIZE])
+        data = chunk.data[at : at + size]
+        try:
+            match status:
+                case scanning.MORE_SCRATCH:
+                    self._grow_scratch(int(control[t.SCRATCH_SIZE]) + 1)
+                    return
+                case scanning.OTHER_CODEC:
+                    (batch,) = batches(data)
+                    self._give(payload(batch, CODECS))
+                    control[t.GIVEN] = control[t.WANTED]
+                    return
+                case scanning.LEGACY:
+                    (batch,) = batches(data)
+                    check_crc(batch, CODECS)
+                    self._translate(batch, chunk)
+                    return
+                case _:
+                    raise LogFormatError(_sentence(status, chunk, data))
+        except LogFormatError as error:
+            yield self._damage(chunk, at, size, error)
+        control[t.IN_BATCH] = 0
+        control[t.POSITION] = at + size
+
+    def _give(self, data: bytes) -> None:
+        if len(data) > len(self._scratch):
+            self._grow_scratch(len(data))
+        self._scratch[: len(data)] = np.frombuffer(data, dtype=np.uint8)
+        self._control[t.WANTED] = len(data)
+
+    def _translate(self, batch: Batch, chunk: Chunk) -> None:
+        """Give a message set to the kernel as the records of a batch."""
+        control, last = self._control, batch.last_offset
+        translated, first, count = _translated(batch)
+        if last < chunk.start or first >= chunk.end:
+            control[t.POSITION] += batch.size
+            return
+        self._give(translated)
+        control[t.IN_BATCH] = 1
+        control[t.PAYLOAD] = control[t.PAYLOAD_AT] = control[t.SCRATCH_AT]
+        control[t.PAYLOAD_END] = control[t.SCRATCH_AT] + control[t.WANTED]
+        control[t.BATCH_OFFSET], control[t.BATCH_LAST], control[t.RECORDS_LEFT] = first, last, count
+        scanning.count_batch(self._at, first, last, batch.base_timestamp, batch.max_timestamp, 0)
+
+    def _grow_scratch(self, wanted: int) -> None:
+        if wanted > MOST_PAYLOAD_BYTES:
+            raise LogFormatError(f"The batch decompresses to more than {MOST_PAYLOAD_BYTES >> 20} MiB.")
+        size = min(max(wanted, _GROWTH * len(self._scratch)), MOST_PAYLOAD_BYTES)
+        self._scratch = self._memory(t.SCRATCH_AT, t.SCRATCH_SIZE, size)
+
+    def _damage(self, chunk: Chunk, at: int, size: int, error: LogFormatError) -> pa.RecordBatch:
+        if chunk.file is None:
+            raise LogFormatError(f"{chunk.topic}-{chunk.partition}: {error.sentence}", remedy=error.remedy) from error
+        return rows(
+            RowKind.DAMAGE,
+            chunk.topic,
+            chunk.partition,
+            1,
+            file=[chunk.file],
+            position=[chunk.position + at],
+            log_bytes=[size],
+            sentence=[error.sentence],
+        )
+
+    def _find_reasons(self, chunk: Chunk) -> None:
+        """Why the first records of broken classes do not parse; their batches lie in this chunk."""
+        codes = self._rows.codes()
+        for index, code in enumerate(codes[self._classes_seen :], start=self._classes_seen):
+            for part, bit in code.broken:
+                known = code.key_version, code.value_version, part, bit
+                if known in self._reasoned:
+                    continue  # an earlier record's reason stands
+                self._reasoned.add(known)
+                try:
+                    decode(self._rows.layout(code, part, bit).layout, self._first_record(chunk, index, part), 2)
+                except MessageFormatError as error:
+                    self._reasons[index, part, bit] = error.sentence
+        self._classes_seen = len(codes)
+
+    def _first_record(self, chunk: Chunk, index: int, part: str) -> bytes:
+        """Key or value of the first record of a class."""
+        tables = self._tables
+        batch = next(batches(chunk.data[int(tables.class_batch[index]) :]))
+        held = payload(batch, CODECS) if batch.magic == 2 else _translated(batch)[0]
+        of_part = (tables.class_key, tables.class_key_size, tables.class_value, tables.class_value_size)
+        at, size = of_part[:2] if part == Key else of_part[2:]
+        return held[at[index] : at[index] + size[index]]
+
+    # --- rows out of full tables ---
+
+    def _drain(self) -> Iterator[pa.RecordBatch]:
+        """All of them; classes last, since the others speak of them."""
+        assert self.log is not None  # noqa: S101 - begun
+        yield from self._drain_entries()
+        yield from self._drain_names()
+        yield from self._drain_states()
+        yield self._rows.classes(*self.log)
+        yield self._rows.broken(*self.log, self._reasons)
+        self._clear_classes()
+
+    def _clear_classes(self) -> None:
+        self._tables.class_slots[:] = 0
+        self._control[t.CLASSES], self._control[t.LAST_CLASS] = 0, -1
+        self._rows.clear()
+        self._classes_seen = 0
+        self._reasons = {}
+
+    def _drain_names(self) -> Iterator[pa.RecordBatch]:
+        assert self.log is not None  # noqa: S101 - begun
+        yield from self._rows.names(*self.log, self._names)
+        self._tables.name_hash[:] = 0
+        self._control[t.NAMES] = self._control[t.NAMES_USED] = 0
+
+    def _drain_states(self) -> Iterator[pa.RecordBatch]:
+        assert self.log is not None  # noqa: S101 - begun
+        control = self._control
+        if control[t.STATES]:
+            yield self._rows.states(*self.log, self._states)
+        self._tables.state_hash[:] = 0
+        control[t.STATES] = control[t.STATES_USED] = 0
+        if control[t.WANTED] > control[t.STATES_SIZE]:
+            self._states = self._memory(t.STATES_AT, t.STATES_SIZE, int(control[t.WANTED]))
+
+    def _drain_entries(self) -> Iterator[pa.RecordBatch]:
+        while noting.empty_cache(self._at) == noting.FULL_BUCKET:
+            yield self._drain_bucket(int(self._control[t.FULL_BUCKET]))
+        for bucket in np.flatnonzero(self._tables.bucket_used).tolist():
+            yield self._drain_bucket(bucket)
+
+    def _drain_bucket(self, bucket: int) -> pa.RecordBatch:
+        assert self.log is not None  # noqa: S101 - begun
+        drained = self._rows.bucket(*self.log, bucket)
+        self._tables.bucket_used[bucket] = 0
+        return drained
+
+
+_LOG_COLUMNS = {
+    "count": t.RECORDS,
+    "batches": t.BATCHES,
+    "control_batches": t.CONTROL_BATCHES,
+    "log_bytes": t.LOG_BYTES,
+    "first_offset": t.FIRST_OFFSET,
+    "last_offset": t.LAST_OFFSET,
+    "first_timestamp": t.FIRST_TIMESTAMP,
+    "last_timestamp": t.LAST_TIMESTAMP,
+}
+
+
+def _seed(topic: str, partition: int) -> int:
+    """What makes equal keys of two logs different; the same in every worker."""
+    name = np.frombuffer(f"{topic}-{partition}".encode(), dtype=np.uint8)
+    return int(hash_at(name.ctypes.data, len(name), 0))
+
+
+def _sentence(status: int, chunk: Chunk, data: memoryview) -> str:
+    if status == scanning.CUT_OFF:
+        return f"The last batch is cut off: {len(data)} of its bytes are there."
+    if status == scanning.NO_BATCH:
+        return "No record batch begins here; what follows in this piece of the segment was not read."
+    try:
+        ClassCounts().add(data, CODECS, start=chunk.start, end=chunk.end)
+    except LogFormatError as error:
+        return error.sentence
+    return "The batch is corrupt."
+
+
+def _translated(batch: Batch) -> tuple[bytes, int, int]:
+    """The messages of a message set (v0 or v1) as the records of a batch, its first offset, and how many they are."""
+    held = payload(batch, CODECS)
+    spans = list(records(batch, held))
+    first = spans[0].offset
+    return b"".join(_as_record(span, held, span.offset - first) for span in spans), first, len(spans)
+
+
+def _as_record(span: RecordSpan, data: bytes, delta: int) -> bytes:
+    """A record of the format v2 without timestamp and headers."""
+    key, value = (
+        data[at : at + max(size, 0)]
+        for at, size in ((span.key_at, span.key_length), (span.value_at, span.value_length))
+    )
+    numbers = [_varint(number) for number in (delta, span.key_length, span.value_length)]
+    body = b"".join((b"\0\0", numbers[0], numbers[1], key, numbers[2], value, b"\0"))
+    return _varint(len(body)) + body
+
+
+def _varint(value: int) -> bytes:
+    """Zigzag, as in records."""
+    value, out = (value << 1) ^ (value >> 63), bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

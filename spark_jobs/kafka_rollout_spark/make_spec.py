@@ -1,0 +1,91 @@
+"""From the catalogue and the message definitions to what the workers have to know. On the driver only."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+
+from kafka_rollout.adapters.schemas import Schemas
+from kafka_rollout.domain.releases import Catalogue, Release
+from kafka_rollout.domain.scan import LoadVerdict, RecordClass
+from kafka_rollout.domain.scan_inventory import describes_owner
+from kafka_rollout.domain.scan_judging import judge
+from kafka_rollout.wire.layouts import Layout
+from kafka_rollout_spark.decoding_spec import DecodingSpec, LayoutUse, RecordUse, ScanDepth
+
+
+def make_spec(
+    catalogue: Catalogue,
+    schemas: Schemas,
+    releases: Sequence[Release],
+    topics: Collection[str],
+    *,
+    depth: ScanDepth,
+    live: bool = False,
+    buckets: int = 1,
+) -> DecodingSpec:
+    """The spec of a scan of these logs for these releases.
+
+    Records are decoded as any release of the catalogue does, asked for or not: what an old release does not know is
+    told of by its owner, which only a newer release's layout finds.
+    """
+    if depth is ScanDepth.CLASSES:
+        return DecodingSpec(depth=depth, live=live, buckets=buckets)
+    newest_first = sorted(catalogue, reverse=True)
+    records = tuple(
+        _record_use(schemas, newest_first, topic, key_version)
+        for topic in sorted(topics)
+        for key_version in sorted({version for release in catalogue for version in schemas.log(release, topic)})
+    )
+    return DecodingSpec(
+        depth=depth,
+        live=live,
+        buckets=buckets,
+        records=records,
+        loaded_by_all=frozenset(_loaded_by_all(catalogue, releases, records)),
+    )
+
+
+def _record_use(schemas: Schemas, releases: Sequence[Release], topic: str, key_version: int) -> RecordUse:
+    """`releases`, newest first: so are the layouts."""
+    keys: defaultdict[Layout, list[Release]] = defaultdict(list)
+    values: defaultdict[int, defaultdict[Layout, list[Release]]] = defaultdict(lambda: defaultdict(list))
+    names = []
+    for release in releases:
+        known = schemas.layouts(release, topic, key_version)
+        if known is None:
+            continue
+        names.append(known.name)
+        keys[known.key].append(release)
+        for version in range(known.value.valid_versions.min, known.value.valid_versions.max + 1):
+            values[version][known.value.layout(version)].append(release)
+    return RecordUse(
+        topic=topic,
+        key_version=key_version,
+        name=names[0],
+        keys=_uses(keys),
+        values={version: _uses(layouts) for version, layouts in values.items()},
+        state=describes_owner(names[0]),
+    )
+
+
+def _uses(layouts: dict[Layout, list[Release]]) -> tuple[LayoutUse, ...]:
+    return tuple(LayoutUse(layout=layout, releases=tuple(releases)) for layout, releases in layouts.items())
+
+
+def _loaded_by_all(
+    catalogue: Catalogue, releases: Sequence[Release], records: Sequence[RecordUse]
+) -> Iterator[tuple[str, int, int | None]]:
+    """Classes that no asked release stops at or ignores; a release without a coordinator for the log has no say."""
+    for record in records:
+        for value_version in (None, *record.values):
+            one = RecordClass(
+                topic=record.topic,
+                partition=0,
+                key_version=record.key_version,
+                value_version=value_version,
+                count=1,
+                first_offset=0,
+            )
+            if {v.verdict for v in judge(catalogue, [one], releases)} <= {LoadVerdict.LOADS, LoadVerdict.NOT_LOADED}:
+                yield record.topic, record.key_version, value_version

@@ -1,0 +1,87 @@
+"""Which records are the newest of their key: entries of a bucket in, rows that bring `live` out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_rollout_spark.kernel import reducing as r
+from kafka_rollout_spark.kernel.tables import ENTRY
+from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
+from kafka_rollout_spark.table_rows import rows
+
+_FIRST_SLOTS = 1 << 16
+_FULL = 0.6  # of the slots
+
+# topic, partition, key version, value version, (part, releases) of every layout that cannot read such a record
+LiveClass = tuple[str, int, int | None, int | None, tuple[tuple[str, str], ...]]
+
+
+class NewestOfKeys:
+    """The keys of some buckets. Memory: 32 bytes a slot, and one slot in a half at most is empty for long."""
+
+    COLUMNS = ("topic", "partition", "first_offset", "entries", "classes")
+
+    def __init__(self) -> None:
+        self._table = _slots(_FIRST_SLOTS)
+        self._used = 0
+        self._classes: dict[LiveClass, int] = {}
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Take the entries of one row of kind `entries`."""
+        entries = np.frombuffer(row["entries"], dtype=np.int64).reshape(-1, ENTRY)
+        classes = np.array([self._class(row, told) for told in json.loads(row["classes"])], dtype=np.int64)
+        at = 0
+        while True:
+            slots = len(self._table)
+            at, self._used = r.add_entries(
+                self._table.ctypes.data, slots, self._used, int(_FULL * slots),
+                entries.ctypes.data, at, len(entries), row["first_offset"], classes.ctypes.data,
+            )  # fmt: skip
+            if at == len(entries):
+                return
+            larger = _slots(2 * slots)
+            r.move(self._table.ctypes.data, slots, larger.ctypes.data, len(larger))
+            self._table = larger
+
+    def _class(self, row: dict[str, Any], told: Any) -> int:
+        key_version, value_version, broken = told
+        of_log = row["topic"], row["partition"], key_version, value_version, tuple(tuple(pair) for pair in broken)
+        return self._classes.setdefault(of_log, len(self._classes))
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        classes = list(self._classes)
+        held = self._table[self._table[:, r.KEY] != 0]
+        counts = np.bincount(held[:, r.CLASS], minlength=len(classes)).tolist()
+        found = []
+        for (topic, partition, key_version, value_version, broken), live in zip(classes, counts, strict=True):
+            of_class = {
+                **{"topic": topic, "partition": partition, "key_version": key_version, "value_version": value_version},
+                **{"count": 0, "live": live},
+            }
+            found.append({"kind": RowKind.CLASS, **of_class})
+            found += [{"kind": RowKind.BROKEN, **of_class, "part": p, "releases": names} for p, names in broken]
+        yield pa.RecordBatch.from_pylist(found, schema=WORKER_ROWS)
+        for place, (topic, partition, key_version, value_version, _) in enumerate(classes):
+            owners, lives = np.unique(held[(held[:, r.CLASS] == place), r.OWNER], return_counts=True)
+            owners, lives = owners[owners != 0], lives[owners != 0]
+            if len(owners):
+                yield rows(
+                    RowKind.OWNER,
+                    topic,
+                    partition,
+                    len(owners),
+                    key_version=[key_version] * len(owners),
+                    value_version=[value_version] * len(owners),
+                    name_hash=owners,
+                    count=np.zeros(len(owners), dtype=np.int64),
+                    live=lives,
+                )
+
+
+def _slots(count: int) -> Any:
+    return np.zeros((count, r.SLOT), dtype=np.int64)

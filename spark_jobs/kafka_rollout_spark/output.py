@@ -1,0 +1,147 @@
+"""A scan's files, written whole or not at all: JSON for machines, Parquet for tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.scan import OwnerRecords, ReleaseVerdict, ScanResult
+from kafka_rollout.domain.scan_findings import way_back_verdict
+
+STANDARD_OUTPUT = "-"
+_ROWS_AT_ONCE = 50_000
+
+_PLACE = {"cluster": pa.string(), "scanned_at": pa.timestamp("ms", tz="UTC"), "topic": pa.string()}
+_RECORDS = {
+    **_PLACE,
+    "partition": pa.int32(),
+    "key_version": pa.int32(),
+    "value_version": pa.int32(),
+    "count": pa.int64(),
+    "first_offset": pa.int64(),
+}
+_LIVE = {"live": pa.int64()}
+_TABLES: Mapping[str, Mapping[str, pa.DataType]] = {
+    "classes": {**_RECORDS, **_LIVE},
+    "verdicts": {
+        **_PLACE,
+        "partition": pa.int32(),
+        "release": pa.string(),
+        "verdict": pa.string(),
+        "ignored": pa.int64(),
+        "failure_offset": pa.int64(),
+        "failure_reason": pa.string(),
+    },
+    "findings": {
+        **_PLACE,
+        **dict.fromkeys(("release", "code", "severity", "subject", "sentence", "remedy"), pa.string()),
+    },
+    "broken": {**_RECORDS, **_LIVE, "part": pa.string(), "releases": pa.list_(pa.string()), "reason": pa.string()},
+    "tagged": {
+        **_RECORDS,
+        "path": pa.string(),
+        "tag": pa.int64(),
+        "name": pa.string(),
+        "known_by": pa.list_(pa.string()),
+    },
+    "owners": {**_RECORDS, **_LIVE, "owner": pa.string(), "name": pa.string()},
+    "sizes": {
+        **_PLACE,
+        "partition": pa.int32(),
+        **dict.fromkeys(("records", "batches", "control_batches", "log_bytes"), pa.int64()),
+        **dict.fromkeys(("first_timestamp", "last_timestamp"), pa.int64()),
+    },
+    "damage": {
+        **_PLACE,
+        "partition": pa.int32(),
+        "file": pa.string(),
+        "position": pa.int64(),
+        "log_bytes": pa.int64(),
+        "sentence": pa.string(),
+    },
+}
+
+
+def write_json(result: ScanResult, target: str) -> None:
+    """`target` is a path, or `-` for standard output."""
+    text = json.dumps(result.to_dict(), indent=1) + "\n"
+    if target == STANDARD_OUTPUT:
+        sys.stdout.write(text)
+        return
+    with _whole(Path(target)) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
+def write_parquet(result: ScanResult, owners: Iterable[OwnerRecords], folder: Path) -> tuple[Path, ...]:
+    """<table>-<time>.parquet in `folder`, a row for each thing found; earlier scans in it stay. `owners`: all of them,
+    which may be more than the result lists.
+    """
+    rows: dict[str, Iterable[dict[str, Any]]] = {
+        "classes": (found.to_dict() for found in result.classes),
+        "verdicts": map(_verdict_row, result.verdicts),
+        "findings": _finding_rows(result),
+        "broken": (found.to_dict() for found in result.broken),
+        "tagged": (found.to_dict() for found in result.tagged),
+        "owners": map(asdict, owners),
+        "sizes": map(asdict, result.sizes),
+        "damage": map(asdict, result.damage),
+    }
+    stamp = {"cluster": result.cluster, "scanned_at": int(result.scanned_at * 1000)}
+    return tuple(
+        _write_table(
+            ({**stamp, **row} for row in rows[table]),
+            pa.schema(columns.items()),
+            folder / f"{table}-{stamp['scanned_at']}.parquet",
+        )
+        for table, columns in _TABLES.items()
+    )
+
+
+def _verdict_row(verdict: ReleaseVerdict) -> dict[str, Any]:
+    row = verdict.to_dict()
+    failure = row.pop("first_failure") or {}
+    return {**row, "failure_offset": failure.get("offset"), "failure_reason": failure.get("reason")}
+
+
+def _finding_rows(result: ScanResult) -> Iterator[dict[str, Any]]:
+    for release in result.standing:
+        for finding in way_back_verdict(result.verdicts, release).findings:
+            topic = finding.subject.removeprefix("topic ")
+            yield {"release": str(release), "topic": topic, **asdict(finding)}
+
+
+def _write_table(rows: Iterable[dict[str, Any]], schema: pa.Schema, path: Path) -> Path:
+    remaining = iter(rows)
+    take: Callable[[], list[dict[str, Any]]] = lambda: list(islice(remaining, _ROWS_AT_ONCE))  # noqa: E731
+    with _whole(path) as draft, pq.ParquetWriter(draft, schema) as writer:
+        for some in iter(take, []):
+            writer.write_batch(pa.RecordBatch.from_pylist(some, schema=schema))
+    return path
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """A name beside the target: the rename that publishes it stays within one file system."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield draft
+        draft.replace(path)
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}.", remedy="Name another place for the output."
+        ) from None
+    finally:
+        with suppress(OSError):
+            draft.unlink()

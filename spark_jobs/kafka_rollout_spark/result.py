@@ -1,0 +1,164 @@
+"""From the merged rows of a scan's workers to its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from kafka_rollout.adapters.schemas import Schemas
+from kafka_rollout.domain.releases import Catalogue, Release
+from kafka_rollout.domain.scan import (
+    BrokenRecords,
+    Damage,
+    LogRange,
+    LogSize,
+    OwnerRecords,
+    RecordClass,
+    TaggedFields,
+)
+from kafka_rollout.domain.scan_inventory import StateRecord
+from kafka_rollout.wire.layouts import StructLayout
+from kafka_rollout.wire.messages import MessageFormatError, decode, join
+from kafka_rollout_spark.decoding_spec import LayoutUse, RecordUse
+from kafka_rollout_spark.rows import RowKind
+
+Row = Mapping[str, Any]
+
+_VERSION_BYTES = 2
+
+
+def of_kind(rows: Iterable[Row], kind: RowKind) -> Iterator[Row]:
+    return (row for row in rows if row["kind"] == kind)
+
+
+def record_classes(rows: Iterable[Row], *, live: bool) -> tuple[RecordClass, ...]:
+    classes = (
+        RecordClass(
+            **_fields(row, "topic", "partition", "key_version", "value_version", "count", "first_offset"),
+            live=_live(row, live),
+        )
+        for row in of_kind(rows, RowKind.CLASS)
+    )
+    return tuple(sorted(classes, key=lambda c: (c.topic, c.partition, c.first_offset)))
+
+
+def with_last_batches(rows: Iterable[Row], classes: Iterable[RecordClass]) -> Iterator[tuple[RecordClass, int]]:
+    """With each class the base offset of the last batch that holds such a record."""
+    places = ("topic", "partition", "key_version", "value_version")
+    lasts = {tuple(row[name] for name in places): row["last_offset"] for row in of_kind(rows, RowKind.CLASS)}
+    return ((c, lasts[c.topic, c.partition, c.key_version, c.value_version]) for c in classes)
+
+
+def broken_records(rows: Iterable[Row], *, live: bool) -> tuple[BrokenRecords, ...]:
+    broken = (
+        BrokenRecords(
+            **_fields(row, "topic", "partition", "key_version", "value_version", "part", "count", "first_offset"),
+            releases=tuple(sorted(Release.parse(text) for text in row["releases"].split(","))),
+            reason=row["reason"],
+            live=_live(row, live),
+        )
+        for row in of_kind(rows, RowKind.BROKEN)
+    )
+    return tuple(sorted(broken, key=lambda b: (b.topic, b.partition, b.first_offset, b.part)))
+
+
+def tagged_fields(rows: Iterable[Row], catalogue: Catalogue, schemas: Schemas) -> tuple[TaggedFields, ...]:
+    tagged = []
+    for row in of_kind(rows, RowKind.TAG):
+        names = {release: name for release in catalogue if (name := _tag_name(schemas, release, row)) is not None}
+        place = _fields(row, "topic", "partition", "key_version", "value_version", "path", "tag")
+        known_by = tuple(sorted(names))
+        tagged.append(
+            TaggedFields(
+                **place,
+                **_fields(row, "count", "first_offset"),
+                name=names[known_by[-1]] if known_by else None,
+                known_by=known_by,
+            )
+        )
+    return tuple(sorted(tagged, key=lambda t: (t.topic, t.partition, t.key_version, t.value_version, t.path, t.tag)))
+
+
+def owner_records(row: Row, *, live: bool) -> OwnerRecords:
+    counted = _fields(row, "topic", "partition", "owner", "name", "key_version", "value_version", "count")
+    return OwnerRecords(**counted, first_offset=row["first_offset"], live=_live(row, live))
+
+
+def log_sizes(rows: Iterable[Row], logs: Sequence[LogRange]) -> tuple[LogSize, ...]:
+    """One of each log; zeros for a log in which no batch was read."""
+    held = {(row["topic"], row["partition"]): row for row in of_kind(rows, RowKind.LOG)}
+    return tuple(_log_size(log, held.get((log.topic, log.partition), {})) for log in logs)
+
+
+def damage_of(rows: Iterable[Row]) -> tuple[Damage, ...]:
+    names = ("topic", "partition", "file", "position", "log_bytes", "sentence")
+    damage = (Damage(**_fields(row, *names)) for row in of_kind(rows, RowKind.DAMAGE))
+    return tuple(sorted(damage, key=lambda d: (d.topic, d.partition, d.file, d.position)))
+
+
+def state_records(rows: Iterable[Row], records: Sequence[RecordUse]) -> Iterator[StateRecord]:
+    """The newest records that describe groups and transactional ids, but those that no release reads."""
+    uses = {(use.topic, use.key_version): use for use in records}
+    for row in of_kind(rows, RowKind.STATE):
+        use = uses[row["topic"], row["key_version"]]
+        key = _decoded(use.keys, row["key"])
+        data = row["value"]
+        version = None if data is None else int.from_bytes(data[:_VERSION_BYTES], "big", signed=True)
+        value = None if version is None else _decoded(use.values.get(version, ()), data)
+        if key is None or (value is None and data is not None):
+            continue
+        yield StateRecord(
+            topic=row["topic"],
+            partition=row["partition"],
+            record=use.name,
+            key=key,
+            value=value,
+            offset=row["last_offset"],
+        )
+
+
+def _decoded(uses: Sequence[LayoutUse], data: bytes) -> dict[str, Any] | None:
+    for use in uses:
+        try:
+            return decode(use.layout, data, _VERSION_BYTES).value
+        except MessageFormatError:
+            continue
+    return None
+
+
+def _tag_name(schemas: Schemas, release: Release, row: Row) -> str | None:
+    """What the release calls the tagged field; None if its definition does not have it."""
+    known = schemas.layouts(release, row["topic"], row["key_version"])
+    if known is None or row["value_version"] not in known.value.valid_versions:
+        return None
+    struct: StructLayout | None = known.value.layout(row["value_version"]).struct
+    for step in row["path"].split(".") if row["path"] else ():
+        fields = (*struct.fields, *struct.tagged.values()) if struct else ()
+        struct = next((field.struct for field in fields if join("", field) == step), None)
+    field = struct.tagged.get(row["tag"]) if struct else None
+    return field.name if field else None
+
+
+def _log_size(log: LogRange, row: Row) -> LogSize:
+    def told(name: str, otherwise: int) -> int:
+        value = row.get(name)
+        return otherwise if value is None else int(value)
+
+    return LogSize(
+        topic=log.topic,
+        partition=log.partition,
+        records=told("count", 0),
+        batches=told("batches", 0),
+        control_batches=told("control_batches", 0),
+        log_bytes=told("log_bytes", 0),
+        first_timestamp=told("first_timestamp", -1),
+        last_timestamp=told("last_timestamp", -1),
+    )
+
+
+def _fields(row: Row, *names: str) -> dict[str, Any]:
+    return {name: row[name] for name in names}
+
+
+def _live(row: Row, live: bool) -> int | None:
+    return (row["live"] or 0) if live else None

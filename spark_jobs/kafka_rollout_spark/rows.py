@@ -1,0 +1,77 @@
+"""What the workers of a scan hand on: one wide Arrow schema, in which every kind of row has its own columns.
+
+Rows are partial: each worker tells of what it read. Merging is one aggregation by (`kind` and MERGE_BY): sum the
+`SUMS`, take the least of `MINIMA` and the greatest of `MAXIMA`, and of the `OF_FIRST` the value in the row with the
+least `first_offset`, of the `OF_LAST` the value in the row with the greatest `last_offset`. Nulls do not count.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import pyarrow as pa
+
+
+class RowKind(StrEnum):
+    """Kinds of rows, each with the columns that it fills beside `kind`, `topic` and `partition`.
+
+    Rows whose `count` is 0 and that have no `first_offset` only bring `live`: how many of the records are the newest
+    of their key, found by `reduce_entries`.
+    """
+
+    CLASS = "class"  # key_version, value_version, count, first_offset, last_offset (its last batch's base), live
+    LOG = "log"  # count (records), batches, control_batches, log_bytes, first/last_offset, first/last_timestamp
+    BROKEN = "broken"  # key_version, value_version, part, releases, count, first_offset, reason, live
+    TAG = "tag"  # key_version, value_version, path, tag, count, first_offset
+    OWNER = "owner"  # key_version, value_version, owner, name, name_hash, count, first_offset, live
+    COMMITS = "commits"  # key_version, value_version, name (the committed topic), name_hash, count, first_offset
+    STATE = "state"  # record, key_hash, last_offset, key_version, key, value (its version in it: the newest is kept)
+    DAMAGE = "damage"  # file, position, log_bytes, sentence
+    ENTRIES = "entries"  # bucket, first_offset (what the entries' offsets count from), entries, classes; unmerged
+
+
+WORKER_ROWS = pa.schema(
+    [
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("key_version", pa.int32()),  # as in RecordClass
+        pa.field("value_version", pa.int32()),
+        pa.field("part", pa.string()),  # as in BrokenRecords
+        pa.field("releases", pa.string()),  # as in BrokenRecords, with commas between
+        pa.field("path", pa.string()),  # as in TaggedFields
+        pa.field("tag", pa.int64()),
+        pa.field("owner", pa.string()),  # as in OwnerRecords; null in rows that only bring `live`
+        pa.field("name", pa.string()),  # likewise
+        pa.field("name_hash", pa.int64()),
+        pa.field("record", pa.string()),  # the catalogue's record name
+        pa.field("key_hash", pa.int64()),
+        pa.field("key", pa.binary()),  # with the two bytes of its version
+        pa.field("value", pa.binary()),  # likewise; null for a tombstone
+        pa.field("count", pa.int64()),
+        pa.field("live", pa.int64()),
+        pa.field("first_offset", pa.int64()),
+        pa.field("last_offset", pa.int64()),
+        pa.field("reason", pa.string()),
+        pa.field("batches", pa.int64()),
+        pa.field("control_batches", pa.int64()),
+        pa.field("log_bytes", pa.int64()),
+        pa.field("first_timestamp", pa.int64()),  # epoch milliseconds
+        pa.field("last_timestamp", pa.int64()),
+        pa.field("file", pa.string()),
+        pa.field("position", pa.int64()),
+        pa.field("sentence", pa.string()),
+        pa.field("bucket", pa.int32()),
+        pa.field("entries", pa.binary()),
+        pa.field("classes", pa.binary()),
+    ]
+)
+MERGE_BY = (
+    *("topic", "partition", "key_version", "value_version", "part", "releases", "path", "tag", "name_hash"),
+    *("record", "key_hash", "file", "position"),
+)
+SUMS = ("count", "live", "batches", "control_batches", "log_bytes")
+MINIMA = ("first_offset", "first_timestamp")
+MAXIMA = ("last_offset", "last_timestamp", "owner", "name", "sentence")
+OF_FIRST = ("reason",)
+OF_LAST = ("key", "value")

@@ -1,0 +1,77 @@
+"""What the driver hands to the data sources' tasks: pieces of logs in shares of about the same size, and the spec."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from kafka_rollout.adapters.log_segments import Piece
+from kafka_rollout.domain.scan import LogRange
+from kafka_rollout_spark.rows import WORKER_ROWS
+
+SHARES, SPEC = "shares", "spec"
+
+Shares = tuple[tuple[LogRange | Piece, ...], ...]
+
+
+def size(piece: LogRange | Piece) -> int:
+    """Offsets of a range, bytes of a segment's piece."""
+    return piece.end - (piece.start if isinstance(piece, LogRange) else piece.begin)
+
+
+def share_out(pieces: Sequence[LogRange | Piece], parts: int) -> Shares:
+    """The pieces in at most `parts` shares of about the same size; within a share they keep their order."""
+    shares: list[list[int]] = [[] for _ in range(max(1, min(parts, len(pieces))))]
+    weights = [0] * len(shares)
+    for number in sorted(range(len(pieces)), key=lambda n: -size(pieces[n])):
+        lightest = weights.index(min(weights))
+        shares[lightest].append(number)
+        weights[lightest] += size(pieces[number]) + 1
+    return tuple(tuple(pieces[number] for number in sorted(share)) for share in shares if share)
+
+
+def to_option(value: object) -> str:
+    """A value of the driver's as an option of a data source. Never a secret: options are part of query plans."""
+    return base64.b85encode(pickle.dumps(value)).decode()
+
+
+def from_option(text: str) -> Any:
+    return pickle.loads(base64.b85decode(text))  # noqa: S301 - what the driver of this very job wrote
+
+
+@dataclass
+class Share(InputPartition):
+    """What one task reads."""
+
+    pieces: tuple[Any, ...]
+
+
+class LogSource(DataSource):
+    """Its rows are rows.WORKER_ROWS. Options: SHARES and SPEC (a DecodingSpec), both by to_option."""
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(WORKER_ROWS)
+
+
+class LogReader(DataSourceReader):
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [Share(share) for share in from_option(self.options[SHARES])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Share)  # noqa: S101 - what partitions() gave
+        return self.rows(partition.pieces)
+
+    def rows(self, pieces: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+        """What is in the pieces of one share."""
+        raise NotImplementedError

@@ -1,0 +1,231 @@
+"""The tables that the kernel filled, as rows (rows.py)."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafka_rollout_spark.decoding_spec import LayoutUse, RecordUse
+from kafka_rollout_spark.kernel import noting
+from kafka_rollout_spark.kernel import tables as t
+from kafka_rollout_spark.kernel.programs import Numbers, owner_kind
+from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
+
+_UUID_BYTES, _PARTITION_BYTES = 16, 4
+
+Key, Value = "key", "value"
+_LAYOUTS_MASK = (1 << 2 * t.LAYOUT_BITS) - 1
+Memory = npt.NDArray[np.uint8]
+
+
+def rows(kind: RowKind, topic: str, partition: int, size: int, /, **columns: Any) -> pa.RecordBatch:
+    """So many rows of one kind; what is no column of theirs is null."""
+    constants = {"kind": str(kind), "topic": topic, "partition": partition}
+    arrays = []
+    for field in WORKER_ROWS:
+        if field.name in constants:
+            arrays.append(pa.repeat(pa.scalar(constants[field.name], field.type), size))
+        elif field.name in columns:
+            arrays.append(pa.array(columns[field.name], field.type))
+        else:
+            arrays.append(pa.nulls(size, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=WORKER_ROWS)
+
+
+class ClassCode:
+    """What a class's code says (tables.py). A version is None as in RecordClass."""
+
+    __slots__ = ("broken", "key_version", "value_version")
+
+    def __init__(self, code: int) -> None:
+        self.value_version = _version(code >> 2 * t.LAYOUT_BITS)
+        self.key_version = _version(code >> (t.VERSION_BITS + 2 * t.LAYOUT_BITS))
+        bits = [bit for bit in range(2 * t.LAYOUT_BITS) if code >> bit & 1] if code & _LAYOUTS_MASK else ()
+        self.broken = tuple((Value if bit < t.LAYOUT_BITS else Key, bit % t.LAYOUT_BITS) for bit in bits)
+
+
+def _version(bits: int) -> int | None:
+    bits &= t.VERSION_MASK
+    if bits == t.NO_VERSION:
+        return None
+    return bits - 2 * (bits & 0x8000)
+
+
+class TableRows:
+    """Makes rows of the tables of one log; the caller empties them."""
+
+    def __init__(self, tables: t.Tables, records: Sequence[RecordUse], paths: Sequence[str]) -> None:
+        self._tables = tables
+        self._records = {record.key_version: record for record in records}
+        self._paths = paths
+        self._codes: list[ClassCode] = []
+        self._told = (0, b"")
+
+    def clear(self) -> None:
+        """The classes are no longer those that were."""
+        self._codes = []
+        self._told = (0, b"")
+
+    def codes(self) -> list[ClassCode]:
+        new = self._tables.class_code[len(self._codes) : self._tables.control[t.CLASSES]]
+        self._codes += [ClassCode(code) for code in new.tolist()]
+        return self._codes
+
+    def layout(self, code: ClassCode, part: str, bit: int) -> LayoutUse:
+        """The layout by which such a record's key or value does not parse."""
+        assert code.key_version is not None  # noqa: S101 - a key without a version is not parsed
+        record = self._records[code.key_version]
+        return record.keys[bit] if part == Key else record.values[code.value_version or 0][bit]
+
+    def classes(self, topic: str, partition: int) -> pa.RecordBatch:
+        merged: dict[tuple[int | None, int | None], list[int]] = {}
+        codes = self.codes()
+        lasts = self._tables.class_last[: len(codes)].tolist()
+        for code, count, first, last in zip(codes, *self._counts(), lasts, strict=True):
+            held = merged.setdefault((code.key_version, code.value_version), [0, first, last])
+            held[0] += count
+            held[1] = min(held[1], first)
+            held[2] = max(held[2], last)
+        return rows(
+            RowKind.CLASS,
+            topic,
+            partition,
+            len(merged),
+            key_version=[key for key, _ in merged],
+            value_version=[value for _, value in merged],
+            count=[count for count, _, _ in merged.values()],
+            first_offset=[first for _, first, _ in merged.values()],
+            last_offset=[last for _, _, last in merged.values()],
+        )
+
+    def broken(self, topic: str, partition: int, reasons: dict[tuple[int, str, int], str]) -> pa.RecordBatch:
+        """`reasons`: by class, part and layout, of the class's first record."""
+        columns: dict[str, list[Any]] = {name: [] for name in _BROKEN}
+        for index, (code, count, first) in enumerate(zip(self.codes(), *self._counts(), strict=True)):
+            for part, bit in code.broken:
+                values = (
+                    *(code.key_version, code.value_version, part, self.releases(code, part, bit)),
+                    *(count, first, reasons.get((index, part, bit))),
+                )
+                for column, value in zip(columns.values(), values, strict=True):
+                    column.append(value)
+        return rows(RowKind.BROKEN, topic, partition, len(columns["part"]), **columns)
+
+    def _counts(self) -> tuple[list[int], list[int]]:
+        used = int(self._tables.control[t.CLASSES])
+        return self._tables.class_count[:used].tolist(), self._tables.class_first[:used].tolist()
+
+    def releases(self, code: ClassCode, part: str, bit: int) -> str:
+        return ",".join(str(release) for release in self.layout(code, part, bit).releases)
+
+    def names(self, topic: str, partition: int, memory: Memory) -> Iterator[pa.RecordBatch]:
+        """Owners, committed topics and tagged fields."""
+        tables, codes = self._tables, self.codes()
+        for kind, fill in (
+            (noting.OWNER_NAME, self._owners),
+            (noting.COMMITS_NAME, self._commits),
+            (noting.TAG_NAME, self._tags),
+        ):
+            slots = np.flatnonzero((tables.name_hash != 0) & (tables.name_what >> 32 == kind))
+            if len(slots) == 0:
+                continue
+            classes = tables.name_what[slots] & 0xFFFFFFFF
+            row_kind, columns = fill(slots, [codes[index] for index in classes], memory)
+            yield rows(
+                row_kind,
+                topic,
+                partition,
+                len(slots),
+                key_version=[codes[index].key_version for index in classes],
+                value_version=[codes[index].value_version for index in classes],
+                count=tables.name_count[slots],
+                first_offset=tables.name_first[slots],
+                **columns,
+            )
+
+    def _owners(self, slots: Numbers, codes: Sequence[ClassCode], memory: Memory) -> tuple[RowKind, dict[str, Any]]:
+        kinds = {version: owner_kind(record.keys[0].layout) for version, record in self._records.items()}
+        owners = [kinds[code.key_version] for code in codes if code.key_version is not None]
+        names = [_owner_name(owner, name) for owner, name in zip(owners, self._texts(slots, memory), strict=True)]
+        return RowKind.OWNER, {"owner": owners, "name": names, "name_hash": self._tables.name_hash[slots]}
+
+    def _commits(self, slots: Numbers, _: Sequence[ClassCode], memory: Memory) -> tuple[RowKind, dict[str, Any]]:
+        names = [name.decode("utf-8", "replace") for name in self._texts(slots, memory)]
+        return RowKind.COMMITS, {"name": names, "name_hash": self._tables.name_hash[slots]}
+
+    def _tags(self, slots: Numbers, _: Sequence[ClassCode], __: Memory) -> tuple[RowKind, dict[str, Any]]:
+        hashed = self._tables.name_hash[slots] - 1
+        tags = hashed & 0xFFFFFFFF
+        return RowKind.TAG, {
+            "path": [self._paths[path] for path in hashed >> 33],
+            "tag": np.where(tags < 1 << 31, tags, tags - (1 << 32)),  # a Java int, as wire.messages has it
+        }
+
+    def _texts(self, slots: Numbers, memory: Memory) -> Iterator[bytes]:
+        places = zip(self._tables.name_at[slots].tolist(), self._tables.name_size[slots].tolist(), strict=True)
+        return (memory[at : at + size].tobytes() for at, size in places)
+
+    def states(self, topic: str, partition: int, memory: Memory) -> pa.RecordBatch:
+        tables, codes = self._tables, self.codes()
+        slots = np.flatnonzero(tables.state_hash)
+        versions = [codes[index] for index in tables.state_class[slots]]
+        keys, values = [], []
+        for at, key, value in zip(
+            *(column[slots].tolist() for column in (tables.state_at, tables.state_key, tables.state_value)), strict=True
+        ):
+            keys.append(memory[at : at + key].tobytes())
+            values.append(None if value < 0 else memory[at + key : at + key + value].tobytes())
+        return rows(
+            RowKind.STATE,
+            topic,
+            partition,
+            len(slots),
+            record=[self._records[code.key_version].name for code in versions if code.key_version is not None],
+            key_version=[code.key_version for code in versions],
+            key_hash=tables.state_hash[slots],
+            last_offset=tables.state_offset[slots],
+            key=keys,
+            value=values,
+        )
+
+    def bucket(self, topic: str, partition: int, bucket: int) -> pa.RecordBatch:
+        tables = self._tables
+        return rows(
+            RowKind.ENTRIES,
+            topic,
+            partition,
+            1,
+            bucket=[bucket],
+            first_offset=[int(tables.control[t.BASE])],
+            entries=[tables.entries[bucket, : tables.bucket_used[bucket]].tobytes()],
+            classes=[self._classes()],
+        )
+
+    def _classes(self) -> bytes:
+        """JSON of what the classes in entries are: key version, value version, (part, releases) of failing layouts."""
+        codes = self.codes()
+        if self._told[0] < len(codes):
+            told = [
+                (c.key_version, c.value_version, [(part, self.releases(c, part, bit)) for part, bit in c.broken])
+                for c in codes
+            ]
+            self._told = len(codes), json.dumps(told).encode()
+        return self._told[1]
+
+
+_BROKEN = ("key_version", "value_version", "part", "releases", "count", "first_offset", "reason")
+
+
+def _owner_name(owner: str | None, data: bytes) -> str:
+    if owner != "share_partition":
+        return data.decode("utf-8", "replace")
+    uuid_at = len(data) - _UUID_BYTES - _PARTITION_BYTES
+    uuid = base64.urlsafe_b64encode(data[uuid_at:-_PARTITION_BYTES]).decode()[:-2]
+    partition = int.from_bytes(data[-_PARTITION_BYTES:], "big", signed=True)
+    return f"{data[:uuid_at].decode('utf-8', 'replace')}:{uuid}:{partition}"

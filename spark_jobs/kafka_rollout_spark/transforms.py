@@ -1,0 +1,37 @@
+"""DataFrame → DataFrame. Each ends with a `select`, which is its schema contract."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import vectorized_udf  # type: ignore[attr-defined]
+from pyspark.util import PythonEvalType
+
+from kafka_rollout_spark.decoding import reduce_entries
+from kafka_rollout_spark.rows import MAXIMA, MERGE_BY, MINIMA, OF_FIRST, OF_LAST, SUMS
+
+
+def bring_live(rows: DataFrame, buckets: int) -> DataFrame:
+    """The rows of kind `entries` become rows that bring `live`; no task holds the keys of more than its buckets."""
+    dealt_out = rows.repartition(buckets, "bucket")
+    # DataFrame.mapInArrow does the same, but refuses to without Pandas, which it does not use; and where Pandas is
+    # installed, PyArrow imports it in every worker.
+    reduce = vectorized_udf(reduce_entries, rows.schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column = reduce(*(dealt_out[name] for name in dealt_out.columns))
+    reduced = DataFrame(dealt_out._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)
+    return reduced.select(*rows.columns)
+
+
+def merge(rows: DataFrame) -> DataFrame:
+    """One row for what the tasks told of the same thing (see rows.py). All kinds stay in one frame."""
+    return (
+        rows.groupBy("kind", *MERGE_BY)
+        .agg(
+            *(F.sum(name).alias(name) for name in SUMS),
+            *(F.min(name).alias(name) for name in MINIMA),
+            *(F.max(name).alias(name) for name in MAXIMA),
+            *(F.min_by(name, "first_offset").alias(name) for name in OF_FIRST),
+            *(F.max_by(name, "last_offset").alias(name) for name in OF_LAST),
+        )
+        .select("kind", *MERGE_BY, *SUMS, *MINIMA, *MAXIMA, *OF_FIRST, *OF_LAST)
+    )

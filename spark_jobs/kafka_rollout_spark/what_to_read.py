@@ -1,0 +1,110 @@
+"""What a scan reads, taken once when it begins: the logs of a live cluster, or those in log directories."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafka.protocol.metadata import MetadataRequest
+
+from kafka_rollout.adapters.fetch_source import FetchSource
+from kafka_rollout.adapters.kafka_connection import NodeConnection, NotSentError
+from kafka_rollout.adapters.log_directories import find_logs
+from kafka_rollout.adapters.log_segments import Piece
+from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.scan import LogCopy, LogRange
+from kafka_rollout.domain.scan_cleaning import CleaningConfig
+from kafka_rollout_spark.files_source import SegmentFiles
+from kafka_rollout_spark.live_source import LiveLogs, client_settings, cut
+from kafka_rollout_spark.sharing import SHARES, LogSource, Shares, share_out, size, to_option
+
+_INTRODUCTION_S = 10.0
+_BYTES_PER_OFFSET = 100  # a guess: a committed offset in a batch with a few others
+_PIECE_BYTES = 64 * 1024 * 1024
+_SHARES_PER_CORE = 4  # so that a core that is done early takes another share
+_SHARE_AT_MOST = {"bytes": 256 * 1024 * 1024, "offsets": 4_000_000}  # so that progress shows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogsToRead:
+    """`unit`: what the pieces' sizes count, bytes of files or offsets. `log_bytes`: how much it is, or a guess."""
+
+    cluster: str
+    ranges: tuple[LogRange, ...]
+    pieces: tuple[LogRange | Piece, ...]
+    source: type[LogSource]
+    unit: str
+    log_bytes: int
+    options: Mapping[str, str] = field(default_factory=dict)
+    copies: tuple[LogCopy, ...] = ()
+    cleaning: Mapping[str, CleaningConfig] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return sum(size(piece) for piece in self.pieces)
+
+    def shares(self, cores: int) -> Shares:
+        return share_out(self.pieces, max(cores * _SHARES_PER_CORE, -(-self.size // _SHARE_AT_MOST[self.unit])))
+
+    def options_for(self, cores: int) -> dict[str, str]:
+        return {**self.options, SHARES: to_option(self.shares(cores))}
+
+
+def live_logs(
+    *, cluster: str, bootstrap_servers: str, security_file: Path | None, topics: Sequence[str], known: Sequence[str]
+) -> LogsToRead:
+    """Where the logs of a cluster begin and end now. `topics` empty: every log of `known` that the cluster has."""
+    if security_file:
+        _introduce(bootstrap_servers, ClientSecurity.from_file(security_file))
+    with FetchSource(bootstrap_servers, client_settings(str(security_file) if security_file else None)) as source:
+        ranges = source.ranges(topics or known)
+        cleaning = source.cleaning(sorted({log.topic for log in ranges}))
+    if missing := sorted(set(topics) - {r.topic for r in ranges}):
+        raise UserError(
+            f"Cluster {cluster} has no topic {', '.join(missing)}.",
+            remedy="Leave --topic out to scan the logs that exist.",
+        )
+    options = {"bootstrap.servers": bootstrap_servers}
+    if security_file:
+        options["security.file"] = str(security_file)
+    return LogsToRead(
+        cluster=cluster,
+        ranges=ranges,
+        pieces=cut(ranges),
+        source=LiveLogs,
+        unit="offsets",
+        log_bytes=_BYTES_PER_OFFSET * sum(size(log) for log in ranges),
+        options=options,
+        cleaning=cleaning,
+    )
+
+
+def _introduce(bootstrap_servers: str, security: ClientSecurity) -> None:
+    """Be let in by one server: refused there, a person reads why. kafka-python would try a wrong password again and
+    again, and say only that nobody answered.
+    """
+    for address in bootstrap_servers.split(","):
+        connection = NodeConnection(address, f"Broker {address}", security)
+        try:
+            connection.ask(MetadataRequest(topics=[]), timeout_s=_INTRODUCTION_S)
+            return
+        except NotSentError:
+            continue
+        finally:
+            connection.close()
+
+
+def logs_in_directories(*, cluster: str, directories: Sequence[Path], topics: Collection[str]) -> LogsToRead:
+    """What the directories hold now of the logs named."""
+    found = find_logs(directories, topics)
+    return LogsToRead(
+        cluster=cluster,
+        ranges=found.ranges,
+        pieces=found.pieces(_PIECE_BYTES),
+        source=SegmentFiles,
+        unit="bytes",
+        log_bytes=found.log_bytes,
+        copies=found.copies,
+    )

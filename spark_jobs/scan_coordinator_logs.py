@@ -1,0 +1,182 @@
+"""Spark job: which releases could load these coordinator logs, of a live cluster or in log directories.
+
+    spark-submit --master local[2] spark_jobs/scan_coordinator_logs.py --cluster NAME --bootstrap-servers HOST:PORT
+    spark-submit --master local[2] spark_jobs/scan_coordinator_logs.py --cluster NAME --log-dir DIR --log-dir DIR
+
+Exit code 0 whatever the verdicts, 3 with --fail-on R when release R could not load a log, 2 for bad input, 1 when the
+logs could not be read. PYTHONPATH must hold plugins/ and spark_jobs/ (kafka_rollout.adapters.scan_submit sets it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.log_segments import SegmentGoneError
+from kafka_rollout.adapters.schemas import load_schemas
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.domain.errors import RolloutError, UserError
+from kafka_rollout.domain.releases import Catalogue, Release
+from kafka_rollout.domain.scan import ScanResult
+from kafka_rollout_spark.decoding_spec import ScanDepth
+from kafka_rollout_spark.output import STANDARD_OUTPUT, write_json, write_parquet
+from kafka_rollout_spark.scan import Question, make_result, read_logs
+from kafka_rollout_spark.what_to_read import LogsToRead, live_logs, logs_in_directories
+
+COULD_NOT_READ, VERDICT_FAILS = 1, 3
+# What a worker raised arrives as text: the last line of its trace, `kafka_rollout.….TransientError: sentence`.
+_WORKERS_SENTENCE = re.compile(r"^(?:kafka_rollout[\w.]*)\.\w+Error: (.+)$", re.MULTILINE)
+
+
+class _OneSentenceParser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message[:1].upper()}{message[1:]}.", remedy="See --help.")
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = _OneSentenceParser(prog="scan_coordinator_logs", description=__doc__.splitlines()[0])
+    parser.add_argument("--cluster", required=True, help="name of the cluster, for the output")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--bootstrap-servers", help="brokers as host:port,…")
+    where.add_argument("--log-dir", type=Path, action="append", help="a log directory, or one partition's folder")
+    parser.add_argument("--security-file", type=Path, help="how to reach a secured cluster; mode 0600")
+    parser.add_argument("--topic", action="append", default=[], help="a coordinator log (default: all there are)")
+    parser.add_argument("--release", action="append", default=[], help="a release to judge (default: all known)")
+    parser.add_argument("--fail-on", action="append", default=[], metavar="RELEASE", help="exit 3 if it fails")
+    parser.add_argument("--live", action="store_true", help="tell which records are the newest of their key")
+    parser.add_argument("--classes-only", action="store_true", help="do not look into the records")
+    parser.add_argument("--json", help="file for the result; - is standard output")
+    parser.add_argument("--parquet", type=Path, help="folder for the result as Parquet")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    try:
+        return _scan(parse_arguments(arguments))
+    except RolloutError as error:
+        _say(f"error: {error}")
+        return error.exit_code if isinstance(error, UserError) else COULD_NOT_READ
+    except (PySparkException, Py4JError) as error:
+        _say(f"error: {workers_sentence(str(error))}")
+        return COULD_NOT_READ
+
+
+def workers_sentence(trace: str) -> str:
+    """The sentence of our error in the text of Spark's; if there is none, Spark's own first cause."""
+    found = _WORKERS_SENTENCE.findall(trace)
+    if found:
+        return str(found[-1])
+    lines = trace.splitlines()
+    # py4j's first line only names the call that failed; the Java exception follows it, behind a colon.
+    said = [line.removeprefix(": ") for line in lines if line.startswith(": ")] or lines[:1]
+    said += [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return f"Spark failed: {said[-1]}"
+
+
+def _scan(options: argparse.Namespace) -> int:
+    include = Settings.from_environment().include
+    catalogue = load_catalogue(include)
+    must_load = [Release.parse(text) for text in options.fail_on]
+    releases = sorted({Release.parse(text) for text in options.release}) or list(catalogue)
+    releases = sorted({*releases, *must_load})
+    for release in releases:
+        catalogue.get(release)
+    question = Question(
+        catalogue=catalogue,
+        schemas=load_schemas(include),
+        releases=releases,
+        depth=ScanDepth.CLASSES if options.classes_only else ScanDepth.DEEP,
+        live=options.live,
+    )
+    logs = _look(options, catalogue)
+    _say("starting Spark")
+    spark = session()
+    try:
+        try:
+            result = _read(spark, question, logs, options.parquet)
+        except PySparkException as error:
+            if SegmentGoneError.__name__ not in str(error):
+                raise
+            _say("a segment was replaced while it was read; looking once more")
+            result = _read(spark, question, _look(options, catalogue), options.parquet)
+    finally:
+        spark.stop()
+    if options.json:
+        write_json(result, options.json)
+    print(summary(result), file=sys.stderr if options.json == STANDARD_OUTPUT else sys.stdout)
+    return VERDICT_FAILS if any(result.failing(release) for release in must_load) else 0
+
+
+def _look(options: argparse.Namespace, catalogue: Catalogue) -> LogsToRead:
+    known = catalogue.coordinator_topics
+    for topic in options.topic:
+        if topic not in known:
+            raise UserError(f"{topic} is not a coordinator log.", remedy=f"Choose among {', '.join(known)}.")
+    if options.log_dir:
+        topics = options.topic or known
+        logs = logs_in_directories(cluster=options.cluster, directories=options.log_dir, topics=topics)
+    else:
+        logs = live_logs(
+            cluster=options.cluster,
+            bootstrap_servers=options.bootstrap_servers,
+            security_file=options.security_file,
+            topics=options.topic,
+            known=known,
+        )
+    _say(f"{len(logs.ranges)} partitions, {logs.size} {logs.unit}")
+    return logs
+
+
+def _read(spark: SparkSession, question: Question, logs: LogsToRead, parquet: Path | None) -> ScanResult:
+    with read_logs(spark, logs, question.spec(logs), _say) as scanned:
+        result = make_result(question, logs, scanned)
+        if parquet:
+            write_parquet(result, scanned.owners(), parquet)
+    return result
+
+
+def session() -> SparkSession:
+    """The session; the master comes from spark-submit. Workers import our packages from where the driver does."""
+    spark = (
+        SparkSession.builder.appName("kafka-rollout: scan of coordinator logs")
+        .config("spark.executorEnv.PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")  # what is merged is small: classes, not records
+        .getOrCreate()
+    )
+    # A worker's error reaches the person as its one sentence; Spark would print its trace several times over.
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def summary(result: ScanResult) -> str:
+    """One line: what was read and how each release stands."""
+    by_release = {verdict.release: Counter[str]() for verdict in result.verdicts}
+    for verdict in result.verdicts:
+        by_release[verdict.release][verdict.verdict] += 1
+    worst_first = ("fails", "loads_ignoring", "loads", "not_loaded")
+    standing = ", ".join(
+        f"{release} {next(word for word in worst_first if counts[word])}" for release, counts in by_release.items()
+    )
+    damaged = f"; {len(result.damage)} places could not be read" if result.damage else ""
+    return f"scan: {result.cluster}: {result.records} records in {len(result.logs)} partitions; {standing}{damaged}"
+
+
+def _say(text: str) -> None:
+    print(f"scan: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

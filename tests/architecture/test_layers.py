@@ -1,0 +1,67 @@
+"""Imports point one way: the contracts in pyproject.toml, and what import-linter cannot say."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "plugins" / "kafka_rollout"
+AIRFLOWS_PLACES = {"hooks", "operators", "sensors", "triggers", "views"}
+PURE = sorted([*(PACKAGE / "domain").glob("*.py"), *(PACKAGE / "wire").glob("*.py")])
+OURS = sorted([*PACKAGE.rglob("*.py"), *(ROOT / "spark_jobs").rglob("*.py"), *(ROOT / "dags").rglob("*.py")])
+
+
+def imported(source: str) -> set[str]:
+    """First names of all modules that a file imports, those inside functions included."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+def test_the_contracts_of_import_linter_hold() -> None:
+    linter = Path(sys.executable).with_name("lint-imports")
+    path = {"PYTHONPATH": f"{ROOT / 'plugins'}:{ROOT / 'spark_jobs'}", "PATH": "/usr/bin:/bin"}
+    command = [str(linter), "--no-cache"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 broken" in done.stdout
+
+
+@pytest.mark.parametrize("path", [p for p in PURE if "domain" in p.parts], ids=lambda p: p.stem)
+def test_the_domain_imports_the_standard_library_and_itself_alone(path: Path) -> None:
+    foreign = imported(path.read_text()) - sys.stdlib_module_names - {"kafka_rollout"}
+    assert not foreign
+
+
+@pytest.mark.parametrize("path", PURE, ids=lambda p: f"{p.parent.name}.{p.stem}")
+def test_pure_code_neither_looks_at_the_clock_nor_at_the_world(path: Path) -> None:
+    world = {"time", "socket", "subprocess", "os", "requests", "urllib", "http", "threading", "asyncio", "random"}
+    assert not imported(path.read_text()) & world
+
+
+def test_airflow_is_imported_in_its_places_alone_and_pyspark_in_the_spark_jobs_alone() -> None:
+    for path in OURS:
+        relative = path.relative_to(ROOT)
+        names = imported(path.read_text())
+        if "airflow" in names:
+            assert relative.parts[0] == "dags" or relative.parts[2] in AIRFLOWS_PLACES, relative
+        if "pyspark" in names:
+            assert relative.parts[0] == "spark_jobs", relative
+        assert "tests" not in names, relative
+
+
+def test_spark_executors_import_an_empty_package() -> None:
+    assert (PACKAGE / "__init__.py").read_text() == ""
+
+
+def test_the_reader_of_imports_sees_what_hides_in_a_function() -> None:
+    assert imported("def f():\n    import airflow.sdk\n    from pyspark.sql import Row\n") == {"airflow", "pyspark"}

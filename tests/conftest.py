@@ -1,0 +1,12 @@
+"""Settings of all tests."""
+
+import logging
+
+from hypothesis import settings
+
+# These machines are small and noisy: how long an example takes says nothing about the code.
+settings.register_profile("noisy machine", deadline=None)
+settings.load_profile("noisy machine")
+
+# py4j takes leave of the JVM when Python ends, into a stream that pytest has closed by then.
+logging.getLogger("py4j").setLevel(logging.WARNING)

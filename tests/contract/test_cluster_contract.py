@@ -1,0 +1,188 @@
+"""What the steps rely on, claimed of the cluster in memory and of a real one alike (ClusterAdmin and NodeRuntime)."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_rollout.domain.errors import FatalError, TransientError
+from kafka_rollout.domain.releases import METADATA_VERSION
+from kafka_rollout.domain.topology import NodeSpec
+from tests.contract.conftest import RELEASE, World
+
+
+def _in_full(world: World) -> bool:
+    return all(set(p.isr) == set(p.replicas) for p in world.orders())
+
+
+def _led_as_preferred(world: World) -> bool:
+    return all(p.leader == p.preferred_leader for p in world.orders())
+
+
+def _settle(world: World) -> None:
+    """Every node runs, every partition is in full and led by its preferred leader."""
+    for node in world.spec.nodes:
+        world.runtime.start(node)
+    assert world.until(lambda: len(world.orders()) == 3 and _in_full(world))
+
+    def led_well() -> bool:
+        world.admin.elect_preferred_leaders(world.orders())
+        return _led_as_preferred(world)
+
+    assert world.until(led_well)
+    assert world.until(lambda: world.admin.quorum().leader_id > 0)
+
+
+@pytest.fixture(autouse=True)
+def _settled(world: World) -> None:
+    _settle(world)
+
+
+def _stop(world: World, node: NodeSpec) -> None:
+    world.runtime.stop(node, deadline_s=30)
+
+
+def test_the_cluster_has_one_id(world: World) -> None:
+    assert len(world.admin.cluster_id()) == 22
+    assert world.admin.cluster_id() == world.admin.cluster_id()
+
+
+def test_every_node_answers_for_its_own_features(world: World) -> None:
+    for node in world.spec.nodes:
+        features = world.admin.features(node)
+        assert features.finalized[METADATA_VERSION] in features.supported[METADATA_VERSION]
+        assert features.epoch is not None
+        assert features.epoch >= 0
+        assert features.supported["group.version"].min == 0
+
+
+def test_the_quorum_names_leader_voters_and_observers(world: World) -> None:
+    quorum = world.admin.quorum()
+    assert {voter.replica_id for voter in quorum.voters} == {node.node_id for node in world.spec.controllers}
+    assert {seen.replica_id for seen in quorum.observers} == {node.node_id for node in world.spec.brokers}
+    assert quorum.leader_id in {voter.replica_id for voter in quorum.voters}
+    assert quorum.lag(quorum.leader_id) == 0
+    assert quorum.leader_epoch > 0
+
+
+def test_registered_are_all_brokers_unfenced_and_all_controllers(world: World) -> None:
+    registered = world.admin.registered()
+    assert registered.brokers == {node.node_id for node in world.spec.brokers}
+    assert registered.fenced == frozenset()
+    assert registered.controllers == {node.node_id for node in world.spec.controllers}
+
+
+def test_partitions_carry_their_effective_min_isr(world: World) -> None:
+    orders = world.orders()
+    assert [p.name for p in orders] == ["orders-0", "orders-1", "orders-2"]
+    assert {p.min_isr for p in orders} == {2}
+    assert all(len(p.replicas) == 3 for p in orders)
+
+
+def test_validate_only_changes_nothing(world: World) -> None:
+    node = world.spec.brokers[0]
+    before = world.admin.features(node).finalized
+    level = before[METADATA_VERSION]
+    results = world.admin.update_features({METADATA_VERSION: level, "group.version": 1}, validate_only=True)
+    assert [(r.feature, r.error) for r in results] == [(METADATA_VERSION, "NONE"), ("group.version", "NONE")]
+    assert world.admin.features(node).finalized == before
+    assert world.admin.update_features({}, validate_only=False) == ()
+
+
+@pytest.mark.parametrize("unsafe", [False, True])
+@pytest.mark.parametrize(
+    "targets",
+    [
+        {METADATA_VERSION: 99},
+        {METADATA_VERSION: 29},
+        {"no.such.feature": 1},
+        {METADATA_VERSION: 99, "group.version": 1},
+    ],
+)
+def test_what_cannot_be_finalized_is_refused_for_every_feature(
+    world: World, targets: dict[str, int], unsafe: bool
+) -> None:
+    before = world.admin.features(world.spec.brokers[0]).finalized
+    results = world.admin.update_features(targets, validate_only=False, unsafe=unsafe)
+    assert {r.feature for r in results} == set(targets)
+    assert {r.error for r in results} == {"INVALID_UPDATE_VERSION"}
+    assert all(r.message for r in results)
+    assert world.admin.features(world.spec.brokers[0]).finalized == before
+
+
+def test_a_feature_goes_up_and_down_with_its_epoch(world: World) -> None:
+    node = world.spec.brokers[0]
+
+    def finalize(level: int) -> int:
+        assert all(r.accepted for r in world.admin.update_features({"group.version": level}, validate_only=False))
+        assert world.until(lambda: world.admin.features(node).finalized.get("group.version", 0) == level)
+        epoch = world.admin.features(node).epoch
+        assert epoch is not None
+        return epoch
+
+    first = finalize(0)
+    assert finalize(1) > first
+
+
+def test_a_running_node_is_not_installed_over(world: World) -> None:
+    with pytest.raises(FatalError, match=r"[Ss]top it first"):
+        world.runtime.install(world.spec.brokers[0], RELEASE)
+
+
+def test_a_stopped_broker_is_seen_as_such_and_the_others_answer(world: World) -> None:
+    node = world.spec.brokers[0]
+    _stop(world, node)
+    _stop(world, node)  # again is no error
+    assert world.runtime.process(node).pid is None
+    with pytest.raises(TransientError, match=rf"[Nn]ode {node.node_id}\b"):
+        world.admin.features(node)
+    assert world.until(lambda: all(node.node_id not in p.isr and p.leader != node.node_id for p in world.orders()))
+    assert all(p.leader != -1 for p in world.orders())
+    assert world.until(lambda: node.node_id in (world.admin.registered().fenced or ()))
+    registered = world.admin.registered()
+    assert node.node_id in registered.brokers
+    world.admin.groups()
+    world.admin.transactions()
+    theirs = [p for p in world.orders() if p.preferred_leader == node.node_id]
+    with pytest.raises(TransientError, match=theirs[0].name):
+        world.admin.elect_preferred_leaders(theirs)
+
+
+def test_a_started_broker_returns_to_its_isrs_but_leads_only_when_asked(world: World) -> None:
+    node = world.spec.brokers[1]
+    starts = len(world.runtime.starts(node))
+    _stop(world, node)
+    world.runtime.install(node, RELEASE)
+    world.runtime.start(node)
+    world.runtime.start(node)  # again is no second start
+    assert len(world.runtime.starts(node)) == starts + 1
+    assert world.runtime.starts(node)[-1].release == RELEASE
+    assert world.runtime.process(node).installed == RELEASE
+    assert world.until(lambda: _in_full(world))
+    assert not _led_as_preferred(world)
+    world.admin.elect_preferred_leaders(world.orders())
+    assert world.until(lambda: _led_as_preferred(world))
+    world.admin.elect_preferred_leaders(world.orders())  # nothing to elect is no error
+    world.admin.elect_preferred_leaders(())
+
+
+def test_without_the_active_controller_another_leads_and_it_stays_registered(world: World) -> None:
+    """A registration outlives its process: that is how controllers scaled away long ago ("ghosts") are found."""
+    before = world.admin.quorum()
+    _stop(world, world.spec.node(before.leader_id))
+    assert world.until(lambda: world.admin.quorum().leader_id != before.leader_id)
+    after = world.admin.quorum()
+    assert after.leader_epoch > before.leader_epoch
+    assert before.leader_id in {voter.replica_id for voter in after.voters}
+    controllers = world.admin.registered().controllers
+    assert controllers is not None
+    assert before.leader_id in controllers
+
+
+def test_without_a_quorum_nobody_answers_for_it(world: World) -> None:
+    for node in world.spec.controllers[:2]:
+        world.runtime.stop(node, deadline_s=0, force=True)
+    with pytest.raises(TransientError):
+        world.admin.quorum()
+    with pytest.raises(TransientError):
+        world.admin.update_features({"group.version": 1}, validate_only=True)
+    assert len(world.orders()) == 3  # brokers still tell what they know

@@ -1,0 +1,243 @@
+"""The kernel, which is fast, and `wire`, which is plain, say the same of all bytes."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.codecs import CODECS
+from kafka_rollout.adapters.schemas import load_schemas
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.wire.coordinator_records import ClassCounts, classify
+from kafka_rollout.wire.layouts import Layout
+from kafka_rollout.wire.messages import Decoded, MessageFormatError, decode
+from kafka_rollout.wire.messages import encode as encode_message
+from kafka_rollout.wire.record_batch import Codec, LogFormatError, batches, payload, records
+from kafka_rollout_spark.chunks import Chunk
+from kafka_rollout_spark.decoding import worker_rows
+from kafka_rollout_spark.decoding_spec import DecodingSpec, ScanDepth
+from kafka_rollout_spark.make_spec import make_spec
+from kafka_rollout_spark.rows import RowKind
+from tests.unit.wire.message_strategies import values
+from tests.unit.wire.test_record_batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, a_record, encode
+
+FIXTURES = [
+    *sorted((Path(__file__).parents[1] / "fixtures").glob("coordinator-logs-*/*.fetch")),
+    *sorted((Path(__file__).parents[1] / "fixtures").glob("message-sets-*/*.bin")),
+]
+TOPIC = "__consumer_offsets"
+END = 2**62
+
+
+def rows(data: bytes, spec: DecodingSpec, *, start: int = 0, end: int = END, topic: str = TOPIC) -> Iterator[Any]:
+    chunk = Chunk(topic=topic, partition=0, data=memoryview(data), start=start, end=end, file="some.log")
+    for batch in worker_rows(iter([chunk]), spec):
+        yield from batch.to_pylist()
+
+
+def by_kernel(data: bytes, *, start: int = 0, end: int = END) -> tuple[dict[Any, Any], int, str | None]:
+    """Classes with count, first offset and last batch, control batches, and the sentence of the first damage."""
+    classes, control, damage = {}, 0, None
+    for row in rows(data, DecodingSpec(), start=start, end=end):
+        if row["kind"] == RowKind.CLASS:
+            classes[row["key_version"], row["value_version"]] = row["count"], row["first_offset"], row["last_offset"]
+        elif row["kind"] == RowKind.LOG:
+            control = row["control_batches"]
+        elif row["kind"] == RowKind.DAMAGE:
+            damage = damage or row["sentence"]
+    return classes, control, damage
+
+
+def by_wire(data: bytes, *, start: int = 0, end: int = END) -> tuple[dict[Any, Any], int, str | None]:
+    counts, damage = ClassCounts(), None
+    try:
+        counts.add(data, CODECS, start=start, end=end)
+    except LogFormatError as error:
+        damage = error.sentence
+    found = {key: (n, counts.first_offsets[key], counts.last_batches[key]) for key, n in counts.counts.items()}
+    return found, counts.control_batches, damage
+
+
+@pytest.mark.parametrize("file", FIXTURES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_real_logs_count_alike(file: Path) -> None:
+    data = file.read_bytes()
+    kernel, wire = by_kernel(data), by_wire(data)
+    if file.suffix == ".bin":  # of compressed messages wire tells no base offset
+        kernel, wire = (({key: what[:2] for key, what in found[0].items()}, *found[1:]) for found in (kernel, wire))
+    assert kernel == wire
+
+
+some_batches = st.lists(
+    st.tuples(st.lists(a_record, max_size=8), st.sampled_from(Codec), st.booleans()), min_size=1, max_size=5
+)
+
+
+def log_of(content: list[Any]) -> bytes:
+    data, offset = b"", 3
+    for part, codec, control in content:
+        data += encode(part, base_offset=offset, codec=codec, control=control)
+        offset += len(part) + 1
+    return data
+
+
+@given(content=some_batches, start=st.integers(0, 20), length=st.integers(0, 40))
+def test_generated_logs_count_alike_from_any_offset_to_any(content: list[Any], start: int, length: int) -> None:
+    data = log_of([part for part in content if part[0]])
+    # A control batch counts once for the kernel, where its last offset lies; wire counts all that it sees.
+    kernel, wire = (count(data, start=start, end=start + length) for count in (by_kernel, by_wire))
+    assert (kernel[0], kernel[2]) == (wire[0], wire[2])
+
+
+@given(
+    content=st.lists(a_record, min_size=1, max_size=5),
+    codec=st.sampled_from(Codec),
+    places=st.lists(st.tuples(st.integers(HEADER_BYTES, 2000), st.integers(0, 255)), min_size=1, max_size=5),
+)
+def test_payloads_that_were_tampered_with_are_refused_alike(content: Any, codec: Codec, places: Any) -> None:
+    batch = bytearray(encode(content, base_offset=7, codec=codec))
+    for at, byte in places:
+        batch[HEADER_BYTES + at % (len(batch) - HEADER_BYTES)] = byte
+    struct.pack_into(">I", batch, CRC_AT, CODECS.crc32c(bytes(batch[ATTRIBUTES_AT:])))
+    data = bytes(batch)
+    kernel, wire = by_kernel(data), by_wire(data)
+    assert (kernel[2] is None) == (wire[2] is None)
+    if wire[2] is None:
+        assert kernel == wire
+    else:
+        assert kernel[2] in (wire[2], "The batch decompresses to more than 1024 MiB.")
+
+
+@cache
+def deep_spec() -> DecodingSpec:
+    include = Settings.from_environment().include
+    catalogue = load_catalogue(include)
+    topics = sorted({topic for release in catalogue for topic in catalogue.get(release).coordinator_logs})
+    return make_spec(catalogue, load_schemas(include), list(catalogue), topics, depth=ScanDepth.DEEP)
+
+
+def parses(layout: Layout, data: bytes) -> Decoded | str:
+    try:
+        return decode(layout, data, 2)
+    except MessageFormatError as error:
+        return error.sentence
+
+
+def deep_by_wire(data: bytes, topic: str) -> dict[RowKind, Any]:
+    """What the deep rows are to say, record by record, in the plainest way."""
+    spec = deep_spec()
+    uses = {use.key_version: use for use in spec.records if use.topic == topic}
+    broken: dict[Any, Any] = {}
+    counted: dict[RowKind, Counter[Any]] = {kind: Counter() for kind in (RowKind.OWNER, RowKind.COMMITS, RowKind.TAG)}
+    state = {}
+    for batch in batches(data):
+        held = payload(batch, CODECS)
+        for span in () if batch.is_control else records(batch, held):
+            versions = classify(held, span.key_at, span.key_length, span.value_at, span.value_length)
+            use = uses.get(versions[0]) if versions[0] is not None else None
+            if use is None:
+                continue
+            key = held[span.key_at : span.key_at + span.key_length]
+            value = held[span.value_at : span.value_at + span.value_length] if span.value_length >= 0 else None
+            found = [(("key", one), parses(one.layout, key)) for one in use.keys]
+            of_key = next((what for _, what in found if isinstance(what, Decoded)), None)
+            tagged = None
+            for one in use.values.get(versions[1], ()) if of_key and value is not None and len(value) >= 2 else ():
+                found.append((("value", one), parses(one.layout, value)))
+                tagged = tagged or (found[-1][1] if isinstance(found[-1][1], Decoded) else None)
+            failed = {place: what for place, what in found if isinstance(what, str)}
+            for (part, one), reason in failed.items():
+                releases = ",".join(str(release) for release in one.releases)
+                at = (*versions, part, releases)
+                broken[at] = (broken.get(at, (0,))[0] + 1, *broken.get(at, (0, span.offset, reason))[1:])
+            if of_key is None:
+                continue
+            if failed or (topic, *versions) not in spec.loaded_by_all:
+                counted[RowKind.OWNER][(*versions, *owner(of_key.value))] += 1
+            if "group" in of_key.value and "topic" in of_key.value:
+                counted[RowKind.COMMITS][(*versions, of_key.value["topic"])] += 1
+            for tag in {(tag.path, tag.tag) for tag in tagged.tags} if tagged else ():
+                counted[RowKind.TAG][(*versions, *tag)] += 1
+            if use.state:
+                state[key] = (use.name, versions[0], span.offset, value)
+    return {RowKind.BROKEN: broken, RowKind.STATE: state, **counted}
+
+
+def owner(key: dict[str, Any]) -> tuple[str, str]:
+    if "transactionalId" in key:
+        return "transactional_id", key["transactionalId"]
+    group = key["group"] if "group" in key else key["groupId"]
+    if "topicId" in key:
+        return "share_partition", f"{group}:{key['topicId']}:{key['partition']}"
+    return "group", group
+
+
+def deep_by_kernel(data: bytes, topic: str) -> dict[RowKind, Any]:
+    broken: dict[Any, Any] = {}
+    state = {}
+    counted: dict[RowKind, Counter[Any]] = {kind: Counter() for kind in (RowKind.OWNER, RowKind.COMMITS, RowKind.TAG)}
+    names = {RowKind.OWNER: ("owner", "name"), RowKind.COMMITS: ("name",), RowKind.TAG: ("path", "tag")}
+    for row in rows(data, deep_spec(), topic=topic):
+        versions = row["key_version"], row["value_version"]
+        match row["kind"]:
+            case RowKind.BROKEN:
+                at = (*versions, row["part"], row["releases"])
+                first = min(broken.get(at, (0, END, ""))[1:], (row["first_offset"], row["reason"] or ""))
+                broken[at] = broken.get(at, (0,))[0] + row["count"], *first
+            case RowKind.STATE:
+                state[row["key"]] = row["record"], row["key_version"], row["last_offset"], row["value"]
+            case RowKind.OWNER | RowKind.COMMITS | RowKind.TAG as kind:
+                counted[kind][(*versions, *(row[name] for name in names[kind]))] += row["count"]
+    return {RowKind.BROKEN: broken, RowKind.STATE: state, **counted}
+
+
+@pytest.mark.parametrize("file", FIXTURES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_real_logs_are_looked_into_alike(file: Path) -> None:
+    data, topic = file.read_bytes(), file.stem.rpartition("-")[0]
+    assert deep_by_kernel(data, topic) == deep_by_wire(data, topic)
+
+
+def versioned(layout: Layout, version: int) -> st.SearchStrategy[bytes]:
+    """A message behind its version; now and then cut off, changed in one byte or with one more."""
+    whole = values(layout).map(lambda value: struct.pack(">h", version) + encode_message(layout, value))
+    cut = st.tuples(whole, st.integers(2, 60)).map(lambda held: held[0][: held[1]])
+    changed = st.tuples(whole, st.integers(2, 60), st.integers(0, 255)).map(
+        lambda held: held[0][: held[1]] + bytes([held[2]]) + held[0][held[1] + 1 :]
+    )
+    return whole | cut | changed
+
+
+@st.composite
+def coordinator_records(draw: st.DrawFn) -> tuple[str, list[tuple[bytes, bytes | None]]]:
+    topic = draw(st.sampled_from(sorted({use.topic for use in deep_spec().records})))
+    found = []
+    for _ in range(draw(st.integers(1, 6))):
+        use = draw(st.sampled_from([use for use in deep_spec().records if use.topic == topic]))
+        version = draw(st.sampled_from(sorted(use.values)))
+        key = draw(versioned(draw(st.sampled_from(use.keys)).layout, use.key_version))
+        value = draw(st.none() | versioned(draw(st.sampled_from(use.values[version])).layout, version))
+        found += [(key, value)] * draw(st.integers(1, 2))
+    return topic, found
+
+
+@given(made=coordinator_records(), codec=st.sampled_from(Codec))
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_generated_records_are_looked_into_alike(made: Any, codec: Codec) -> None:
+    topic, content = made
+    data = encode(content[:2], base_offset=5, codec=codec) + encode(content, base_offset=20, codec=codec)
+    assert deep_by_kernel(data, topic) == deep_by_wire(data, topic)
+
+
+@given(data=st.binary(max_size=300))
+@settings(max_examples=200)
+def test_what_is_no_batch_is_damage_and_no_error(data: bytes) -> None:
+    found = list(rows(data, DecodingSpec()))
+    assert [row["kind"] for row in found if row["kind"] == RowKind.DAMAGE] == ([RowKind.DAMAGE] if data else [])

@@ -1,0 +1,166 @@
+"""Airflow for tests of the DAGs: a home and a database of their own, and a fake cluster under the real tasks."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.adapters.settings import PROJECT_ROOT
+from kafka_rollout.domain.scan import ScanResult
+from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.ports import CheckpointFile
+from tests.fake_cluster import R391, FakeCluster, make_spec
+from tests.fakes import fake_bench
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+# Airflow reads its settings when it is imported first: so they are made before any test module is.
+_HOME = tempfile.TemporaryDirectory(prefix="kafka-rollout-airflow-")
+os.environ["AIRFLOW_HOME"] = _HOME.name
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+os.environ["AIRFLOW__CORE__DAGS_FOLDER"] = str(PROJECT_ROOT / "dags")
+os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(PROJECT_ROOT / "plugins")
+
+DAG_ID = "kafka_upgrade_fake"
+NOTHING_SCANNED: Mapping[str, Any] = {"cluster": "fake", "scanned_at": 0.0, "logs": (), "classes": (), "verdicts": ()}
+
+
+def spec_with_homes(name: str = "fake", **options: Any) -> ClusterSpec:
+    """The fake cluster's description in a form that an inventory file can hold."""
+    spec = make_spec(name=name, **options)
+    return replace(spec, nodes=tuple(replace(node, directory=f"/nowhere/{name}/{node.name}") for node in spec.nodes))
+
+
+@pytest.fixture
+def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An inventory folder with the cluster `fake`, which the DAG file reads."""
+    folder = tmp_path / "clusters"
+    folder.mkdir()
+    (folder / "fake.yaml").write_text(dump_cluster(spec_with_homes()))
+    monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(folder))
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
+    return folder
+
+
+@pytest.fixture
+def load_dags(inventory: Path) -> Callable[[], dict[str, DAG]]:
+    """Read the DAG folder as Airflow does; fails on an import error. A DAG object keeps the params of a run."""
+
+    def load() -> dict[str, DAG]:
+        from airflow.dag_processing.dagbag import DagBag
+
+        bag = DagBag(PROJECT_ROOT / "dags")
+        assert bag.import_errors == {}
+        return dict(bag.dags)
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def database() -> None:
+    from airflow.utils import db
+
+    db.initdb()
+
+
+@dataclass
+class FakeRuns:
+    """Runs of the DAG over a fake cluster, in this process. `answers` maps a task to what a person chooses there."""
+
+    world: FakeCluster
+    home: Path
+    load: Callable[[], dict[str, Any]]
+    answers: dict[str, list[str]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    bodies: dict[str, str] = field(default_factory=dict)
+    scanned: ScanResult | Exception = field(default_factory=lambda: ScanResult(**NOTHING_SCANNED))
+
+    def run(self, **conf: Any) -> tuple[str, dict[str, str | None], FileRunStore]:
+        """(state of the run, states by task, the run's record)."""
+        from airflow.sdk import timezone
+
+        dag = self.load()[DAG_ID]
+        quick = {"target_release": "4.3.1", "soak_seconds": 0, "looks": 2, "gate_timeout_minutes": 2, **conf}
+        run = dag.test(run_conf=quick, logical_date=timezone.utcnow())
+        states = {ti.task_id: ti.state for ti in run.get_task_instances()}
+        return str(run.state), states, FileRunStore(self.home, "fake", run.run_id)
+
+
+@pytest.fixture
+def runs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    inventory: Path,
+    database: None,
+    load_dags: Callable[[], dict[str, Any]],
+) -> FakeRuns:
+    """The real DAG, tasks, steps, record and lock over a fake cluster; people answer at once as `answers` says."""
+    world = FakeCluster(R391, spec=spec_with_homes())
+    world.java = 17
+    found = FakeRuns(world=world, home=tmp_path / "home", load=load_dags)
+    _stand_in(monkeypatch, found)
+    return found
+
+
+def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
+    """What this process lacks: brokers, a Spark job, and somebody who answers."""
+    from kafka_rollout.hooks import kafka_cluster
+    from kafka_rollout.operators import approvals, deciding, spark_scan
+    from kafka_rollout.sensors import gate
+    from kafka_rollout.steps import features
+
+    @contextmanager
+    def open_fake(cluster: str, run_id: str, *_: object) -> Iterator[Any]:
+        yield fake_bench(runs.world, runs.home, run_id=run_id)
+
+    def answer(context: Any, question: Any, *, method: str, timeout: Any, **_: object) -> Any:
+        task = context["task"]
+        runs.asked.append(task.task_id)
+        runs.bodies[task.task_id] = question.body
+        option = runs.answers.get(task.task_id, ["Approve"]).pop(0)
+        assert option in question.options, f"{task.task_id} offers {question.options}"
+        event = {
+            "chosen_options": [option],
+            "params_input": {"reason": "because the test says so"},
+            "responded_by_user": {"id": "alice", "name": "alice"},
+            "timedout": False,
+        }
+        return getattr(task, method)(context, event)
+
+    finalize = features.finalize
+
+    def finalize_and_snapshot(bench: Any, plan: Any) -> Any:
+        results = finalize(bench, plan)
+        for node_id, node in runs.world.nodes.items():
+            node.checkpoints.append(
+                CheckpointFile(node_id=node_id, path="x", end_offset=500, epoch=3, size=1, modified_at=time.time() + 1)
+            )
+        return results
+
+    def scan(*_: object) -> ScanResult:
+        if isinstance(runs.scanned, Exception):
+            raise runs.scanned
+        return runs.scanned
+
+    monkeypatch.setattr(kafka_cluster, "open_workbench", open_fake)
+    monkeypatch.setattr(features, "finalize", finalize_and_snapshot)
+    for module in (approvals, deciding):
+        monkeypatch.setattr(module, "ask", answer)
+    monkeypatch.setattr(spark_scan.SparkScanOperator, "scan", scan)
+    monkeypatch.setattr(gate, "INTERVAL_S", 0.0)  # the fake cluster's time passes by looks
+    monkeypatch.setattr(gate, "PATIENCE_S", 1.0)
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    # dag.test() sleeps a second whenever no task is ready, and a failure travels down the chain task by task.
+    sleep = time.sleep
+    monkeypatch.setattr("time.sleep", lambda seconds: sleep(min(seconds, 0.01)))

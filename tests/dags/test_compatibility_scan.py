@@ -1,0 +1,264 @@
+"""The scheduled scan: what it keeps, what it tells, whom it alerts, and that not knowing is no good news."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kafka_rollout.adapters.catalogue import load_catalogue, release_names
+from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.adapters.scan_reports import ScanReports
+from kafka_rollout.adapters.settings import PROJECT_ROOT
+from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.scan_judging import judge
+from tests.dags.conftest import spec_with_homes
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+pytestmark = pytest.mark.airflow
+
+DAG_ID = "kafka_compatibility_scan_fake"
+VARIABLE = "AIRFLOW_VAR_KAFKA_ROLLOUT_ALERT"
+OFFSETS = "__consumer_offsets"
+COMMITS = RecordClass(topic=OFFSETS, partition=0, key_version=1, value_version=3, count=4, first_offset=0)
+CONSUMER_GROUPS = RecordClass(topic=OFFSETS, partition=0, key_version=3, value_version=0, count=2, first_offset=4)
+CATALOGUE = load_catalogue(PROJECT_ROOT / "include")
+
+
+def scan_of(*classes: RecordClass, releases: list[str] | None = None) -> ScanResult:
+    judged = [release for release in CATALOGUE if releases is None or str(release) in releases]
+    return ScanResult(
+        cluster="fake",
+        scanned_at=time.time(),
+        logs=(LogRange(topic=OFFSETS, partition=0, start=0, end=sum(c.count for c in classes)),),
+        classes=classes,
+        verdicts=judge(CATALOGUE, classes, judged, partitions=[(OFFSETS, 0)]),
+    )
+
+
+@dataclass
+class Scans:
+    """Runs of the DAG in this process; `found` is what Spark finds next: a result, or what it fails with."""
+
+    home: Path
+    load: Callable[[], dict[str, Any]]
+    found: ScanResult | Exception = field(default_factory=lambda: scan_of(COMMITS))
+    wanted: list[str] = field(default_factory=list)
+
+    def run(self, **conf: Any) -> tuple[str, dict[str, str | None], str]:
+        """(state of the run, states by task, the run's id)."""
+        from airflow.sdk import timezone
+
+        dag = self.load()[DAG_ID]
+        for task in dag.tasks:
+            task.retry_delay = timedelta(0)  # a run in this process waits for it by the clock
+        run = dag.test(run_conf=conf, logical_date=timezone.utcnow())
+        return str(run.state), {ti.task_id: ti.state for ti in run.get_task_instances()}, run.run_id
+
+    @property
+    def alerts(self) -> list[dict[str, Any]]:
+        return [dict(event) for event in ScanReports(self.home, "fake").events() if event["kind"] == "alert"]
+
+
+@pytest.fixture
+def scans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: None, load_dags: Callable[[], dict[str, Any]]
+) -> Scans:
+    from kafka_rollout.adapters.scan_submit import ScanRequest
+    from kafka_rollout.operators import spark_scan
+
+    made = Scans(home=tmp_path / "home", load=load_dags)
+
+    def scan(task: Any, context: Any, scratch: Path) -> ScanResult:
+        made.wanted = task.wanted(context, ScanRequest(cluster="fake", json_file=scratch / "x"), scratch).arguments()
+        if isinstance(made.found, Exception):
+            raise made.found
+        return made.found
+
+    monkeypatch.setattr(spark_scan.SparkScanOperator, "scan", scan)
+    sleep = time.sleep
+    monkeypatch.setattr("time.sleep", lambda seconds: sleep(min(seconds, 0.01)))
+    return made
+
+
+@pytest.fixture
+def channel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A notifier set up by the Variable; what it is told lies in the file."""
+    told = tmp_path / "told.txt"
+    kwargs = {"file": str(told), "text": "{{ alert.cluster }}|{{ alert.subject }}|{{ alert.body }}"}
+    monkeypatch.setenv(VARIABLE, json.dumps({"notifier": "tests.dags.channels.FileNotifier", "kwargs": kwargs}))
+    return told
+
+
+def test_a_scan_is_kept_reported_and_told_as_an_asset(scans: Scans) -> None:
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    scans.found = scan_of(COMMITS, CONSUMER_GROUPS)
+    state, states, run_id = scans.run()
+    assert (state, states) == ("success", {"scan_coordinator_logs": "success", "alert": "skipped"})
+    (scanned,) = ScanReports(scans.home, "fake").events()
+    assert (scanned["run_id"], scanned["records"]) == (run_id, 6)
+    assert scanned["verdicts"] == {**scanned["verdicts"], "3.4.0": "fails", "3.4.1": "loads_ignoring", "4.3.1": "loads"}
+    page = ScanReports(scans.home, "fake").page(run_id)
+    assert page is not None
+    assert "unknown key version 3" in page
+    with create_session() as session:
+        event = session.scalars(select(AssetEvent).order_by(AssetEvent.id.desc())).first()
+        assert event is not None
+        assert event.asset.name == "kafka-rollout/fake/coordinator-log-scan"
+        assert event.extra["verdicts"]["3.4.0"] == "fails"
+        assert event.extra["records"] == 6
+
+
+def test_a_verdict_that_got_worse_alerts_once_with_the_record_that_did_it(scans: Scans, channel: Path) -> None:
+    scans.run()
+    scans.found = scan_of(COMMITS, CONSUMER_GROUPS)
+    state, states, _ = scans.run()
+    assert (state, states["alert"]) == ("success", "success")
+    (alert,) = scans.alerts
+    assert "3.4.0" in alert["headline"]
+    assert "4.3.1" not in alert["headline"]
+    assert any("fails at offset 4: unknown key version 3" in sentence for sentence in alert["sentences"])
+    assert f"fake|{alert['subject']}|{alert['headline']}" in channel.read_text()
+    assert "scan?run_id=" in channel.read_text()
+    scans.found = scan_of(COMMITS, CONSUMER_GROUPS)
+    _, states, _ = scans.run()
+    assert states["alert"] == "skipped"
+    assert len(scans.alerts) == 1
+
+
+def test_a_scan_that_could_not_be_done_is_red_and_alerts(scans: Scans, channel: Path) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    scans.found = AirflowFailException("No broker of 127.0.0.1:19 answered within 20 s.")
+    state, states, _ = scans.run()
+    assert (state, states) == ("failed", {"scan_coordinator_logs": "failed", "alert": "failed"})
+    (alert,) = scans.alerts
+    assert alert["failed"]
+    assert "No broker of 127.0.0.1:19 answered" in channel.read_text()
+
+
+def test_a_channel_that_does_not_answer_is_tried_again_and_the_page_tells_of_the_alert_once(
+    scans: Scans, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kwargs = {"file": str(tmp_path / "none" / "told.txt"), "text": ""}
+    monkeypatch.setenv(VARIABLE, json.dumps({"notifier": "tests.dags.channels.FileNotifier", "kwargs": kwargs}))
+    scans.run()
+    scans.found = scan_of(COMMITS, CONSUMER_GROUPS)
+    state, states, _ = scans.run()
+    assert (state, states["alert"]) == ("failed", "failed")
+    assert len(scans.alerts) == 1
+
+
+def test_a_cluster_whose_inventory_cannot_be_read_is_an_alert_every_day(
+    scans: Scans, inventory: Path, channel: Path
+) -> None:
+    from airflow.sdk import timezone
+
+    (inventory / "unread.yaml").write_text("name: unread\n")
+    dag = scans.load()["kafka_compatibility_scan_unread_unreadable"]
+    assert dag.timetable.expression == "0 0 * * *"
+    run = dag.test(logical_date=timezone.utcnow())
+    assert str(run.state) == "failed"
+    assert "unread.yaml is wrong" in channel.read_text()
+
+
+def test_a_scan_of_some_releases_does_not_hide_that_another_got_worse_since(scans: Scans) -> None:
+    scans.run()
+    scans.found = scan_of(COMMITS, CONSUMER_GROUPS, releases=["4.3.1"])
+    scans.run(releases=["4.3.1"], depth="classes")
+    assert [a for a in scans.wanted if a in ("--release", "4.3.1", "--classes-only")] == [
+        "--release",
+        "4.3.1",
+        "--classes-only",
+    ]
+    assert scans.alerts == []
+    scans.found = scan_of(COMMITS, CONSUMER_GROUPS)
+    scans.run()
+    assert len(scans.alerts) == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ('{"notifier": "nowhere.Notifier"}', "No module named 'nowhere'"),
+        ('{"notifier": "json.JSONDecoder"}', "json.JSONDecoder is none"),
+        ('{"notifier": "tests.dags.channels.FileNotifier", "kwargs": {"to": 1}}', "unexpected keyword argument"),
+        ('["slack"]', "names no notifier that can be used"),
+    ],
+)
+def test_a_channel_that_cannot_be_used_fails_with_the_way_out_after_log_and_page_were_told(
+    scans: Scans, monkeypatch: pytest.MonkeyPatch, setting: str, says: str
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from kafka_rollout.operators.scan_alert import configured_channel
+
+    monkeypatch.setenv(VARIABLE, setting)
+    with pytest.raises(AirflowFailException, match="delete it: alerts then go to log and page") as refused:
+        configured_channel()
+    assert says in str(refused.value)
+    scans.run()
+    scans.found = scan_of(COMMITS, CONSUMER_GROUPS)
+    state, states, _ = scans.run()
+    assert (state, states["alert"]) == ("failed", "failed")
+    assert len(scans.alerts) == 1
+
+
+def test_every_cluster_has_a_scan_of_its_own_on_its_own_schedule(
+    inventory: Path, load_dags: Callable[[], dict[str, DAG]]
+) -> None:
+    from dataclasses import replace
+
+    (inventory / "hourly.yaml").write_text(dump_cluster(replace(spec_with_homes("hourly"), scan_schedule="7 * * * *")))
+    (inventory / "never.yaml").write_text(dump_cluster(replace(spec_with_homes("never"), scan_schedule="never")))
+    (inventory / "unread.yaml").write_text("name: unread\n")
+    dags = {dag_id: dag for dag_id, dag in load_dags().items() if dag_id.startswith("kafka_compatibility_scan_")}
+    assert {dag_id.removeprefix("kafka_compatibility_scan_") for dag_id in dags} == {
+        "fake",
+        "hourly",
+        "never",
+        "unread_unreadable",
+    }
+    assert dags[DAG_ID].timetable.expression == "0 0 * * *"
+    assert dags["kafka_compatibility_scan_hourly"].timetable.expression == "7 * * * *"
+    assert not dags["kafka_compatibility_scan_never"].timetable.can_be_scheduled
+    for dag in dags.values():
+        assert not dag.catchup
+        assert dag.max_active_runs == 1
+
+
+def test_a_cluster_that_is_new_is_scanned_at_its_next_time_and_not_at_once(
+    load_dags: Callable[[], dict[str, DAG]],
+) -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+    from airflow.timetables.base import TimeRestriction
+
+    dag = DagSerialization.from_dict(DagSerialization.to_dict(load_dags()[DAG_ID]))
+    info = dag.timetable.next_dagrun_info(
+        last_automated_data_interval=None, restriction=TimeRestriction(earliest=None, latest=None, catchup=False)
+    )
+    assert info is not None
+    assert info.run_after > datetime.now(UTC)
+    assert info.run_after - datetime.now(UTC) <= timedelta(days=1)
+
+
+def test_the_form_refuses_what_makes_no_sense(load_dags: Callable[[], dict[str, DAG]]) -> None:
+    from airflow.sdk.exceptions import ParamValidationError
+
+    params = load_dags()[DAG_ID].params
+    assert params.get_param("releases").resolve() == []
+    assert params.get_param("releases").resolve(release_names(PROJECT_ROOT / "include"))
+    for name, value in (("releases", ["4.4.0"]), ("releases", "4.3.1"), ("depth", "shallow")):
+        with pytest.raises(ParamValidationError):
+            params.get_param(name).resolve(value)

@@ -1,0 +1,170 @@
+"""The features DAG in one process, over a fake cluster: what is asked of whom, and what a run leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kafka_rollout.adapters.change_lock import FileChangeLock
+from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.state import GroupState
+from tests.dags.conftest import FakeRuns, spec_with_homes
+from tests.fake_cluster import R431, FakeCluster
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+pytestmark = pytest.mark.airflow
+
+DAG_ID = "kafka_features_fake"
+CHANGING = {"approve", "update", "gate_finalized", "look_again", "verify_metadata_version"}
+LEVELS = {"metadata.version": 29, "group.version": 1, "transaction.version": 2}
+
+
+@pytest.fixture
+def world(runs: FakeRuns) -> FakeCluster:
+    runs.world = FakeCluster(R431, spec=spec_with_homes(), finalized=LEVELS)
+    return runs.world
+
+
+def run(runs: FakeRuns, **conf: Any) -> tuple[str, dict[str, str | None], FileRunStore]:
+    """(state of the run, states by task, the run's record)."""
+    from airflow.sdk import timezone
+
+    started = runs.load()[DAG_ID].test(run_conf=conf, logical_date=timezone.utcnow())
+    states = {ti.task_id: ti.state for ti in started.get_task_instances()}
+    return str(started.state), states, FileRunStore(runs.home, "fake", started.run_id)
+
+
+def sent(world: FakeCluster) -> list[dict[str, int]]:
+    return [targets for targets, validate_only in world.updates if not validate_only]
+
+
+def outcome(record: FileRunStore) -> str:
+    return str(record.attachment("report.json")["outcome"])
+
+
+def test_everything_goes_up_after_an_approval_and_every_node_is_waited_for(runs: FakeRuns, world: FakeCluster) -> None:
+    state, states, record = run(runs)
+    assert state == "success", states
+    assert runs.asked == ["approve"]
+    assert "metadata.version 29 → 30" in runs.bodies["approve"]
+    assert sent(world)[0] == {"metadata.version": 30}
+    assert world.finalized["share.version"] == 1
+    assert "kraft.version" not in world.finalized
+    assert outcome(record) == "finished"
+    assert FileChangeLock(runs.home).holder("fake") is None
+
+
+def test_single_features_fall_and_are_deleted_with_those_who_use_them_in_front_of_the_approver(
+    runs: FakeRuns, world: FakeCluster
+) -> None:
+    world.groups = [GroupState(group_id="billing", type="consumer", state="Stable", members=1)]
+    conf = {"action": "update", "delete": ["group.version"], "downgrade": ["transaction.version:1"]}
+    state, states, record = run(runs, **conf, approval="where_needed")
+    assert (state, states["plan"], states["approve"], sent(world)) == ("failed", "success", "failed", [])
+    assert outcome(record) == "refused"
+    state, states, record = run(runs, **conf, approval="where_needed", downgrade_type="UNSAFE")
+    assert state == "success", states
+    assert runs.asked == ["approve"], "what falls is asked for always"
+    assert "billing (1 member)" in runs.bodies["approve"]
+    assert "UNSAFE" in runs.bodies["approve"]
+    assert sent(world) == [{"group.version": 0, "transaction.version": 1}]
+
+
+def test_what_kafka_can_take_back_is_not_asked_for_where_the_run_says_so(runs: FakeRuns, world: FakeCluster) -> None:
+    conf = {"action": "update", "approval": "where_needed"}
+    state, states, record = run(runs, **conf, upgrade=["share.version:1"])
+    assert (state, states["approve"], runs.asked) == ("success", "skipped", [])
+    assert sent(world) == [{"share.version": 1}]
+    assert outcome(record) == "finished"
+    run(runs, **conf, upgrade=["metadata.version:30"])
+    assert runs.asked == ["approve"], "a point of no return is asked for always"
+
+
+def test_a_rejected_change_sends_nothing(runs: FakeRuns, world: FakeCluster) -> None:
+    runs.answers["approve"] = ["Reject"]
+    state, states, record = run(runs)
+    assert (state, states["update"], sent(world)) == ("failed", "upstream_failed", [])
+    assert outcome(record) == "refused"
+    assert FileChangeLock(runs.home).holder("fake") is None
+
+
+def test_a_dry_run_plans_and_changes_nothing(runs: FakeRuns, world: FakeCluster) -> None:
+    state, states, record = run(runs, action="downgrade_all", release_version="3.9.1", dry_run=True)
+    assert state == "success", states
+    assert {task for task, told in states.items() if told == "skipped"} == CHANGING
+    assert (runs.asked, sent(world), outcome(record)) == ([], [], "dry_run")
+    assert "FEATURE-DOWNGRADE-REFUSED" in {finding.code for finding in record.load_plan().findings}
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"action": "update", "upgrade": ["metadata.version:99"]},
+        {"action": "update", "upgrade": ["no.such.version:1"]},
+        {"action": "update", "upgrade": ["share.version:1"], "delete": ["share.version"]},
+        {"action": "update"},
+        {"action": "downgrade_all"},
+        {"action": "upgrade_all", "delete": ["share.version"]},
+    ],
+)
+def test_bad_input_fails_the_plan_and_asks_nobody(runs: FakeRuns, world: FakeCluster, conf: dict[str, Any]) -> None:
+    state, states, _ = run(runs, **conf)
+    assert (state, states["plan"], runs.asked, world.updates) == ("failed", "failed", [], [])
+    assert FileChangeLock(runs.home).holder("fake") is None
+
+
+def test_a_narrower_broker_that_joined_meanwhile_fails_the_run_that_finalized(
+    runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kafka_rollout.steps import feature_update
+
+    apply = feature_update.apply_features
+
+    def and_a_broker_joins(bench: Any, plan: Any) -> Any:
+        outcomes = apply(bench, plan)
+        world.nodes[13].running = Release(4, 2, 1)
+        return outcomes
+
+    monkeypatch.setattr(feature_update, "apply_features", and_a_broker_joins)
+    state, states, record = run(runs)
+    assert (state, states["update"], states["look_again"]) == ("failed", "success", "failed")
+    assert outcome(record) == "stopped"
+    assert "node 13 supports 7-29" in str(record.attachment("report.json")["sentence"])
+
+
+def test_a_cluster_has_one_run_at_a_time_and_only_what_ends_it_goes_on_after_a_failure(
+    load_dags: Callable[[], dict[str, DAG]],
+) -> None:
+    dag = load_dags()[DAG_ID]
+    rules = {task.task_id: str(getattr(task.trigger_rule, "value", task.trigger_rule)) for task in dag.tasks}
+    assert {task_id for task_id, rule in rules.items() if rule == "all_done"} == {"report", "outcome"}
+    assert dag.max_active_runs == 1
+    assert set(dag.get_task("dry_run").skipped) == CHANGING
+    assert {"kafka", "kafka-rollout", "features"} <= set(dag.tags)
+
+
+def test_the_form_refuses_what_makes_no_sense(load_dags: Callable[[], dict[str, DAG]]) -> None:
+    from airflow.sdk.exceptions import ParamValidationError
+
+    params = load_dags()[DAG_ID].params
+    for name, value in (
+        ("action", "finalize"),
+        ("release_version", "latest"),
+        ("upgrade", ["group.version"]),
+        ("upgrade", "group.version:1"),
+        ("downgrade", ["group.version:one"]),
+        ("delete", ["group.version:1"]),
+        ("downgrade_type", "FORCE"),
+        ("approval", "never"),
+        ("gate_timeout_minutes", 0),
+    ):
+        with pytest.raises(ParamValidationError):
+            params.get_param(name).resolve(value)
+    assert params.get_param("approval").resolve() == "always"
+    assert params.get_param("downgrade_type").resolve() == "SAFE"
+    assert params.get_param("release_version").resolve() is None

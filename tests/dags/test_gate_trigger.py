@@ -1,0 +1,116 @@
+"""The trigger behind a gate: what it is rebuilt from, and how each way of its ending reaches the task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_rollout.domain.gate_watch import GatePolicy, GateWatch
+from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.gate import GateKind, GateRef
+from kafka_rollout.steps.plan import plan_upgrade
+from kafka_rollout.steps.roll import replace_node
+from kafka_rollout.steps.workbench import Workbench
+from tests.fake_cluster import R391, R431, FakeCluster
+from tests.fakes import fake_bench
+
+pytestmark = pytest.mark.airflow
+
+GATE = GateRef(kind=GateKind.AFTER_START, hop="3.9.1-to-4.3.1", node_id=2)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
+    """Node 2 was just replaced."""
+    from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
+
+    world = FakeCluster(R391, catch_up_looks=3)
+    bench = fake_bench(world, tmp_path)
+    plan = plan_upgrade(bench, R431, finalize=True)
+    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "a quiet evening")
+    replace_node(bench, plan, "3.9.1-to-4.3.1", 2)
+
+    @contextmanager
+    def open_fake(*_: object) -> Iterator[Workbench]:
+        yield bench
+
+    async def nothing(_: object) -> None:
+        return None
+
+    monkeypatch.setattr(KafkaClusterHook, "open", open_fake)
+    monkeypatch.setattr(KafkaClusterHook, "asecurity", nothing)
+    return bench
+
+
+def trigger(bench: Workbench, *, plan_hash: str | None = None, timeout_s: float = 60.0) -> Any:
+    from kafka_rollout.triggers.gate import GateTrigger
+
+    watch = GateWatch(policy=GatePolicy(looks=2, interval_s=0.0, timeout_s=timeout_s))
+    return GateTrigger(
+        cluster="fake",
+        run_id="run-1",
+        plan_hash=plan_hash or bench.run.load_plan().hash,
+        gate=GATE.to_dict(),
+        watch=watch.to_dict(),
+    )
+
+
+def first_event(trigger: Any) -> dict[str, Any]:
+    async def run() -> dict[str, Any]:
+        async for event in trigger.run():
+            return dict(event.payload)
+        raise AssertionError("the trigger ended without an event")
+
+    return asyncio.run(run())
+
+
+def test_it_is_rebuilt_from_what_it_serializes() -> None:
+    from kafka_rollout.triggers.gate import GateTrigger
+
+    arguments = {
+        "cluster": "fake",
+        "run_id": "run-1",
+        "plan_hash": "abc",
+        "gate": {"kind": "after-start", "hop": "3.9.1-to-4.3.1", "node_id": 2},
+        "watch": {
+            "policy": {"looks": 3, "interval_s": 1.0, "timeout_s": 600.0, "soak_s": 0.0},
+            "started_at": None,
+            "held_in_a_row": 0,
+            "held_since": None,
+        },
+    }
+    assert GateTrigger(**arguments).serialize() == ("kafka_rollout.triggers.gate.GateTrigger", arguments)
+
+
+def test_a_long_soak_is_looked_at_every_ten_seconds_and_ends_on_time() -> None:
+    from kafka_rollout.triggers.gate import pause_s
+
+    policy = GatePolicy(looks=2, interval_s=1.0, soak_s=3600.0)
+    assert pause_s(GateWatch(policy=policy), 100.0) == 1.0
+    soaking = GateWatch(policy=policy, started_at=90.0, held_in_a_row=2, held_since=100.0)
+    assert pause_s(soaking, 200.0) == 10.0
+    assert pause_s(soaking, 3696.0) == 4.0
+
+
+def test_it_waits_until_the_gate_holds_in_a_row_and_records_it(bench: Workbench) -> None:
+    event = first_event(trigger(bench))
+    assert event["state"] == "held"
+    assert "2 looks" in event["message"]
+    assert [e["node_id"] for e in bench.run.events() if e["kind"] == "gate-held"] == [2]
+
+
+def test_it_gives_up_after_the_gates_time_and_says_what_it_waited_for(bench: Workbench) -> None:
+    event = first_event(trigger(bench, timeout_s=0.0))
+    assert event["state"] == "failed"
+    assert "quorum" in event["message"]
+
+
+def test_a_plan_that_was_changed_is_an_error_and_no_gate(bench: Workbench) -> None:
+    event = first_event(trigger(bench, plan_hash="another"))
+    assert event["state"] == "error"
+    assert "not the one that was approved" in event["message"]

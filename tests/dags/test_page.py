@@ -1,0 +1,161 @@
+"""The page in Airflow's frame: who may see what, and that it changes nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.adapters.scan_history import ScanHistory
+from kafka_rollout.adapters.scan_reports import ScanReports
+from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.feature_update import FEATURES
+from kafka_rollout.steps.plan import plan_upgrade
+from kafka_rollout.steps.roll import replace_node
+from tests.fake_cluster import R391, R431, FakeCluster
+from tests.fakes import fake_bench
+
+pytestmark = pytest.mark.airflow
+
+PREFIX = "/kafka-rollout"
+SCAN_DAG = "kafka_compatibility_scan_fake"
+RUN = "manual__2026-11-21T00:00:00+00:00"
+
+
+@pytest.fixture
+def client(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, inventory: Path, database: None, monkeypatch: Any
+) -> Any:
+    """Airflow's API server with our plugin, and a run under way."""
+    from airflow.api_fastapi.app import create_app, purge_cached_app
+    from fastapi.testclient import TestClient
+
+    passwords = tmp_path / "users.json"
+    passwords.write_text(json.dumps({"anna": "pw"}))
+    monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS", "anna:viewer")
+    monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE", str(passwords))
+    bench = fake_bench(FakeCluster(R391), tmp_path / "home", run_id=RUN)
+    plan = plan_upgrade(bench, R431, finalize=True)
+    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "a <b>quiet</b> evening")
+    replace_node(bench, plan, "3.9.1-to-4.3.1", 2)
+    purge_cached_app()
+    with TestClient(create_app(apps="core")) as client:
+        yield client
+    purge_cached_app()
+
+
+def sign_in(client: Any) -> dict[str, str]:
+    token = client.post("/auth/token", json={"username": "anna", "password": "pw"}).json()["access_token"]
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_nobody_sees_anything_without_signing_in(client: Any) -> None:
+    report = f"/dags/kafka_upgrade_fake/report?run_id={RUN}"
+    scan = f"/dags/{SCAN_DAG}/scan?run_id={RUN}&task_id=scan_coordinator_logs"
+    for path in ("/", "/runs", "/scans", "/static/page.js", report, scan):
+        assert client.get(f"{PREFIX}{path}", follow_redirects=False).status_code == 401, path
+
+
+def test_a_viewer_sees_how_far_a_run_is_and_its_report_without_any_script(client: Any, tmp_path: Path) -> None:
+    signed_in = sign_in(client)
+    page = client.get(f"{PREFIX}/", headers=signed_in)
+    assert page.status_code == 200
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    (cluster,) = client.get(f"{PREFIX}/runs", headers=signed_in).json()
+    assert cluster["cluster"] == "fake"
+    assert cluster["lock"]["holder"] == RUN
+    (run,) = cluster["runs"]
+    assert (run["run_id"], run["target"], run["outcome"]) == (RUN, "4.3.1", None)
+    assert "node 1 of 6 (controller-2 to 4.3.1)" in run["now"]
+
+    report = f"{PREFIX}/dags/kafka_upgrade_fake/report"
+    assert client.get(report, params={"run_id": RUN}, headers=signed_in).status_code == 404
+    FileRunStore(tmp_path / "home", "fake", RUN).write_report("<h1>Report</h1>", {"outcome": "finished"})
+    found = client.get(report, params={"run_id": RUN}, headers=signed_in)
+    assert found.text == "<h1>Report</h1>"
+    assert "sandbox" in found.headers["content-security-policy"]
+    for escape in ("../../../../etc/passwd", ".."):
+        assert client.get(report, params={"run_id": escape}, headers=signed_in).status_code == 404
+
+
+def test_a_run_is_shown_by_the_dag_that_it_is_of_and_by_no_other(client: Any, tmp_path: Path) -> None:
+    signed_in = sign_in(client)
+    run = FileRunStore(tmp_path / "home", "fake", "features__1")
+    run.record("plan", {"run_of": FEATURES})
+    run.write_report("<h1>Features</h1>", {"outcome": "finished"})
+    for dag, run_id, status in (
+        ("kafka_features_fake", "features__1", 200),
+        ("kafka_upgrade_fake", "features__1", 404),
+        ("kafka_features_fake", RUN, 404),
+    ):
+        found = client.get(f"{PREFIX}/dags/{dag}/report", params={"run_id": run_id}, headers=signed_in)
+        assert found.status_code == status, (dag, run_id)
+    (cluster,) = client.get(f"{PREFIX}/runs", headers=signed_in).json()
+    assert {one["run_id"]: one["dag_id"] for one in cluster["runs"]} == {
+        "features__1": "kafka_features_fake",
+        RUN: "kafka_upgrade_fake",
+    }
+
+
+def test_a_viewer_sees_the_newest_scan_its_age_and_what_alerted(client: Any, tmp_path: Path) -> None:
+    signed_in = sign_in(client)
+    assert client.get(f"{PREFIX}/scans", headers=signed_in).json() == []
+    reports = ScanReports(tmp_path / "home", "fake")
+    failed = {"headline": "The logs could not be scanned.", "sentences": ["No broker answered."], "failed": True}
+    reports.alerted("scheduled__1", failed)
+    (found,) = client.get(f"{PREFIX}/scans", headers=signed_in).json()
+    assert (found["scan"], found["overdue"], found["failed"]["sentences"]) == (None, True, ["No broker answered."])
+
+    verdict = ReleaseVerdict(release=R391, topic="__consumer_offsets", partition=0, verdict=LoadVerdict.FAILS)
+    scan = ScanResult(cluster="fake", scanned_at=time.time(), logs=(), classes=(), verdicts=(verdict,))
+    kept = ScanHistory(tmp_path / "home", "fake").keep(scan, "<h1>Scan</h1>")
+    reports.scanned(RUN, scan, kept)
+    (found,) = client.get(f"{PREFIX}/scans", headers=signed_in).json()
+    assert found["scan"]["verdicts"] == {"3.9.1": "fails"}
+    assert (found["overdue"], found["failed"], len(found["alerts"])) == (False, None, 1)
+
+    ask = {"run_id": RUN, "task_id": "scan_coordinator_logs"}
+    page = client.get(f"{PREFIX}/dags/{SCAN_DAG}/scan", params=ask, headers=signed_in)
+    assert page.text == "<h1>Scan</h1>"
+    assert "sandbox" in page.headers["content-security-policy"]
+    for other in ({**ask, "run_id": "scheduled__1"}, {**ask, "run_id": "../../etc"}):
+        assert client.get(f"{PREFIX}/dags/{SCAN_DAG}/scan", params=other, headers=signed_in).status_code == 404
+
+
+def test_an_upgrade_s_scans_are_reached_from_their_tasks_and_nothing_else_is(client: Any, tmp_path: Path) -> None:
+    signed_in = sign_in(client)
+    run = FileRunStore(tmp_path / "home", "fake", RUN)
+    (run.folder / "scan").mkdir()
+    (run.folder / "scan" / "before-roll.html").write_text("<h1>Before</h1>")
+    for dag_id, task_id, status in (
+        ("kafka_upgrade_fake", "scan_before_roll", 200),
+        ("kafka_upgrade_fake", "scan_coordinator_logs", 404),
+        ("kafka_upgrade_fake", "../plan", 404),
+        ("fake", "scan_before_roll", 404),
+    ):
+        ask = {"run_id": RUN, "task_id": task_id}
+        assert client.get(f"{PREFIX}/dags/{dag_id}/scan", params=ask, headers=signed_in).status_code == status, task_id
+
+
+@pytest.mark.parametrize(
+    ("schedule", "hours_ago", "overdue"),
+    [("@daily", 1, False), ("@daily", 47, False), ("@daily", 72, True), ("@hourly", 3, True), ("never", 9999, False)],
+)
+def test_a_scan_is_overdue_when_a_whole_turn_went_by_without_one(schedule: str, hours_ago: int, overdue: bool) -> None:
+    from kafka_rollout.views.scans import is_overdue
+
+    now = datetime(2026, 11, 21, 23, 30, tzinfo=UTC).timestamp()
+    assert is_overdue(schedule, now - hours_ago * 3600, now) is overdue
+
+
+def test_no_path_of_the_page_takes_anything_but_a_question(client: Any) -> None:
+    from kafka_rollout.views.app import app
+
+    for route in app.routes:
+        assert getattr(route, "methods", set()) <= {"GET", "HEAD"}, route.path

@@ -1,0 +1,190 @@
+"""The whole upgrade DAG in one process, over a fake cluster: order, decisions, and what a run leaves behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kafka_rollout.adapters.change_lock import FileChangeLock
+from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.scan_judging import judge
+from kafka_rollout.domain.state import GroupState
+from tests.dags.conftest import FakeRuns, spec_with_homes
+from tests.fake_cluster import R340, R391, R431, FakeCluster
+
+pytestmark = pytest.mark.airflow
+
+COMMITS = RecordClass(topic="__consumer_offsets", partition=0, key_version=1, value_version=3, count=4, first_offset=0)
+ONE_TURN = ("stopping", "started", "passed")
+
+
+def turns(record: FileRunStore) -> list[tuple[str, str, int]]:
+    """What happened to nodes, in its order: (hop, stopping | started | passed, node)."""
+    words = {"stopping": "stopping", "started": "started", "gate-held": "passed"}
+    return [
+        (event["hop"], words[event["kind"]], event["node_id"])
+        for event in record.events()
+        if event["kind"] in words and event.get("kind_of_gate") in (None, "after-start")
+    ]
+
+
+def one_by_one(hop: str, nodes: list[int]) -> list[tuple[str, str, int]]:
+    return [(hop, what, node) for node in nodes for what in ONE_TURN]
+
+
+def outcome(record: FileRunStore) -> str:
+    return str(record.attachment("report.json")["outcome"])
+
+
+def test_nodes_are_rolled_one_after_the_other_and_the_active_controller_last(runs: FakeRuns) -> None:
+    runs.world.leader = 2  # the one in the middle: its own place in the graph stays empty
+    runs.world.groups = [GroupState(group_id="billing", type="consumer", state="STABLE")]
+    state, states, record = runs.run(finalize="after_approval", snapshot_interval_seconds=5)
+    assert state == "success", states
+    assert turns(record) == one_by_one("3.9.1-to-4.3.1", [1, 3, 2, 11, 12, 13])
+    assert {node.config["metadata.log.max.snapshot.interval.ms"] for node in runs.world.nodes.values()} == {"5000"}
+    assert "1 group: 1 consumer" in runs.bodies["approve_plan"]
+    assert runs.asked == ["approve_plan", "approve_finalize"]
+    assert states["roll.controller-2.replace"] == "skipped"
+    assert states["roll.active_controller.replace"] == "success"
+    assert states["roll_back.from_roll.broker-11.replace"] == "skipped"
+    assert runs.world.finalized["metadata.version"] == 30
+    assert outcome(record) == "finished"
+    assert FileChangeLock(runs.home).holder("fake") is None
+
+
+def test_the_way_leads_over_a_tolerant_release_and_a_canary_is_asked_for_once(runs: FakeRuns) -> None:
+    runs.world = FakeCluster(R340, spec=spec_with_homes())
+    state, states, record = runs.run(canary_approval=True)
+    assert state == "success", states
+    # The controller that is active when the plan is made is rolled last in both hops.
+    order = [2, 3, 1, 11, 12, 13]
+    assert turns(record) == one_by_one("3.4.0-to-3.4.1", order) + one_by_one("3.4.1-to-4.3.1", order)
+    assert runs.asked == ["approve_plan", "via_tolerant_release.controller-2.approve_canary"]
+    assert outcome(record) == "rolled_not_finalized"
+    assert states["finalize"] == "skipped"
+
+
+def test_a_run_that_finds_the_binary_rolled_goes_on_with_the_features(runs: FakeRuns) -> None:
+    runs.world = FakeCluster(R431, spec=spec_with_homes(), finalized={"metadata.version": 21})
+    state, states, record = runs.run(finalize="later")
+    assert state == "success", states
+    assert turns(record) == []
+    assert runs.asked == ["approve_finalize"]
+    assert outcome(record) == "finished"
+
+
+def test_a_dry_run_plans_and_touches_nothing(runs: FakeRuns) -> None:
+    runs.world.add_partition("lonely", 0, [11])
+    state, states, record = runs.run(dry_run=True)
+    assert state == "success", states
+    assert runs.asked == []
+    assert runs.world.stops == []
+    assert outcome(record) == "dry_run"
+    assert [finding.code for finding in record.load_plan().blockers] == ["RF-ONE-TOPIC"]
+
+
+def test_blockers_refuse_instead_of_asking(runs: FakeRuns) -> None:
+    runs.world.add_partition("lonely", 0, [11])
+    state, states, record = runs.run()
+    assert state == "failed"
+    assert states["approve_plan"] == "failed"
+    assert runs.asked == []
+    assert runs.world.stops == []
+    assert outcome(record) == "refused"
+
+
+def test_a_rejected_plan_touches_nothing(runs: FakeRuns) -> None:
+    runs.answers["approve_plan"] = ["Reject"]
+    state, states, _ = runs.run()
+    assert state == "failed"
+    assert states["roll.begin"] == "upstream_failed"
+    assert runs.world.stops == []
+    assert FileChangeLock(runs.home).holder("fake") is None
+
+
+def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back(runs: FakeRuns) -> None:
+    gate = "roll.controller-3.gate_after"
+    runs.world.cannot_start.add((3, R431))
+    runs.answers[gate] = ["Retry", "Roll back"]
+    state, states, record = runs.run(finalize="after_approval", gate_timeout_minutes=0.05)
+    assert state == "failed"
+    assert runs.asked == ["approve_plan", gate, gate]
+    assert states[gate] == "failed"
+    assert states["roll.active_controller.replace"] == "upstream_failed"
+    forth, back = "3.9.1-to-4.3.1", "4.3.1-to-3.9.1"
+    seen = turns(record)
+    assert [turn for turn in seen if turn[0] == back] == [
+        (back, "started", 3),  # it has no process to stop
+        (back, "passed", 3),
+        (back, "stopping", 2),
+        (back, "started", 2),
+        (back, "passed", 2),
+    ]
+    assert [turn for turn in seen if turn[0] == forth and turn[1] == "started"] == [
+        (forth, "started", 2),
+        (forth, "started", 3),
+        (forth, "started", 3),  # the retry
+    ]
+    assert states["finalize"] == "upstream_failed"
+    assert {node.running for node in runs.world.nodes.values()} == {R391}
+    assert outcome(record) == "rolled_back"
+    assert [node for node in runs.world.nodes if node > 10 and runs.world.nodes[node].starts] == []
+
+
+def test_roll_back_is_offered_a_last_time_before_the_point_of_no_return(runs: FakeRuns) -> None:
+    runs.answers["approve_finalize"] = ["Roll back"]
+    state, states, record = runs.run(finalize="after_approval")
+    assert state == "failed"
+    assert "point of no return" not in runs.bodies["approve_plan"]
+    assert "last chance" in runs.bodies["approve_finalize"]
+    back = [node for hop, what, node in turns(record) if hop == "4.3.1-to-3.9.1" and what == "passed"]
+    assert back == [13, 12, 11, 1, 3, 2]
+    assert states["finalize"] == "upstream_failed"
+    assert outcome(record) == "rolled_back"
+
+
+def test_what_the_target_cannot_load_is_a_blocker_of_the_plan(runs: FakeRuns) -> None:
+    runs.scanned = scan_of(runs, COMMITS, replace(COMMITS, value_version=9, first_offset=4))
+    state, states, record = runs.run()
+    assert state == "failed"
+    assert states["approve_plan"] == "failed"
+    assert [finding.code for finding in record.load_plan().blockers] == ["LOGS-NOT-LOADABLE"]
+    assert runs.asked == []
+
+
+def test_a_scan_that_could_not_be_done_is_a_blocker_beside_all_others(runs: FakeRuns) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    runs.scanned = AirflowFailException("Spark had no memory.")
+    runs.world.add_partition("lonely", 0, [11])
+    state, states, record = runs.run(dry_run=True)
+    assert state == "failed"
+    assert states["scan_before_roll"] == "failed"
+    assert [f.code for f in record.load_plan().blockers] == ["RF-ONE-TOPIC", "LOGS-NOT-SCANNED"]
+    assert runs.asked == []
+
+
+def test_a_verdict_that_got_worse_after_the_approval_stops_before_the_first_node(runs: FakeRuns) -> None:
+    runs.scanned = scan_of(runs, COMMITS)
+    runs.world.written_since.append(replace(COMMITS, value_version=9))
+    state, states, record = runs.run()
+    assert state == "failed"
+    assert runs.asked == ["approve_plan"]
+    assert states["roll.controller-2.replace"] == "failed"
+    assert runs.world.stops == []
+    (tail,) = [event for event in record.events() if event["kind"] == "scan-tail"]
+    assert "fails at offset 4" in tail["findings"][0]
+
+
+def scan_of(runs: FakeRuns, *classes: RecordClass) -> ScanResult:
+    catalogue = runs.world.catalogue
+    return ScanResult(
+        cluster="fake",
+        scanned_at=0.0,
+        logs=(LogRange(topic=COMMITS.topic, partition=0, start=0, end=4),),
+        classes=classes,
+        verdicts=judge(catalogue, classes, list(catalogue)),
+    )

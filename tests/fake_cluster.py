@@ -1,0 +1,182 @@
+"""A small cluster in memory: nodes stop, start and catch up by looks. tests/fakes.py shows it through the ports."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.settings import PROJECT_ROOT
+from kafka_rollout.domain.releases import METADATA_VERSION, Catalogue, Release
+from kafka_rollout.domain.scan import RecordClass
+from kafka_rollout.domain.state import GroupState, PartitionState, StartRecord, TransactionState
+from kafka_rollout.domain.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.ports import CheckpointFile
+
+INCLUDE = PROJECT_ROOT / "include"
+R340, R341, R391, R431 = (Release.parse(text) for text in ("3.4.0", "3.4.1", "3.9.1", "4.3.1"))
+
+
+def make_spec(controllers: int = 3, brokers: int = 3, name: str = "fake") -> ClusterSpec:
+    """Controllers 1…, brokers 11…, each with made-up addresses."""
+    return ClusterSpec(
+        name=name,
+        approvers=("alice",),
+        nodes=(
+            *(
+                NodeSpec(
+                    node_id=number,
+                    name=f"controller-{number}",
+                    roles=frozenset({Role.CONTROLLER}),
+                    controller_address=f"127.0.0.1:{9000 + number}",
+                )
+                for number in range(1, controllers + 1)
+            ),
+            *(
+                NodeSpec(
+                    node_id=number,
+                    name=f"broker-{number}",
+                    roles=frozenset({Role.BROKER}),
+                    broker_address=f"127.0.0.1:{9000 + number}",
+                )
+                for number in range(11, 11 + brokers)
+            ),
+        ),
+    )
+
+
+@dataclass
+class FakeNode:
+    """`running` None: no process. `behind` looks until it is back in its ISRs."""
+
+    installed: Release
+    running: Release | None
+    pid: int = 0
+    behind: int = 0
+    starts: list[StartRecord] = field(default_factory=list)
+    config: dict[str, str] = field(default_factory=dict)
+    checkpoints: list[CheckpointFile] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+
+
+class FakeCluster:
+    """The world. Change its attributes to stage a test: `cannot_start`, `ghost_controllers`, `silent`, `java`, …"""
+
+    def __init__(
+        self,
+        release: Release = R391,
+        *,
+        spec: ClusterSpec | None = None,
+        finalized: Mapping[str, int] | None = None,
+        catch_up_looks: int = 1,
+        catalogue: Catalogue | None = None,
+    ) -> None:
+        self.spec = spec or make_spec()
+        self.catalogue = catalogue or load_catalogue(INCLUDE)
+        self.catch_up_looks = catch_up_looks
+        facts = self.catalogue.get(release)
+        self.finalized: dict[str, int] = dict(
+            finalized
+            if finalized is not None
+            else {METADATA_VERSION: facts.features[METADATA_VERSION].latest_production}
+        )
+        self.epoch = 10
+        self.nodes = {
+            node.node_id: FakeNode(installed=release, running=release, pid=100 + node.node_id)
+            for node in self.spec.nodes
+        }
+        self.leader: int | None = next((node.node_id for node in self.spec.controllers), None)
+        self.leader_epoch = 1
+        brokers = [node.node_id for node in self.spec.brokers]
+        self.topics: dict[str, PartitionState] = {}
+        for number in range(len(brokers)):
+            order = brokers[number:] + brokers[:number]
+            self.add_partition("orders", number, order[:3], min_isr=min(2, len(brokers)))
+        self.ghost_controllers: set[int] = set()
+        self.ghost_brokers: set[int] = set()
+        self.groups: list[GroupState] = []
+        self.transactions: list[TransactionState] = []
+        self.silent: set[int] = set()  # nodes that run and do not answer
+        self.cannot_start: set[tuple[int, Release]] = set()  # the process ends at once
+        self.hangs_in_shutdown: set[int] = set()
+        self.config_problems: dict[Release, tuple[str, ...]] = {}
+        self.java = 17
+        self.written_since: list[RecordClass] = []  # to the coordinator logs, after they were scanned
+        self.updates: list[tuple[dict[str, int], bool]] = []  # (targets, validate_only) that were accepted
+        self.stops: list[int] = []
+        self.looks = 0
+        self._next_pid = 1000
+
+    def add_partition(self, topic: str, partition: int, replicas: Sequence[int], *, min_isr: int = 1) -> None:
+        state = PartitionState(
+            topic=topic,
+            partition=partition,
+            leader=replicas[0],
+            replicas=tuple(replicas),
+            isr=tuple(replicas),
+            min_isr=min_isr,
+        )
+        self.topics[state.name] = state
+
+    def release_of(self, node_id: int) -> Release | None:
+        return self.nodes[node_id].running
+
+    def runs(self, node_id: int) -> bool:
+        return self.nodes[node_id].running is not None
+
+    @property
+    def has_quorum(self) -> bool:
+        controllers = [node.node_id for node in self.spec.controllers]
+        return sum(map(self.runs, controllers)) > len(controllers) / 2
+
+    def stop(self, node_id: int) -> None:
+        """Controlled shutdown: leaderships move away, the node leaves its ISRs (the last one stays in, leaderless)."""
+        self.nodes[node_id].running = None
+        self.stops.append(node_id)
+        for name, partition in self.topics.items():
+            isr = tuple(replica for replica in partition.isr if replica != node_id) or partition.isr
+            leader = partition.leader
+            if leader == node_id:
+                leader = next((replica for replica in isr if replica != node_id and self.runs(replica)), -1)
+            self.topics[name] = replace(partition, isr=isr, leader=leader)
+        self._elect_controller()
+
+    def start(self, node_id: int) -> None:
+        node = self.nodes[node_id]
+        self._next_pid += 1
+        node.pid = self._next_pid
+        node.starts.append(StartRecord(release=node.installed, started_at=time.time(), pid=node.pid))
+        if (node_id, node.installed) in self.cannot_start:
+            node.log.append(f"ERROR node {node_id} cannot start on {node.installed}")
+            return
+        node.running = node.installed
+        node.behind = self.catch_up_looks
+        self._elect_controller()
+
+    def look(self) -> None:
+        """One look at the partitions: started nodes come closer to being caught up."""
+        self.looks += 1
+        for node_id, node in self.nodes.items():
+            if node.running is None:
+                continue
+            if node.behind > 0:
+                node.behind -= 1
+            if node.behind == 0 and node_id not in self.silent:
+                self._rejoin(node_id)
+
+    def _rejoin(self, node_id: int) -> None:
+        for name, partition in self.topics.items():
+            if node_id not in partition.replicas:
+                continue
+            isr = partition.isr if node_id in partition.isr else (*partition.isr, node_id)
+            self.topics[name] = replace(
+                partition, isr=isr, leader=node_id if partition.leader == -1 else partition.leader
+            )
+
+    def _elect_controller(self) -> None:
+        if not self.has_quorum:
+            self.leader = None
+        elif self.leader is None or not self.runs(self.leader):
+            self.leader = next(node.node_id for node in self.spec.controllers if self.runs(node.node_id))
+            self.leader_epoch += 1

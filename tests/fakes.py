@@ -1,0 +1,320 @@
+"""The ports of a FakeCluster, for fast tests of the steps. tests/contract holds them to the real ones.
+
+FakeAdmin, FakeRuntime, FakeMetrics and FakeClasses are what the steps see of one `FakeCluster`; `fake_bench` puts
+them together with the real run store and lock in a temporary folder. Time passes by looks: a started node is back in
+its ISRs after `catch_up_looks` calls of `partitions()`; leadership comes back only when asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kafka_rollout.adapters.change_lock import FileChangeLock
+from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.domain.plan import ConfigChange
+from kafka_rollout.domain.releases import KRAFT_VERSION, METADATA_VERSION, Release
+from kafka_rollout.domain.scan import ScanResult
+from kafka_rollout.domain.scan_tail import carry_on
+from kafka_rollout.domain.state import (
+    GroupState,
+    NodeFeatures,
+    NodeMetrics,
+    PartitionState,
+    ProcessState,
+    QuorumState,
+    RegisteredNodes,
+    ReplicaState,
+    StartRecord,
+    TransactionState,
+)
+from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.ports import CheckpointFile, CheckpointSummary, FeatureUpdateResult
+from kafka_rollout.steps.workbench import Workbench
+from tests.fake_cluster import FakeCluster
+
+_REGISTERS_CONTROLLERS_SINCE = Release(3, 7, 0)
+_REGISTERS_CONTROLLERS_AT = 15  # metadata.version 3.7-IV0
+_LISTS_FENCED_SINCE = Release(4, 0, 0)
+_CONTROLLERS_REPORT_FINALIZED_SINCE = Release(3, 5, 0)
+
+
+class FakeAdmin:
+    """ClusterAdmin of a FakeCluster."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def cluster_id(self) -> str:
+        self._any_broker()
+        return "FAKEFAKEFAKEFAKEFAKEFA"
+
+    def features(self, node: NodeSpec) -> NodeFeatures:
+        release = self._cluster.release_of(node.node_id)
+        if release is None or node.node_id in self._cluster.silent:
+            raise TransientError(f"Node {node.node_id} ({node.name}) cannot be reached: connection refused.")
+        facts = self._cluster.catalogue.get(release)
+        reports = node.is_broker or release >= _CONTROLLERS_REPORT_FINALIZED_SINCE
+        return NodeFeatures(
+            supported={name: feature.supported for name, feature in facts.features.items()},
+            finalized=dict(self._cluster.finalized) if reports else {},
+            epoch=self._cluster.epoch if reports else None,
+        )
+
+    def quorum(self) -> QuorumState:
+        world = self._cluster
+        if world.leader is None:
+            raise TransientError("No controller answers DescribeQuorum: there is no leader.")
+        end = 1000 + world.looks
+
+        def replica(node_id: int) -> ReplicaState:
+            node = world.nodes[node_id]
+            now = int(time.time() * 1000)
+            caught_up = node.running is not None and node.behind == 0
+            return ReplicaState(
+                replica_id=node_id,
+                log_end_offset=end if caught_up else end - 500,
+                last_fetch_ms=now,
+                last_caught_up_ms=now if caught_up else now - 60_000,
+            )
+
+        return QuorumState(
+            leader_id=world.leader,
+            leader_epoch=world.leader_epoch,
+            high_watermark=end,
+            voters=tuple(replica(node.node_id) for node in world.spec.controllers),
+            observers=tuple(
+                replica(node.node_id)
+                for node in world.spec.brokers
+                if not node.is_controller and world.runs(node.node_id)
+            ),
+        )
+
+    def registered(self) -> RegisteredNodes:
+        self._any_broker()
+        world = self._cluster
+        brokers = {node.node_id for node in world.spec.brokers}
+        up = {node_id for node_id in brokers if world.runs(node_id) and world.nodes[node_id].behind == 0}
+        down = (brokers - up) | world.ghost_brokers
+        running = [node.running for node in world.nodes.values() if node.running is not None]
+        lists_fenced = min(running) >= _LISTS_FENCED_SINCE
+        controllers = {node.node_id for node in world.spec.controllers} | world.ghost_controllers
+        level = world.finalized.get(METADATA_VERSION, 0)
+        registers = min(running) >= _REGISTERS_CONTROLLERS_SINCE and level >= _REGISTERS_CONTROLLERS_AT
+        return RegisteredNodes(
+            brokers=frozenset(up | down if lists_fenced else up),
+            fenced=frozenset(down) if lists_fenced else None,
+            controllers=frozenset(controllers) if registers else None,
+        )
+
+    def partitions(self) -> tuple[PartitionState, ...]:
+        self._any_broker()
+        self._cluster.look()
+        return tuple(sorted(self._cluster.topics.values(), key=lambda p: (p.topic, p.partition)))
+
+    def groups(self) -> tuple[GroupState, ...]:
+        self._any_broker()
+        return tuple(self._cluster.groups)
+
+    def transactions(self) -> tuple[TransactionState, ...]:
+        self._any_broker()
+        return tuple(self._cluster.transactions)
+
+    def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
+        self._any_broker()
+        topics = self._cluster.topics
+        away = []
+        for asked in partitions:
+            partition = topics.get(asked.name)
+            if partition is None:
+                continue
+            if partition.preferred_leader in partition.isr and self._cluster.runs(partition.preferred_leader):
+                topics[asked.name] = replace(partition, leader=partition.preferred_leader)
+            else:
+                away.append(asked.name)
+        if away:
+            raise TransientError(f"The preferred leader could not be elected for {', '.join(away)}.")
+
+    def update_features(
+        self, targets: Mapping[str, int], *, validate_only: bool, unsafe: bool = False
+    ) -> tuple[FeatureUpdateResult, ...]:
+        self._any_broker()
+        world = self._cluster
+        if world.leader is None:
+            raise TransientError("UpdateFeatures cannot be answered now: NOT_CONTROLLER.")
+        if not targets:
+            return ()
+        problem = next((why for name, level in targets.items() if (why := self._refusal(name, level))), "")
+        if not problem:
+            world.updates.append((dict(targets), validate_only))
+            if not validate_only:
+                world.finalized = {name: level for name, level in {**world.finalized, **targets}.items() if level > 0}
+                world.epoch += 1
+        error = "INVALID_UPDATE_VERSION" if problem else "NONE"
+        return tuple(FeatureUpdateResult(feature=name, error=error, message=problem) for name in targets)
+
+    def _refusal(self, feature: str, level: int) -> str:
+        world = self._cluster
+        if feature == METADATA_VERSION and level < world.finalized.get(feature, 0):
+            return f"Unsupported metadata.version downgrade from {world.finalized[feature]} to {level}."
+        for node_id, node in world.nodes.items():
+            if node.running is None or feature == KRAFT_VERSION:
+                continue
+            facts = world.catalogue.get(node.running).features.get(feature)
+            if facts is None:
+                return f"Node {node_id} does not support feature {feature}."
+            if level not in facts.supported:
+                return (
+                    f"Invalid update version {level} for feature {feature}. Node {node_id} supports {facts.supported}."
+                )
+        return ""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _any_broker(self) -> None:
+        world = self._cluster
+        if not any(world.runs(node.node_id) and node.node_id not in world.silent for node in world.spec.brokers):
+            raise TransientError("No broker can be reached: connection refused.")
+
+
+class FakeRuntime:
+    """NodeRuntime of a FakeCluster."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def process(self, node: NodeSpec) -> ProcessState:
+        fake = self._cluster.nodes[node.node_id]
+        started = fake.starts[-1].started_at if fake.starts else 1.0
+        return ProcessState(
+            pid=fake.pid if fake.running else None,
+            started_at=started if fake.running else None,
+            installed=fake.installed,
+        )
+
+    def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
+        if node.node_id in self._cluster.hangs_in_shutdown and not force:
+            raise FatalError(f"Node {node.name} is still shutting down.")
+        if self._cluster.runs(node.node_id):
+            self._cluster.stop(node.node_id)
+
+    def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
+        fake = self._cluster.nodes[node.node_id]
+        if fake.running:
+            raise FatalError(f"Node {node.name} still runs as process {fake.pid}.", remedy="Stop it first.")
+        fake.installed = release
+        for change in changes:
+            if change.node_id != node.node_id or change.release != release:
+                continue
+            if change.value is None:
+                fake.config.pop(change.key, None)
+            else:
+                fake.config[change.key] = change.value
+
+    def start(self, node: NodeSpec) -> None:
+        if not self._cluster.runs(node.node_id):
+            self._cluster.start(node.node_id)
+
+    def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
+        return tuple(self._cluster.nodes[node.node_id].starts)
+
+    def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:
+        return tuple(self._cluster.nodes[node.node_id].log[-lines:])
+
+    def java_version(self, node: NodeSpec) -> int:
+        return self._cluster.java
+
+    def config(self, node: NodeSpec) -> Mapping[str, str]:
+        return dict(self._cluster.nodes[node.node_id].config)
+
+    def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
+        return tuple(self._cluster.nodes[node.node_id].checkpoints)
+
+    def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
+        to.write_bytes(b"a checkpoint")
+
+
+class FakeMetrics:
+    """Metrics of a FakeCluster."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def read(self, node: NodeSpec) -> NodeMetrics:
+        release = self._cluster.release_of(node.node_id)
+        if release is None or node.node_id in self._cluster.silent:
+            raise TransientError(f"Neither agent of node {node.node_id} ({node.name}) answers.")
+        facts = self._cluster.catalogue.get(release)
+        level = self._cluster.finalized.get(METADATA_VERSION)
+        known = level if facts.has_current_metadata_version_metric else None
+        return NodeMetrics(
+            release=release,
+            java_version=self._cluster.java,
+            current_metadata_version_prometheus=known,
+            current_metadata_version_jolokia=known,
+            snapshot_age_ms=1000 if facts.has_snapshot_emitter_metrics else None,
+            snapshot_bytes=4096 if facts.has_snapshot_emitter_metrics else None,
+        )
+
+
+class FakeClasses:
+    """KafkaClasses: problems are those of `FakeCluster.config_problems`; a snapshot shows `finalized`."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def config_problems(self, release: Release, properties: Mapping[str, str]) -> tuple[str, ...]:
+        return self._cluster.config_problems.get(release, ())
+
+    def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
+        if not path.exists():
+            raise RefusedError(f"There is no snapshot {path}.", remedy="Copy it first.")
+        world = self._cluster
+        return CheckpointSummary(
+            release=str(release),
+            features=dict(world.finalized),
+            brokers=tuple(node.node_id for node in world.spec.brokers),
+            controllers=tuple(node.node_id for node in world.spec.controllers),
+            topics=len({partition.topic for partition in world.topics.values()}),
+            partitions=len(world.topics),
+            records=100,
+            sha256="0" * 64,
+        )
+
+
+class FakeLogs:
+    """CoordinatorLogs of a FakeCluster: what its `written_since` says was written after the scan, judged."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def scan_on(self, before: ScanResult) -> ScanResult:
+        written = self._cluster.written_since
+        ends = {(log.topic, log.partition): log.end for log in before.logs}
+        tail = replace(
+            before,
+            logs=tuple(replace(log, start=log.end, end=log.end + len(written)) for log in before.logs),
+            classes=tuple(replace(c, first_offset=ends[c.topic, c.partition]) for c in written),
+            sizes=(),
+        )
+        return carry_on(self._cluster.catalogue, before, tail)
+
+
+def fake_bench(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> Workbench:
+    """A workbench over the fake cluster; record and lock are the real ones under `home`."""
+    return Workbench(
+        run_id=run_id,
+        cluster=cluster.spec,
+        catalogue=cluster.catalogue,
+        admin=FakeAdmin(cluster),
+        runtime=FakeRuntime(cluster),
+        metrics=FakeMetrics(cluster),
+        classes=FakeClasses(cluster),
+        logs=FakeLogs(cluster),
+        run=FileRunStore(home, cluster.spec.name, run_id),
+        lock=FileChangeLock(home),
+    )

@@ -1,0 +1,300 @@
+"""One private Airflow for all tests that drive a real cluster through a DAG, and what they all ask of a run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kafka_rollout.adapters import server_properties
+from kafka_rollout.adapters.airflow_server import AirflowClient, AirflowServer, AirflowUser
+from kafka_rollout.adapters.change_lock import FileChangeLock
+from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.adapters.kafka_admin import KafkaAdmin
+from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.adapters.node_metrics import NodeMetricsReader
+from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.domain.errors import TransientError
+from kafka_rollout.domain.topology import NEVER, NodeSpec
+
+ADMIN, APPROVER, OTHER = "admin", "anna", "otto"
+PATIENCE_S = 900.0  # how long a busy machine may take for anything; an idle one takes a fraction of it
+DONE = {"success", "failed"}
+MOST_ANSWERS = 3  # to one question
+
+# Snapshots within seconds instead of an hour; set from the start, so no node is restarted for it.
+QUICK_SNAPSHOTS = {"metadata.log.max.snapshot.interval.ms": "5000"}
+
+QUICKLY: Mapping[str, Any] = {"soak_seconds": 0, "looks": 2, "ledger": True, "approvers": [APPROVER]}
+
+# Described and never started: keeps the DAG file known to Airflow while no test has a cluster, so that it can be
+# asked to read the file again at once.
+_NOBODY = """\
+name: nobody
+approvers: [anna]
+scan_schedule: never
+nodes:
+  - {id: 1, name: node-1, roles: [broker, controller], broker_address: 127.0.0.1:19, controller_address: 127.0.0.1:20,
+     directory: nobody/node-1}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """A running Airflow with its own inventory folder and home."""
+
+    server: AirflowServer
+    clusters: Path
+    home: Path
+
+    @classmethod
+    @contextmanager
+    def open(cls, folder: Path) -> Iterator[House]:
+        clusters, home = folder / "clusters", folder / "home"
+        clusters.mkdir(parents=True)
+        (clusters / "nobody.yaml").write_text(_NOBODY)
+        users = (
+            AirflowUser(name=ADMIN, role="admin"),
+            AirflowUser(name=APPROVER, role="user"),
+            AirflowUser(name=OTHER, role="user"),
+        )
+        environment = {
+            "KAFKA_ROLLOUT_CLUSTERS": str(clusters),
+            "KAFKA_ROLLOUT_HOME": str(home),
+            # The DAG file is read when a test asks for it, however long that takes on a busy machine.
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+            "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "300",
+            "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "240",
+            # How soon a task whose supervisor died with the scheduler is taken up again; five minutes by default.
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
+        }
+        server = AirflowServer.start(folder / "airflow", users=users, environment=environment, timeout_s=400)
+        try:
+            yield cls(server=server, clusters=clusters, home=home)
+        finally:
+            server.stop(deadline_s=5.0)  # nobody wants its database any more
+
+    def client(self, user: str = ADMIN) -> AirflowClient:
+        return self.server.client(user)
+
+    def add(self, cluster: LocalCluster, dag: str = "kafka_upgrade") -> str:
+        """Put a cluster into the inventory; the answer is its DAG's id, once Airflow knows it.
+
+        Its logs are scanned only when a test asks for it, also at midnight.
+        """
+        described = replace(cluster.spec, approvers=(APPROVER,), scan_schedule=NEVER)
+        server_properties.write_atomically(self.clusters / f"{described.name}.yaml", dump_cluster(described))
+        client, dag_id = self.client(), f"{dag}_{described.name}"
+        client.wait_for_dag(f"{dag}_nobody", timeout_s=240)
+        client.read_again(f"{dag}_nobody")
+        client.wait_for_dag(dag_id, timeout_s=240)
+        return dag_id
+
+    def trigger(self, cluster: LocalCluster, target: str, **conf: Any) -> Run:
+        client, dag_id = self.client(), f"kafka_upgrade_{cluster.spec.name}"
+        run_id = client.trigger(dag_id, {"target_release": target, **QUICKLY, **conf})
+        return Run(house=self, cluster=cluster, dag_id=dag_id, run_id=run_id, client=client)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """An answer that a test gave; `at` is monotonic."""
+
+    option: str
+    reason: str
+    by: str
+    at: float
+    times: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """One run of a cluster's DAG."""
+
+    house: House
+    cluster: LocalCluster
+    dag_id: str
+    run_id: str
+    client: AirflowClient
+    _given: dict[str, _Given] = field(default_factory=dict, init=False)
+
+    @property
+    def store(self) -> FileRunStore:
+        return FileRunStore(self.house.home, self.cluster.spec.name, self.run_id)
+
+    def report(self) -> dict[str, Any]:
+        return dict(json.loads((self.store.folder / "report.json").read_text()))
+
+    def states(self) -> dict[str, str | None]:
+        return self.client.task_states(self.dag_id, self.run_id)
+
+    def log(self, task_id: str) -> str:
+        return self.client.log(self.dag_id, self.run_id, task_id)
+
+    def seen(self) -> tuple[dict[str, dict[str, Any]], str]:
+        """What is asked now, and the run's state. An API that takes its time on a busy machine is asked again."""
+        for left in (2, 1, 0):
+            try:
+                questions = self.client.questions(self.dag_id, self.run_id)
+                state = self.client.run_state(self.dag_id, self.run_id)
+                return self._unanswered(questions), state
+            except TransientError:
+                if not left:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _unanswered(self, questions: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Without those that this test has answered.
+
+        Airflow commits an answer after it has said that it took it, so a question is seen a little longer. And when
+        an answer comes before the process that asked has ended, which takes its time on a busy machine, Airflow takes
+        the task for failed and its next try asks again: it gets the same answer.
+        """
+        for task_id, given in list(self._given.items()):
+            if task_id in questions and given.at < time.monotonic() - 10.0:
+                assert given.times < MOST_ANSWERS, f"{task_id} asks again and again"
+                self.answer(task_id, given.option, given.reason, by=given.by)
+        return {task_id: question for task_id, question in questions.items() if task_id not in self._given}
+
+    def wait_for_question(self, task_id: str, *, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
+        """Until a task asks; fails at once when the run ends or something else is asked instead."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            questions, state = self.seen()
+            if task_id in questions:
+                return questions[task_id]
+            assert not questions, f"{task_id} was to ask, but {self.described(questions)}"
+            assert state not in DONE, f"{task_id} was to ask, but the run ended {state}: {self.failures()}"
+            assert time.monotonic() < deadline, f"{task_id} did not ask in {timeout_s:.0f} s: {self.states()}"
+            time.sleep(0.5)
+
+    def answer(self, task_id: str, option: str, reason: str, *, by: str = APPROVER) -> None:
+        self.house.client(by).answer(self.dag_id, self.run_id, task_id, option, reason=reason)
+        times = self._given[task_id].times + 1 if task_id in self._given else 1
+        self._given[task_id] = _Given(option=option, reason=reason, by=by, at=time.monotonic(), times=times)
+
+    def approve(self, task_id: str, *, timeout_s: float = PATIENCE_S) -> None:
+        self.wait_for_question(task_id, timeout_s=timeout_s)
+        self.answer(task_id, "Approve", f"{task_id} looks right to me")
+
+    def wait_for_task(self, task_id: str, *, timeout_s: float = PATIENCE_S) -> None:
+        """Until a task has succeeded."""
+        deadline = time.monotonic() + timeout_s
+        while self.states().get(task_id) != "success":
+            _, state = self.seen()
+            assert state not in DONE, f"{task_id} was to succeed, but the run ended {state}: {self.failures()}"
+            assert time.monotonic() < deadline, f"{task_id} did not succeed in {timeout_s:.0f} s: {self.states()}"
+            time.sleep(0.5)
+
+    def wait_done(self, *, timeout_s: float = PATIENCE_S) -> str:
+        """Until the run is over; a question that nobody expects is a failure."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            questions, state = self.seen()
+            if state in DONE:
+                return state
+            assert not questions, f"nobody expected that {self.described(questions)}"
+            assert time.monotonic() < deadline, f"the run was not over in {timeout_s:.0f} s: {self.states()}"
+            time.sleep(0.5)
+
+    def wait_success(self, *, timeout_s: float = PATIENCE_S) -> None:
+        state = self.wait_done(timeout_s=timeout_s)
+        assert state == "success", self.failures()
+
+    def described(self, questions: Mapping[str, Mapping[str, Any]]) -> str:
+        return "; ".join(f"{task_id} asks '{q['subject']}': {q['body']}" for task_id, q in questions.items())
+
+    def failures(self) -> str:
+        failed = [task_id for task_id, state in self.states().items() if state in {"failed", "up_for_retry"}]
+        return "\n".join(f"{task_id}: {self.log(task_id)[-1500:]}" for task_id in failed) or "no task failed"
+
+    def seconds_by_task(self) -> dict[str, float]:
+        tasks = self.client.tasks(self.dag_id, self.run_id)
+        return {task_id: round(float(t["duration"]), 1) for task_id, t in tasks.items() if t["duration"]}
+
+
+def starts(cluster: LocalCluster) -> dict[str, dict[str, int]]:
+    """How often each node was started on each release, since it was made."""
+    return {
+        node.name: dict(Counter(str(start.release) for start in cluster.runtime.starts(node)))
+        for node in cluster.spec.nodes
+    }
+
+
+def start_order(cluster: LocalCluster, release: str) -> list[int]:
+    """Ids of the nodes in the order of their (last) starts on a release."""
+    at = {
+        node.node_id: start.started_at
+        for node in cluster.spec.nodes
+        for start in cluster.runtime.starts(node)
+        if str(start.release) == release
+    }
+    return sorted(at, key=lambda node_id: at[node_id])
+
+
+def each_started_once(cluster: LocalCluster, *releases: str) -> None:
+    expected = dict.fromkeys(releases, 1)
+    assert starts(cluster) == {node.name: expected for node in cluster.spec.nodes}
+
+
+def all_run(cluster: LocalCluster, release: str) -> None:
+    """By what the nodes' processes say of themselves (app-info), not by what was installed."""
+    read = NodeMetricsReader().read
+    assert {node.name: str(read(node).release) for node in cluster.spec.nodes} == {
+        node.name: release for node in cluster.spec.nodes
+    }
+
+
+def finalized(cluster: LocalCluster, node: NodeSpec) -> dict[str, int]:
+    """The levels that one node names, asked itself."""
+    admin = KafkaAdmin(cluster.spec)
+    try:
+        return {name: level for name, level in admin.features(node).finalized.items() if level}
+    finally:
+        admin.close()
+
+
+def active_controller(cluster: LocalCluster) -> int:
+    admin = KafkaAdmin(cluster.spec)
+    try:
+        leader = admin.quorum().leader_id
+        assert leader is not None
+        return leader
+    finally:
+        admin.close()
+
+
+def nothing_lost(ledger: Mapping[str, Any] | None, consumers: Sequence[str] = ("classic", "consumer")) -> None:
+    """The ledger ran with transactions and with each protocol, and everything acknowledged was consumed."""
+    assert ledger is not None
+    assert ledger["ok"], ledger["discrepancies"]
+    assert ledger["acknowledged"] > 0
+    assert ledger["transactions"]["committed"] > 0
+    assert set(ledger["consumed"]) == set(consumers)
+    assert all(count > 0 for count in ledger["consumed"].values())
+
+
+def every_gate_has_evidence(report: Mapping[str, Any]) -> None:
+    assert report["gates"]
+    for gate in report["gates"]:
+        conditions = [condition for look in gate["looks"] for condition in look["conditions"]]
+        assert conditions, f"{gate['gate']} was passed without a look"
+        assert all(condition["evidence"] for condition in conditions), gate["gate"]
+
+
+def no_lock_left(house: House, cluster: LocalCluster) -> None:
+    assert FileChangeLock(house.home).holder(cluster.spec.name) is None
+
+
+def wait_for(what: Callable[[], Any], *, timeout_s: float, every_s: float = 0.1, said: str = "it") -> Any:
+    """The first true value of `what`."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := what()):
+        assert time.monotonic() < deadline, f"{said} did not come about in {timeout_s:.0f} s"
+        time.sleep(every_s)
+    return found

@@ -1,0 +1,82 @@
+"""Real brokers for tests: made on request, ended and removed afterwards, by process id."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.domain.releases import Release
+from tests.integration.airflow_harness import House
+
+MakeCluster = Callable[..., LocalCluster]
+
+
+@pytest.fixture(scope="session")
+def release_cache() -> ReleaseCache:
+    settings = Settings.from_environment()
+    return ReleaseCache(settings.cache, settings.include)
+
+
+@pytest.fixture
+def make_cluster(tmp_path: Path, release_cache: ReleaseCache) -> Iterator[MakeCluster]:
+    """`make_cluster("3.9.1", layout="combined", …)`: LocalCluster.create in the test's own folder."""
+    numbers = count(1)
+    made: list[Path] = []
+
+    def make(release: str, *, name: str | None = None, **options: Any) -> LocalCluster:
+        folder = tmp_path / f"cluster-{next(numbers)}"
+        made.append(folder)  # before the start: also a cluster that fails half-way is ended
+        name = name or f"test-{next(numbers)}"
+        return LocalCluster.create(folder, name, Release.parse(release), cache=release_cache, **options)
+
+    yield make
+    for folder in made:
+        end_cluster(folder)
+
+
+@pytest.fixture(scope="module")
+def make_shared_cluster(tmp_path_factory: pytest.TempPathFactory, release_cache: ReleaseCache) -> Iterator[MakeCluster]:
+    """As make_cluster, for clusters that all tests of a module look at."""
+    made: list[Path] = []
+
+    def make(release: str, *, name: str = "shared", **options: Any) -> LocalCluster:
+        folder = tmp_path_factory.mktemp(name)
+        made.append(folder)
+        return LocalCluster.create(folder, name, Release.parse(release), cache=release_cache, **options)
+
+    yield make
+    for folder in made:
+        end_cluster(folder)
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def end_cluster(folder: Path) -> None:
+    """No mercy: the data is thrown away, so nothing waits for a controlled shutdown."""
+    import shutil
+
+    from kafka_rollout.adapters.local_cluster import stop_nodes
+
+    stop_nodes(folder, deadline_s=0.0)
+    shutil.rmtree(folder / "nodes", ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def house(tmp_path_factory: pytest.TempPathFactory, release_cache: ReleaseCache) -> Iterator[House]:
+    """One Airflow for all tests that drive a DAG; each brings its own cluster."""
+    release_cache.agents()  # fetched before anything starts that waits for it
+    with House.open(tmp_path_factory.mktemp("house")) as opened:
+        yield opened

@@ -1,0 +1,390 @@
+"""Members of one group in threads, what they did, and whether that was right."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaConsumer, TopicPartition
+from kafka.consumer.subscription_state import ConsumerRebalanceListener
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+
+from kafka_rollout.adapters.java import java_binary
+from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
+from kafka_rollout.domain.rebalance.protocols import RebalanceProtocol
+
+DEADLINE_S = 60.0
+_POLL_MS = 1000  # kafka-python's own coordinator forgets a join that a short poll does not wait for
+SETTINGS: dict[str, Any] = {
+    "enable_auto_commit": False,
+    "auto_offset_reset": "earliest",
+    "heartbeat_interval_ms": 200,
+    "session_timeout_ms": 6000,
+    "max_poll_interval_ms": 20_000,
+    "fetch_max_wait_ms": 100,
+    "metrics_enabled": False,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    at: float
+    member: str
+    what: str  # assigned, revoked, lost, committed
+    partition: tuple[str, int]
+    offset: int = -1
+
+
+@dataclass(slots=True)
+class Journal:
+    """Everything that members of a group did, in the order in which it was over."""
+
+    events: list[Event] = field(default_factory=list)
+    processed: dict[tuple[str, int], set[int]] = field(default_factory=lambda: defaultdict(set))
+
+    def note(self, member: str, what: str, partitions: Iterable[tuple[str, int]]) -> None:
+        self.events += [
+            Event(at=time.monotonic(), member=member, what=what, partition=(topic, number))
+            for topic, number in partitions
+        ]
+
+    def note_commit(self, member: str, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+        self.events += [
+            Event(at=time.monotonic(), member=member, what="committed", partition=tuple(p), offset=o.offset)
+            for p, o in offsets.items()
+        ]
+
+    def since(self, at: float, what: str) -> list[Event]:
+        return [event for event in self.events if event.at >= at and event.what == what]
+
+    def committed_by_two_owners(self) -> list[tuple[Event, str]]:
+        """Commits that were accepted after another member had got the partition, and commits that went backwards.
+
+        Who got it last is its owner: one that lost it in a short circuit hears of that later.
+        """
+        holders: dict[tuple[str, int], list[str]] = defaultdict(list)
+        last: dict[tuple[str, int], Event] = {}
+        wrong: list[tuple[Event, str]] = []
+        for event in self.events:
+            held = holders[event.partition]
+            if event.what == "assigned":
+                held.append(event.member)
+            elif event.what in ("revoked", "lost"):
+                holders[event.partition] = [member for member in held if member != event.member]
+            else:
+                if held and held[-1] != event.member:
+                    wrong.append((event, held[-1]))
+                before = last.get(event.partition)
+                if before is not None and before.offset > event.offset:
+                    wrong.append((event, before.member))
+                last[event.partition] = event
+        return wrong
+
+
+class CommittingListener(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Commits as partitions are taken away. It knows nothing of lost partitions: the default hands them to revoked."""
+
+    def __init__(self, worker: Worker, *, commits: bool) -> None:
+        self.worker = worker
+        self.commits = commits
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        self.worker.journal.note(self.worker.name, "assigned", assigned)
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self.worker.on_revoke(len(revoked))
+        try:
+            if self.commits and revoked:
+                self.worker.commit(revoked)
+        finally:
+            self.worker.forget(revoked)
+            self.worker.journal.note(self.worker.name, "revoked", revoked)
+
+
+class Worker(threading.Thread):
+    """One member: polls, processes, commits what it processed, until it is stopped."""
+
+    def __init__(
+        self,
+        name: str,
+        journal: Journal,
+        make: Callable[[], KafkaConsumer],
+        topic: str,
+        *,
+        commits_on_revoke: bool,
+        on_revoke: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self.journal = journal
+        self.on_revoke = on_revoke
+        self.failures: list[BaseException] = []
+        self.paused = threading.Event()
+        self.holds_commits = threading.Event()
+        self._ending = threading.Event()
+        self._pending: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.consumer = make()
+        self.consumer.subscribe([topic], listener=CommittingListener(self, commits=commits_on_revoke))
+        self.start()
+
+    @property
+    def protocol(self) -> RebalanceProtocol:
+        return getattr(self.consumer, "rebalance_protocol", RebalanceProtocol.EAGER)
+
+    @property
+    def owned(self) -> frozenset[tuple[str, int]]:
+        return frozenset(tuple(partition) for partition in self.consumer.assignment())
+
+    def run(self) -> None:
+        while not self._ending.is_set():
+            if self.paused.is_set():
+                time.sleep(0.02)
+                continue
+            try:
+                for partition, records in self.consumer.poll(timeout_ms=_POLL_MS).items():
+                    self.journal.processed[tuple(partition)].update(record.offset for record in records)
+                    self._pending[partition] = OffsetAndMetadata(records[-1].offset + 1, "", -1)
+                if not self.holds_commits.is_set():
+                    self.commit(self.consumer.assignment())
+            except KafkaError as error:
+                self.failures.append(error)
+        self.consumer.close(autocommit=False)
+
+    def commit(self, partitions: Iterable[TopicPartition]) -> None:
+        offsets = {partition: self._pending[partition] for partition in partitions if partition in self._pending}
+        if offsets:
+            self.consumer.commit(offsets)
+            self.journal.note_commit(self.name, offsets)
+            self.forget(offsets)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self._pending.pop(partition, None)
+
+    def stop(self) -> None:
+        self.paused.clear()
+        self._ending.set()
+        self.join(DEADLINE_S)
+        assert not self.is_alive(), f"{self.name} does not end"
+
+
+@dataclass(slots=True, kw_only=True)
+class LiveGroup:
+    """A group on real brokers: members by name, a topic that is written to all the time."""
+
+    servers: str
+    topic: str
+    partitions: int
+    journal: Journal = field(default_factory=Journal)
+    workers: dict[str, Worker] = field(default_factory=dict)
+    produced: list[int] = field(default_factory=list)
+    on_revoke: Callable[[int], None] = lambda _: None
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _producing: threading.Thread = field(default_factory=threading.Thread)
+    _admin: AdminClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._admin = AdminClient({"bootstrap.servers": self.servers})
+        self._admin.create_topics([NewTopic(self.topic, self.partitions, 1)])[self.topic].result(DEADLINE_S)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {**SETTINGS, "bootstrap_servers": self.servers, "group_id": self.topic}
+
+    def old(self, name: str) -> Worker:
+        """A member that only has kafka-python's range assignor."""
+        return self._start(name, KafkaConsumer, commits=False, assignors=(RangePartitionAssignor,))
+
+    def new(self, name: str, *assignors: Any) -> Worker:
+        return self._start(name, DynamicProtocolConsumer, commits=True, assignors=assignors)
+
+    def _start(self, name: str, kind: Any, *, commits: bool, assignors: tuple[Any, ...]) -> Worker:
+        settings = {**self.settings, "client_id": name}
+        if assignors:
+            settings["partition_assignment_strategy"] = assignors
+        self.workers[name] = Worker(
+            name,
+            self.journal,
+            lambda: kind(**settings),
+            self.topic,
+            commits_on_revoke=commits,
+            on_revoke=self.on_revoke,
+        )
+        return self.workers[name]
+
+    def stop(self, name: str) -> None:
+        self.workers.pop(name).stop()
+
+    def all(self) -> frozenset[tuple[str, int]]:
+        return frozenset((self.topic, number) for number in range(self.partitions))
+
+    def wait_settled(self, *, others: Callable[[], Iterable[tuple[str, int]]] = list, hold_s: float = 0.6) -> None:
+        """Each partition has one owner among the workers (and `others`), each worker one, and it stays so."""
+        since, deadline = time.monotonic(), time.monotonic() + DEADLINE_S
+        seen: list[Any] = []
+        while time.monotonic() - since < hold_s:
+            owned = {name: worker.owned for name, worker in self.workers.items()}
+            now = [*owned.values(), frozenset(others())]
+            whole = sorted(partition for each in now for partition in each) == sorted(self.all())
+            generations = {worker.consumer.group_metadata().generation_id for worker in self.workers.values()}
+            if not whole or now != seen or len(generations) != 1 or not all(owned.values()):
+                since, seen = time.monotonic(), now
+            assert time.monotonic() < deadline, f"the group does not settle: {owned}"
+            time.sleep(0.02)
+
+    def wait_protocol(self, protocol: RebalanceProtocol) -> None:
+        wait_until(
+            lambda: all(
+                worker.protocol is protocol
+                for worker in self.workers.values()
+                if isinstance(worker.consumer, DynamicProtocolConsumer)
+            ),
+            f"all are {protocol.name}",
+        )
+
+    def produce(self) -> None:
+        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5})
+        while not self._stop.is_set():
+            for number in range(self.partitions):
+                producer.produce(self.topic, b"x", partition=number)
+            producer.flush(DEADLINE_S)
+            self.produced.append(self.partitions)
+            time.sleep(0.03)
+
+    @property
+    def described(self) -> dict[str, frozenset[tuple[str, int]]]:
+        """What each member has by the coordinator's word, by client id; nothing while the coordinator is loading."""
+        try:
+            members = self._admin.describe_consumer_groups([self.topic])[self.topic].result(DEADLINE_S).members
+        except KafkaException:
+            return {}
+        return {
+            member.client_id: frozenset((each.topic, each.partition) for each in member.assignment.topic_partitions)
+            for member in members
+        }
+
+    def foreign(self) -> frozenset[tuple[str, int]]:
+        """What members have that are no workers of this group here."""
+        return frozenset().union(*(theirs for name, theirs in self.described.items() if name not in self.workers))
+
+    def finish(self) -> None:
+        """Stop writing; every record written must be processed and committed, by one owner at a time."""
+        self._stop.set()
+        self._producing.join(DEADLINE_S)
+        each = len(self.produced)
+        member = next(iter(self.workers.values())).consumer
+        wait_until(
+            lambda: all(member.committed(TopicPartition(*partition)) == each for partition in self.all()),
+            "everything is committed",
+        )
+        assert {partition: self.journal.processed[partition] for partition in self.all()} == {
+            partition: set(range(each)) for partition in self.all()
+        }
+        wrong = self.journal.committed_by_two_owners()
+        assert not wrong, wrong
+
+    def __enter__(self) -> LiveGroup:
+        self._producing = threading.Thread(target=self.produce, daemon=True)
+        self._producing.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for name in list(self.workers):
+            self.stop(name)
+
+
+def wait_until(holds: Callable[[], bool], what: str, *, within_s: float = DEADLINE_S) -> None:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
+        time.sleep(0.02)
+
+
+class ConfluentMember(threading.Thread):
+    """A member through librdkafka that commits what it processed."""
+
+    def __init__(self, group: LiveGroup, name: str, strategy: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.group = group
+        self._ending = threading.Event()
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": group.servers,
+                "group.id": group.topic,
+                "client.id": name,
+                "partition.assignment.strategy": strategy,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "heartbeat.interval.ms": 200,
+                "session.timeout.ms": 6000,
+            }
+        )
+        self.consumer.subscribe([group.topic], on_assign=self._note("assigned"), on_revoke=self._note("revoked"))
+        self.start()
+
+    def _note(self, what: str) -> Callable[[Consumer, list[Any]], None]:
+        return lambda _, partitions: self.group.journal.note(
+            self.name, what, [(each.topic, each.partition) for each in partitions]
+        )
+
+    def run(self) -> None:
+        while not self._ending.is_set():
+            message = self.consumer.poll(0.1)
+            if message is None or message.error():
+                continue
+            where = (message.topic(), message.partition())
+            self.group.journal.processed[where].add(message.offset())
+            self.consumer.commit(message=message, asynchronous=True)
+        self.consumer.close()
+
+    def stop(self) -> None:
+        self._ending.set()
+        self.join(DEADLINE_S)
+        assert not self.is_alive(), f"{self.name} does not end"
+
+
+class ConsoleConsumer:
+    """The console consumer of a release, as a process; it commits by itself."""
+
+    def __init__(self, group: LiveGroup, name: str, libs: Path, *properties: str) -> None:
+        self.group = group
+        settings = ("auto.offset.reset=earliest", "heartbeat.interval.ms=200", f"client.id={name}", *properties)
+        self._process = subprocess.Popen(
+            [
+                *(str(java_binary()), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{libs}/*"),
+                *("kafka.tools.ConsoleConsumer", "--bootstrap-server", group.servers, "--topic", group.topic),
+                *("--group", group.topic, "--property", "print.partition=true", "--property", "print.offset=true"),
+                *(part for setting in settings for part in ("--consumer-property", setting)),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if found := re.match(r"Partition:(\d+)\tOffset:(\d+)", line):
+                self.group.journal.processed[(self.group.topic, int(found[1]))].add(int(found[2]))
+
+    def stop(self) -> None:
+        """It commits and leaves as it is asked to end."""
+        self._process.terminate()
+        try:
+            self._process.wait(DEADLINE_S)
+        finally:
+            self._process.kill()
+        self._reader.join(DEADLINE_S)

@@ -1,0 +1,159 @@
+"""Real brokers as judges: one is started on given coordinator logs, and its own log says what became of each."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.domain.releases import Release
+from tools.coordinator_traffic import SHARE_GROUP_STATE
+
+Place = tuple[str, int]
+_DEADLINE_S = 90.0
+_QUIET_S = 3.0
+_MOST_BYTES = 8 << 20
+_SEGMENT = "00000000000000000000.log"
+_EMPTY_TOPIC = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
+
+_PLACE = r"(?P<topic>__\w+)-(?P<partition>\d+)\b"
+# The group coordinator of 3.x, the transaction coordinator (which ends after an error, too), the coordinators of 4.x.
+_ENDED = re.compile(
+    rf"Finished load\w+ (?:offsets and group metadata|\d+ transaction metadata|of metadata) from {_PLACE}"
+)
+_FAILED = re.compile(
+    r"(?:Error loading offsets from|Error loading transactions from transaction log|Failed to load metadata from) "
+    rf"{_PLACE}"
+)
+_IGNORED = re.compile(
+    r"Unknown (?:record type|message (?:key|value) with version) -?\d+ "
+    rf"while loading (?:offsets and group metadata|transaction state) from {_PLACE}"
+)
+_OFFSET = re.compile(r"(?:\(offset=| at offset )(\d+)")
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What the broker's log says of one partition. `words`: its complaint, with the causes; `offset` if it names one.
+
+    Neither ended nor failed: it was not loaded, or the load goes on for ever.
+    """
+
+    ended: bool = False
+    ignored: int = 0
+    words: str = ""
+    offset: int | None = None
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.words)
+
+
+def load(
+    release: Release, logs: Mapping[Place, tuple[bytes, bool]], folder: Path, cache: ReleaseCache
+) -> dict[Place, Outcome]:
+    """Start a broker of the release on these logs (bytes; whether to check them as after an unclean stop)."""
+    counts = {topic: max(p for t, p in logs if t == topic) + 1 for topic, _ in logs}
+    cluster = LocalCluster.create(
+        folder, "oracle", release, cache=cache, layout="combined", size=1, extra_config=_config(release, counts)
+    )
+    try:
+        (node,) = cluster.spec.nodes
+        _create_topics(cluster.spec.bootstrap_servers, counts)
+        home = Path(str(node.directory))
+        data = home / "data" / "logs"
+        _wait_for_folders(data, counts)
+        cluster.runtime.stop(node, deadline_s=30)
+        for (topic, partition), (content, recovered) in logs.items():
+            _place(data / f"{topic}-{partition}", content, recovered)
+        server_log = home / "logs" / "server.log"
+        before = server_log.stat().st_size
+        cluster.runtime.start(node)
+        return _watch(server_log, before, logs)
+    finally:
+        cluster.stop(deadline_s=0.0)
+        shutil.rmtree(folder / "nodes", ignore_errors=True)
+
+
+def _config(release: Release, counts: Mapping[str, int]) -> dict[str, str]:
+    names = {
+        "__consumer_offsets": "offsets.topic.num.partitions",
+        "__transaction_state": "transaction.state.log.num.partitions",
+        SHARE_GROUP_STATE: "share.coordinator.state.topic.num.partitions",
+    }
+    return {
+        names[topic]: str(count) for topic, count in counts.items() if topic != SHARE_GROUP_STATE or release.major > 3
+    }
+
+
+def _create_topics(servers: str, counts: Mapping[str, int]) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    topics = [NewTopic(topic, count, 1, config=_EMPTY_TOPIC) for topic, count in counts.items()]
+    for made in admin.create_topics(topics).values():
+        made.result(_DEADLINE_S)
+
+
+def _wait_for_folders(data: Path, counts: Mapping[str, int]) -> None:
+    wanted = [data / f"{topic}-{p}" / _SEGMENT for topic, count in counts.items() for p in range(count)]
+    deadline = time.monotonic() + _DEADLINE_S
+    while missing := [path for path in wanted if not path.exists()]:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the broker made no {missing[0]}")
+        time.sleep(0.1)
+
+
+def _place(folder: Path, content: bytes, recovered: bool) -> None:
+    (folder / _SEGMENT).write_bytes(content)
+    if recovered:
+        for index in folder.glob("*index"):
+            index.unlink()
+
+
+def _watch(server_log: Path, start: int, places: Mapping[Place, object]) -> dict[Place, Outcome]:
+    """Until every log has ended one way or the other, and then a little longer, because a log may be loaded late.
+
+    A broker that goes on and on (see Outcome) is cut short.
+    """
+    deadline, size, quiet_since = time.monotonic() + _DEADLINE_S, -1, time.monotonic()
+    while True:
+        if server_log.stat().st_size != size:
+            size, quiet_since = server_log.stat().st_size, time.monotonic()
+        with server_log.open(errors="replace") as file:
+            file.seek(start)
+            outcomes = read_outcomes(file.read(_MOST_BYTES).splitlines(), places)
+        waiting = [o for place, o in outcomes.items() if place[0] != SHARE_GROUP_STATE and not (o.ended or o.failed)]
+        is_over = not waiting and time.monotonic() - quiet_since > _QUIET_S
+        if is_over or size - start > _MOST_BYTES or time.monotonic() > deadline:
+            return outcomes
+        time.sleep(0.3)
+
+
+def read_outcomes(lines: Sequence[str], places: Mapping[Place, object]) -> dict[Place, Outcome]:
+    outcomes = {place: Outcome() for place in places}
+    complaining: Outcome | None = None
+    for line in lines:
+        if line.startswith("["):
+            complaining = None
+        elif complaining is not None and not line.startswith("\tat "):
+            complaining.words += "\n" + line
+        if found := _ENDED.search(line):
+            outcomes[_place_of(found)].ended = True
+        elif found := _IGNORED.search(line):
+            outcomes[_place_of(found)].ignored += 1
+        elif found := _FAILED.search(line):
+            complaining = outcomes[_place_of(found)]
+            complaining.words = line
+            if offset := _OFFSET.search(line):
+                complaining.offset = int(offset[1])
+    return outcomes
+
+
+def _place_of(found: re.Match[str]) -> Place:
+    return found["topic"], int(found["partition"])

@@ -1,0 +1,96 @@
+"""A run that is killed in the middle of a node's turn goes on where it was: nothing is rolled twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+
+import psutil
+import pytest
+
+from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.domain.plan import NodeTurn
+from tests.integration.airflow_harness import (
+    PATIENCE_S,
+    House,
+    Run,
+    all_run,
+    each_started_once,
+    no_lock_left,
+    nothing_lost,
+    wait_for,
+)
+from tests.integration.conftest import MakeCluster
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+
+
+def test_a_killed_scheduler_started_again_ends_the_roll_without_rolling_a_node_twice(
+    house: House, make_cluster: MakeCluster
+) -> None:
+    run, turn = approved(house, make_cluster("3.9.1", name="scheduler-killed", layout="combined"), "4.3.1")
+    scheduler = house.server.component_pid("scheduler")
+    wait_for_stop(run, turn)
+    os.kill(scheduler, signal.SIGKILL)
+    assert not events_of(run, "started", turn.node_id), "the kill came too late to prove anything"
+    house.server.start_component("scheduler")
+    ends_right(run, "3.9.1", "4.3.1")
+
+
+def test_a_killed_task_is_taken_up_where_it_was_and_starts_its_node_once(
+    house: House, make_cluster: MakeCluster
+) -> None:
+    run, turn = approved(house, make_cluster("3.4.1", name="task-killed", layout="combined"), "3.9.1")
+    task_id = replace_task(turn)
+    instance = run.client.tasks(run.dag_id, run.run_id)[task_id]["id"]
+    wait_for_stop(run, turn)
+    process_of(instance).kill()
+    assert not events_of(run, "started", turn.node_id), "the kill came too late to prove anything"
+    ends_right(run, "3.4.1", "3.9.1")
+    assert run.client.tasks(run.dag_id, run.run_id)[task_id]["try_number"] > 1, "the task was not killed"
+
+
+def approved(house: House, cluster: LocalCluster, target: str) -> tuple[Run, NodeTurn]:
+    """A run that was told to roll, and the second node's turn."""
+    house.add(cluster)
+    run = house.trigger(cluster, target, finalize="later")
+    run.approve("approve_plan")
+    run.wait_for_task("start_ledger")
+    return run, run.store.load_plan().hops[0].order[1]
+
+
+def wait_for_stop(run: Run, turn: NodeTurn) -> None:
+    """Until the node is asked to stop: its replacement is in the middle from then on."""
+    wait_for(lambda: events_of(run, "stopping", turn.node_id), timeout_s=PATIENCE_S, every_s=0.02, said="the stop")
+
+
+def ends_right(run: Run, origin: str, target: str) -> None:
+    cluster = run.cluster
+    run.wait_success()
+    all_run(cluster, target)
+    each_started_once(cluster, origin, target)
+    stops = Counter(event["node_id"] for event in run.store.events() if event["kind"] == "stopped")
+    order = run.store.load_plan().hops[0].order
+    assert stops[order[0].node_id] == 1, "the first node was rolled again"
+    first = run.client.tasks(run.dag_id, run.run_id)[replace_task(order[0])]
+    assert first["try_number"] == 1
+    report = run.report()
+    assert report["outcome"] == "rolled_not_finalized"
+    nothing_lost(report["ledger"], consumers=("classic",))
+    no_lock_left(run.house, cluster)
+
+
+def replace_task(turn: NodeTurn) -> str:
+    return f"roll.{'active_controller' if turn.active_controller else turn.name}.replace"
+
+
+def events_of(run: Run, kind: str, node_id: int) -> list[object]:
+    return [event for event in run.store.events() if event["kind"] == kind and event["node_id"] == node_id]
+
+
+def process_of(task_instance: str) -> psutil.Process:
+    """The process that runs a task's code. Airflow titles it and its supervisor with the task instance's id."""
+    titled = [p for p in psutil.process_iter(["cmdline"]) if task_instance in " ".join(p.info["cmdline"] or ())]
+    assert titled, f"no process runs the task instance {task_instance}"
+    return max(titled, key=lambda process: process.create_time())

@@ -1,0 +1,82 @@
+"""The demo as a user runs it: from nothing to a report, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters.demo.cleaning import demo_clean
+from kafka_rollout.adapters.runtimes.local_process import node_processes
+
+pytestmark = pytest.mark.integration
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from kafka_rollout.adapters.demo import run_demo
+from kafka_rollout.domain.releases import Release
+try:
+    code = run_demo(Release.parse(sys.argv[1]), Release.parse(sys.argv[2]), approve="auto", below=Path(sys.argv[3]))
+except KeyboardInterrupt:
+    code = 130
+sys.exit(code)
+"""
+
+
+def start(origin: str, target: str, below: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, origin, target, str(below)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_an_interrupted_demo_takes_down_what_it_started(tmp_path: Path, number: signal.Signals) -> None:
+    demo = start("3.9.1", "4.3.1", tmp_path)
+    try:
+        deadline = time.monotonic() + 90
+        while len(node_processes(tmp_path)) < 3:
+            assert demo.poll() is None, demo.stdout and demo.stdout.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        demo.send_signal(number)
+        output, _ = demo.communicate(timeout=90)
+        assert demo.returncode == 130, output
+        assert "taking everything down" in output
+        assert node_processes(tmp_path) == {}
+    finally:
+        demo.kill()
+        demo_clean(tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_two_unattended_demos_side_by_side_finish_without_loss_and_leave_nothing(tmp_path: Path) -> None:
+    """Different roads at the same time: the plain one, and the one that leads through a tolerant release."""
+    folders = (tmp_path / "one", tmp_path / "two")
+    demos = [start("3.9.1", "4.3.1", folders[0]), start("3.4.0", "4.3.1", folders[1])]
+    try:
+        for demo, folder in zip(demos, folders, strict=True):
+            output, _ = demo.communicate(timeout=1700)
+            assert demo.returncode == 0, output
+            path = Path(output.splitlines()[-1])
+            assert path.is_relative_to(folder)
+            report = json.loads(path.read_text())
+            assert report["outcome"] == "finished"
+            assert report["ledger"]["ok"]
+            assert all(set(node["starts_per_release"].values()) == {1} for node in report["nodes"])
+            assert node_processes(folder) == {}
+    finally:
+        for demo, folder in zip(demos, folders, strict=True):
+            demo.kill()
+            demo_clean(folder)

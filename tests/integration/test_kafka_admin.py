@@ -1,0 +1,176 @@
+"""KafkaAdmin against real brokers and controllers of the oldest and the newest release that we roll.
+
+What holds for every cluster is claimed in tests/contract; here is what is particular to a release, and coordinators.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kafka_rollout.adapters.kafka_admin import KafkaAdmin
+from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.domain.errors import TransientError
+from kafka_rollout.domain.releases import METADATA_VERSION, VersionRange
+from kafka_rollout.domain.state import GroupState, NodeFeatures
+from tests.integration.conftest import MakeCluster
+
+pytestmark = pytest.mark.integration
+
+
+def _create_topic(cluster: LocalCluster, name: str, partitions: int = 3) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
+    admin.create_topics([NewTopic(name, partitions, len(cluster.spec.brokers))])[name].result(30)
+
+
+def _eventually(what: Callable[[], bool], within_s: float = 60) -> bool:
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        try:
+            if what():
+                return True
+        except TransientError:
+            pass
+        time.sleep(0.2)
+    return False
+
+
+class Test340:
+    """3.4.0: DescribeQuorum v1, DescribeCluster v0, controllers that tell no finalized features."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def cluster(cls, make_shared_cluster: MakeCluster) -> LocalCluster:
+        return make_shared_cluster("3.4.0", name="old", size=1)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def admin(cls, cluster: LocalCluster) -> Iterator[KafkaAdmin]:
+        with KafkaAdmin(cluster.spec) as admin:
+            yield admin
+
+    def test_broker_and_controller_each_tell_what_they_can(self, cluster: LocalCluster, admin: KafkaAdmin) -> None:
+        supported = {METADATA_VERSION: VersionRange(1, 8)}
+        broker, controller = admin.features(cluster.spec.brokers[0]), admin.features(cluster.spec.controllers[0])
+        assert (broker.supported, broker.finalized) == (supported, {METADATA_VERSION: 8})
+        assert broker.epoch is not None
+        assert controller == NodeFeatures(supported=supported, finalized={}, epoch=None)
+
+    def test_the_quorum_is_described_by_the_controller_and_through_a_broker(
+        self, cluster: LocalCluster, admin: KafkaAdmin
+    ) -> None:
+        brokers_only = replace(cluster.spec, nodes=cluster.spec.brokers)
+        with KafkaAdmin(brokers_only) as through_broker:
+            for quorum in (admin.quorum(), through_broker.quorum()):
+                assert quorum.leader_id == cluster.spec.controllers[0].node_id
+                assert quorum.lag(quorum.leader_id) == 0
+                assert [observer.replica_id for observer in quorum.observers] == [cluster.spec.brokers[0].node_id]
+
+    def test_what_this_release_cannot_say_is_none(self, cluster: LocalCluster, admin: KafkaAdmin) -> None:
+        registered = admin.registered()
+        assert registered.brokers == {cluster.spec.brokers[0].node_id}
+        assert (registered.fenced, registered.controllers) == (None, None)
+
+    def test_each_feature_has_its_own_answer(self, admin: KafkaAdmin) -> None:
+        results = admin.update_features({METADATA_VERSION: 8, "group.version": 1}, validate_only=True)
+        assert {r.feature: r.error for r in results} == {
+            METADATA_VERSION: "NONE",
+            "group.version": "INVALID_UPDATE_VERSION",
+        }
+
+    def test_a_downgrade_is_sent_as_one_safe_or_unsafe(self, admin: KafkaAdmin) -> None:
+        (safe,) = admin.update_features({METADATA_VERSION: 7}, validate_only=True)
+        (unsafe,) = admin.update_features({METADATA_VERSION: 7}, validate_only=True, unsafe=True)
+        assert "UNSAFE_DOWNGRADE" in safe.message
+        assert "Unsafe metadata downgrade is not supported" in unsafe.message
+
+    def test_classic_groups_have_state_and_members(self, cluster: LocalCluster, admin: KafkaAdmin) -> None:
+        _create_topic(cluster, "orders-classic")
+        assert _groups_while_consuming(cluster, admin, "classic") == ("classic", "Stable", 1)
+
+
+class Test431:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def cluster(cls, make_shared_cluster: MakeCluster) -> LocalCluster:
+        return make_shared_cluster("4.3.1", name="new", layout="combined", size=3)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def admin(cls, cluster: LocalCluster) -> Iterator[KafkaAdmin]:
+        with KafkaAdmin(cluster.spec) as admin:
+            yield admin
+
+    def test_ranges_that_begin_at_zero_are_told(self, cluster: LocalCluster, admin: KafkaAdmin) -> None:
+        for node in cluster.spec.nodes:
+            assert admin.features(node).supported["kraft.version"] == VersionRange(0, 1)
+            assert admin.features(node).supported[METADATA_VERSION] == VersionRange(7, 30)
+
+    @pytest.mark.parametrize("protocol", ["classic", "consumer"])
+    def test_groups_of_both_protocols(self, cluster: LocalCluster, admin: KafkaAdmin, protocol: str) -> None:
+        _create_topic(cluster, f"orders-{protocol}")
+        assert _groups_while_consuming(cluster, admin, protocol) == (protocol, "Stable", 1)
+
+    def test_transactional_ids_of_all_coordinators(self, cluster: LocalCluster, admin: KafkaAdmin) -> None:
+        _create_topic(cluster, "paid")
+        ids = {f"transaction-{number}" for number in range(6)}  # spread over the brokers
+        for transactional_id in ids:
+            producer = Producer(
+                {"bootstrap.servers": cluster.spec.bootstrap_servers, "transactional.id": transactional_id}
+            )
+            producer.init_transactions(60)
+            producer.begin_transaction()
+            producer.produce("paid", b"1")
+            producer.commit_transaction(60)
+
+        def committed() -> bool:
+            return {t.transactional_id: t.state for t in admin.transactions()} == dict.fromkeys(ids, "CompleteCommit")
+
+        assert _eventually(committed)
+
+    def test_with_a_killed_broker_the_rest_answers_within_the_time_limit(self, cluster: LocalCluster) -> None:
+        """Last of its class: the cluster is one node short from here on."""
+        with KafkaAdmin(cluster.spec, timeout_s=5) as admin:
+            victim = cluster.spec.node(admin.quorum().leader_id)
+            assert victim.node_id in admin.registered().brokers
+            cluster.runtime.stop(victim, deadline_s=0, force=True)
+            began = time.monotonic()
+            assert admin.cluster_id() == cluster.cluster_id
+            assert admin.partitions()
+            assert time.monotonic() - began < 5
+            assert _eventually(lambda: admin.quorum().leader_id != victim.node_id)
+            assert _eventually(lambda: victim.node_id in (admin.registered().fenced or ()))
+            assert _eventually(lambda: len(admin.transactions()) == 6)
+            assert _eventually(lambda: len(admin.groups()) >= 2)
+            registered = admin.registered()
+            assert victim.node_id in registered.brokers
+            assert victim.node_id in (registered.controllers or ())
+
+
+def _groups_while_consuming(cluster: LocalCluster, admin: KafkaAdmin, protocol: str) -> tuple[str, str, int | None]:
+    """Type, state and members of a group with one consumer of `orders-<protocol>` in it."""
+    group_id = f"readers-{protocol}"
+    settings = {"bootstrap.servers": cluster.spec.bootstrap_servers, "group.id": group_id, "group.protocol": protocol}
+    consumer = Consumer(settings)
+    try:
+        consumer.subscribe([f"orders-{protocol}"])
+
+        def seen() -> GroupState | None:
+            consumer.poll(0.2)
+            return next((group for group in admin.groups() if group.group_id == group_id), None)
+
+        def stable() -> bool:
+            group = seen()
+            return group is not None and group.state == "Stable"
+
+        assert _eventually(stable)
+        group = seen()
+        assert group is not None
+        return group.type, group.state, group.members
+    finally:
+        consumer.close()

@@ -1,0 +1,179 @@
+"""Kafka's own classes, asked on real jars: configurations a release refuses, snapshots it can and cannot load."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kafka_rollout.adapters.java import java_binary
+from kafka_rollout.adapters.jvm import run_jvm
+from kafka_rollout.adapters.kafka_classes import JvmKafkaClasses
+from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.domain.errors import RefusedError, UserError
+from kafka_rollout.domain.releases import Release
+from tests.integration.conftest import MakeCluster
+
+CONTROLLER = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@127.0.0.1:9093",
+    "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+    "controller.listener.names": "CONTROLLER",
+    "log.dirs": "/nowhere",
+}
+OLD, MIDDLE, NEW = Release(3, 4, 1), Release(3, 9, 1), Release(4, 3, 1)
+
+
+@pytest.fixture(scope="module")
+def classes(release_cache: ReleaseCache) -> JvmKafkaClasses:
+    return JvmKafkaClasses(release_cache)
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("release", [OLD, MIDDLE, NEW], ids=str)
+def test_a_configuration_that_starts_has_no_problem(classes: JvmKafkaClasses, release: Release) -> None:
+    assert classes.config_problems(release, CONTROLLER) == ()
+
+
+@pytest.mark.jvm
+def test_a_segment_size_is_fine_for_3_9_1_and_too_small_for_4_3_1(classes: JvmKafkaClasses) -> None:
+    properties = {**CONTROLLER, "log.segment.bytes": "20000"}
+    assert classes.config_problems(MIDDLE, properties) == ()
+    (problem,) = classes.config_problems(NEW, properties)
+    assert problem == "Invalid value 20000 for configuration log.segment.bytes: Value must be at least 1048576"
+
+
+@pytest.mark.jvm
+def test_a_requirement_between_settings_is_told_in_kafkas_words(classes: JvmKafkaClasses) -> None:
+    (problem,) = classes.config_problems(NEW, {**CONTROLLER, "broker.id": "7"})
+    assert problem == "You must set `node.id` to the same value as `broker.id`."
+
+
+def formatted(release: Release, cache: ReleaseCache, folder: Path, *options: str) -> Path:
+    """bootstrap.checkpoint as the release's StorageTool writes it."""
+    properties = {**CONTROLLER, "log.dirs": str(folder / "data")}
+    config = folder / "server.properties"
+    config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    command = [str(java_binary()), "-Xmx128m", "-cp", f"{cache.libs(release)}/*", "kafka.tools.StorageTool", "format"]
+    command += ["--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ", "--config", str(config), *options]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    return folder / "data" / "bootstrap.checkpoint"
+
+
+@pytest.mark.jvm
+def test_what_the_format_tool_wrote_is_read_back(
+    classes: JvmKafkaClasses, release_cache: ReleaseCache, tmp_path: Path
+) -> None:
+    path = formatted(NEW, release_cache, tmp_path)
+    summary = classes.load_checkpoint(NEW, path)
+    assert summary.features["metadata.version"] == 30
+    assert summary.features["group.version"] == 1
+    assert (summary.brokers, summary.topics, summary.records) == ((), 0, len(summary.features))
+    assert summary.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.jvm
+def test_an_older_release_refuses_the_level_in_its_own_words(
+    classes: JvmKafkaClasses, release_cache: ReleaseCache, tmp_path: Path
+) -> None:
+    path = formatted(NEW, release_cache, tmp_path)
+    with pytest.raises(
+        RefusedError, match=r"Kafka 3\.4\.1 cannot load .*: No MetadataVersion with metadata version 30"
+    ):
+        classes.load_checkpoint(OLD, path)
+
+
+@pytest.mark.jvm
+def test_a_feature_that_a_starting_node_would_die_of_is_refused_though_its_image_loads(
+    classes: JvmKafkaClasses, release_cache: ReleaseCache, tmp_path: Path
+) -> None:
+    levels = ("--feature", "metadata.version=8", "--feature", "group.version=1")
+    path = formatted(NEW, release_cache, tmp_path, *levels)
+    assert classes.load_checkpoint(NEW, path).features == {"metadata.version": 8, "group.version": 1}
+    with pytest.raises(
+        RefusedError, match=r"it finalizes group\.version 1, and the release supports no group\.version"
+    ):
+        classes.load_checkpoint(OLD, path)
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("damage", ["cut", "flipped"])
+def test_a_damaged_copy_is_refused(
+    classes: JvmKafkaClasses, release_cache: ReleaseCache, tmp_path: Path, damage: str
+) -> None:
+    path = formatted(NEW, release_cache, tmp_path)
+    data = bytearray(path.read_bytes())
+    if damage == "cut":
+        del data[-10:]
+    else:
+        data[len(data) // 2] ^= 0xFF
+    path.write_bytes(bytes(data))
+    with pytest.raises(RefusedError, match="is damaged or not complete"):
+        classes.load_checkpoint(NEW, path)
+
+
+@pytest.mark.jvm
+def test_a_path_that_is_not_there_is_told_before_any_java_starts(classes: JvmKafkaClasses, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="No such file"):
+        classes.load_checkpoint(NEW, tmp_path / "gone.checkpoint")
+
+
+@pytest.mark.jvm
+def test_the_java_process_is_gone_after_the_block_and_its_token_was_never_an_argument(
+    release_cache: ReleaseCache,
+) -> None:
+    with run_jvm(release_cache.libs(NEW)) as jvm:
+        (process,) = (child for child in psutil.Process(os.getpid()).children() if "py4j" in " ".join(child.cmdline()))
+        assert jvm.gateway.gateway_parameters.auth_token not in " ".join(process.cmdline())
+        (listening,) = (one for one in process.net_connections("tcp") if one.status == psutil.CONN_LISTEN)
+        assert listening.laddr.ip in ("127.0.0.1", "::ffff:127.0.0.1")
+    assert not process.is_running()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "release",
+    [NEW, pytest.param(OLD, marks=pytest.mark.full), pytest.param(MIDDLE, marks=pytest.mark.full)],
+    ids=str,
+)
+def test_a_snapshot_that_a_running_node_wrote_is_counted_right(
+    classes: JvmKafkaClasses, make_cluster: MakeCluster, release: Release
+) -> None:
+    cluster = make_cluster(
+        str(release),
+        layout="combined",
+        size=1,
+        extra_config={"metadata.log.max.snapshot.interval.ms": "2000"},
+    )
+    admin = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
+    for future in admin.create_topics([NewTopic("orders", 3, 1), NewTopic("payments", 2, 1)]).values():
+        future.result(30)
+    (node,) = cluster.spec.nodes
+    for path in snapshots(Path(node.directory), within_s=30):
+        summary = classes.load_checkpoint(release, path)
+        if summary.topics == 2:  # earlier ones were written before the topics
+            break
+    assert (summary.release, summary.topics, summary.partitions) == (str(release), 2, 5)
+    assert summary.brokers == (node.node_id,)
+    assert summary.controllers == (() if release == OLD else (node.node_id,))
+    assert summary.features["metadata.version"] == {OLD: 8, MIDDLE: 21, NEW: 30}[release]
+
+
+def snapshots(below: Path, *, within_s: float) -> Iterator[Path]:
+    """Snapshots of the metadata log as they appear."""
+    seen: set[Path] = set()
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        new = set(below.rglob("__cluster_metadata-0/*.checkpoint")) - seen
+        seen |= new
+        yield from sorted(new)
+        time.sleep(0.5)
+    raise AssertionError(f"no snapshot with the topics appeared below {below}")

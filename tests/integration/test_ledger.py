@@ -1,0 +1,103 @@
+"""The ledger on real brokers: green when all is there, red for a planted loss and a planted double."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from kafka_rollout.adapters.ledger.journal import Journal, read_lines
+from kafka_rollout.adapters.ledger.process import find_process, start_ledger, stop_ledger
+from kafka_rollout.adapters.ledger.traffic import PLAIN_TOPIC
+from kafka_rollout.domain.topology import ClusterSpec
+from tests.integration.conftest import MakeCluster
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def spec(make_shared_cluster: MakeCluster) -> ClusterSpec:
+    return make_shared_cluster("4.3.1", layout="combined", size=1).spec
+
+
+def start(spec: ClusterSpec, folder: Path) -> int:
+    return start_ledger(
+        bootstrap_servers=spec.bootstrap_servers, folder=folder, group=folder.name, replication_factor=1
+    )
+
+
+def consumed(folder: Path) -> int:
+    return sum(1 for path in folder.glob("consumed-*.tsv") for _ in read_lines(path, 4))
+
+
+def committed(folder: Path) -> int:
+    return sum(1 for path in folder.glob("transactions-*.tsv") for _ in read_lines(path, 2))
+
+
+def test_traffic_of_both_protocols_is_compared_and_leaves_nothing_behind(spec: ClusterSpec, tmp_path: Path) -> None:
+    folder = tmp_path / "green"
+    pid = start(spec, folder)
+    assert start(spec, folder) == pid, "a second start must find the first"
+    wait_until(lambda: (folder / "consumed-consumer.tsv").exists() and committed(folder) > 10, 60)
+    verdict = stop_ledger(folder)
+    assert verdict.ok, verdict.discrepancies
+    assert set(verdict.consumed) == {"classic", "consumer"}
+    assert verdict.transactions["aborted"] > 0
+    assert find_process(folder) is None
+    topics = AdminClient({"bootstrap.servers": spec.bootstrap_servers}).list_topics(timeout=10).topics
+    assert PLAIN_TOPIC not in topics
+    assert json.loads((folder / "verdict.json").read_text())["ok"] is True
+
+
+def test_a_killed_ledger_is_compared_all_the_same_and_a_loss_turns_it_red(spec: ClusterSpec, tmp_path: Path) -> None:
+    folder = tmp_path / "lost"
+    pid = start(spec, folder)
+    wait_until(lambda: committed(folder) > 10, 60)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: find_process(folder) is None, 10)
+    place = produce(spec, "p-planted-1")
+    journal = Journal(folder / "acknowledged-plain-planted.tsv")
+    journal.write(place.topic, place.partition, place.offset, "p-planted-1", "-")
+    journal.close()
+    # What a broker that lost its log would do: the record was acknowledged, and is not there any more.
+    admin = AdminClient({"bootstrap.servers": spec.bootstrap_servers})
+    gone = TopicPartition(place.topic, place.partition, place.offset + 1)
+    for future in admin.delete_records([gone]).values():
+        future.result(10)
+    verdict = stop_ledger(folder)
+    assert not verdict.ok
+    lost = {d.consumer: d.examples for d in verdict.discrepancies if d.kind == "lost"}
+    assert set(lost) >= {"classic"}
+    assert f"{place.topic}-{place.partition}@{place.offset}" in lost["classic"]
+    assert PLAIN_TOPIC in admin.list_topics(timeout=10).topics, "the evidence stays"
+
+
+def test_a_planted_double_turns_it_red(spec: ClusterSpec, tmp_path: Path) -> None:
+    folder = tmp_path / "doubled"
+    start(spec, folder)
+    wait_until(lambda: consumed(folder) > 100 and committed(folder) > 2, 60)
+    twice = next(read_lines(next(iter(folder.glob("acknowledged-plain-*.tsv"))), 5))[3]
+    produce(spec, twice)
+    verdict = stop_ledger(folder)
+    assert not verdict.ok
+    assert {(d.kind, twice in d.examples) for d in verdict.discrepancies} == {("doubled", True)}
+
+
+def produce(spec: ClusterSpec, record_id: str) -> TopicPartition:
+    """One record that the ledger does not know of; the answer is where it lies."""
+    places: list[TopicPartition] = []
+    producer = Producer({"bootstrap.servers": spec.bootstrap_servers, "acks": "all"})
+    producer.produce(
+        PLAIN_TOPIC,
+        key=record_id,
+        value=b"planted",
+        on_delivery=lambda error, m: places.append(TopicPartition(m.topic(), m.partition(), m.offset())),
+    )
+    producer.flush(10)
+    return places[0]

@@ -1,0 +1,143 @@
+"""What the agents of real nodes tell, by release."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kafka_rollout.adapters.kafka_admin import KafkaAdmin
+from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.adapters.node_metrics import NodeMetricsReader
+from kafka_rollout.domain.errors import TransientError
+from kafka_rollout.domain.releases import Release
+from tests.integration.conftest import MakeCluster
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def newest(make_shared_cluster: MakeCluster) -> LocalCluster:
+    """A broker and a controller apart, on 4.3.1."""
+    return make_shared_cluster("4.3.1", size=1)
+
+
+def test_both_agents_tell_the_metadata_version_of_broker_and_controller(newest: LocalCluster) -> None:
+    for node in newest.spec.nodes:
+        metrics = NodeMetricsReader().read(node)
+        assert metrics.release == Release(4, 3, 1), node.name
+        assert metrics.current_metadata_version_prometheus == 30, node.name
+        assert metrics.current_metadata_version_jolokia == 30, node.name
+        assert metrics.finalized_levels["metadata.version"] == 30, node.name
+        assert metrics.finalized_levels["group.version"] == 1, node.name
+        assert metrics.snapshot_age_ms is not None, node.name
+        assert metrics.snapshot_bytes is not None, node.name
+        assert metrics.java_version is not None, node.name
+        assert metrics.java_version >= 17, node.name
+        assert metrics.unanswered == ()
+
+
+@pytest.mark.parametrize("agent", ["prometheus", "jolokia"])
+def test_one_agent_stands_in_for_the_other_but_not_for_its_metadata_version(
+    newest: LocalCluster, agent: str, free_port: int
+) -> None:
+    node = newest.spec.node(1)
+    whole = NodeMetricsReader().read(node)
+    half = NodeMetricsReader().read(replace(node, **{f"{agent}_url": f"http://127.0.0.1:{free_port}/"}))
+    assert half.unanswered == (agent,)
+    assert getattr(half, f"current_metadata_version_{agent}") is None
+    assert half.release == whole.release
+    assert half.java_version == whole.java_version
+    assert half.finalized_levels == whole.finalized_levels
+    assert half.snapshot_age_ms is not None
+
+
+def test_clients_are_told_by_library_and_version(newest: LocalCluster) -> None:
+    consumer = Consumer({"bootstrap.servers": newest.spec.bootstrap_servers, "group.id": "seen"})
+    consumer.list_topics(timeout=10)
+    try:
+        for url in ("prometheus_url", "jolokia_url"):  # read through each agent alone
+            node = replace(newest.spec.node(1), **{url: None})
+            deadline = time.monotonic() + 10  # the broker counts a connection a moment after it served it
+            while "confluent-kafka-python" not in {c.name for c in NodeMetricsReader().read(node).clients}:
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+    finally:
+        consumer.close()
+
+
+def test_nobody_answering_is_said_soon_with_both_reasons(newest: LocalCluster, free_port: int) -> None:
+    url = f"http://127.0.0.1:{free_port}/"
+    began = time.monotonic()
+    with pytest.raises(TransientError, match=r"No metrics agent of node broker-1 answers \(jolokia: .*prometheus: "):
+        NodeMetricsReader().read(replace(newest.spec.node(1), prometheus_url=url, jolokia_url=url))
+    assert time.monotonic() - began < 5
+
+
+def test_the_agents_answer_questions_and_change_nothing(newest: LocalCluster) -> None:
+    import httpx
+
+    answer = httpx.post(
+        str(newest.spec.node(1).jolokia_url) + "/",
+        json={"type": "exec", "mbean": "java.lang:type=Memory", "operation": "gc"},
+    )
+    assert answer.json()["status"] == 403
+
+
+def test_an_old_release_has_no_metadata_version_metric_but_says_its_release(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("3.4.0", layout="combined", size=1)
+    metrics = NodeMetricsReader().read(cluster.spec.node(1))
+    assert metrics.release == Release(3, 4, 0)
+    assert metrics.current_metadata_version_prometheus is None
+    assert metrics.current_metadata_version_jolokia is None
+    assert metrics.partition_count == 0
+    assert metrics.unanswered == ()
+
+
+def test_a_controller_counts_the_partitions_that_a_client_with_all_rights_is_shown(newest: LocalCluster) -> None:
+    broker, controller = newest.spec.brokers[0], newest.spec.controllers[0]
+    client = AdminClient({"bootstrap.servers": newest.spec.bootstrap_servers})
+    client.create_topics([NewTopic("counted", 3, 1)])["counted"].result(10)
+    with KafkaAdmin(newest.spec) as admin:
+        wait_until(lambda: len(admin.partitions()) >= 3, 10)
+        shown = admin.partitions()
+    for agent in ("prometheus", "jolokia"):
+        alone = replace(controller, **{f"{agent}_url": None})
+        assert NodeMetricsReader().read(alone).partition_count == len(shown), f"without {agent}"
+    assert NodeMetricsReader().read(broker).partition_count is None
+
+
+def test_snapshots_written_by_the_running_process_show_their_size(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(
+        "3.9.1", layout="combined", size=1, extra_config={"metadata.log.max.snapshot.interval.ms": "1000"}
+    )
+    node = cluster.spec.node(1)
+    deadline = time.monotonic() + 30
+    while not NodeMetricsReader().read(node).snapshot_bytes:
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert list(Path(str(node.directory)).rglob("__cluster_metadata-0/*.checkpoint"))
+
+
+def test_deprecated_requests_name_the_client(make_cluster: MakeCluster) -> None:
+    """3.9.1 counts requests that 4.x no longer serves (KIP-896): here Fetch v0 from a raw socket."""
+    import socket
+    import struct
+
+    cluster = make_cluster("3.9.1", layout="combined", size=1)
+    node = cluster.spec.node(1)
+    host, port = str(node.broker_address).rsplit(":", 1)
+    client = b"old-client"
+    request = struct.pack(">hhih", 1, 0, 7, len(client)) + client  # Fetch v0: header, then an empty body
+    request += struct.pack(">iiii", -1, 0, 0, 0)
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        assert connection.recv(4)
+    for url in ("prometheus_url", "jolokia_url"):
+        seen = NodeMetricsReader().read(replace(node, **{url: None})).deprecated_requests
+        assert [(one.api, one.version, one.count) for one in seen] == [("Fetch", 0, 1)]

@@ -1,0 +1,212 @@
+"""The scan against a real 4.3.1 broker: what it counts, what it answers, and that it leaves no trace."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from kafka_rollout.adapters.codecs import CODECS
+from kafka_rollout.adapters.fetch_source import FetchSource
+from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.scan_submit import FAIL_ON_EXIT_CODE, scan_command
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.domain.errors import FatalError, TransientError, UserError
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.scan import LoadVerdict, LogRange, ScanResult
+from kafka_rollout.domain.scan_findings import way_back_verdict
+from kafka_rollout.wire.coordinator_records import ClassCounts
+from tools.coordinator_traffic import (
+    CONSUMER_OFFSETS,
+    TRANSACTION_STATE,
+    Counts,
+    count_by_consumer,
+    make_traffic,
+    plant,
+    versioned,
+)
+
+pytestmark = pytest.mark.integration
+
+INTOLERANT, TOLERANT, RUNNING = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """A cluster with traffic in it, and its scan by the Spark job."""
+
+    cluster: LocalCluster
+    servers: str
+    ends_before: dict[tuple[str, int], int]
+    groups_before: set[str]
+    result: ScanResult
+
+
+def ends(servers: str) -> dict[tuple[str, int], int]:
+    with FetchSource(servers) as source:
+        return {(r.topic, r.partition): r.end for r in source.ranges([CONSUMER_OFFSETS, TRANSACTION_STATE])}
+
+
+def groups(servers: str) -> set[str]:
+    admin = AdminClient({"bootstrap.servers": servers})
+    return {group.group_id for group in admin.list_consumer_groups().result(30).valid}
+
+
+@pytest.fixture(scope="module")
+def scanned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scanned]:
+    settings = Settings.from_environment()
+    cluster = LocalCluster.create(
+        tmp_path_factory.mktemp("cluster"),
+        "scanned",
+        RUNNING,
+        cache=ReleaseCache(settings.cache, settings.include),
+        layout="combined",
+        size=1,
+        extra_config={"offsets.topic.num.partitions": "6", "transaction.state.log.num.partitions": "4"},
+    )
+    try:
+        servers = cluster.spec.bootstrap_servers
+        make_traffic(servers, consumer_protocol=True)
+        before, names = ends(servers), groups(servers)
+        code, result = scan_command(cluster.spec, settings)
+        assert code == 0
+        yield Scanned(cluster, servers, before, names, result)
+    finally:
+        cluster.delete()
+
+
+def classes_of(result: ScanResult, topic: str) -> Counts:
+    return {
+        (c.partition, int(str(c.key_version)), c.value_version): (c.count, c.first_offset)
+        for c in result.classes
+        if c.topic == topic
+    }
+
+
+@pytest.mark.parametrize("topic", [CONSUMER_OFFSETS, TRANSACTION_STATE])
+def test_classes_are_what_an_independent_consumer_counts(scanned: Scanned, topic: str) -> None:
+    counted = count_by_consumer(scanned.servers, topic)
+    assert counted
+    assert classes_of(scanned.result, topic) == counted
+
+
+def test_the_traffic_left_what_the_verdicts_are_about(scanned: Scanned) -> None:
+    keys = {c.key_version for c in scanned.result.classes if c.topic == CONSUMER_OFFSETS}
+    assert keys == {1, 2, 3, 5, 6, 7, 8}
+    assert scanned.result.control_batches > 0
+
+
+@pytest.mark.parametrize(
+    ("release", "verdict"),
+    [
+        (INTOLERANT, LoadVerdict.FAILS),
+        (TOLERANT, LoadVerdict.LOADS_IGNORING),
+        (Release(3, 9, 1), LoadVerdict.LOADS_IGNORING),
+        (RUNNING, LoadVerdict.LOADS),
+    ],
+)
+def test_each_release_is_judged_by_its_own_facts(scanned: Scanned, release: Release, verdict: LoadVerdict) -> None:
+    found = {v.verdict for v in scanned.result.verdicts if v.release == release and v.topic == CONSUMER_OFFSETS}
+    assert verdict in found
+    assert found <= {verdict, LoadVerdict.LOADS}
+
+
+def test_every_partition_has_a_verdict_of_every_release(scanned: Scanned) -> None:
+    releases = {v.release for v in scanned.result.verdicts}
+    assert {INTOLERANT, TOLERANT, RUNNING} <= releases
+    assert len(scanned.result.verdicts) == len(releases) * len(scanned.result.logs)
+    scanned_to = {(r.topic, r.partition): r.end for r in scanned.result.logs}
+    assert scanned_to.items() >= scanned.ends_before.items()
+
+
+def test_the_way_back_is_closed_to_the_intolerant_and_loses_groups_for_the_tolerant(scanned: Scanned) -> None:
+    codes = {f.code for f in way_back_verdict(scanned.result.verdicts, INTOLERANT).findings}
+    assert codes == {"WAY-BACK-CLOSED"}
+    codes = {f.code for f in way_back_verdict(scanned.result.verdicts, TOLERANT).findings}
+    assert codes == {"WAY-BACK-IGNORES"}
+
+
+def test_nothing_was_written_and_no_group_joined(scanned: Scanned) -> None:
+    assert ends(scanned.servers) == scanned.ends_before
+    assert groups(scanned.servers) == scanned.groups_before
+
+
+def test_planted_records_decide_and_fail_on_says_so_by_the_exit_code(scanned: Scanned, tmp_path: Path) -> None:
+    where = ends(scanned.servers)
+    plant(scanned.servers, CONSUMER_OFFSETS, 0, [(versioned(99, b"key"), versioned(0)), (versioned(99), None)], "lz4")
+    plant(scanned.servers, CONSUMER_OFFSETS, 1, [(versioned(2, b"\x00\x01g"), versioned(9))], "none")
+    parquet = tmp_path / "parquet"
+    code, result = scan_command(
+        scanned.cluster.spec,
+        Settings.from_environment(),
+        topics=[CONSUMER_OFFSETS, TRANSACTION_STATE],
+        releases=[INTOLERANT, RUNNING],
+        fail_on=[RUNNING],
+        parquet=parquet,
+    )
+    assert code == FAIL_ON_EXIT_CODE
+    assert {path.name.split("-")[0] for path in parquet.iterdir()} >= {"classes", "verdicts", "findings", "owners"}
+    verdicts = {(v.release, v.topic, v.partition): v for v in result.verdicts}
+    planted = verdicts[RUNNING, CONSUMER_OFFSETS, 0]
+    assert (planted.verdict, planted.ignored) == (LoadVerdict.LOADS_IGNORING, 2)
+    assert verdicts[INTOLERANT, CONSUMER_OFFSETS, 0].verdict is LoadVerdict.FAILS
+    failure = verdicts[RUNNING, CONSUMER_OFFSETS, 1].first_failure
+    assert failure is not None
+    assert failure.offset == where[CONSUMER_OFFSETS, 1]
+    assert "unknown value version 9" in failure.reason
+
+
+def test_a_topic_that_the_cluster_lacks_is_bad_input(scanned: Scanned) -> None:
+    with pytest.raises(UserError, match="has no topic __share_group_state"):
+        scan_command(scanned.cluster.spec, Settings.from_environment(), topics=["__share_group_state"])
+
+
+def count(source: FetchSource, log: LogRange) -> ClassCounts:
+    counts = ClassCounts()
+    for fetched in source.read(log):
+        counts.add(fetched.data, CODECS, start=max(log.start, fetched.fetch_offset), end=log.end)
+    return counts
+
+
+def test_small_fetches_give_the_same_counts(scanned: Scanned) -> None:
+    with FetchSource(scanned.servers) as whole, FetchSource(scanned.servers, fetch_bytes=200) as small:
+        for log in whole.ranges([CONSUMER_OFFSETS]):
+            assert _plain(count(whole, log)) == _plain(count(small, log))
+
+
+def _plain(counts: ClassCounts) -> tuple[dict[object, int], dict[object, int], int]:
+    return dict(counts.counts), dict(counts.first_offsets), counts.control_batches
+
+
+def test_a_range_that_the_log_does_not_reach_is_an_error_not_a_shorter_answer(scanned: Scanned) -> None:
+    with FetchSource(scanned.servers, patience_s=2) as source:
+        log = max(source.ranges([CONSUMER_OFFSETS]), key=lambda r: r.end)
+        beyond = type(log)(topic=log.topic, partition=log.partition, start=log.start, end=log.end + 5)
+        with pytest.raises((TransientError, FatalError), match=f"{log.topic}-{log.partition}"):
+            count(source, beyond)
+
+
+def test_reading_goes_on_where_it_was_after_the_broker_restarted(scanned: Scanned) -> None:
+    node, runtime = scanned.cluster.spec.nodes[0], scanned.cluster.runtime
+    with FetchSource(scanned.servers) as source:
+        log = max(source.ranges([CONSUMER_OFFSETS]), key=lambda r: r.end)
+        expected = _plain(count(source, log))
+        runtime.stop(node, deadline_s=5, force=True)
+
+        def start_again() -> None:
+            time.sleep(1)
+            runtime.start(node)
+
+        thread = threading.Thread(target=start_again)
+        thread.start()
+        try:
+            assert _plain(count(source, log)) == expected
+        finally:
+            thread.join()
+            scanned.cluster.wait_until_ready()

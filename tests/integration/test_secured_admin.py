@@ -1,0 +1,209 @@
+"""KafkaAdmin on a listener with TLS, SASL and ACLs: the Connection lets it in, and what is missing is named."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from kafka_rollout.adapters.kafka_admin import KafkaAdmin
+from kafka_rollout.adapters.scan_submit import scan_command
+from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.domain.errors import RefusedError, RolloutError
+from kafka_rollout.domain.topology import ClusterSpec
+from tests.integration.conftest import MakeCluster
+
+pytestmark = pytest.mark.integration
+
+PASSWORD = "a-password-of-tests"
+JAAS = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    f'user_admin="{PASSWORD}" user_nobody="{PASSWORD}";'
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secured:
+    """`spec` has the secured listener's address; `plain` that of the one for everybody; `ca` is the
+    certificate that signed it."""
+
+    spec: ClusterSpec
+    plain: str
+    ca: Path
+
+    def security(self, user: str = "admin", password: str = PASSWORD, **more: str) -> ClientSecurity:
+        extra = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "ssl.ca.location": str(self.ca), **more}
+        return ClientSecurity.from_airflow_connection_extra(extra, login=user, password=password)
+
+
+@pytest.fixture(scope="module")
+def secured(make_shared_cluster: MakeCluster, tmp_path_factory: pytest.TempPathFactory) -> Secured:
+    folder = tmp_path_factory.mktemp("certificates")
+    ca, store = _self_signed(folder)
+    cluster = make_shared_cluster(
+        "4.3.1",
+        name="secured",
+        layout="combined",
+        size=1,
+        start=False,
+        extra_config={
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL",
+            "listener.name.secure.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+            "listener.name.secure.plain.sasl.jaas.config": JAAS,
+            "listener.name.secure.scram-sha-512.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            ),
+            "listener.name.secure.ssl.keystore.type": "PEM",
+            "listener.name.secure.ssl.keystore.location": str(store),
+            "inter.broker.listener.name": "PLAINTEXT",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS;User:admin",
+            "connections.max.reauth.ms": "2000",
+        },
+    )
+    (node,) = cluster.spec.nodes
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    config = Path(str(node.directory)) / "server.properties"
+    config.write_text(config.read_text().replace("listeners=", f"listeners=SECURE://{address},", 1))
+    cluster.start()
+    plain = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
+    plain.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    upsertion = UserScramCredentialUpsertion("admin", info, f"{PASSWORD}-of-scram".encode())
+    plain.alter_user_scram_credentials([upsertion])["admin"].result(30)
+    spec = replace(cluster.spec, nodes=(replace(node, broker_address=address),))
+    return Secured(spec=spec, plain=cluster.spec.bootstrap_servers, ca=ca)
+
+
+def _ask_everything(admin: KafkaAdmin, spec: ClusterSpec) -> None:
+    assert len(admin.cluster_id()) == 22
+    assert admin.features(spec.brokers[0]).finalized
+    # The controller listener is not secured, so a broker passes the question on.
+    assert admin.quorum().leader_id == spec.brokers[0].node_id
+    assert [p.name for p in admin.partitions()] == ["orders-0"]
+    assert (admin.groups(), admin.transactions()) == ((), ())
+    admin.elect_preferred_leaders(admin.partitions())
+    assert admin.update_features({"group.version": 1}, validate_only=True)[0].accepted
+
+
+def test_plain_over_tls_gets_all_answers(secured: Secured) -> None:
+    with KafkaAdmin(secured.spec, secured.security()) as admin:
+        _ask_everything(admin, secured.spec)
+
+
+def test_scram_over_tls_gets_all_answers(secured: Secured) -> None:
+    scram = secured.security(password=f"{PASSWORD}-of-scram", **{"sasl.mechanism": "SCRAM-SHA-512"})
+    with KafkaAdmin(secured.spec, scram) as admin:
+        _ask_everything(admin, secured.spec)
+
+
+def test_a_session_is_renewed_before_the_broker_ends_it(secured: Secured) -> None:
+    with KafkaAdmin(secured.spec, secured.security()) as admin:
+        until = time.monotonic() + 5  # connections.max.reauth.ms is 2000
+        while time.monotonic() < until:
+            admin.features(secured.spec.brokers[0])
+            time.sleep(0.3)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_a_wrong_password_is_refused_and_not_repeated_in_the_error(secured: Secured, mechanism: str) -> None:
+    wrong = secured.security(password="wrong-and-secret", **{"sasl.mechanism": mechanism})
+    with KafkaAdmin(secured.spec, wrong) as admin, pytest.raises(RefusedError, match="user admin") as caught:
+        admin.cluster_id()
+    assert "wrong-and-secret" not in str(caught.value)
+
+
+def test_a_mechanism_that_is_not_offered_names_those_that_are(secured: Secured) -> None:
+    other = secured.security(**{"sasl.mechanism": "SCRAM-SHA-256"})
+    with KafkaAdmin(secured.spec, other) as admin, pytest.raises(RefusedError, match="PLAIN") as caught:
+        admin.cluster_id()
+    assert "SCRAM-SHA-256" in str(caught.value)
+
+
+def test_a_certificate_nobody_vouches_for_is_refused(secured: Secured, tmp_path: Path) -> None:
+    stranger, _ = _self_signed(tmp_path)
+    security = secured.security(**{"ssl.ca.location": str(stranger)})
+    with KafkaAdmin(secured.spec, security) as admin, pytest.raises(RefusedError, match=r"ssl\.ca\.location"):
+        admin.cluster_id()
+
+
+@pytest.mark.parametrize(
+    ("question", "right"),
+    [
+        (lambda admin: admin.quorum(), "DESCRIBE on CLUSTER"),
+        (lambda admin: admin.update_features({"group.version": 1}, validate_only=True), "ALTER on CLUSTER"),
+    ],
+)
+def test_the_right_that_is_missing_is_named(
+    secured: Secured, question: Callable[[KafkaAdmin], object], right: str
+) -> None:
+    with KafkaAdmin(secured.spec, secured.security("nobody")) as admin, pytest.raises(RolloutError) as caught:
+        question(admin)
+    assert isinstance(caught.value, RefusedError), caught.value
+    assert right in str(caught.value)
+
+
+def test_the_coordinator_logs_are_scanned_over_tls_and_the_password_stays_out_of_the_result(secured: Secured) -> None:
+    """The last of this module: it leaves a group behind."""
+    client = {**secured.security().confluent(), "bootstrap.servers": secured.spec.bootstrap_servers}
+    consumer = Consumer({**client, "group.id": "scanned", "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition("orders", 0, 7)], asynchronous=False)
+    consumer.close()
+    code, result = scan_command(secured.spec, Settings.from_environment(), security=secured.security())
+    assert code == 0
+    assert sum(c.count for c in result.classes if c.key_version == 1) == 1
+    assert result.inventory is not None
+    assert result.inventory["commits"] == {"orders": 1}
+    assert PASSWORD not in str(result)
+    with pytest.raises(RolloutError) as refused:
+        scan_command(secured.spec, Settings.from_environment(), security=secured.security(password="wrong-and-secret"))
+    assert "refused the authentication of user admin" in str(refused.value)
+    assert "wrong-and-secret" not in str(refused.value)
+
+
+def _self_signed(folder: Path) -> tuple[Path, Path]:
+    """(certificate, key and certificate) in PEM, for 127.0.0.1 and a day."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kafka-rollout tests")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    ca, store = folder / "ca.pem", folder / "store.pem"
+    ca.write_bytes(certificate)
+    store.write_bytes(private + certificate)
+    store.chmod(0o600)
+    return ca, store

@@ -1,0 +1,83 @@
+"""One Spark session for all tests that need one, and log directories made of bytes that real brokers wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.scan_submit import environment
+from kafka_rollout.adapters.schemas import load_schemas
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.domain.scan import ScanResult
+from kafka_rollout.wire.record_batch import batches
+from kafka_rollout_spark.scan import Question, make_result, read_logs
+from kafka_rollout_spark.what_to_read import LogsToRead, logs_in_directories
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+FixtureLogs = Callable[..., Path]
+Scan = Callable[..., ScanResult]
+TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(Settings.from_environment()).items():
+            patch.setenv(name, value)
+        session = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.sql.shuffle.partitions", "2")
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+@pytest.fixture
+def fixture_logs(tmp_path: Path) -> FixtureLogs:
+    """`fixture_logs("4.3.1", name="node-1", times=3)`: a log directory with a release's fixtures, three times over."""
+
+    def make(release: str, *, name: str = "node", times: int = 1, segment_batches: int = 5) -> Path:
+        for path in sorted((FIXTURES / f"coordinator-logs-{release}").glob("*.fetch")):
+            folder = tmp_path / name / path.stem
+            folder.mkdir(parents=True)
+            held = [bytes(batch.data) for batch in batches(path.read_bytes())] * times
+            offset = 0
+            for at in range(0, len(held), segment_batches):
+                segment, data = folder / f"{offset:020}.log", b""
+                for batch in held[at : at + segment_batches]:
+                    data += offset.to_bytes(8) + batch[8:]  # the base offset lies outside of the CRC
+                    offset += int.from_bytes(batch[23:27]) + 1
+                segment.write_bytes(data)
+        return tmp_path / name
+
+    return make
+
+
+def look(*directories: Path) -> LogsToRead:
+    return logs_in_directories(cluster="copy", directories=directories, topics=TOPICS)
+
+
+@pytest.fixture
+def scan(spark: SparkSession) -> Scan:
+    """`scan(directory, …)` or, of what was looked at before, `scan(logs=…)`; more is a Question's."""
+    include = Settings.from_environment().include
+    catalogue = load_catalogue(include)
+    question = Question(catalogue=catalogue, schemas=load_schemas(include), releases=list(catalogue))
+
+    def run(*directories: Path, logs: LogsToRead | None = None, **asked_for: Any) -> ScanResult:
+        asked, logs = replace(question, **asked_for), logs or look(*directories)
+        with read_logs(spark, logs, asked.spec(logs), lambda _: None) as scanned:
+            return make_result(asked, logs, scanned)
+
+    return run

@@ -1,0 +1,163 @@
+"""Whole scans of log directories made of bytes that real brokers wrote, in one Spark session. No broker."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+
+from kafka_rollout.adapters.codecs import CODECS
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.scan import LoadVerdict, ScanResult
+from kafka_rollout.wire.coordinator_records import ClassKey, classify
+from kafka_rollout.wire.record_batch import batches, payload, records
+from kafka_rollout_spark.decoding_spec import ScanDepth
+from tests.spark.conftest import FIXTURES, FixtureLogs, Scan, look
+
+pytestmark = pytest.mark.spark
+
+OFFSETS = "__consumer_offsets"
+
+
+@pytest.mark.parametrize(
+    ("release", "depth"),
+    [("3.9.1", ScanDepth.DEEP), ("4.3.1-all-groups", ScanDepth.DEEP), ("4.3.1", ScanDepth.CLASSES)],
+)
+def test_the_classes_are_those_that_an_independent_consumer_counted(
+    scan: Scan, fixture_logs: FixtureLogs, release: str, depth: ScanDepth
+) -> None:
+    result = scan(fixture_logs(release), depth=depth)
+    expected = json.loads((FIXTURES / f"coordinator-logs-{release}" / "classes.json").read_text())["classes"]
+    found = [c.to_dict() for c in result.classes]
+    assert sorted(found, key=str) == sorted(expected, key=str)
+    assert not any(Release.parse(release.split("-", maxsplit=1)[0]) in found.releases for found in result.broken)
+    assert result.damage == ()
+    assert (result.inventory is None) is (depth is ScanDepth.CLASSES)
+
+
+def test_what_is_asked_deeply_is_answered(scan: Scan, fixture_logs: FixtureLogs) -> None:
+    result = scan(fixture_logs("4.3.1-all-groups"))
+    inventory = result.inventory
+    assert inventory is not None
+    assert {group["type"] for group in inventory["groups"]} == {"classic", "consumer", "share", "streams"}
+    assert inventory["transactional_ids"]
+    assert inventory["commits"]["orders"] > 0
+    # Only what some release does not load is told by its owner: not the classic groups.
+    assert {o.owner for o in result.owners} == {"group", "transactional_id", "share_partition"}
+    names = {t.name for t in result.tagged if t.key_version == 1 and t.value_version == 4}
+    assert names == {"topicId"}
+    data = json.dumps(result.to_dict())
+    assert json.dumps(ScanResult.from_dict(json.loads(data)).to_dict()) == data
+
+
+def test_what_an_old_release_does_not_know_is_told_by_its_owner_also_when_it_alone_is_asked(
+    scan: Scan, fixture_logs: FixtureLogs
+) -> None:
+    result = scan(fixture_logs("4.3.1"), releases=[Release(3, 4, 1)])
+    assert {o.name for o in result.owners if o.key_version == 3} == {"consumer-0", "consumer-1", "consumer-2"}
+    assert {v.release for v in result.verdicts} == {Release(3, 4, 1)}
+
+
+def newest_of_their_keys(folder: Path) -> Counter[tuple[str, int, ClassKey]]:
+    """By topic, partition and class; a dictionary of all keys, which only a small log allows."""
+    newest: dict[tuple[str, int, bytes], ClassKey] = {}
+    for path in sorted(folder.glob("*/*.log")):
+        topic, _, partition = path.parent.name.rpartition("-")
+        for batch in batches(path.read_bytes()):
+            data = payload(batch, CODECS)
+            for r in () if batch.is_control else records(batch, data):
+                key = data[r.key_at : r.key_at + r.key_length]
+                newest[topic, int(partition), key] = classify(data, r.key_at, r.key_length, r.value_at, r.value_length)
+    return Counter((topic, partition, known) for (topic, partition, _), known in newest.items())
+
+
+def test_live_records_are_the_newest_of_their_keys(scan: Scan, fixture_logs: FixtureLogs) -> None:
+    folder = fixture_logs("4.3.1-all-groups", times=5)
+    result = scan(folder, live=True)
+    found = {(c.topic, c.partition, (c.key_version, c.value_version)): c.live for c in result.classes}
+    assert {place: live for place, live in found.items() if live} == newest_of_their_keys(folder)
+    assert sum(o.live or 0 for o in result.owners) > 0
+
+
+def test_of_two_copies_one_is_read_and_both_are_told_of(scan: Scan, fixture_logs: FixtureLogs) -> None:
+    one, other = fixture_logs("4.3.1", name="node-1"), fixture_logs("4.3.1", name="node-2")
+    newest = max((other / f"{OFFSETS}-1").glob("*.log"))
+    newest.unlink()
+    result, alone = scan(other, one), scan(one)
+    assert (result.classes, result.sizes) == (alone.classes, alone.sizes)
+    told = {Path(c.directory).parent.name: c.chosen for c in result.copies if (c.topic, c.partition) == (OFFSETS, 1)}
+    assert told == {"node-2": False, "node-1": True}
+
+
+def test_damage_is_told_with_its_place_and_the_rest_is_read(scan: Scan, fixture_logs: FixtureLogs) -> None:
+    folder = fixture_logs("4.3.1")
+    whole = scan(folder)
+    first, second, *_ = sorted((folder / f"{OFFSETS}-1").glob("*.log"))
+    data = bytearray(first.read_bytes())
+    size = 12 + int.from_bytes(data[8:12])
+    data[size + 70] ^= 1  # in the second batch, behind its header: only the CRC tells
+    first.write_bytes(data)
+    with second.open("ab") as file:
+        file.write(bytes(1_000))
+    (folder / f"{OFFSETS}-2" / f"{0:020}.log").write_bytes(b"\xff" * 100)
+    result = scan(folder)
+    told = {(Path(d.file).name, d.partition): d for d in result.damage}
+    assert set(told) == {(first.name, 1), (second.name, 1), (f"{0:020}.log", 2)}
+    assert told[first.name, 1].position == size
+    assert "CRC" in told[first.name, 1].sentence
+    assert told[second.name, 1].log_bytes == 1_000
+    sizes = {(s.topic, s.partition): s for s in whole.sizes}
+    left = {(s.topic, s.partition): s for s in result.sizes}
+    assert left[OFFSETS, 0] == sizes[OFFSETS, 0]
+    assert left[OFFSETS, 1].batches == sizes[OFFSETS, 1].batches - 1
+    assert left[OFFSETS, 2].batches == sizes[OFFSETS, 2].batches - 5
+
+
+def test_records_before_the_log_start_offset_are_gone_also_from_the_batch_that_holds_it(
+    scan: Scan, fixture_logs: FixtureLogs
+) -> None:
+    folder = fixture_logs("4.3.1")
+    planted = [c for c in scan(folder).classes if (c.partition, c.key_version) == (0, 99)]
+    start = min(c.first_offset for c in planted) + 1
+    (folder / "log-start-offset-checkpoint").write_text(f"0\n1\n{OFFSETS} 0 {start}\n")
+    result = scan(folder)
+    assert {log.start for log in result.logs if (log.topic, log.partition) == (OFFSETS, 0)} == {start}
+    left = [c for c in result.classes if (c.topic, c.partition) == (OFFSETS, 0)]
+    assert min(c.first_offset for c in left) >= start
+    assert sum(c.count for c in left if c.key_version == 99) == sum(c.count for c in planted) - 1
+
+
+def test_records_written_after_the_look_are_not_read(scan: Scan, fixture_logs: FixtureLogs) -> None:
+    folder = fixture_logs("4.3.1")
+    before, logs = scan(folder), look(folder)
+    active = max((folder / f"{OFFSETS}-0").glob("*.log"))
+    with active.open("ab") as file:
+        file.write(active.read_bytes())
+    assert replace(scan(logs=logs), scanned_at=0) == replace(before, scanned_at=0)
+
+
+def test_an_empty_directory_loads_everywhere(scan: Scan, tmp_path: Path) -> None:
+    (tmp_path / f"{OFFSETS}-0").mkdir()
+    (tmp_path / f"{OFFSETS}-0" / f"{0:020}.log").touch()
+    result = scan(tmp_path)
+    assert {v.verdict for v in result.verdicts} == {LoadVerdict.LOADS}
+    assert (result.records, [s.batches for s in result.sizes]) == (0, [0])
+
+
+def test_a_segment_that_is_gone_is_named_by_its_error(scan: Scan, fixture_logs: FixtureLogs) -> None:
+    folder = fixture_logs("4.3.1")
+    logs = look(folder)
+    shutil.rmtree(folder / f"{OFFSETS}-0")
+    with pytest.raises(PySparkException, match=r"SegmentGoneError: Segment .* was replaced"):
+        scan(logs=logs)
+
+
+def test_each_release_is_judged_by_its_own_facts(scan: Scan, fixture_logs: FixtureLogs) -> None:
+    result = scan(fixture_logs("4.3.1"))
+    assert result.failing(Release(3, 4, 0))
+    assert not result.failing(Release(4, 3, 1))

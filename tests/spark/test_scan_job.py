@@ -1,0 +1,269 @@
+"""The Spark side of the scan: sharing out, merging rows, a worker's error, arguments, outputs. No broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import scan_coordinator_logs as job
+from kafka_rollout.adapters.scan_submit import APPLICATION, ScanRequest, environment
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.scan import (
+    Failure,
+    LoadVerdict,
+    LogRange,
+    OwnerRecords,
+    RecordClass,
+    ReleaseVerdict,
+    ScanResult,
+)
+from kafka_rollout_spark.decoding_spec import DecodingSpec
+from kafka_rollout_spark.live_source import FORMAT, LiveLogs, cut
+from kafka_rollout_spark.output import write_json, write_parquet
+from kafka_rollout_spark.progress import progress_line
+from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
+from kafka_rollout_spark.sharing import SHARES, SPEC, from_option, share_out, to_option
+from kafka_rollout_spark.transforms import merge
+
+OFFSETS = "__consumer_offsets"
+
+some_ranges = st.lists(
+    st.builds(
+        lambda partition, start, length: LogRange(topic=OFFSETS, partition=partition, start=start, end=start + length),
+        st.integers(0, 50),
+        st.integers(0, 100),
+        st.integers(1, 100),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+def offsets(ranges: list[LogRange]) -> list[tuple[int, int]]:
+    return sorted((r.partition, offset) for r in ranges for offset in range(r.start, r.end))
+
+
+@given(ranges=some_ranges, most=st.integers(1, 60), parts=st.integers(1, 9))
+def test_every_offset_is_in_exactly_one_share(ranges: list[LogRange], most: int, parts: int) -> None:
+    shares = share_out(cut(ranges, most), parts)
+    assert len(shares) <= parts
+    assert offsets([r for share in shares for r in share]) == offsets(ranges)
+
+
+@given(ranges=some_ranges, parts=st.integers(1, 9))
+def test_shares_are_of_about_the_same_size(ranges: list[LogRange], parts: int) -> None:
+    weights = [sum(r.end - r.start for r in share) for share in share_out(ranges, parts)]
+    assert max(weights) - min(weights) <= max(r.end - r.start for r in ranges) + len(ranges)
+
+
+@given(ranges=some_ranges)
+def test_ranges_survive_being_an_option(ranges: list[LogRange]) -> None:
+    assert from_option(to_option(ranges)) == ranges
+
+
+def result() -> ScanResult:
+    release = Release(3, 4, 0)
+    return ScanResult(
+        cluster="one",
+        scanned_at=1_700_000_000.0,
+        logs=(LogRange(topic=OFFSETS, partition=0, start=0, end=9),),
+        classes=(RecordClass(topic=OFFSETS, partition=0, key_version=3, value_version=None, count=9, first_offset=0),),
+        verdicts=(
+            ReleaseVerdict(
+                release=release,
+                topic=OFFSETS,
+                partition=0,
+                verdict=LoadVerdict.FAILS,
+                first_failure=Failure(offset=0, reason="unknown key version 3"),
+            ),
+        ),
+    )
+
+
+def test_files_are_whole_and_leave_no_drafts(tmp_path: Path) -> None:
+    write_json(result(), str(tmp_path / "new" / "scan.json"))
+    owner = OwnerRecords(
+        topic=OFFSETS,
+        partition=0,
+        owner="group",
+        name="g",
+        key_version=3,
+        value_version=None,
+        count=9,
+        first_offset=0,
+    )
+    written = {path.name.split("-")[0]: path for path in write_parquet(result(), [owner] * 60_000, tmp_path / "new")}
+    assert ScanResult.from_dict(json.loads((tmp_path / "new" / "scan.json").read_text())) == result()
+    assert pq.read_table(written["classes"]).to_pylist()[0]["value_version"] is None
+    row = pq.read_table(written["verdicts"]).to_pylist()[0]
+    assert (row["verdict"], row["failure_offset"], row["failure_reason"]) == ("fails", 0, "unknown key version 3")
+    assert pq.read_table(written["owners"]).num_rows == 60_000
+    assert pq.read_table(written["damage"]).num_rows == 0
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"scan.json", *(p.name for p in written.values())}
+
+
+def test_output_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot be written"):
+        write_json(result(), str(tmp_path / "file" / "scan.json"))
+
+
+def test_the_summary_names_each_releases_worst_verdict() -> None:
+    assert job.summary(result()) == "scan: one: 9 records in 1 partitions; 3.4.0 fails"
+
+
+def test_progress_tells_amount_rate_and_time_left() -> None:
+    assert progress_line(1, 4, 2_000_000_000, "bytes", 0.5) == (
+        "read 1 of 4 shares, about 500 MB of 2.00 GB, 1.00 GB/s, 0 s, about 2 s left"
+    )
+    assert progress_line(0, 4, 4_000, "offsets", 3) == "read 0 of 4 shares, 0 offsets of 4,000 offsets, 3 s"
+
+
+def test_a_request_becomes_arguments_that_the_job_reads(tmp_path: Path) -> None:
+    request = ScanRequest(
+        cluster="one",
+        bootstrap_servers="127.0.0.1:9092",
+        json_file=tmp_path / "scan.json",
+        security_file=tmp_path / "security.json",
+        topics=(OFFSETS,),
+        releases=(Release(3, 4, 0), Release(4, 3, 1)),
+        fail_on=(Release(3, 4, 1),),
+    )
+    options = job.parse_arguments(request.arguments())
+    assert (options.cluster, options.topic, options.release, options.fail_on) == (
+        "one",
+        [OFFSETS],
+        ["3.4.0", "4.3.1"],
+        ["3.4.1"],
+    )
+    assert options.security_file == tmp_path / "security.json"
+    assert (options.live, options.classes_only) == (False, False)
+
+
+def test_a_request_for_directories_becomes_arguments_that_the_job_reads(tmp_path: Path) -> None:
+    dirs = (tmp_path / "a", tmp_path / "b")
+    request = ScanRequest(cluster="copy", json_file=tmp_path / "scan.json", log_dirs=dirs, live=True)
+    options = job.parse_arguments(request.arguments())
+    assert (options.log_dir, options.bootstrap_servers, options.live) == (list(dirs), None, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["--cluster", "x"], "--bootstrap-servers"),
+        (["--cluster", "x", "--bootstrap-servers", "127.0.0.1:9", "--release", "latest"], "'latest'"),
+        (["--cluster", "x", "--bootstrap-servers", "127.0.0.1:9", "--topic", "orders"], "orders"),
+        (["--cluster", "x", "--log-dir", "/nowhere/at/all"], "/nowhere/at/all does not exist"),
+        (["--cluster", "x", "--log-dir", "."], "no coordinator log"),
+        (["--cluster", "x", "--log-dir", ".", "--bootstrap-servers", "127.0.0.1:9"], "not allowed"),
+        (["--cluster", "x", "--bootstrap-servers", "127.0.0.1:9", "--security-file", "/nowhere/s.json"], "/nowhere"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    arguments: list[str], names: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert job.main(arguments) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert names in line
+
+
+def test_the_job_runs_by_what_its_environment_holds() -> None:
+    done = subprocess.run(
+        [sys.executable, str(APPLICATION), "--cluster", "x", "--log-dir", "/nowhere/at/all"],
+        env={**os.environ, **environment(Settings.from_environment())},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr.strip()) == (
+        2,
+        "scan: error: /nowhere/at/all does not exist. Name a broker's log directory or a copy of one.",
+    )
+
+
+@pytest.mark.spark
+def test_rows_of_one_thing_merge_to_one_row(spark: SparkSession) -> None:
+    one = {"kind": RowKind.CLASS, "topic": OFFSETS, "partition": 0, "key_version": 3, "value_version": None}
+    state = {"kind": RowKind.STATE, "topic": OFFSETS, "partition": 0, "record": "GroupMetadata", "key_hash": 7}
+    rows = [
+        {**one, "count": 4, "first_offset": 12},
+        {**one, "count": 3, "first_offset": 5},
+        {**one, "count": 0, "live": 2},
+        {**state, "last_offset": 3, "key": b"k", "value": b"old"},
+        {**state, "last_offset": 8, "key": b"k", "value": None},
+    ]
+    frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=WORKER_ROWS))
+    merged = {row["kind"]: row for row in merge(frame).toArrow().to_pylist()}
+    assert len(merged) == 2
+    found = merged["class"]
+    assert (found["count"], found["first_offset"], found["value_version"], found["live"]) == (7, 5, None, 2)
+    assert (merged["state"]["last_offset"], merged["state"]["value"]) == (8, None)
+
+
+@pytest.mark.spark
+def test_a_workers_error_is_found_again_as_its_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    spark.dataSource.register(LiveLogs)
+    missing = tmp_path / "security.json"
+    rows = (
+        spark.read.format(FORMAT)
+        .option("bootstrap.servers", "127.0.0.1:9")
+        .option("security.file", str(missing))
+        .option(SHARES, to_option(((LogRange(topic=OFFSETS, partition=0, start=0, end=1),),)))
+        .option(SPEC, to_option(DecodingSpec()))
+        .load()
+    )
+    with pytest.raises(PySparkException) as raised:
+        rows.collect()
+    assert job.workers_sentence(str(raised.value)).startswith(f"Security file {missing} cannot be read")
+    assert UserError.__module__ in str(raised.value)
+
+
+def test_an_error_that_is_not_ours_is_told_by_its_first_cause() -> None:
+    trace = (
+        "An error occurred while calling o1.\n: org.apache.spark.SparkException: Exception thrown in awaitResult\n"
+        "\tat a.b\nCaused by: java.io.IOException: Python worker exited unexpectedly (crashed)\n\tat a.b\n"
+    )
+    assert job.workers_sentence(trace) == (
+        "Spark failed: java.io.IOException: Python worker exited unexpectedly (crashed)"
+    )
+    assert job.workers_sentence("it just failed") == "Spark failed: it just failed"
+
+
+@pytest.mark.parametrize(("replaced", "code"), [(1, 0), (2, 1)])
+def test_a_segment_that_was_replaced_makes_it_look_once_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], replaced: int, code: int
+) -> None:
+    looks: list[object] = []
+    gone = PySparkException("\nkafka_rollout.adapters.log_segments.SegmentGoneError: Segment 7.log was replaced.\n")
+    answers = iter([gone] * replaced + [result()] * 2)
+
+    def read(*_: object) -> ScanResult:
+        answer = next(answers)
+        if isinstance(answer, ScanResult):
+            return answer
+        raise answer
+
+    monkeypatch.setattr(job, "_look", lambda *_: looks.append(1))
+    monkeypatch.setattr(job, "_read", read)
+    monkeypatch.setattr(job, "session", lambda: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(job, "Question", SimpleNamespace)
+    assert job.main(["--cluster", "copy", "--log-dir", "anywhere"]) == code
+    assert len(looks) == 2
+    said = capsys.readouterr().err
+    assert "looking once more" in said
+    assert ("error: Segment 7.log was replaced." in said) is (code == 1)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.gate_watch import GatePolicy, GateWatch, WatchState
+from kafka_rollout.domain.gates import Condition, GateLook
+
+
+def _look(holds: bool) -> GateLook:
+    condition = Condition(name="in every ISR", holds=holds, evidence="all" if holds else "not in orders-0")
+    return GateLook(gate="after node 1", at=0.0, conditions=(condition,))
+
+
+def _states(policy: GatePolicy, looks: list[bool], step: float = 1.0) -> list[WatchState]:
+    watch = GateWatch(policy=policy)
+    return [watch.seen(_look(holds), i * step).state for i, holds in enumerate(looks)]
+
+
+W, H, F = WatchState.WAITING, WatchState.HELD, WatchState.FAILED
+
+
+def test_a_gate_holds_after_n_holding_looks_in_a_row() -> None:
+    assert _states(GatePolicy(looks=3), [True, True, False, True, True, True]) == [W, W, W, W, W, H]
+
+
+def test_a_soak_must_hold_to_its_end_and_starts_anew_after_a_failing_look() -> None:
+    policy = GatePolicy(looks=2, soak_s=3)
+    assert _states(policy, [True, True, True, True, True]) == [W, W, W, W, H]
+    assert _states(policy, [True, True, True, False, True, True, True, True, True]) == [W] * 8 + [H]
+
+
+def test_a_timeout_fails_and_says_what_it_waited_for() -> None:
+    watch = GateWatch(policy=GatePolicy(timeout_s=5))
+    assert watch.seen(_look(False), 100.0).state is W
+    status = watch.seen(_look(False), 105.0)
+    assert status.state is F
+    assert "in every ISR: not in orders-0" in status.message
+
+
+def test_a_gate_that_holds_at_the_deadline_may_finish_its_soak() -> None:
+    policy = GatePolicy(looks=1, timeout_s=4, soak_s=3)
+    assert _states(policy, [False, False, False, False, False, True, True, True, True]) == [W] * 8 + [H]
+
+
+def test_messages_tell_the_look_and_what_is_waited_for() -> None:
+    watch = GateWatch(policy=GatePolicy(looks=3))
+    assert "look 1 of 3" in watch.seen(_look(True), 0).message
+    assert "waits for in every ISR: not in orders-0" in watch.seen(_look(False), 1).message
+
+
+@pytest.mark.parametrize("bad", [{"looks": 0}, {"timeout_s": -1}, {"soak_s": -1}, {"interval_s": -1}])
+def test_a_policy_that_cannot_work_is_refused(bad: dict[str, float]) -> None:
+    with pytest.raises(UserError):
+        GatePolicy(**bad)  # type: ignore[arg-type]
+
+
+_policies = st.builds(
+    GatePolicy,
+    looks=st.integers(1, 4),
+    timeout_s=st.integers(0, 20).map(float),
+    soak_s=st.integers(0, 5).map(float),
+)
+
+
+@given(policy=_policies, looks=st.lists(st.booleans(), min_size=1, max_size=60))
+def test_held_means_a_row_of_holding_looks_that_lasted_through_the_soak(policy: GatePolicy, looks: list[bool]) -> None:
+    for index, reached in enumerate(_states(policy, looks)):
+        row = 0
+        while row <= index and looks[index - row]:
+            row += 1
+        if reached is H:
+            assert row >= policy.looks + policy.soak_s
+            return
+        assert row < policy.looks + policy.soak_s
+        if reached is F:
+            assert index >= policy.timeout_s + policy.soak_s
+            return
+
+
+@given(policy=_policies, looks=st.lists(st.booleans(), max_size=30), cut=st.integers(0, 30))
+def test_a_watch_goes_on_from_its_dictionary_as_if_nothing_had_happened(
+    policy: GatePolicy, looks: list[bool], cut: int
+) -> None:
+    whole, first = GateWatch(policy=policy), GateWatch(policy=policy)
+    for i, holds in enumerate(looks):
+        if i == cut:
+            first = GateWatch.from_dict(json.loads(json.dumps(first.to_dict())))
+        assert first.seen(_look(holds), float(i)) == whole.seen(_look(holds), float(i))
+
+
+@given(policy=_policies, looks=st.lists(st.booleans(), min_size=200, max_size=200))
+def test_no_watch_waits_for_ever(policy: GatePolicy, looks: list[bool]) -> None:
+    assert any(s is not W for s in _states(policy, looks))

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pytest
+
+from kafka_rollout.domain.group_migration import (
+    ClusterFacts,
+    DescribedGroup,
+    Goal,
+    GroupMember,
+    GroupPlan,
+    plan_groups,
+)
+
+FACTS = ClusterFacts(group_version=1, policies={1: "BIDIRECTIONAL", 2: "bidirectional"})
+MEMBER = GroupMember(client_id="app", host="/127.0.0.1")
+NEW_MEMBER = GroupMember(client_id="app", host="/127.0.0.1", uses_classic=False)
+
+
+def classic(name: str = "orders", *, assignor: str = "range", protocol_type: str = "consumer") -> DescribedGroup:
+    return DescribedGroup(
+        group_id=name,
+        type="classic",
+        state="Stable",
+        protocol_type=protocol_type,
+        assignor=assignor,
+        members=(MEMBER,),
+    )
+
+
+def of_type(kind: str, name: str = "newer", *members: GroupMember) -> DescribedGroup:
+    return DescribedGroup(group_id=name, type=kind, state="Stable" if members else "Empty", members=members)
+
+
+def plan(group: DescribedGroup, goal: Goal, facts: ClusterFacts = FACTS) -> GroupPlan:
+    (planned,) = plan_groups([group], goal, facts)
+    return planned
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky"])
+def test_an_eager_group_gets_cooperative_in_two_bounces_one_for_dynamic_consumers(assignor: str) -> None:
+    planned = plan(classic(assignor=assignor), Goal.COOPERATIVE)
+    assert planned.bounces == 2
+    assert "DynamicProtocolConsumers are cooperative after this bounce" in planned.steps[0]
+    assert assignor in planned.steps[1]
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        classic(assignor="cooperative-sticky"),
+        classic(assignor="stream"),
+        classic(protocol_type="connect", assignor="sessioned"),
+        of_type("consumer", "newer", NEW_MEMBER),
+        of_type("classic"),
+    ],
+)
+def test_what_rebalances_incrementally_already_or_has_no_members_needs_nothing(group: DescribedGroup) -> None:
+    assert plan(group, Goal.COOPERATIVE).steps == ()
+    assert plan(group, Goal.COOPERATIVE).bounces == 0
+
+
+def test_connects_sinks_are_changed_where_their_workers_override_the_assignor() -> None:
+    planned = plan(classic("connect-sink"), Goal.COOPERATIVE)
+    assert all("consumer.partition.assignment.strategy" in step for step in planned.steps)
+    assert plan(classic(protocol_type="connect", assignor="default"), Goal.COOPERATIVE).bounces == 1
+
+
+def test_a_group_of_another_protocol_type_is_told_as_a_finding() -> None:
+    finding = plan(classic(protocol_type="sr", assignor="v0"), Goal.COOPERATIVE).finding
+    assert finding is not None
+    assert "sr" in finding.sentence
+
+
+def test_the_consumer_protocol_takes_one_bounce_where_every_broker_converts_and_a_stop_where_one_does_not() -> None:
+    assert plan(classic(), Goal.CONSUMER).bounces == 1
+    mixed = ClusterFacts(group_version=1, policies={1: "bidirectional", 2: "downgrade"})
+    assert plan(classic(), Goal.CONSUMER, mixed).bounces is None
+    assert "stop all members" in plan(classic(), Goal.CONSUMER, mixed).steps[0]
+    assert "stop all" in plan(classic(), Goal.CONSUMER, ClusterFacts(group_version=1, policies={1: None})).steps[0]
+
+
+def test_no_group_gets_the_consumer_protocol_without_group_version() -> None:
+    finding = plan(classic(), Goal.CONSUMER, ClusterFacts(group_version=0, policies={1: "bidirectional"})).finding
+    assert finding is not None
+    assert finding.remedy == "Raise group.version to 1 first."
+
+
+def test_a_conversion_that_stopped_half_way_is_gone_on_with() -> None:
+    assert plan(of_type("consumer", "half", NEW_MEMBER, MEMBER), Goal.CONSUMER).bounces == 1
+    assert plan(of_type("consumer", "done", NEW_MEMBER), Goal.CONSUMER).bounces == 0
+
+
+def test_on_the_way_back_groups_with_members_are_converted_before_empty_ones() -> None:
+    planned = plan_groups(
+        [of_type("consumer", "a-empty"), classic("classic"), of_type("consumer", "z-active", NEW_MEMBER)],
+        Goal.CLASSIC,
+        FACTS,
+    )
+    assert [(each.group.group_id, each.bounces) for each in planned] == [
+        ("z-active", 1),
+        ("a-empty", 0),
+        ("classic", 0),
+    ]
+    assert "tombstones" in planned[1].steps[0]
+
+
+def test_share_and_streams_groups_have_to_stop_on_the_way_back() -> None:
+    for kind in ("share", "streams"):
+        assert plan(of_type(kind, "g", NEW_MEMBER), Goal.CLASSIC).bounces is None
+        assert plan(of_type(kind, "g", NEW_MEMBER), Goal.CLASSIC).steps
+        assert plan(of_type(kind, "g", NEW_MEMBER), Goal.CONSUMER).finding

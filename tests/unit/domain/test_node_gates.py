@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_rollout.domain.findings import Finding, Severity
+from kafka_rollout.domain.gates import GateLook
+from kafka_rollout.domain.node_gates import after_start, before_stop, led_elsewhere, seen_before_stop
+from kafka_rollout.domain.state import ClusterState, NodeState, ProcessState, RegisteredNodes
+from kafka_rollout.domain.topology import ClusterSpec
+from tests.unit.domain.builders import (
+    COMBINED,
+    NOW,
+    R391,
+    R431,
+    SEPARATE,
+    cluster,
+    node_state,
+    partition,
+    quorum,
+    replace_node,
+    silent,
+    state,
+)
+
+
+def _failing(look: GateLook) -> set[str]:
+    return {c.name for c in look.conditions if not c.holds}
+
+
+def _before(spec: ClusterSpec, seen: ClusterState, node_id: int) -> GateLook:
+    return before_stop(spec, seen, spec.node(node_id))
+
+
+@pytest.mark.parametrize("spec", [COMBINED, SEPARATE], ids=["combined", "separate"])
+def test_every_node_of_a_well_cluster_may_be_stopped(spec: ClusterSpec) -> None:
+    for node in spec.nodes:
+        look = before_stop(spec, state(spec), node)
+        assert look.holds, look.waits_for
+        assert all(c.evidence for c in look.conditions)
+
+
+def test_a_single_replica_is_never_taken_unless_a_named_person_accepted_it_for_the_topic() -> None:
+    seen = state(partitions=(partition("single", 0, [4], min_isr=1),))
+    look = _before(SEPARATE, seen, 4)
+    assert _failing(look) == {"another in-sync replica"}
+    assert "single-0" in look.waits_for
+    assert before_stop(SEPARATE, seen, SEPARATE.node(4), accept_unavailable={"single"}).holds
+    assert _before(SEPARATE, seen, 5).holds
+
+
+def test_the_last_in_sync_replica_stays() -> None:
+    seen = state(partitions=(partition("t", 0, [4, 5, 6], isr=[4], min_isr=1),))
+    assert _failing(_before(SEPARATE, seen, 4)) == {"another in-sync replica"}
+
+
+def test_min_isr_must_hold_without_the_node() -> None:
+    seen = state(partitions=(partition("t", 0, [4, 5, 6], isr=[4, 5], min_isr=2),))
+    assert _failing(_before(SEPARATE, seen, 4)) == {"min ISR without it"}
+    assert _before(SEPARATE, seen, 6).holds
+
+
+def test_a_fenced_broker_does_not_count_as_another_replica() -> None:
+    registered = RegisteredNodes(brokers=frozenset({4, 5, 6}), fenced=frozenset({5, 6}), controllers=None)
+    look = _before(SEPARATE, state(registered=registered), 4)
+    assert {"another in-sync replica", "all other nodes are up"} <= _failing(look)
+
+
+def test_where_a_release_lists_only_unfenced_brokers_a_missing_one_is_fenced() -> None:
+    registered = RegisteredNodes(brokers=frozenset({4, 5}), fenced=None, controllers=None)
+    assert "all other nodes are up" in _failing(_before(SEPARATE, state(registered=registered), 4))
+
+
+def test_nothing_is_stopped_while_another_node_is_down() -> None:
+    seen = state()
+    seen = replace(seen, nodes=replace_node(seen, silent(6)))
+    look = _before(SEPARATE, seen, 1)
+    assert "all other nodes are up" in _failing(look)
+    assert "node 6 is down" in look.waits_for
+    half_gone = replace(state().nodes[6], process=ProcessState(pid=None))
+    assert "node 6 is down" in _before(SEPARATE, replace(seen, nodes=replace_node(seen, half_gone)), 1).waits_for
+
+
+def test_a_voter_stays_while_another_one_lags() -> None:
+    seen = state(quorum=quorum([1, 2, 3], 3, [4, 5, 6], n2=5_000))
+    assert _failing(_before(SEPARATE, seen, 1)) == {"quorum without it"}
+    assert _before(SEPARATE, seen, 2).holds, "the one that lags may go"
+    assert _before(SEPARATE, seen, 4).holds, "a broker is no voter"
+
+
+def test_two_voters_cannot_spare_one() -> None:
+    spec = cluster(controllers=[1, 2], brokers=[4, 5, 6])
+    assert _failing(_before(spec, state(spec), 1)) == {"quorum without it"}
+
+
+@pytest.mark.parametrize("seen", [state(quorum=None), state(quorum=quorum([1, 2, 3], -1))])
+def test_an_unknown_quorum_holds_every_node(seen: ClusterState) -> None:
+    for node in SEPARATE.nodes:
+        assert "quorum without it" in _failing(before_stop(SEPARATE, seen, node))
+
+
+def test_unanswered_questions_hold_but_the_silence_of_the_node_itself_does_not() -> None:
+    assert _failing(_before(SEPARATE, state(unanswered=("groups",)), 4)) == {"every question answered"}
+    seen = state(unanswered=("connection refused",))
+    seen = replace(seen, nodes=replace_node(seen, replace(seen.nodes[4], features=None, problem="connection refused")))
+    assert _before(SEPARATE, seen, 4).holds
+
+
+def test_a_partition_in_need_anywhere_holds_every_node() -> None:
+    for bad in (partition("t", 0, [4, 5, 6], isr=[5], min_isr=2), partition("t", 0, [4, 5, 6], leader=-1, min_isr=1)):
+        assert "every partition is served" in _failing(_before(SEPARATE, state(partitions=(bad,)), 1))
+
+
+def test_a_new_blocker_holds_the_gate() -> None:
+    blocker = Finding(code="X", severity=Severity.BLOCKER, subject="s", sentence="Broker 9 appeared.", remedy="r")
+    look = before_stop(SEPARATE, state(), SEPARATE.node(1), new_blockers=[blocker])
+    assert "Broker 9 appeared." in look.waits_for
+
+
+@st.composite
+def _clusters(draw: st.DrawFn) -> ClusterState:
+    brokers = [1, 2, 3, 4]
+    spec = cluster(combined=brokers)
+    partitions = []
+    for number in range(draw(st.integers(1, 4))):
+        replicas = draw(st.lists(st.sampled_from(brokers), min_size=1, unique=True))
+        isr = draw(st.lists(st.sampled_from(replicas), unique=True))
+        leader = draw(st.sampled_from(isr)) if isr else -1
+        partitions.append(partition("t", number, replicas, isr=isr, leader=leader, min_isr=draw(st.integers(1, 3))))
+    fenced = frozenset(draw(st.lists(st.sampled_from(brokers), max_size=1)))
+    down = draw(st.none() | st.sampled_from(brokers))
+    seen = state(
+        spec,
+        partitions=tuple(partitions),
+        registered=RegisteredNodes(brokers=frozenset(brokers), fenced=fenced, controllers=None),
+        quorum=quorum(brokers, draw(st.sampled_from(brokers)), n2=draw(st.sampled_from([0, 10, 500]))),
+    )
+    return replace(seen, nodes=replace_node(seen, silent(down))) if down else seen
+
+
+@given(seen=_clusters(), node_id=st.integers(1, 4))
+def test_a_stop_that_is_let_through_leaves_every_partition_a_living_in_sync_replica_and_min_isr(
+    seen: ClusterState, node_id: int
+) -> None:
+    spec = cluster(combined=[1, 2, 3, 4])
+    if not _before(spec, seen, node_id).holds:
+        return
+    alive = {i for i, n in seen.nodes.items() if n.process.pid is not None and i != node_id}
+    alive -= seen.registered.fenced or frozenset()
+    assert len(alive) == 3
+    for p in seen.partitions:
+        left = (set(p.isr) - {node_id}) & alive
+        assert left, f"{p.name} lost its last in-sync replica"
+        assert len(left) >= p.min_isr
+    assert seen.quorum is not None
+    assert sum(seen.quorum.lag(i) == 0 for i in alive) + sum(seen.quorum.lag(i) == 10 for i in alive) >= 3
+
+
+def _after(seen: ClusterState, node_id: int = 4, *, spec: ClusterSpec = SEPARATE) -> GateLook:
+    before = seen_before_stop(state(spec), node_id, R391, NOW - 30)
+    return after_start(spec, seen, spec.node(node_id), before=before, expected=R431)
+
+
+def _rolled(node_id: int = 4, *, spec: ClusterSpec = SEPARATE, **other: object) -> ClusterState:
+    seen = state(spec, **other)
+    return replace(seen, nodes=replace_node(seen, node_state(node_id, R431)))
+
+
+def test_what_a_node_is_in_is_seen_before_its_stop() -> None:
+    before = seen_before_stop(state(COMBINED), 3, R391, NOW)
+    assert before.in_isr == {"orders-0", "orders-1", "orders-2"}
+    assert before.leads == {"orders-2"}
+    assert before.was_active_controller
+    assert not seen_before_stop(state(COMBINED), 1, R391, NOW).was_active_controller
+
+
+@pytest.mark.parametrize("node_id", [1, 3, 4])
+def test_a_node_that_is_back_passes(node_id: int) -> None:
+    look = _after(_rolled(node_id), node_id)
+    assert look.holds, look.waits_for
+    assert all(c.evidence for c in look.conditions)
+
+
+def test_each_thing_that_is_missing_holds_the_gate_by_its_name() -> None:
+    back = _rolled()
+    gone = NodeState(node_id=4, process=ProcessState(pid=None), features=None, metrics=None, problem="refused")
+    fenced = RegisteredNodes(brokers=frozenset({4, 5, 6}), fenced=frozenset({4}), controllers=None)
+    absent = RegisteredNodes(brokers=frozenset({5, 6}), fenced=None, controllers=None)
+    cases = {
+        "release": state(),
+        "process": replace(back, nodes=replace_node(back, gone)),
+        "unfenced": replace(back, registered=fenced),
+        "quorum": replace(back, quorum=quorum([1, 2, 3], 3, [4, 5, 6], n4=5_000)),
+    }
+    for name, seen in cases.items():
+        assert name in _failing(_after(seen)), name
+    assert "unfenced" in _failing(_after(replace(back, registered=absent)))
+    assert "quorum" in _failing(_after(replace(back, quorum=quorum([1, 2, 3], 3, [5, 6]))))
+
+
+def test_being_out_of_an_isr_that_it_was_in_holds_the_gate_and_names_the_partition() -> None:
+    out = tuple(partition("orders", i, [4, 5, 6], isr=[5, 6], leader=5) for i in range(9))
+    seen = _rolled(partitions=out)
+    before = replace(seen_before_stop(state(), 4, R391, NOW), in_isr=frozenset(p.name for p in out), leads=frozenset())
+    look = after_start(SEPARATE, seen, SEPARATE.node(4), before=before, expected=R431)
+    assert _failing(look) == {"in every ISR it was in"}
+    assert "9 ISRs" in look.waits_for
+    assert "orders-0" in look.waits_for
+    assert "5 more" in look.waits_for
+
+
+def test_an_isr_that_it_was_not_in_before_and_a_deleted_partition_are_nothing_to_wait_for() -> None:
+    kept = partition("orders", 0, [4, 5, 6])
+    foreign = partition("other", 0, [5, 6, 4], isr=[5, 6])
+    before = seen_before_stop(state(partitions=(kept, partition("gone", 0, [4, 5, 6]))), 4, R391, NOW)
+    look = after_start(SEPARATE, _rolled(partitions=(kept, foreign)), SEPARATE.node(4), before=before, expected=R431)
+    assert look.holds, look.waits_for
+
+
+def test_without_a_record_every_replica_must_be_in_sync() -> None:
+    seen = _rolled(partitions=(partition("other", 0, [5, 6, 4], isr=[5, 6]),))
+    look = after_start(SEPARATE, seen, SEPARATE.node(4), before=None, expected=R431)
+    assert _failing(look) == {"in every ISR it was in"}
+
+
+def test_leadership_that_it_had_as_preferred_leader_must_come_back() -> None:
+    elsewhere = (partition("orders", 0, [4, 5, 6], leader=5),)
+    seen = _rolled(partitions=elsewhere)
+    before = seen_before_stop(state(), 4, R391, NOW)
+    assert _failing(_after(seen)) == {"leadership back"}
+    assert [p.name for p in led_elsewhere(seen, 4, before)] == ["orders-0"]
+    out_of_sync = replace(seen, partitions=(partition("orders", 0, [4, 5, 6], isr=[5, 6], leader=5),))
+    assert led_elsewhere(out_of_sync, 4, before) == (), "an election could not bring it back yet"
+    not_led_before = replace(before, leads=frozenset())
+    assert led_elsewhere(seen, 4, not_led_before) == ()
+    assert after_start(SEPARATE, seen, SEPARATE.node(4), before=not_led_before, expected=R431).holds
+
+
+def test_a_controller_must_be_a_voter_that_is_caught_up() -> None:
+    lagging = _rolled(1, quorum=quorum([1, 2, 3], 3, n1=400))
+    assert _failing(_after(lagging, 1)) == {"quorum"}
+    lost = _rolled(1, quorum=quorum([2, 3], 3))
+    assert "no voter" in _after(lost, 1).waits_for
+
+
+def test_a_lag_that_was_caught_up_seconds_ago_is_no_lag() -> None:
+    busy = quorum([1, 2, 3], 3, n1=400)
+    voters = tuple(replace(v, last_caught_up_ms=int(NOW * 1000) - 900) if v.replica_id == 1 else v for v in busy.voters)
+    assert _after(_rolled(1, quorum=replace(busy, voters=voters)), 1).holds

@@ -1,0 +1,85 @@
+"""What lies in the coordinator logs, against the releases that a roll goes through."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_rollout.domain.findings import Severity
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.scan import Failure, LoadVerdict, LogRange, RecordClass, ReleaseVerdict, ScanResult
+from kafka_rollout.domain.scan_path import path_findings
+
+ORIGIN, VIA, TARGET = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)
+OFFSETS, SHARE = "__consumer_offsets", "__share_group_state"
+LOG = LogRange(topic=OFFSETS, partition=0, start=0, end=9)
+
+
+def verdict(release: Release, what: LoadVerdict, topic: str = OFFSETS) -> ReleaseVerdict:
+    failure = Failure(offset=7, reason="unknown key version 40") if what is LoadVerdict.FAILS else None
+    return ReleaseVerdict(
+        release=release,
+        topic=topic,
+        partition=0,
+        verdict=what,
+        ignored=3 if what is LoadVerdict.LOADS_IGNORING else 0,
+        first_failure=failure,
+    )
+
+
+def findings_of(*verdicts: ReleaseVerdict, classes: tuple[RecordClass, ...] = ()) -> dict[str, Severity]:
+    scan = ScanResult(cluster="orders", scanned_at=0.0, logs=(LOG,), classes=classes, verdicts=verdicts)
+    return {finding.code: finding.severity for finding in path_findings(scan, ORIGIN, (VIA, TARGET))}
+
+
+LOADS = [verdict(release, LoadVerdict.LOADS) for release in (ORIGIN, VIA, TARGET)]
+
+
+def test_releases_that_load_everything_are_no_finding() -> None:
+    assert findings_of(*LOADS) == {}
+
+
+@pytest.mark.parametrize("release", [VIA, TARGET])
+def test_every_release_of_the_path_must_load_what_is_there(release: Release) -> None:
+    others = [v for v in LOADS if v.release != release]
+    scan = ScanResult(
+        cluster="orders",
+        scanned_at=0.0,
+        logs=(LOG,),
+        classes=(),
+        verdicts=(*others, verdict(release, LoadVerdict.FAILS)),
+    )
+    (finding,) = path_findings(scan, ORIGIN, (VIA, TARGET))
+    assert (finding.code, finding.severity) == ("LOGS-NOT-LOADABLE", Severity.BLOCKER)
+    assert "__consumer_offsets-0 fails at offset 7: unknown key version 40" in finding.sentence
+    assert finding.subject.startswith(str(release))
+
+
+def test_ignored_records_warn_and_stop_nothing() -> None:
+    assert findings_of(*LOADS[:2], verdict(TARGET, LoadVerdict.LOADS_IGNORING)) == {
+        "LOGS-IGNORED-IN-PART": Severity.WARNING
+    }
+
+
+def test_a_log_without_a_coordinator_warns_only_when_something_is_in_it() -> None:
+    unread = [verdict(release, LoadVerdict.NOT_LOADED, SHARE) for release in (ORIGIN, VIA, TARGET)]
+    held = RecordClass(topic=SHARE, partition=0, key_version=0, value_version=0, count=2, first_offset=0)
+    assert findings_of(*LOADS, *unread) == {}
+    assert findings_of(*LOADS, *unread, classes=(held,)) == {"LOGS-NOT-READ": Severity.WARNING}
+
+
+def test_a_release_that_was_not_asked_about_blocks() -> None:
+    assert findings_of(*LOADS[:2]) == {"LOGS-NOT-SCANNED": Severity.BLOCKER}
+
+
+def test_the_release_that_runs_now_is_told_of_for_a_roll_moves_its_coordinators() -> None:
+    assert findings_of(verdict(ORIGIN, LoadVerdict.FAILS), *LOADS[1:]) == {"ORIGIN-CANNOT-LOAD": Severity.WARNING}
+
+
+def test_no_logs_and_no_roll_are_no_finding_and_no_scan_is_a_blocker() -> None:
+    nothing = ScanResult(cluster="orders", scanned_at=0.0, logs=(), classes=(), verdicts=())
+    failing = ScanResult(
+        cluster="orders", scanned_at=0.0, logs=(LOG,), classes=(), verdicts=(verdict(TARGET, LoadVerdict.FAILS),)
+    )
+    assert {finding.code for finding in path_findings(None, ORIGIN, (VIA,))} == {"LOGS-NOT-SCANNED"}
+    assert path_findings(nothing, ORIGIN, (VIA, TARGET)) == ()
+    assert path_findings(failing, TARGET, ()) == ()

@@ -1,0 +1,59 @@
+"""The rules on the facts that were derived from the released jars."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.domain.feature_checks import feature_changes
+from kafka_rollout.domain.path import hop_releases
+from kafka_rollout.domain.plan import Undo
+from kafka_rollout.domain.releases import Catalogue, Release
+from tests.unit.domain.builders import R340, R341, R391, R431, SEPARATE, node_state, state
+
+
+@pytest.fixture(scope="module")
+def released() -> Catalogue:
+    return load_catalogue(Path(__file__).resolve().parents[3] / "include")
+
+
+@pytest.mark.parametrize(
+    ("origin", "target", "stops"),
+    [
+        (R340, R431, [R341, R431]),
+        (Release(3, 3, 2), R431, [R341, R431]),
+        (R340, R341, [R341]),
+        (R341, R391, [R391]),
+        (R391, R431, [R431]),
+    ],
+    ids=str,
+)
+def test_paths_between_released_versions(
+    released: Catalogue, origin: Release, target: Release, stops: list[Release]
+) -> None:
+    assert [to for _, to, _ in hop_releases(released, origin, target)] == stops
+
+
+def test_finalizing_4_3_1_on_a_cluster_of_3_9_1(released: Catalogue) -> None:
+    changes = {c.feature: (c.current, c.target, c.undo) for c in feature_changes(released, state(SEPARATE), R431)}
+    assert changes.pop("metadata.version") == (21, 30, Undo.IMPOSSIBLE)
+    assert changes == {
+        "group.version": (0, 1, Undo.POSSIBLE),
+        "transaction.version": (0, 2, Undo.POSSIBLE),
+        "share.version": (0, 1, Undo.POSSIBLE),
+        "streams.version": (0, 1, Undo.POSSIBLE),
+        "eligible.leader.replicas.version": (0, 1, Undo.POSSIBLE),
+    }
+
+
+def test_kafka_takes_29_back_to_23_but_not_30_to_29(released: Catalogue) -> None:
+    def undo(level: int, target: Release) -> Undo:
+        nodes = {1: node_state(1, finalized={"metadata.version": level})}
+        return next(
+            c.undo for c in feature_changes(released, state(nodes=nodes), target) if c.feature.startswith("meta")
+        )
+
+    assert undo(23, Release(4, 2, 1)) is Undo.POSSIBLE
+    assert undo(29, R431) is Undo.IMPOSSIBLE

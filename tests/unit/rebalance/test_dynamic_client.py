@@ -1,0 +1,62 @@
+"""What the consumer checks before it touches anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kafka
+import pytest
+from kafka.consumer.subscription_state import SubscriptionState
+from kafka.coordinator.consumer import ConsumerCoordinator
+
+from kafka_rollout.clients import dynamic_consumer
+from kafka_rollout.clients.assignors import CooperativeStickyAssignor, RangeAssignor
+from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
+from kafka_rollout.clients.dynamic_coordinator import TESTED, DynamicCoordinator, check_kafka_python
+from kafka_rollout.domain.errors import UserError
+
+
+def test_the_installed_kafka_python_is_one_it_fits_on() -> None:
+    check_kafka_python()
+
+
+def test_another_version_of_kafka_python_is_refused_with_the_tested_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka, "__version__", "3.1.0")
+    with pytest.raises(UserError, match=rf"3\.1\.0.*{TESTED}"):
+        DynamicProtocolConsumer(bootstrap_servers="nowhere:1")
+
+
+def test_a_coordinator_whose_methods_changed_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def changed(self: Any, offsets: Any, more: Any) -> None: ...
+
+    monkeypatch.setattr(ConsumerCoordinator, "_send_offset_commit_request", changed)
+    with pytest.raises(UserError, match="_send_offset_commit_request"):
+        check_kafka_python()
+    monkeypatch.undo()
+    monkeypatch.delattr(ConsumerCoordinator, "_lookup_assignor")
+    with pytest.raises(UserError, match="_lookup_assignor"):
+        check_kafka_python()
+
+
+def test_assignors_are_given_by_name_or_class_and_unknown_names_are_told() -> None:
+    assert dynamic_consumer._assignor("cooperative-sticky") is CooperativeStickyAssignor
+    assert dynamic_consumer._assignor(RangeAssignor) is RangeAssignor
+    with pytest.raises(UserError, match="cooperative-sticky, range"):
+        DynamicProtocolConsumer(bootstrap_servers="nowhere:1", partition_assignment_strategy=["stick"])
+
+
+def test_a_join_that_a_poll_did_not_wait_for_is_gone_on_with_though_its_reason_is_gone() -> None:
+    coordinator = DynamicCoordinator.__new__(DynamicCoordinator)
+    coordinator.config = {"group_id": "group", "api_version": (4, 3)}
+    coordinator._subscription = SubscriptionState()
+    coordinator._subscription.subscribe(["orders"])
+    coordinator._joined_subscription = {"orders"}
+    coordinator._assignment_snapshot = coordinator._metadata_snapshot = None
+    coordinator.rejoin_needed = False
+    coordinator.rejoining = False
+    assert not coordinator.need_rejoin()
+    coordinator.rejoining = True
+    assert coordinator.need_rejoin()
+    assert not ConsumerCoordinator.need_rejoin(coordinator)
+    coordinator._subscription.unsubscribe()
+    assert not coordinator.need_rejoin()

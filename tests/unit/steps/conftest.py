@@ -1,0 +1,39 @@
+"""A fake cluster on 3.9.1, its workbench, and an approved plan to 4.3.1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.domain.plan import Plan
+from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.plan import plan_upgrade
+from kafka_rollout.steps.workbench import Workbench
+from tests.fake_cluster import R391, R431, FakeCluster
+from tests.fakes import fake_bench
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for the world nor for the disk."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster(R391)
+
+
+@pytest.fixture
+def bench(cluster: FakeCluster, tmp_path: Path) -> Workbench:
+    return fake_bench(cluster, tmp_path, run_id=tmp_path.name)
+
+
+@pytest.fixture
+def plan(bench: Workbench) -> Plan:
+    plan = plan_upgrade(bench, R431, finalize=True)
+    assert plan.blockers == ()
+    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+    return plan

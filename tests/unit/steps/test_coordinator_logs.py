@@ -1,0 +1,101 @@
+"""Records keep coming: the coordinator logs are read on right before the first node goes down."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.domain.errors import RefusedError
+from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.scan_judging import judge
+from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.gate import GateKind, GateRef, look
+from kafka_rollout.steps.plan import plan_upgrade
+from kafka_rollout.steps.roll import replace_node
+from kafka_rollout.steps.workbench import Workbench
+from tests.fake_cluster import R391, R431, FakeCluster
+from tests.fakes import fake_bench
+
+OFFSETS = "__consumer_offsets"
+COMMITS = RecordClass(topic=OFFSETS, partition=0, key_version=1, value_version=3, count=4, first_offset=0)
+UNREADABLE = RecordClass(topic=OFFSETS, partition=0, key_version=1, value_version=9, count=1, first_offset=4)
+UNKNOWN_TYPE = RecordClass(topic=OFFSETS, partition=0, key_version=99, value_version=0, count=2, first_offset=4)
+HOP = "3.9.1-to-4.3.1"
+
+
+@pytest.fixture
+def world() -> FakeCluster:
+    return FakeCluster(R391)
+
+
+@pytest.fixture
+def bench(world: FakeCluster, tmp_path: Path) -> Workbench:
+    return fake_bench(world, tmp_path)
+
+
+def planned(bench: Workbench, *classes: RecordClass) -> Plan:
+    """A plan made with a scan of these records, which lies in the run's record; approved unless it has blockers."""
+    scan = ScanResult(
+        cluster="fake",
+        scanned_at=1.0,
+        logs=(LogRange(topic=OFFSETS, partition=0, start=0, end=sum(c.count for c in classes)),),
+        classes=classes,
+        verdicts=judge(bench.catalogue, classes, list(bench.catalogue), partitions=[(OFFSETS, 0)]),
+    )
+    assert isinstance(bench.run, FileRunStore)
+    path = bench.run.folder / SCAN_BEFORE_ROLL
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(scan.to_dict()))
+    plan = plan_upgrade(bench, R431, finalize=True, with_logs=True)
+    if not plan.blockers:
+        record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "a quiet evening")
+    return plan
+
+
+def tails(bench: Workbench) -> list[int]:
+    return [event["offsets"] for event in bench.run.events() if event["kind"] == "scan-tail"]
+
+
+def test_what_the_target_cannot_load_blocks_the_plan(bench: Workbench) -> None:
+    plan = planned(bench, COMMITS, UNREADABLE)
+    assert [finding.code for finding in plan.blockers] == ["LOGS-NOT-LOADABLE"]
+    assert "at offset 4" in plan.blockers[0].sentence
+
+
+@pytest.mark.parametrize("written", [UNREADABLE, UNKNOWN_TYPE])
+def test_a_verdict_that_got_worse_since_stops_before_the_first_node(
+    bench: Workbench, world: FakeCluster, written: RecordClass
+) -> None:
+    plan = planned(bench, COMMITS)
+    world.written_since.append(written)
+    with pytest.raises(RefusedError, match="approval is void") as refused:
+        replace_node(bench, plan, HOP, plan.hops[0].order[0].node_id)
+    assert "start a new run" in refused.value.remedy
+    assert world.stops == []
+    with pytest.raises(RefusedError, match="is void"):  # also the one after it, until somebody approves anew
+        replace_node(bench, plan, HOP, plan.hops[0].order[0].node_id)
+
+
+def test_what_was_approved_with_the_plan_stops_nothing(bench: Workbench, world: FakeCluster) -> None:
+    plan = planned(bench, COMMITS, UNKNOWN_TYPE)
+    world.written_since.append(UNKNOWN_TYPE)
+    assert replace_node(bench, plan, HOP, plan.hops[0].order[0].node_id).acted
+
+
+def test_the_logs_are_read_on_once_before_the_first_stop_of_a_hop(bench: Workbench, world: FakeCluster) -> None:
+    plan = planned(bench, COMMITS)
+    first, second = (turn.node_id for turn in plan.hops[0].order[:2])
+    world.written_since += [COMMITS, COMMITS]
+    replace_node(bench, plan, HOP, first)
+    assert tails(bench) == [2]
+    ref = GateRef(kind=GateKind.AFTER_START, hop=HOP, node_id=first)
+    while not look(bench, plan, ref).holds:
+        pass
+    replace_node(bench, plan, HOP, second)
+    assert world.stops == [first, second]
+    assert tails(bench) == [2]

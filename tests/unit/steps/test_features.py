@@ -1,0 +1,171 @@
+"""Finalizing: asked before it is sent, looked up when the answer is lost, refused in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_rollout.domain.errors import RefusedError, TransientError
+from kafka_rollout.domain.plan import Plan, Undo
+from kafka_rollout.ports import FeatureUpdateResult
+from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.features import check_support, finalize, pending_changes, undo_by_controller
+from kafka_rollout.steps.finalization import finalization
+from kafka_rollout.steps.gate import GateKind, GateRef, look
+from kafka_rollout.steps.workbench import Workbench
+from tests.fake_cluster import R431, FakeCluster
+from tests.fakes import FakeAdmin
+
+
+@pytest.fixture
+def rolled(cluster: FakeCluster, bench: Workbench, plan: Plan) -> Plan:
+    for node in cluster.nodes.values():
+        node.running = node.installed = R431
+    record_approval(bench, ApprovalOf.FINALIZE, "alice", APPROVED, "soaked for a week")
+    return plan
+
+
+class LosesAnswers(FakeAdmin):
+    """The controller does what it is asked, or not, and nobody hears of it."""
+
+    def __init__(self, cluster: FakeCluster, *, done: bool) -> None:
+        super().__init__(cluster)
+        self.done, self.lost = done, 0
+
+    def update_features(
+        self, targets: Mapping[str, int], *, validate_only: bool, unsafe: bool = False
+    ) -> tuple[FeatureUpdateResult, ...]:
+        if validate_only:
+            return super().update_features(targets, validate_only=True)
+        self.lost += 1
+        if self.done:
+            super().update_features(targets, validate_only=False)
+        raise TransientError("The answer was lost.")
+
+
+def sent(cluster: FakeCluster) -> list[dict[str, int]]:
+    return [targets for targets, validate_only in cluster.updates if not validate_only]
+
+
+def test_metadata_version_goes_first_and_every_request_is_validated_before(
+    bench: Workbench, cluster: FakeCluster, rolled: Plan
+) -> None:
+    finalize(bench, rolled)
+    assert cluster.finalized == {change.feature: change.target for change in rolled.feature_changes}
+    assert list(sent(cluster)[0]) == ["metadata.version"]
+    assert "metadata.version" not in sent(cluster)[1]
+    for targets in sent(cluster):
+        assert cluster.updates.index((targets, True)) < cluster.updates.index((targets, False))
+
+
+def test_what_is_finalized_already_is_not_sent_again(bench: Workbench, cluster: FakeCluster, rolled: Plan) -> None:
+    finalize(bench, rolled)
+    before = len(cluster.updates)
+    finalize(bench, rolled)
+    assert len(cluster.updates) == before
+    assert pending_changes(bench, rolled) == ()
+
+
+def test_a_lost_answer_is_looked_up_and_not_sent_again(bench: Workbench, cluster: FakeCluster, rolled: Plan) -> None:
+    losing = LosesAnswers(cluster, done=True)
+    finalize(replace(bench, admin=losing), rolled)
+    assert losing.lost == 2  # one for each request
+    assert cluster.finalized["metadata.version"] == 30
+
+
+def test_an_update_that_never_arrives_ends_as_not_known(
+    bench: Workbench, cluster: FakeCluster, rolled: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_rollout.steps.feature_sending._LOST_ANSWER_PATIENCE_S", 0.0)
+    with pytest.raises(TransientError, match=r"Nobody knows yet whether metadata\.version 30"):
+        finalize(replace(bench, admin=LosesAnswers(cluster, done=False)), rolled)
+
+
+def test_finalizing_needs_its_own_approval(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
+    for node in cluster.nodes.values():
+        node.running = node.installed = R431
+    with pytest.raises(RefusedError, match="Nobody approved the finalize"):
+        finalize(bench, plan)
+    assert sent(cluster) == []
+
+
+def test_a_node_that_is_behind_refuses_the_levels_with_a_reason(
+    bench: Workbench, cluster: FakeCluster, rolled: Plan
+) -> None:
+    cluster.nodes[13].running = rolled.origin
+    verdict = check_support(bench, rolled)
+    assert not verdict.ok
+    assert any("node 13" in finding.sentence for finding in verdict.blockers)
+    with pytest.raises(RefusedError, match="node 13"):
+        finalize(bench, rolled)
+    assert sent(cluster) == []
+
+
+def test_a_controller_that_disagrees_with_the_nodes_is_a_finding(
+    bench: Workbench, cluster: FakeCluster, rolled: Plan
+) -> None:
+    class Refuses(FakeAdmin):
+        def update_features(self, targets: Mapping[str, int], **_: Any) -> tuple[FeatureUpdateResult, ...]:
+            said = "Broker 11 does not support this feature."
+            return tuple(FeatureUpdateResult(feature=f, error="INVALID_UPDATE_VERSION", message=said) for f in targets)
+
+    verdict = check_support(replace(bench, admin=Refuses(cluster)), rolled)
+    codes = {finding.code for finding in verdict.findings}
+    assert {"REGISTRATION-DROPPED-RANGES", "CONTROLLER-DISAGREES"} <= codes
+    assert not verdict.ok
+
+
+def test_the_controller_says_whether_a_finalized_level_can_be_taken_back(
+    bench: Workbench, cluster: FakeCluster, rolled: Plan
+) -> None:
+    finalize(bench, rolled)
+    undo = {change.feature: change for change in undo_by_controller(bench, rolled)}
+    assert undo["metadata.version"].undo is Undo.IMPOSSIBLE
+    assert "validate-only" in undo["metadata.version"].undo_source
+    assert undo["group.version"].undo is Undo.POSSIBLE
+
+
+def test_the_record_tells_from_which_offset_on_the_level_is_in_the_log(
+    bench: Workbench, cluster: FakeCluster, rolled: Plan
+) -> None:
+    finalize(bench, rolled)
+    seen = finalization(bench)
+    assert seen is not None
+    assert seen.epoch_before == 10
+    assert seen.epoch_after == 11
+    assert look(bench, rolled, GateRef(kind=GateKind.FINALIZED)).holds
+
+
+def test_the_snapshot_gate_says_how_long_it_may_take(bench: Workbench, cluster: FakeCluster, rolled: Plan) -> None:
+    finalize(bench, rolled)
+    for node in cluster.nodes.values():
+        node.config["metadata.log.max.snapshot.interval.ms"] = "7200000"
+    facts = cluster.catalogue.get(R431)
+    cluster.catalogue = type(cluster.catalogue)(
+        releases={**cluster.catalogue.releases, R431: replace(facts, has_snapshot_emitter_metrics=False)}
+    )
+    seen = look(bench, rolled, GateRef(kind=GateKind.SNAPSHOT))
+    assert not seen.holds
+    assert "7200 s" in seen.waits_for
+    assert "UTC at latest" in seen.waits_for
+
+
+def test_finalizing_waits_for_the_process_that_acts(bench: Workbench, cluster: FakeCluster, rolled: Plan) -> None:
+    with bench.lock.acting("fake", "A twin"), pytest.raises(TransientError, match="another process acts"):
+        finalize(bench, rolled)
+    assert sent(cluster) == []
+
+
+def test_what_blocks_after_the_approval_voids_it_also_when_it_is_gone_again(
+    bench: Workbench, cluster: FakeCluster, rolled: Plan
+) -> None:
+    cluster.ghost_brokers.add(77)
+    with pytest.raises(RefusedError, match="GHOST-BROKER"):
+        finalize(bench, rolled)
+    cluster.ghost_brokers.clear()
+    with pytest.raises(RefusedError, match="approval of the finalize by alice is void"):
+        finalize(bench, rolled)
+    assert sent(cluster) == []

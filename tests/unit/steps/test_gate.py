@@ -1,0 +1,89 @@
+"""Gates in one process: leaders are elected, the record stays short, a failed gate stops everything."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_rollout.domain.errors import LockHeldError, RefusedError
+from kafka_rollout.domain.gate_watch import GatePolicy
+from kafka_rollout.domain.plan import Plan
+from kafka_rollout.steps.gate import GateKind, GateRef, gate_has_held, look, wait_for_gate
+from kafka_rollout.steps.roll import replace_node
+from kafka_rollout.steps.workbench import Workbench
+from tests.fake_cluster import FakeCluster
+
+HOP = "3.9.1-to-4.3.1"
+AFTER = GateRef(kind=GateKind.AFTER_START, hop=HOP, node_id=12)
+
+
+def test_a_reference_survives_json() -> None:
+    assert GateRef.from_dict(AFTER.to_dict()) == AFTER
+
+
+def test_leadership_comes_back_because_it_is_asked_for(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
+    replace_node(bench, plan, HOP, 12)
+    assert cluster.topics["orders-1"].leader != 12
+    seen = wait_for_gate(bench, plan, AFTER, GatePolicy(looks=2, interval_s=0))
+    assert seen.holds
+    assert cluster.topics["orders-1"].leader == 12
+
+
+def test_a_gate_that_held_is_passed_until_the_node_is_started_again(
+    bench: Workbench, cluster: FakeCluster, plan: Plan
+) -> None:
+    replace_node(bench, plan, HOP, 12)
+    assert not gate_has_held(bench, AFTER)
+    wait_for_gate(bench, plan, AFTER, GatePolicy(looks=1, interval_s=0))
+    assert gate_has_held(bench, AFTER)
+    bench.run.record("started", {"node_id": 12, "hop": HOP})
+    assert not gate_has_held(bench, AFTER)
+
+
+def test_a_gate_that_never_holds_fails_and_says_what_it_waited_for(
+    bench: Workbench, cluster: FakeCluster, plan: Plan
+) -> None:
+    cluster.catch_up_looks = 10_000
+    replace_node(bench, plan, HOP, 12)
+    heard: list[str] = []
+    with pytest.raises(RefusedError, match=r"after node 12 failed: it gives up .*in every ISR it was in"):
+        wait_for_gate(
+            bench,
+            plan,
+            AFTER,
+            GatePolicy(looks=1, interval_s=0, timeout_s=0.3),
+            lambda _, message: heard.append(message),
+        )
+    assert len(heard) > 10
+
+
+def test_the_record_keeps_first_looks_changes_and_the_last(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
+    cluster.catch_up_looks = 100
+    replace_node(bench, plan, HOP, 12)
+    heard: list[bool] = []
+    wait_for_gate(bench, plan, AFTER, GatePolicy(looks=3, interval_s=0), lambda seen, _: heard.append(seen.holds))
+    looks = [e for e in bench.run.events() if e["kind"] == "gate" and e["gate"] == "after node 12"]
+    assert len(heard) > 90
+    assert len(looks) < 20
+    assert not looks[0]["holds"]
+    assert [look["holds"] for look in looks[-3:]] == [True] * 3
+
+
+def test_a_look_renews_the_lock_and_stops_at_somebody_else_s(bench: Workbench, plan: Plan) -> None:
+    ref = GateRef(kind=GateKind.BEFORE_STOP, hop=HOP, node_id=12)
+    assert look(bench, plan, ref).holds
+    held = bench.lock.holder("fake")
+    assert held is not None
+    assert held.holder == bench.run_id
+    bench.lock.break_("fake", "bob")
+    bench.lock.acquire("fake", "another run", "features", for_s=60)
+    with pytest.raises(LockHeldError):
+        look(bench, plan, ref)
+
+
+def test_a_cluster_that_does_not_answer_is_a_condition_that_does_not_hold(
+    bench: Workbench, cluster: FakeCluster, plan: Plan
+) -> None:
+    cluster.silent.update({11, 12, 13})
+    seen = look(bench, plan, GateRef(kind=GateKind.BEFORE_STOP, hop=HOP, node_id=12))
+    assert not seen.holds
+    assert seen.waits_for.startswith("the cluster answers: ")

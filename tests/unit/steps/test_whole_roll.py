@@ -1,0 +1,137 @@
+"""The whole roll over a fake cluster: order, resume, stop, roll back, and what the report says of each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters.report_page import render, write_run_report
+from kafka_rollout.domain.errors import RefusedError
+from kafka_rollout.domain.gate_watch import GatePolicy
+from kafka_rollout.domain.plan import Plan
+from kafka_rollout.steps.approval import APPROVED, REJECTED, ApprovalOf, approval_body, record_approval
+from kafka_rollout.steps.features import finalize
+from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
+from kafka_rollout.steps.plan import plan_upgrade
+from kafka_rollout.steps.report import build_report
+from kafka_rollout.steps.snapshot import prove_snapshot
+from kafka_rollout.steps.whole_roll import Progress, roll_back, roll_hops
+from kafka_rollout.steps.workbench import Workbench
+from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
+from tests.fakes import fake_bench
+
+QUICK = GatePolicy(looks=2, interval_s=0, timeout_s=60)
+IMPATIENT = GatePolicy(looks=2, interval_s=0, timeout_s=3)  # a gate that holds does so in less, also on a busy machine
+
+
+def outcome(bench: Workbench, plan: Plan) -> tuple[str, str]:
+    report = build_report(bench, plan)
+    json.dumps(report)
+    return report["outcome"], report["sentence"]
+
+
+def test_every_node_is_started_once_controllers_first_the_active_one_last_among_them(
+    bench: Workbench, cluster: FakeCluster, plan: Plan
+) -> None:
+    heard: list[Progress] = []
+    assert roll_hops(bench, plan, QUICK, on_progress=heard.append)
+    assert cluster.stops == [2, 3, 1, 11, 12, 13]
+    assert all([s.release for s in node.starts] == [R431] for node in cluster.nodes.values())
+    assert heard[-1].k == heard[-1].n == 6
+    assert heard[-1].remaining_s == 0
+    assert outcome(bench, plan)[0] == "rolled_not_finalized"
+
+
+def test_a_roll_that_is_stopped_goes_on_where_it_was(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
+    assert not roll_hops(bench, plan, QUICK, stop_asked=lambda: len(cluster.stops) == 2)
+    assert cluster.stops == [2, 3]
+    state, sentence = outcome(bench, plan)
+    assert state == "stopped"
+    assert "node 3: 4.3.1" in sentence
+    assert roll_hops(bench, plan, QUICK)
+    assert cluster.stops == [2, 3, 1, 11, 12, 13]
+
+
+def test_a_failed_gate_stops_the_roll_and_roll_back_undoes_it(
+    bench: Workbench, cluster: FakeCluster, plan: Plan
+) -> None:
+    cluster.cannot_start.add((3, R431))
+    with pytest.raises(RefusedError, match="after node 3 failed"):
+        roll_hops(bench, plan, IMPATIENT)
+    assert cluster.stops == [2, 3]
+    assert outcome(bench, plan)[0] == "stopped"
+    record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
+    assert roll_back(bench, plan, QUICK)
+    assert {node.running for node in cluster.nodes.values()} == {R391}
+    assert [s.release for s in cluster.nodes[2].starts] == [R431, R391]
+    assert cluster.nodes[1].starts == []
+    assert outcome(bench, plan) == ("rolled_back", "Every node runs 3.9.1 again.")
+
+
+def test_an_intolerant_release_goes_by_way_of_the_tolerant_one(tmp_path: Path) -> None:
+    cluster = FakeCluster(R340)
+    bench = fake_bench(cluster, tmp_path, run_id=tmp_path.name)
+    plan = plan_upgrade(bench, R431, finalize=False)
+    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "upgrade")
+    assert roll_hops(bench, plan, QUICK)
+    assert all([s.release for s in node.starts] == [R341, R431] for node in cluster.nodes.values())
+
+
+def test_finalized_and_proved_is_finished_and_the_page_holds_every_gate(
+    bench: Workbench, cluster: FakeCluster, plan: Plan
+) -> None:
+    roll_hops(bench, plan, QUICK)
+    record_approval(bench, ApprovalOf.FINALIZE, "alice", APPROVED, "soaked <b>well</b>")
+    finalize(bench, plan)
+    assert outcome(bench, plan)[0] == "stopped"  # not proved yet
+    cluster_snapshots(cluster)
+    for kind in (GateKind.FINALIZED, GateKind.SNAPSHOT, GateKind.METADATA_VERSION):
+        wait_for_gate(bench, plan, GateRef(kind=kind), QUICK)
+    prove_snapshot(bench, plan)
+    assert bench.run.private_path("metadata.checkpoint").stat().st_mode & 0o777 == 0o600
+    page, data = write_run_report(bench, plan)
+    report = json.loads(data.read_text())
+    assert report["outcome"] == "finished"
+    assert report["features"]["before"] == {"metadata.version": 21}
+    assert report["features"]["after"]["metadata.version"] == 30
+    assert [node["starts_per_release"] for node in report["nodes"]] == [{"4.3.1": 1}] * 6
+    assert len([gate for gate in report["gates"] if gate["state"] == "held"]) == 15
+    html = page.read_text()
+    assert "soaked &lt;b&gt;well&lt;/b&gt;" in html
+    assert html.count("<details") >= 15
+    assert not any(word in html for word in ("http://", "https://", "<script", "<link", "url("))
+
+
+def cluster_snapshots(cluster: FakeCluster) -> None:
+    """The fake's SnapshotEmitter says one second ago; real nodes say so by their files."""
+    import time
+
+    from kafka_rollout.ports import CheckpointFile
+
+    for node_id, node in cluster.nodes.items():
+        node.checkpoints.append(
+            CheckpointFile(node_id=node_id, path="x", end_offset=500, epoch=3, size=1, modified_at=time.time() + 1)
+        )
+
+
+def test_a_plan_with_blockers_cannot_be_approved_away_and_reads_refused(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    cluster.add_partition("lonely", 0, [11])
+    bench = fake_bench(cluster, tmp_path, run_id=tmp_path.name)
+    plan = plan_upgrade(bench, R431, finalize=False)
+    assert "RF-ONE-TOPIC" in approval_body(plan)
+    with pytest.raises(RefusedError, match="no approval changes that"):
+        record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "go on")
+    state, sentence = outcome(bench, plan)
+    assert state == "refused"
+    assert "RF-ONE-TOPIC" in sentence
+
+
+def test_a_rejected_approval_and_a_dry_run_read_as_such(bench: Workbench, cluster: FakeCluster) -> None:
+    plan = plan_upgrade(bench, R431, finalize=False)
+    assert build_report(bench, plan, dry_run=True)["outcome"] == "dry_run"
+    record_approval(bench, ApprovalOf.ROLL, "bob", REJECTED, "month's end")
+    assert outcome(bench, plan) == ("refused", "Nothing was touched: bob answered 'rejected' (month's end).")
+    assert render(build_report(bench, plan))

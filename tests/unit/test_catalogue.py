@@ -1,0 +1,199 @@
+"""The committed catalogue says what was measured on real brokers, and a broken one says where it is broken."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_rollout.adapters.catalogue import load_catalogue, load_facts
+from kafka_rollout.adapters.settings import PROJECT_ROOT
+from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.releases import Catalogue, CoordinatorClass, Release, VersionRange
+from tools.derivation.jars import Message, parse_definition
+from tools.derive_catalogue import coordinator_class, pretty
+
+INCLUDE = PROJECT_ROOT / "include"
+SCHEMAS = INCLUDE / "schemas" / "kafka"
+
+
+@pytest.fixture(scope="module")
+def catalogue() -> Catalogue:
+    return load_catalogue(INCLUDE)
+
+
+def release(text: str) -> Release:
+    return Release.parse(text)
+
+
+def test_it_knows_the_releases_that_can_be_fetched(catalogue: Catalogue) -> None:
+    locked = {path.stem for path in (INCLUDE / "releases" / "jars").glob("*.json")} - {"agents"}
+    assert {str(one) for one in catalogue} == locked
+
+
+def test_features_are_those_that_a_running_4_3_1_advertised(catalogue: Catalogue) -> None:
+    supported = {name: str(feature.supported) for name, feature in catalogue.get(release("4.3.1")).features.items()}
+    assert supported == {
+        "metadata.version": "7-30",
+        "group.version": "0-1",
+        "transaction.version": "0-2",
+        "kraft.version": "0-1",
+        "share.version": "0-1",
+        "streams.version": "0-1",
+        "eligible.leader.replicas.version": "0-1",
+    }
+
+
+def test_a_running_3_4_0_advertised_metadata_version_alone(catalogue: Catalogue) -> None:
+    facts = catalogue.get(release("3.4.0"))
+    assert {name: str(feature.supported) for name, feature in facts.features.items()} == {"metadata.version": "1-8"}
+    assert facts.metadata_version_name(8) == "3.4-IV0"
+
+
+def test_metadata_changed_at_the_levels_whose_downgrade_4_3_1_refuses(catalogue: Catalogue) -> None:
+    levels = catalogue.get(release("4.3.1")).metadata_versions
+    assert [level.level for level in levels if level.changed and level.level >= 8] == [8, 11, 13, 14, 15, 17, 23, 30]
+
+
+def test_a_feature_names_the_levels_it_needs(catalogue: Catalogue) -> None:
+    feature = catalogue.get(release("4.3.1")).features["eligible.leader.replicas.version"]
+    assert feature.dependencies == {1: {"metadata.version": 23}}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("3.3.2", CoordinatorClass.INTOLERANT),
+        ("3.4.0", CoordinatorClass.INTOLERANT),
+        ("3.4.1", CoordinatorClass.TOLERANT),
+        ("3.7.2", CoordinatorClass.TOLERANT),
+        ("3.9.1", CoordinatorClass.TOLERANT),
+        ("4.0.1", CoordinatorClass.EMITTING),
+        ("4.3.1", CoordinatorClass.EMITTING),
+    ],
+)
+def test_coordinator_classes_are_those_of_kip_915(catalogue: Catalogue, name: str, expected: CoordinatorClass) -> None:
+    assert catalogue.get(release(name)).coordinator_class is expected
+
+
+def test_offset_commits_are_written_flexible_since_4_1(catalogue: Catalogue) -> None:
+    newest = {}
+    for name in ("3.9.1", "4.0.1", "4.1.1", "4.3.1"):
+        record = catalogue.get(release(name)).coordinator_logs["__consumer_offsets"].record(1)
+        assert record is not None
+        assert record.flexible_from == 4
+        newest[name] = record.writes[-1]
+    assert newest == {"3.9.1": 3, "4.0.1": 3, "4.1.1": 4, "4.3.1": 4}
+
+
+def test_3_4_0_reads_no_flexible_value(catalogue: Catalogue) -> None:
+    for log in catalogue.get(release("3.4.0")).coordinator_logs.values():
+        assert not log.ignores_unknown_keys
+        for record in log.records:
+            assert record.flexible_from is None
+
+
+def test_groups_of_a_feature_that_is_not_advertised_are_never_written(catalogue: Catalogue) -> None:
+    facts = catalogue.get(release("4.1.1"))
+    assert "streams.version" not in facts.features
+    records = facts.coordinator_logs["__consumer_offsets"].records
+    assert all(not record.writes for record in records if record.name.startswith("StreamsGroup"))
+    assert any(record.writes for record in records if record.name.startswith("ShareGroup"))
+
+
+def test_java_metrics_and_logging(catalogue: Catalogue) -> None:
+    old, new = catalogue.get(release("3.4.0")), catalogue.get(release("4.3.1"))
+    assert (old.java_minimum, old.logging, old.has_current_metadata_version_metric) == (8, "reload4j", False)
+    assert (new.java_minimum, new.logging, new.has_current_metadata_version_metric) == (17, "log4j2", True)
+    assert not old.has_snapshot_emitter_metrics
+    assert new.has_snapshot_emitter_metrics
+    assert "log.message.format.version" in old.config_names - new.config_names
+
+
+def test_every_record_has_its_definitions_and_they_reach_as_far_as_the_release_reads(catalogue: Catalogue) -> None:
+    for one in catalogue:
+        for log in catalogue.get(one).coordinator_logs.values():
+            for record in log.records:
+                assert (SCHEMAS / str(one) / f"{record.name}Key.json").is_file()
+                definition = json.loads((SCHEMAS / str(one) / f"{record.name}Value.json").read_text())
+                valid = Message(record.name, "", definition).valid_versions
+                assert record.reads == VersionRange(valid[0], valid[-1]), (one, record.name)
+
+
+def test_the_manifest_names_a_locked_jar_for_every_definition() -> None:
+    manifest = json.loads((SCHEMAS / "manifest.json").read_text())
+    files = {str(path.relative_to(SCHEMAS)) for path in SCHEMAS.glob("*/*.json")}
+    named = {f"{one}/{name}.json" for one, entry in manifest.items() for name in entry["messages"]}
+    assert named == files
+    for one, entry in manifest.items():
+        locked = set(json.loads((INCLUDE / "releases" / "jars" / f"{one}.json").read_text())["sha256"].values())
+        assert set(entry["jars"].values()) <= locked
+        assert set(entry["messages"].values()) == set(entry["jars"])
+
+
+def broken(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    path = folder / "3.4.0.json"
+    document = json.loads((INCLUDE / "releases" / "3.4.0.json").read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (lambda facts: facts.pop("java_minimum"), "java_minimum: Field required"),
+        (lambda facts: facts.update(surprise=1), "surprise: Extra inputs"),
+        (lambda facts: facts["features"].pop("metadata.version"), "features: Value error, metadata.version is missing"),
+        (
+            lambda facts: facts["features"]["metadata.version"].update(supported=[8, 1]),
+            "features.metadata.version.supported: Value error, 8 is above 1",
+        ),
+        (lambda facts: facts.update(coordinator_class="lenient"), "coordinator_class: Input should be"),
+        (lambda facts: facts.update(release="3.4.1"), "speaks of release 3.4.1"),
+    ],
+)
+def test_a_broken_file_is_named_with_the_place(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], where: str
+) -> None:
+    path = broken(tmp_path, change)
+    with pytest.raises(UserError) as caught:
+        load_facts(path)
+    assert str(path) in caught.value.sentence
+    assert where in caught.value.sentence
+    assert "tools.derive_catalogue" in caught.value.remedy
+
+
+def test_a_file_that_is_no_json_and_an_empty_catalogue_are_told(tmp_path: Path) -> None:
+    (tmp_path / "releases").mkdir()
+    with pytest.raises(UserError, match="No release is in the catalogue"):
+        load_catalogue(tmp_path)
+    (tmp_path / "releases" / "3.4.0.json").write_text("{")
+    with pytest.raises(UserError, match=r"3\.4\.0\.json is broken"):
+        load_catalogue(tmp_path)
+
+
+def test_the_jars_folder_beside_the_facts_is_no_release(tmp_path: Path) -> None:
+    shutil.copytree(INCLUDE / "releases", tmp_path / "releases")
+    assert len(list(load_catalogue(tmp_path))) == len(list((tmp_path / "releases").glob("*.json")))
+
+
+def test_a_release_that_ignores_keys_but_writes_unknown_values_is_emitting(catalogue: Catalogue) -> None:
+    old = catalogue.get(release("3.4.0")).coordinator_logs
+    assert coordinator_class(catalogue.get(release("3.4.1")).coordinator_logs, old) is CoordinatorClass.TOLERANT
+    assert coordinator_class(catalogue.get(release("4.0.1")).coordinator_logs, old) is CoordinatorClass.EMITTING
+
+
+def test_comments_of_a_definition_go_and_slashes_in_texts_stay() -> None:
+    text = '// licence\n{ "name": "X", // a name\n "about": "see http://x//y", "fields": [] }'
+    assert parse_definition(text) == {"name": "X", "about": "see http://x//y", "fields": []}
+
+
+def test_pretty_is_the_same_document(catalogue: Catalogue) -> None:
+    document = json.loads((INCLUDE / "releases" / "4.3.1.json").read_text())
+    assert json.loads(pretty(document)) == document
+    assert max(map(len, pretty(document).splitlines())) < 200

@@ -1,0 +1,202 @@
+"""`kafka-rollout features`: the lines, the JSON and the exit codes that scripts use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_rollout import cli, cli_features
+from kafka_rollout.adapters.change_lock import FileChangeLock
+from kafka_rollout.adapters.run_store import list_runs
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.state import GroupState, NodeFeatures
+from kafka_rollout.domain.topology import NodeSpec
+from tests.fake_cluster import R431, FakeCluster
+from tests.fakes import FakeAdmin, fake_bench
+
+LEVELS = {"metadata.version": 29, "group.version": 1, "transaction.version": 2}
+APPROVED = "--approve-as alice --reason test --yes"
+Shell = Callable[[str], tuple[int, str, str]]
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster(R431, finalized=LEVELS)
+
+
+@pytest.fixture
+def shell(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Shell:
+    """Run a command on the fake cluster: (exit code, standard output, standard error)."""
+
+    @contextmanager
+    def open_fake(name: str, run: str | None, file: object) -> Iterator[Any]:
+        bench = fake_bench(cluster, tmp_path, run_id=run or f"run-{len(list_runs(tmp_path, 'fake'))}")
+        yield replace(bench, admin=TellsMinimum(cluster)), None, None
+
+    monkeypatch.setattr(cli_features, "open_bench", open_fake)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(words: str) -> tuple[int, str, str]:
+        code = cli.run_main(["features", *words.split(), "-c", "fake"])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+class TellsMinimum(FakeAdmin):
+    """A broker that reports a finalized minimum (KIP-584's deprecation)."""
+
+    def features(self, node: NodeSpec) -> NodeFeatures:
+        return replace(super().features(node), finalized_min={"metadata.version": 7})
+
+
+def sent(cluster: FakeCluster) -> list[dict[str, int]]:
+    return [targets for targets, validate_only in cluster.updates if not validate_only]
+
+
+def test_one_line_a_feature_with_existing_and_new_level_and_result_as_in_the_kip(
+    shell: Shell, cluster: FakeCluster
+) -> None:
+    words = "--upgrade share.version:1,metadata.version:30 --downgrade transaction.version:1 --delete group.version"
+    code, told, _ = shell(f"update {words} {APPROVED}")
+    assert code == 0, told
+    lines = [" ".join(line.split()) for line in told.splitlines() if "Feature:" in line]
+    assert lines == [
+        "[Add] Feature: share.version ExistingFinalizedMaxVersion: - NewFinalizedMaxVersion: 1 Result: OK",
+        "[Upgrade] Feature: metadata.version ExistingFinalizedMaxVersion: 29 NewFinalizedMaxVersion: 30 Result: OK",
+        "[Downgrade] Feature: transaction.version ExistingFinalizedMaxVersion: 2 NewFinalizedMaxVersion: 1 Result: OK",
+        "[Delete] Feature: group.version ExistingFinalizedMaxVersion: 1 NewFinalizedMaxVersion: - Result: OK",
+    ]
+    assert sent(cluster) == [
+        {"group.version": 0, "transaction.version": 1},
+        {"metadata.version": 30},
+        {"share.version": 1},
+    ]
+
+
+def test_a_dry_run_needs_no_name_holds_no_lock_and_changes_nothing(
+    shell: Shell, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    FileChangeLock(tmp_path).acquire("fake", "another run", "roll", for_s=60)
+    code, told, _ = shell("upgrade-all --dry-run")
+    assert code == 0
+    assert told.count("Result: OK (dry run)") == 4
+    assert sent(cluster) == []
+
+
+def test_a_refusal_ends_with_3_and_says_why_on_the_feature_s_line(shell: Shell, cluster: FakeCluster) -> None:
+    cluster.groups = [GroupState(group_id="billing", type="consumer", state="Stable", members=1)]
+    code, told, _ = shell(f"update --delete group.version {APPROVED}")
+    assert (code, sent(cluster)) == (3, [])
+    assert "Result: FAILED: Brokers serve no consumer group without group.version" in told
+    code, told, _ = shell(f"update --delete group.version --unsafe {APPROVED}")
+    assert (code, sent(cluster)) == (0, [{"group.version": 0}])
+    assert "billing" in told, "what is lost is told all the same"
+
+
+def test_bad_input_ends_with_2_in_one_sentence(shell: Shell, cluster: FakeCluster) -> None:
+    for words, said in (
+        ("--upgrade no.such.version:1", "There is no feature no.such.version"),
+        ("--upgrade metadata.version:99", "There is no metadata.version 99"),
+        ("--release-version 9.9.9", "9.9.9 is not in the catalogue"),
+        ("--release-version 4.3.1 --delete group.version", "in one way"),
+    ):
+        code, told, error = shell(f"update {words} {APPROVED}")
+        assert (code, told) == (2, ""), words
+        assert said in error
+        assert error.count("\n") == 1
+    assert cluster.updates == []
+
+
+def test_another_change_under_way_ends_with_4(shell: Shell, cluster: FakeCluster, tmp_path: Path) -> None:
+    FileChangeLock(tmp_path).acquire("fake", "another run", "roll", for_s=60)
+    assert shell(f"upgrade-all {APPROVED}")[0] == 4
+    assert cluster.updates == []
+
+
+def test_a_stranger_may_not_change_features(shell: Shell, cluster: FakeCluster) -> None:
+    code, _, error = shell("upgrade-all --approve-as mallory --reason fun --yes")
+    assert (code, "mallory may not approve" in error) == (3, True)
+    assert cluster.updates == []
+
+
+def test_a_release_s_levels_fall_only_with_safe_or_unsafe(shell: Shell, cluster: FakeCluster) -> None:
+    cluster.finalized["metadata.version"] = 30
+    code, told, _ = shell("update --release-version 4.2.1 --dry-run")
+    assert (code, "an upgrade does not lower" in told) == (3, True)
+    code, told, _ = shell("update --release-version 4.2.1 --dry-run --unsafe")
+    assert (code, "cannot be lowered from 30 to 29" in told) == (3, True)
+
+
+def test_downgrade_all_deletes_what_the_release_does_not_know(shell: Shell, cluster: FakeCluster) -> None:
+    cluster.finalized = {"metadata.version": 21, "group.version": 1}
+    code, told, _ = shell(f"downgrade-all --release-version 3.9.1 {APPROVED}")
+    assert (code, sent(cluster)) == (0, [{"group.version": 0}])
+    assert "[Delete] Feature: group.version" in told
+    assert shell(f"downgrade-all --release-version 3.9.1 {APPROVED}")[:2] == (
+        0,
+        "Nothing to change.\n",
+    )
+
+
+def test_a_run_that_was_ended_goes_on_and_finds_what_is_there(
+    shell: Shell, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    assert shell(f"update --downgrade transaction.version:1 {APPROVED}")[0] == 0
+    (run,) = list_runs(tmp_path, "fake")
+    code, told, _ = shell(f"resume --run {run}")
+    assert (code, "Result: OK (already there)" in told) == (0, True)
+    assert len(sent(cluster)) == 1
+
+
+def test_a_run_that_nobody_approved_is_not_resumed(shell: Shell, cluster: FakeCluster, tmp_path: Path) -> None:
+    shell("update --upgrade share.version:1 --dry-run")
+    (run,) = list_runs(tmp_path, "fake")
+    code, _, error = shell(f"resume --run {run}")
+    assert (code, "Nobody approved" in error, sent(cluster)) == (3, True, [])
+
+
+def test_the_json_of_a_change_is_for_machines(shell: Shell) -> None:
+    code, told, _ = shell("update --downgrade transaction.version:1 --dry-run --json")
+    data = json.loads(told)
+    assert (code, data["exit_code"], data["dry_run"]) == (0, 0, True)
+    (result,) = data["results"]
+    assert result == {
+        "feature": "transaction.version",
+        "action": "Downgrade",
+        "existing": 2,
+        "new": 1,
+        "result": "OK (dry run)",
+        "sentence": "",
+    }
+
+
+def test_describe_marks_the_nodes_that_differ_and_names_the_silent_and_the_ghosts(
+    shell: Shell, cluster: FakeCluster
+) -> None:
+    cluster.nodes[13].running = Release(4, 2, 1)
+    cluster.silent.add(12)
+    cluster.ghost_brokers.add(99)
+    code, told, _ = shell("describe")
+    assert code == 0
+    assert "! 7-29: node 13" in told
+    assert "! no answer: node 12" in told
+    assert "Broker 99 is registered and not in the inventory" in told
+    assert "7-29" in told
+    assert "Epoch: 10" in told
+    data = json.loads(shell("describe --json")[1])
+    (metadata,) = [f for f in data["features"] if f["feature"] == "metadata.version"]
+    assert metadata["supported"]["13"] == {"min": 7, "max": 29}
+    assert metadata["supported"]["12"] is None
+    assert (metadata["finalized"], metadata["finalized_min"], metadata["differs"]) == (29, 7, [12, 13])
+    assert (data["epoch"], data["ghosts"]["brokers"]) == (10, [99])

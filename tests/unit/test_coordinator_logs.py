@@ -1,0 +1,130 @@
+"""The short tail of a coordinator log, decoded in this process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka.record import MemoryRecordsBuilder
+
+from kafka_rollout.adapters import coordinator_logs
+from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.coordinator_logs import LiveCoordinatorLogs
+from kafka_rollout.adapters.fetch_source import FetchedBytes
+from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.scan import LoadVerdict, LogRange, ScanResult
+from kafka_rollout.domain.scan_judging import judge
+from tests.fake_cluster import make_spec
+
+OFFSETS = "__consumer_offsets"
+INCLUDE = PROJECT_ROOT / "include"
+CATALOGUE = load_catalogue(INCLUDE)
+OLD, NEW = Release(3, 4, 1), Release(4, 3, 1)
+SETTINGS = Settings(clusters=Path("x"), home=Path("x"), cache=Path("x"), include=INCLUDE)
+
+GROUP = b"\x00\x01g"
+COMMIT_KEY = b"\x00\x01" + GROUP + b"\x00\x01t" + bytes(4)
+COMMIT = b"\x00\x03" + bytes(8) + b"\xff\xff\xff\xff" + b"\x00\x00" + bytes(8)
+
+
+class FakeSource:
+    """FetchSource of one partition whose records are `held`, one batch."""
+
+    held: tuple[tuple[bytes, bytes | None], ...] = ()
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def __enter__(self) -> FakeSource:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def ranges(self, topics: list[str]) -> tuple[LogRange, ...]:
+        assert OFFSETS in topics
+        return (LogRange(topic=OFFSETS, partition=0, start=0, end=len(self.held)),)
+
+    def read(self, what: LogRange) -> list[FetchedBytes]:
+        if what.start == what.end:
+            return []
+        builder = MemoryRecordsBuilder(magic=2, compression_type=1, batch_size=1 << 20)
+        for key, value in self.held:
+            builder.append(timestamp=1, key=key, value=value)
+        builder.close()
+        data = bytes(builder.buffer())
+        return [FetchedBytes(topic=what.topic, partition=what.partition, fetch_offset=what.start, data=data)]
+
+
+def scan_to(end: int) -> ScanResult:
+    logs = (LogRange(topic=OFFSETS, partition=0, start=0, end=end),)
+    verdicts = judge(CATALOGUE, (), [OLD, NEW], partitions=[(OFFSETS, 0)])
+    return ScanResult(cluster="fake", scanned_at=1.0, logs=logs, classes=(), verdicts=verdicts)
+
+
+def carried_on(
+    monkeypatch: pytest.MonkeyPatch,
+    *held: tuple[bytes, bytes | None],
+    since: int,
+    before: ScanResult | None = None,
+    **kw: Any,
+) -> ScanResult:
+    monkeypatch.setattr(FakeSource, "held", held)
+    monkeypatch.setattr(coordinator_logs, "FetchSource", FakeSource)
+    logs = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS, **kw)
+    return logs.scan_on(before or scan_to(since))
+
+
+def test_only_what_came_since_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    scan = carried_on(monkeypatch, *[(COMMIT_KEY, COMMIT)] * 5, (COMMIT_KEY, None), since=2)
+    assert {(c.key_version, c.value_version): (c.count, c.first_offset) for c in scan.classes} == {
+        (1, 3): (3, 2),
+        (1, None): (1, 5),
+    }
+    assert scan.broken == ()
+    assert set(scan.standing.values()) == {LoadVerdict.LOADS}
+    assert scan.logs[0].end == 6
+
+
+@pytest.mark.parametrize(
+    ("record", "part"),
+    [((COMMIT_KEY, COMMIT[:-1]), "value"), ((COMMIT_KEY[:-1], COMMIT), "key"), ((COMMIT_KEY[:-1], None), "key")],
+)
+def test_a_record_that_does_not_parse_fails_every_release_that_reads_it(
+    monkeypatch: pytest.MonkeyPatch, record: tuple[bytes, bytes | None], part: str
+) -> None:
+    scan = carried_on(monkeypatch, (COMMIT_KEY, COMMIT), record, record, since=1)
+    assert {(b.part, b.first_offset, b.count) for b in scan.broken} == {(part, 1, 2)}
+    assert {release for broken in scan.broken for release in broken.releases} == {OLD, NEW}
+    assert {v.first_failure.offset for v in scan.verdicts if v.first_failure} == {1}
+
+
+def test_a_record_of_an_unknown_type_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    scan = carried_on(monkeypatch, (b"\x00\x63", b"\x00\x00"), since=0)
+    assert (scan.broken, set(scan.standing.values())) == ((), {LoadVerdict.LOADS_IGNORING})
+
+
+@pytest.mark.parametrize(("since", "short"), [(0, 2), (9, 200)])
+def test_a_long_tail_and_a_log_that_is_another_one_now_are_scanned_anew(
+    monkeypatch: pytest.MonkeyPatch, since: int, short: int
+) -> None:
+    """More than `short` came, or the log ends before the scan did. What came while Spark ran is read on here."""
+    asked: list[tuple[Release, ...]] = []
+
+    def scan_command(*_: Any, releases: tuple[Release, ...], **__: Any) -> tuple[int, ScanResult]:
+        asked.append(releases)
+        return 0, replace(scan_to(3), scanned_at=2.0)
+
+    monkeypatch.setattr(coordinator_logs.scan_submit, "scan_command", scan_command)
+    scan = carried_on(monkeypatch, *[(COMMIT_KEY, COMMIT)] * 4, since=since, short=short)
+    assert asked == [(OLD, NEW)]
+    assert [(c.count, c.first_offset) for c in scan.classes] == [(1, 3)]
+
+
+def test_a_log_that_came_after_a_scan_which_found_none_is_judged_for_every_release(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nothing = ScanResult(cluster="fake", scanned_at=1.0, logs=(), classes=(), verdicts=())
+    scan = carried_on(monkeypatch, (COMMIT_KEY, COMMIT), since=0, before=nothing)
+    assert scan.standing == dict.fromkeys(CATALOGUE, LoadVerdict.LOADS)

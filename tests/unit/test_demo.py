@@ -1,0 +1,355 @@
+"""The demo tells what happens, answers as it was asked to, and ends only what it started."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from rich.console import Console
+
+from kafka_rollout.adapters.demo.approvals import Approve, Approver
+from kafka_rollout.adapters.demo.cleaning import demo_clean, end_demo
+from kafka_rollout.adapters.demo.folder import MARK, DemoFolder
+from kafka_rollout.adapters.demo.progress import Progress, duration, place
+from kafka_rollout.adapters.demo.run import main
+from kafka_rollout.adapters.demo.summary import show, succeeded
+from kafka_rollout.domain.errors import FatalError, UserError
+from kafka_rollout.domain.findings import Finding, Severity
+from kafka_rollout.domain.plan import Direction, Hop, NodeTurn, Plan
+from kafka_rollout.domain.releases import Release
+
+OLD, MIDDLE, NEW = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)
+ORDER = (
+    NodeTurn(node_id=101, name="controller-101", section="controllers"),
+    NodeTurn(node_id=1, name="broker-1", section="brokers"),
+)
+
+
+def plan(*findings: Finding) -> Plan:
+    return Plan(
+        cluster="demo",
+        cluster_id="x",
+        direction=Direction.UPGRADE,
+        origin=OLD,
+        target=NEW,
+        hops=(
+            Hop(from_release=OLD, to_release=MIDDLE, reason="KIP-915", order=ORDER),
+            Hop(from_release=MIDDLE, to_release=NEW, reason="target", order=ORDER),
+        ),
+        feature_changes=(),
+        config_changes=(),
+        findings=findings,
+    )
+
+
+def event(kind: str, at: float, **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "at": at, **more}
+
+
+FIRST = {"hop": "3.4.0-to-3.4.1", "node_id": 101}
+LAST = {"hop": "3.4.1-to-4.3.1", "node_id": 1}
+
+
+def held(at: float, where: dict[str, Any]) -> dict[str, Any]:
+    return event("gate-held", at, kind_of_gate="after-start", gate="after", message="holds", **where)
+
+
+def test_nodes_are_counted_over_all_hops_and_the_way_back_is_told_apart() -> None:
+    assert place(plan(), FIRST) == "node 1 of 4 (controller-101 to 3.4.1)"
+    assert place(plan(), LAST) == "node 4 of 4 (broker-1 to 4.3.1)"
+    assert place(plan(), {"hop": "4.3.1-to-3.4.1", "node_id": 1}) == "back: node 1 of 4 (broker-1 to 3.4.1)"
+
+
+def test_a_waiting_gate_says_why_and_a_passed_one_what_is_left() -> None:
+    progress = Progress()
+    waiting = event(
+        "gate",
+        15,
+        gate="after node 101",
+        holds=False,
+        waits_for="in every ISR: 2 of 3; quorum: 5 behind",
+        details={"kind": "after-start", "hop": "3.4.0-to-3.4.1", "node_id": "101"},
+    )
+    events = [event("stopping", 10, **FIRST), event("started", 12, **FIRST), waiting, waiting, held(30, FIRST)]
+    assert list(progress.lines(plan(), events, {})) == [
+        "node 1 of 4 (controller-101 to 3.4.1): stopping",
+        "node 1 of 4 (controller-101 to 3.4.1): started",
+        "node 1 of 4 (controller-101 to 3.4.1) is started, waits to be passed: in every ISR: 2 of 3 (and 1 more)",
+        "node 1 of 4 (controller-101 to 3.4.1): done in 20 s, about 1 min 00 s for the 3 nodes left",
+    ]
+    assert list(progress.lines(plan(), events, {})) == [], "nothing is told twice"
+
+
+def test_a_count_that_changes_is_no_news() -> None:
+    def behind(records: int) -> dict[str, Any]:
+        details = {"kind": "after-start", "hop": "3.4.0-to-3.4.1", "node_id": "101"}
+        return event("gate", 1, holds=False, waits_for=f"quorum: {records} records behind", details=details)
+
+    assert len(list(Progress().lines(plan(), [behind(70), behind(77), behind(83)], {}))) == 1
+
+
+def test_nobody_guesses_before_the_first_node_is_done() -> None:
+    assert Progress().estimate(plan()) == ""
+
+
+def test_the_estimate_counts_what_passes_between_the_nodes() -> None:
+    progress, second = Progress(), {"hop": "3.4.0-to-3.4.1", "node_id": 1}
+    events = [event("stopping", 0, **FIRST), held(20, FIRST), event("stopping", 30, **second), held(50, second)]
+    list(progress.lines(plan(), events, {}))
+    assert progress.estimate(plan()) == "about 50 s for the 2 nodes left"
+
+
+def test_steps_and_failures_are_told_once() -> None:
+    progress = Progress()
+    states: dict[str, str | None] = {"scan_coordinator_logs": "running", "roll.x.replace": "failed", "report": None}
+    told = list(progress.lines(None, [], states))
+    assert told == ["scanning the coordinator logs with Spark", "task roll.x.replace failed"]
+    assert list(progress.lines(None, [], states)) == []
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (125, "2 min 05 s")])
+def test_durations_read_well(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+class Client:
+    def __init__(self, refuses: bool = False) -> None:
+        self.answers: list[tuple[str, str, str]] = []
+        self.refuses = refuses
+
+    def answer(self, dag_id: str, run_id: str, task_id: str, option: str, **entered: Any) -> None:
+        if self.refuses:
+            raise UserError("Airflow answered 409.")
+        self.answers.append((task_id, option, entered["reason"]))
+
+
+def approver(how: Approve, client: Client, said: Sequence[str] = ()) -> tuple[Approver, Console]:
+    lines = iter(said)
+
+    def read_line(_prompt: str) -> str:
+        try:
+            return next(lines)
+        except StopIteration:
+            raise EOFError from None
+
+    console = Console(record=True, width=120, file=open(os.devnull, "w"))  # noqa: SIM115
+    return (
+        Approver(
+            how=how,
+            user="approver",
+            client=client,
+            console=console,
+            link=lambda t: f"http://x/{t}",
+            read_line=read_line,
+        ),
+        console,
+    )
+
+
+def question(*options: str) -> dict[str, Any]:
+    return {"subject": "Roll demo?", "body": "**plan**", "options": list(options), "created_at": "now"}
+
+
+BLOCKER = Finding(code="RF-ONE-TOPIC", severity=Severity.BLOCKER, subject="topic x", sentence="s", remedy="r")
+
+
+def test_an_unattended_demo_approves_once_what_has_no_blocker() -> None:
+    client = Client()
+    answering, _ = approver("auto", client)
+    for _look in range(2):
+        answering.handle("dag", "run", {"approve_plan": question("Approve", "Reject")}, plan())
+    assert [(task, option) for task, option, _ in client.answers] == [("approve_plan", "Approve")]
+
+
+def test_a_question_that_is_asked_again_is_answered_again() -> None:
+    client = Client()
+    answering, _ = approver("auto", client)
+    for questions in ({"approve_plan": question("Approve")}, {}, {"approve_plan": question("Approve")}):
+        answering.handle("dag", "run", questions, plan())
+    assert len(client.answers) == 2
+
+
+@pytest.mark.parametrize("seen", [plan(BLOCKER), None])
+def test_an_unattended_demo_rejects_blockers_and_what_it_does_not_know(seen: Plan | None) -> None:
+    client = Client()
+    approver("auto", client)[0].handle("dag", "run", {"approve_plan": question("Approve", "Reject")}, seen)
+    assert client.answers[0][1] == "Reject"
+
+
+def test_an_unattended_demo_rolls_back_when_a_gate_failed_and_gives_up_where_it_cannot() -> None:
+    client = Client()
+    answering, _ = approver("auto", client)
+    answering.handle("dag", "run", {"gate": question("Wait on", "Retry", "Roll back")}, plan())
+    assert client.answers[0][1] == "Roll back"
+    with pytest.raises(FatalError, match="only a person can decide"):
+        answering.handle("dag", "run", {"gate_snapshot": question("Wait on", "Retry")}, plan())
+
+
+def test_at_the_terminal_a_choice_and_a_reason_are_asked_until_both_are_there() -> None:
+    client = Client()
+    answering, console = approver("ask", client, ["maybe", "2", "", "app", "looks good"])
+    answering.handle("dag", "run", {"approve_plan": question("Approve", "Reject")}, plan())
+    assert client.answers == [("approve_plan", "Approve", "looks good")]
+    assert "Without a reason" in console.export_text()
+
+
+def test_a_terminal_that_ends_is_a_sentence() -> None:
+    with pytest.raises(UserError, match="terminal ended"):
+        approver("ask", Client())[0].handle("dag", "run", {"approve_plan": question("Approve")}, plan())
+
+
+def test_without_a_terminal_the_link_is_told_and_nothing_is_answered() -> None:
+    client = Client()
+    answering, console = approver("ui", client)
+    answering.handle("dag", "run", {"approve_plan": question("Approve", "Reject")}, plan())
+    assert "http://x/approve_plan" in console.export_text()
+    assert client.answers == []
+
+
+def test_an_answer_that_came_too_late_ends_nothing() -> None:
+    approver("auto", Client(refuses=True))[0].handle("dag", "run", {"approve_plan": question("Approve")}, plan())
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    return {
+        "cluster": "demo",
+        "origin": "3.9.1",
+        "target": "4.3.1",
+        "outcome": "finished",
+        "sentence": "Every node runs 4.3.1.",
+        "duration_s": 200.0,
+        "gates": [{"state": "held"}],
+        "approvals": [{"by": "approver", "decision": "approved", "what": "roll", "reason": "fine"}],
+        "nodes": [
+            {
+                "node_id": 1,
+                "name": "broker-1",
+                "roles": ["broker"],
+                "release": "4.3.1",
+                "starts_per_release": {"4.3.1": 1},
+                "turns": [{"total_s": 12.0}],
+            }
+        ],
+        "current_metadata_version": [{"node_id": 1, "prometheus": 30, "jolokia": 30, "api_versions": 30}],
+        "features": {"before": {"metadata.version": 21}, "after": {"metadata.version": 30}},
+        "ledger": {
+            "ok": True,
+            "acknowledged": 9,
+            "consumed": {"classic": 9},
+            "unavailable_s": {"plain": 1.5},
+            "discrepancies": [],
+        },
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"outcome": "rolled_not_finalized"}, False),
+        ({"ledger": None}, False),
+        ({"ledger": {"ok": False}}, False),
+    ],
+)
+def test_only_a_finished_upgrade_without_loss_is_a_success(changes: dict[str, Any], expected: bool) -> None:
+    assert succeeded(report(**changes)) is expected
+
+
+def test_the_summary_shows_nodes_features_and_ledger() -> None:
+    console = Console(record=True, width=140, file=open(os.devnull, "w"))  # noqa: SIM115
+    show(console, report())
+    text = console.export_text()
+    for part in ("broker-1", "4.3.1: 1", "30 by both agents", "metadata.version", "21", "nothing lost", "1 of 1 held"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--from", "4.3.1", "--to", "3.9.1"], "3.9.1 is not later than 4.3.1"),
+        (["--from", "3.9"], "'3.9' is not a Kafka release"),
+        (["--to", "9.9.9"], "9.9.9"),
+    ],
+)
+def test_bad_releases_are_refused_before_anything_is_made(
+    arguments: list[str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DemoFolder, "create", lambda *_: pytest.fail("a folder was made"))
+    with pytest.raises(UserError, match=says):
+        main(arguments)
+
+
+@pytest.fixture
+def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def sleep(sleepers: list[subprocess.Popen[bytes]], mark: Path | None) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, **({MARK: str(mark)} if mark else {})}
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env=environment)
+    sleepers.append(process)
+    return process
+
+
+def test_clean_ends_marked_processes_of_its_own_demos_only(
+    tmp_path: Path, sleepers: list[subprocess.Popen[bytes]]
+) -> None:
+    ours, other = tmp_path / "checkout" / ".demo", tmp_path / "other" / ".demo"
+    for folder in (ours / "one", other / "two"):
+        folder.mkdir(parents=True)
+    mine, theirs, stranger = (sleep(sleepers, mark) for mark in (ours / "one", other / "two", None))
+    driver = sleep(sleepers, None)
+    note = {"pid": driver.pid, "started_at": psutil.Process(driver.pid).create_time()}
+    (ours / "one" / "driver.json").write_text(json.dumps(note))
+    assert demo_clean(ours) == 2
+    assert mine.wait(5) is not None
+    assert driver.wait(5) is not None
+    assert theirs.poll() is None
+    assert stranger.poll() is None
+    assert demo_clean(ours) == 0
+
+
+def test_what_a_marked_process_started_is_ended_though_it_no_longer_bears_the_mark(tmp_path: Path) -> None:
+    script = "import subprocess as s; p = s.Popen(['sleep', '60'], env={}); print(p.pid, flush=True); p.wait()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script, "standalone"],
+        env={**os.environ, MARK: str(tmp_path)},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as leader:
+        assert leader.stdout is not None
+        child = psutil.Process(int(leader.stdout.readline()))
+        assert end_demo(tmp_path) == 2
+    assert not child.is_running()
+
+
+def test_a_driver_whose_id_went_to_another_process_is_left_alone(
+    tmp_path: Path, sleepers: list[subprocess.Popen[bytes]]
+) -> None:
+    innocent = sleep(sleepers, None)
+    note = {"pid": innocent.pid, "started_at": 1.0}
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "driver.json").write_text(json.dumps(note))
+    assert demo_clean(tmp_path) == 0
+    assert innocent.poll() is None
+
+
+def test_a_demo_knows_its_own_driver_and_never_ends_itself(tmp_path: Path) -> None:
+    folder = DemoFolder.create(tmp_path)
+    driver = folder.driver()
+    assert driver is not None
+    assert driver.pid == os.getpid()
+    assert demo_clean(tmp_path) == 0
+    assert end_demo(folder.path) == 0

@@ -1,0 +1,145 @@
+"""The inventory says what is wrong in one sentence, and never takes a credential."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kafka_rollout.adapters.inventory import dump_cluster, find_cluster, json_schema, load_cluster, load_clusters
+from kafka_rollout.adapters.settings import PROJECT_ROOT
+from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.topology import Role
+
+CLUSTERS = PROJECT_ROOT / "include" / "clusters"
+
+
+def inventory(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "orders",
+        "runtime": "local_process",
+        "nodes": [
+            {
+                "id": 1,
+                "name": "node-1",
+                "roles": ["broker", "controller"],
+                "broker_address": "127.0.0.1:19092",
+                "controller_address": "127.0.0.1:19093",
+                "prometheus_url": "http://127.0.0.1:19094/metrics",
+                "jolokia_url": "http://127.0.0.1:19095/jolokia",
+                "directory": "nodes/node-1",
+            }
+        ],
+        **changes,
+    }
+
+
+def node(**changes: Any) -> dict[str, Any]:
+    return {**inventory()["nodes"][0], **changes}
+
+
+def write(folder: Path, data: object, name: str = "orders.yaml") -> Path:
+    path = folder / name
+    path.write_text(data if isinstance(data, str) else yaml.safe_dump(data))
+    return path
+
+
+def test_the_example_is_a_cluster_of_three_controllers_and_three_brokers() -> None:
+    spec = load_clusters(CLUSTERS)["local"]
+    assert (len(spec.controllers), len(spec.brokers)) == (3, 3)
+    assert spec.bootstrap_servers == "127.0.0.1:19010,127.0.0.1:19020,127.0.0.1:19030"
+
+
+def test_the_schema_file_is_the_one_of_the_model() -> None:
+    assert (CLUSTERS / "cluster.schema.json").read_text() == json_schema()
+
+
+def test_what_was_dumped_is_read_back_the_same(tmp_path: Path) -> None:
+    data = inventory(approvers=["alice"], connection_id="orders", release_overrides={"4.3.1": {"num.io.threads": 8}})
+    spec = load_cluster(write(tmp_path, data))
+    assert spec.release_overrides == {"4.3.1": {"num.io.threads": "8"}}
+    assert spec.node(1).roles == {Role.BROKER, Role.CONTROLLER}
+    assert load_cluster(write(tmp_path, dump_cluster(spec), "again.yaml")) == spec
+
+
+@pytest.mark.parametrize("schedule", ["@daily", "30 4 * * 1-5", "never"])
+def test_a_cluster_says_when_it_is_scanned(tmp_path: Path, schedule: str) -> None:
+    assert load_cluster(write(tmp_path, inventory())).scan_schedule == "@daily"
+    spec = load_cluster(write(tmp_path, inventory(scan_schedule=schedule)))
+    assert spec.scan_schedule == schedule
+    assert load_cluster(write(tmp_path, dump_cluster(spec), "again.yaml")) == spec
+
+
+def test_a_relative_directory_counts_from_the_file(tmp_path: Path) -> None:
+    assert load_cluster(write(tmp_path, inventory())).node(1).directory == str(tmp_path / "nodes" / "node-1")
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        pytest.param(inventory(sasl_password="x"), "credential at sasl_password", id="credential by its key"),
+        pytest.param(
+            inventory(release_overrides={"4.3.1": {"listener.name.sasl.jaas.config": "x"}}),
+            "credential at release_overrides.4.3.1.listener.name.sasl.jaas.config",
+            id="credential in an override",
+        ),
+        pytest.param(
+            inventory(nodes=[node(jolokia_url="http://me:hunter2@127.0.0.1:1/jolokia")]),
+            "credential at nodes[0].jolokia_url",
+            id="credential in a url",
+        ),
+        pytest.param(inventory(nmae="x"), "nmae is no key of an inventory", id="unknown key"),
+        pytest.param(inventory(scan_schedule="daily"), "'daily' is no schedule", id="no schedule"),
+        pytest.param(inventory(scan_schedule="99 4 * * *"), "'99 4 * * *' is no schedule", id="no such minute"),
+        pytest.param(inventory(nodes=[node(rols=["broker"])]), "nodes[0].rols is no key", id="unknown key of a node"),
+        pytest.param({"nodes": inventory()["nodes"]}, "name is missing", id="missing key"),
+        pytest.param(inventory(runtime="docker"), "runtime: input should be 'local_process'", id="unknown runtime"),
+        pytest.param(inventory(nodes=[node(id="1")]), "nodes[0].id: input should be a valid integer", id="id as text"),
+        pytest.param(
+            inventory(nodes=[node(roles=["broker"])]), "must not have a controller_address", id="stray address"
+        ),
+        pytest.param(inventory(nodes=[node(broker_address=None)]), "needs a broker_address", id="no address"),
+        pytest.param(inventory(nodes=[node(directory=None)]), "needs a directory", id="no directory"),
+        pytest.param(
+            inventory(nodes=[node(broker_address="10.0.0.1:9092")]), "stays on loopback", id="remote local process"
+        ),
+        pytest.param(inventory(nodes=[node(), node(name="node-2")]), "two nodes have the id 1", id="same id twice"),
+        pytest.param(
+            inventory(nodes=[node(roles=["broker"], controller_address=None)]), "has no controller", id="no controller"
+        ),
+        pytest.param("name: a\nname: b\n", "key 'name' is there twice in line 2", id="same key twice"),
+        pytest.param("name: [", "is not YAML", id="not YAML"),
+        pytest.param("just text", "describes no cluster", id="no mapping"),
+    ],
+)
+def test_a_wrong_inventory_is_one_sentence_naming_file_and_key(tmp_path: Path, data: object, says: str) -> None:
+    path = write(tmp_path, data)
+    with pytest.raises(UserError) as caught:
+        load_cluster(path)
+    assert str(path) in caught.value.sentence
+    assert says in caught.value.sentence
+    assert "\n" not in str(caught.value)
+    assert caught.value.remedy
+    assert "hunter2" not in str(caught.value)
+
+
+def test_two_files_may_not_describe_one_cluster(tmp_path: Path) -> None:
+    write(tmp_path, inventory(), "a.yaml")
+    write(tmp_path, inventory(), "b.yaml")
+    with pytest.raises(UserError, match=r"a\.yaml and .*b\.yaml both describe cluster orders"):
+        load_clusters(tmp_path)
+
+
+def test_an_unknown_cluster_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    write(tmp_path, inventory())
+    with pytest.raises(UserError, match=r"no cluster order in the inventory.* has orders"):
+        find_cluster(tmp_path, "order")
+
+
+def test_a_missing_file_or_folder_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        load_cluster(tmp_path / "none.yaml")
+    with pytest.raises(UserError, match="no folder of inventories"):
+        load_clusters(tmp_path / "none")

@@ -1,0 +1,151 @@
+"""The ledger turns red for every kind of loss, and for silence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters.ledger.journal import Journal, compare_journals
+from kafka_rollout.domain.ledger import (
+    UNKNOWN_OFFSET,
+    ConsumedRecord,
+    LedgerRecord,
+    LedgerVerdict,
+    Position,
+    TransactionOutcome,
+    compare,
+)
+
+
+def at(offset: int, partition: int = 0) -> Position:
+    return Position("orders", partition, offset)
+
+
+ACKNOWLEDGED = [LedgerRecord(at(n), f"p-{n}") for n in range(5)]
+CONSUMED = [ConsumedRecord(at(n), f"p-{n}") for n in range(5)]
+ELSE = LedgerRecord(at(0, 2), "else-0", "else")
+TRANSACTION = [LedgerRecord(at(n, 1), f"t-{n}", "t") for n in range(3)]
+
+
+def verdict(
+    acknowledged: list[LedgerRecord],
+    consumed: list[ConsumedRecord],
+    outcome: TransactionOutcome | None = None,
+) -> LedgerVerdict:
+    """One committed transaction more than the case is about: without any, a ledger is never green."""
+    acknowledged = [*acknowledged, ELSE]
+    consumed = [*consumed, ConsumedRecord(ELSE.position, ELSE.record_id)]
+    outcomes = {"else": TransactionOutcome.COMMITTED} | ({"t": outcome} if outcome else {})
+    return compare(acknowledged, outcomes, {"classic": consumed}, {})
+
+
+def kinds(result: LedgerVerdict) -> list[str]:
+    return [discrepancy.kind for discrepancy in result.discrepancies]
+
+
+def test_every_acknowledged_record_consumed_once_is_green() -> None:
+    result = verdict(ACKNOWLEDGED, CONSUMED)
+    assert result.ok
+    assert (result.acknowledged, result.consumed) == (6, {"classic": 6})
+
+
+def test_a_lost_record_is_named_by_its_place() -> None:
+    result = verdict(ACKNOWLEDGED, CONSUMED[:2] + CONSUMED[3:])
+    assert not result.ok
+    assert kinds(result) == ["lost"]
+    assert result.discrepancies[0].examples == ("orders-0@2",)
+
+
+def test_a_place_taken_over_by_another_record_is_a_loss() -> None:
+    result = verdict(ACKNOWLEDGED, [*CONSUMED[:4], ConsumedRecord(at(4), "p-99")])
+    assert kinds(result) == ["lost"]
+
+
+def test_a_doubled_record_is_red_although_nothing_is_missing() -> None:
+    result = verdict(ACKNOWLEDGED, [*CONSUMED, ConsumedRecord(at(17), "p-3")])
+    assert kinds(result) == ["doubled"]
+    assert result.discrepancies[0].examples == ("p-3",)
+
+
+def test_a_record_that_lies_elsewhere_has_moved() -> None:
+    result = verdict(ACKNOWLEDGED, [*CONSUMED[:4], ConsumedRecord(at(9), "p-4")])
+    assert kinds(result) == ["moved"]
+
+
+def test_a_record_read_twice_from_one_place_is_only_redelivered() -> None:
+    result = verdict(ACKNOWLEDGED, [*CONSUMED, CONSUMED[0]])
+    assert result.ok
+    assert result.redelivered == {"classic": 1}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "consumed", "expected"),
+    [
+        (TransactionOutcome.COMMITTED, 3, []),
+        (TransactionOutcome.COMMITTED, 2, ["lost"]),
+        (TransactionOutcome.ABORTED, 0, []),
+        (TransactionOutcome.ABORTED, 1, ["leaked"]),
+        (TransactionOutcome.UNKNOWN, 0, []),
+        (TransactionOutcome.UNKNOWN, 3, []),
+        (TransactionOutcome.UNKNOWN, 1, ["torn"]),
+        (None, 2, ["torn"]),  # the producer was killed before it knew
+    ],
+)
+def test_a_transaction_is_whole_or_absent(
+    outcome: TransactionOutcome | None, consumed: int, expected: list[str]
+) -> None:
+    got = [ConsumedRecord(r.position, r.record_id) for r in TRANSACTION[:consumed]]
+    assert kinds(verdict(ACKNOWLEDGED + TRANSACTION, CONSUMED + got, outcome)) == expected
+
+
+def test_a_record_whose_place_the_broker_could_not_tell_is_compared_by_its_id() -> None:
+    placeless = [LedgerRecord(at(UNKNOWN_OFFSET), f"r-{n}") for n in range(2)]
+    found = [ConsumedRecord(at(20 + n), f"r-{n}") for n in range(2)]
+    result = verdict(ACKNOWLEDGED + placeless, CONSUMED + found)
+    assert result.ok
+    assert result.acknowledged == 8
+    result = verdict(ACKNOWLEDGED + placeless, CONSUMED + found[:1])
+    assert kinds(result) == ["lost"]
+    assert result.discrepancies[0].examples == ("r-1",)
+
+
+def test_each_group_is_compared_by_itself() -> None:
+    result = compare(ACKNOWLEDGED, {}, {"classic": CONSUMED, "consumer": CONSUMED[1:]}, {})
+    assert [(d.consumer, d.kind) for d in result.discrepancies] == [("consumer", "lost")]
+
+
+def test_silence_is_not_green() -> None:
+    committed = {"t": TransactionOutcome.COMMITTED}
+    assert compare(ACKNOWLEDGED, committed, {"classic": CONSUMED}, {}).ok
+    assert not compare([], {}, {"classic": []}, {}).ok
+    assert not compare(ACKNOWLEDGED, committed, {}, {}).ok
+    assert not compare(ACKNOWLEDGED, {}, {"classic": CONSUMED}, {}).ok  # the transactional producer never got going
+
+
+def test_a_torn_line_of_a_killed_writer_is_dropped(tmp_path: Path) -> None:
+    acknowledged = Journal(tmp_path / "acknowledged-plain-1.tsv")
+    acknowledged.write("orders", 0, 0, "p-0", "-")
+    acknowledged.close()
+    consumed = Journal(tmp_path / "consumed-classic.tsv")
+    consumed.write("orders", 0, 0, "p-0")
+    consumed.close()
+    with (tmp_path / "acknowledged-plain-1.tsv").open("a") as file:
+        file.write("orders\t0\t1")
+    assert compare_journals(tmp_path).discrepancies == ()
+
+
+def test_journals_of_all_sessions_count(tmp_path: Path) -> None:
+    for session, offset in (("1", 0), ("2", 1)):
+        journal = Journal(tmp_path / f"acknowledged-plain-{session}.tsv")
+        journal.write("orders", 0, offset, f"p-{offset}", "-")
+        journal.close()
+        gaps = Journal(tmp_path / f"gaps-{session}.tsv")
+        gaps.write("producer-plain", 1.5 + offset)
+        gaps.close()
+    journal = Journal(tmp_path / "consumed-classic.tsv")
+    journal.write("orders", 0, 0, "p-0")
+    journal.close()
+    result = compare_journals(tmp_path)
+    assert kinds(result) == ["lost"]
+    assert result.unavailable_s == {"producer-plain": 2.5}

@@ -1,0 +1,21 @@
+#!/bin/bash
+# The browser test drives the distribution's Chromium by Playwright: have both, or say how.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+works() { command -v chromium >/dev/null && .venv/bin/python -m playwright --version >/dev/null 2>&1; }
+works && exit 0
+packages="chromium fonts-dejavu-core libatomic1" # libatomic1: Playwright's own runtime
+remedy="Install them (Debian: apt-get install $packages), then call again."
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+  echo "setup-browser: Chromium or a library of Playwright is missing. $remedy" >&2
+  exit 2
+fi
+echo "setup-browser: installing $packages"
+log=$(mktemp)
+# shellcheck disable=SC2086
+if ! { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages; } >"$log" 2>&1 || ! works; then
+  tail -n 5 "$log" >&2
+  echo "setup-browser: no working Chromium after the installation. $remedy" >&2
+  exit 2
+fi
+rm -f "$log"

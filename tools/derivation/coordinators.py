@@ -1,0 +1,329 @@
+"""What a release's coordinators read and write, by asking its own deserializers, state machines and serializers.
+
+The message definitions say which records there are; everything else is tried: a default message of each version is
+serialized by the release's generated class and handed to the code that loads the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from kafka_rollout.adapters.jvm import Jvm, java_class, root_cause
+from kafka_rollout.domain.releases import CoordinatorLogFacts, FeatureLevel, RecordTypeFacts, VersionRange
+from tools.derivation.class_files import calls
+from tools.derivation.jars import Message, classes_named
+from tools.derivation.writers import (
+    Written,
+    broker_defaults,
+    group_writes,
+    has_old_group_coordinator,
+    share_writes,
+    transaction_writes,
+)
+
+GROUP_LOG, TRANSACTION_LOG, SHARE_LOG = "__consumer_offsets", "__transaction_state", "__share_group_state"
+_COORDINATOR = "org.apache.kafka.coordinator"
+_GENERATED = (f"{_COORDINATOR}.group", f"{_COORDINATOR}.transaction", f"{_COORDINATOR}.share", "kafka.internals")
+_UNKNOWN_KEYS = (9999, 32767)  # no release has them, nor a value of this version
+_UNKNOWN_VALUE = 9999
+_BEYOND = 1  # value versions tried beyond the newest that the definition names
+
+
+def _never_refuses(key: bytes, value: bytes | None) -> None:
+    """The coordinators of 3.x and all transaction coordinators take what they could read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """How a release loads one log.
+
+    `read` takes key and value as a coordinator does, and raises what it raises; it answers the simple name of the
+    class that the key was taken for. `replay` goes on to what is done with the record (4.x), a null value included.
+    """
+
+    read: Callable[[bytes, bytes], str]
+    belongs: Callable[[str], bool]
+    ignores: Callable[[str], bool]
+    writes: Callable[[], Iterator[Written]]
+    replay: Callable[[bytes, bytes | None], str | None] = _never_refuses
+    loaded: bool = True
+    goes_on_by_known_keys: bool = False
+
+
+def coordinator_logs(
+    jvm: Jvm, libs: Path, messages: Mapping[str, Message], advertised: Mapping[str, VersionRange]
+) -> dict[str, CoordinatorLogFacts]:
+    """Facts of each coordinator log that the release's default configuration has."""
+    loaders = _loaders(jvm, libs, advertised)
+    return {topic: _facts(jvm, topic, loader, messages) for topic, loader in sorted(loaders.items())}
+
+
+def _loaders(jvm: Jvm, libs: Path, advertised: Mapping[str, VersionRange]) -> dict[str, Loader]:
+    old_reader = _old_group_reader(jvm)
+    loaders = {
+        GROUP_LOG: Loader(
+            old_reader or _serde_reader(jvm, "group.GroupCoordinatorRecordSerde"),
+            lambda name: not name.startswith(("TransactionLog", "ShareSnapshot", "ShareUpdate")),
+            _is_ignored,
+            lambda: group_writes(jvm, advertised),
+            _never_refuses if old_reader else _group_replay(jvm),
+        ),
+        TRANSACTION_LOG: Loader(
+            _transaction_reader(jvm),
+            lambda name: name.startswith("TransactionLog"),
+            _is_ignored,
+            lambda: transaction_writes(jvm, advertised),
+            goes_on_by_known_keys=_goes_on_by_known_keys(libs),
+        ),
+    }
+    if jvm.find_class(f"{_COORDINATOR}.share.ShareCoordinatorRecordSerde"):
+        loaders[SHARE_LOG] = Loader(
+            _serde_reader(jvm, "share.ShareCoordinatorRecordSerde"),
+            lambda name: name.startswith(("ShareSnapshot", "ShareUpdate")),
+            _is_ignored,
+            lambda: share_writes(jvm, advertised),
+            _share_replay(jvm),
+            loaded=_starts_share_coordinator(jvm),
+        )
+    return loaders
+
+
+def _facts(jvm: Jvm, topic: str, loader: Loader, messages: Mapping[str, Message]) -> CoordinatorLogFacts:
+    written = _written(loader.writes())
+    records = []
+    for name, key in messages.items():
+        if not name.endswith("Key") or not loader.belongs(name):
+            continue
+        value = messages[name.removesuffix("Key") + "Value"]
+        for key_version in key_versions(key):
+            lowest = _value(jvm, value, value.valid_versions[0])
+            key_bytes = _key(jvm, key, key_version)
+            if _outcome(loader, key_bytes, lowest) != "read":
+                continue  # the default coordinator does not know it, though its definition is in the jar (3.7-3.9)
+            needed = written.pop(key_version, {})
+            refused = {"value": loader.replay(key_bytes, lowest), "tombstone": loader.replay(key_bytes, None)}
+            records.append(
+                RecordTypeFacts(
+                    key_version=key_version,
+                    name=name.removesuffix("Key"),
+                    reads=_reads(jvm, loader, key_bytes, value),
+                    flexible_from=value.flexible_from,
+                    writes=tuple(sorted(needed)),
+                    written_from={version: level for version, level in needed.items() if level},
+                    refuses={kind: complaint for kind, complaint in refused.items() if complaint},
+                    unknown_value=_complaint(loader, key_bytes, _value(jvm, value, _UNKNOWN_VALUE), _UNKNOWN_VALUE),
+                )
+            )
+    if written:
+        raise AssertionError(f"{topic}: records of key versions {sorted(written)} are written but cannot be read")
+    unknown = [(version.to_bytes(2, "big") + bytes(64), b"\0\0") for version in _UNKNOWN_KEYS]
+    known = _key(jvm, messages[records[0].name + "Key"], records[0].key_version)
+    ignores = all(_outcome(loader, *record) == "ignored" for record in unknown)
+    return CoordinatorLogFacts(
+        topic=topic,
+        records=tuple(sorted(records, key=lambda record: record.key_version)),
+        ignores_unknown_keys=ignores,
+        stalls_at_unknown_end=ignores and loader.goes_on_by_known_keys,
+        ignores_unknown_values=_outcome(loader, known, _UNKNOWN_VALUE.to_bytes(2, "big") + bytes(64)) == "ignored",
+        loaded=loader.loaded,
+        unknown_key=_complaint(loader, *unknown[0], _UNKNOWN_KEYS[0]),
+    )
+
+
+def _written(records: Iterator[Written]) -> dict[int, dict[int, FeatureLevel | None]]:
+    """By key and value version the lowest feature level that brings it, None if it needs none."""
+    found: dict[int, dict[int, FeatureLevel | None]] = {}
+    for record in records:
+        versions = found.setdefault(record.key_version, {})
+        known = versions.setdefault(record.value_version, record.needs)
+        if known and (record.needs is None or record.needs.level < known.level):
+            versions[record.value_version] = record.needs
+    return found
+
+
+def key_versions(key: Message) -> range:
+    """Since 4.1 a key's version is its record type (`apiKey`) and its own fields stay at version 0."""
+    if "apiKey" in key.definition:
+        return range(key.definition["apiKey"], key.definition["apiKey"] + 1)
+    return key.valid_versions
+
+
+def _reads(jvm: Jvm, loader: Loader, key: bytes, value: Message) -> VersionRange:
+    tried = range(0, value.valid_versions[-1] + 1 + _BEYOND)
+    taken = [version for version in tried if _outcome(loader, key, _value(jvm, value, version)) == "read"]
+    if taken != list(range(taken[0], taken[-1] + 1)):
+        raise AssertionError(f"{value.name}: the versions that can be read, {taken}, are no range")
+    return VersionRange(taken[0], taken[-1])
+
+
+def _outcome(loader: Loader, key: bytes, value: bytes) -> str:
+    """`read`, `ignored` or `refused`."""
+    try:
+        taken_for = loader.read(key, value)
+    except Py4JJavaError as error:
+        # CoordinatorLoaderImpl catches this one, warns and goes on; anything else stops the load of the partition.
+        return "ignored" if java_class(error).endswith("$UnknownRecordTypeException") else "refused"
+    return "ignored" if loader.ignores(taken_for) else "read"
+
+
+def _complaint(loader: Loader, key: bytes, value: bytes, unknown: int) -> str:
+    """What the release says of a record that stops it, with `{version}` for the unknown version; "" if it goes on."""
+    try:
+        loader.read(key, value)
+    except Py4JJavaError as error:
+        if java_class(error).endswith("$UnknownRecordTypeException"):
+            return ""
+        said = str(root_cause(error).getMessage())
+        if str(unknown) not in said:
+            raise AssertionError(f"'{said}' does not name version {unknown}") from error
+        return said.replace(str(unknown), "{version}")
+    return ""
+
+
+def _is_ignored(taken_for: str) -> bool:
+    # 3.4.1-4.0, 4.1-4.2, 4.3; since 4.3 a transaction of an unknown value version is dropped with a warning as well.
+    return taken_for in ("UnknownKey", "Left", "UnknownKeyVersion", "UnknownValueVersion")
+
+
+def _key(jvm: Jvm, key: Message, key_version: int) -> bytes:
+    own_version = 0 if "apiKey" in key.definition else key_version
+    return key_version.to_bytes(2, "big") + _serialized(jvm, key, own_version)[2:]
+
+
+def _value(jvm: Jvm, value: Message, version: int) -> bytes:
+    """A default message; of a version that the class does not know, the nearest known one's bytes under its number."""
+    known = min(max(version, value.valid_versions[0]), value.valid_versions[-1])
+    return version.to_bytes(2, "big") + _serialized(jvm, value, known)[2:]
+
+
+def _serialized(jvm: Jvm, message: Message, version: int) -> bytes:
+    packages = [f"{package}.generated.{message.name}" for package in _GENERATED]
+    generated = next(name for name in packages if jvm.find_class(name))
+    instance = jvm.instance(generated)
+    if instance.highestSupportedVersion() != message.valid_versions[-1]:
+        raise AssertionError(f"{message.name}: class and definition differ in their newest version")
+    util = jvm.packages.org.apache.kafka.common.protocol.MessageUtil
+    return bytes(util.toVersionPrefixedBytes(version, instance))
+
+
+def _wrap(jvm: Jvm, data: bytes) -> Any:
+    return jvm.packages.java.nio.ByteBuffer.wrap(data)
+
+
+def _simple_name(instance: Any) -> str:
+    return str(instance.getClass().getSimpleName())
+
+
+def _old_group_reader(jvm: Jvm) -> Callable[[bytes, bytes], str] | None:
+    """The coordinator of 3.x, where it is the default one."""
+    if not has_old_group_coordinator(jvm):
+        return None
+    manager = jvm.packages.kafka.coordinator.group.GroupMetadataManager
+    time = jvm.packages.org.apache.kafka.common.utils.Time.SYSTEM
+
+    def read(key: bytes, value: bytes) -> str:
+        taken_for = _simple_name(manager.readMessageKey(_wrap(jvm, key)))
+        if taken_for == "OffsetKey":
+            manager.readOffsetMessageValue(_wrap(jvm, value))
+        elif taken_for == "GroupMetadataKey":
+            manager.readGroupMessageValue("group", _wrap(jvm, value), time)
+        return taken_for
+
+    return read
+
+
+def _serde_reader(jvm: Jvm, name: str) -> Callable[[bytes, bytes], str]:
+    """CoordinatorRecordSerde and CoordinatorLoaderImpl, 4.x."""
+    serde = jvm.instance(f"{_COORDINATOR}.{name}")
+
+    def read(key: bytes, value: bytes) -> str:
+        return _simple_name(serde.deserialize(_wrap(jvm, key), _wrap(jvm, value)).key())
+
+    return read
+
+
+def _transaction_reader(jvm: Jvm) -> Callable[[bytes, bytes], str]:
+    """What TransactionStateManager calls: readTxnRecordKey and readTxnRecordValue, from 4.3 on `read`."""
+    if jvm.find_class(f"{_COORDINATOR}.transaction.TransactionLog"):
+        log = jvm.packages.org.apache.kafka.coordinator.transaction.TransactionLog
+        return lambda key, value: _simple_name(log.read(_wrap(jvm, key), _wrap(jvm, value)))
+    old = jvm.packages.kafka.coordinator.transaction.TransactionLog
+
+    def read(key: bytes, value: bytes) -> str:
+        taken_for = _simple_name(old.readTxnRecordKey(_wrap(jvm, key)))
+        if not _is_ignored(taken_for):
+            old.readTxnRecordValue("transactional", _wrap(jvm, value))
+        return taken_for
+
+    return read
+
+
+def _group_replay(jvm: Jvm) -> Callable[[bytes, bytes | None], str | None]:
+    """GroupCoordinatorShard of 4.x over nothing: a type that it has is handed on (to null), others it refuses."""
+    shard = _shard(jvm, f"{_COORDINATOR}.group.GroupCoordinatorShard")
+    serde = jvm.instance(f"{_COORDINATOR}.group.GroupCoordinatorRecordSerde")
+
+    def refusal(key: bytes, value: bytes | None) -> str | None:
+        record = serde.deserialize(_wrap(jvm, key), None if value is None else _wrap(jvm, value))
+        try:
+            shard.replay(0, -1, -1, record)
+        except Py4JJavaError as error:
+            said = str(error.java_exception.getMessage())
+            return said.split(" in ", 1)[0] if "unknown record type" in said else None
+        return None
+
+    return refusal
+
+
+def _share_replay(jvm: Jvm) -> Callable[[bytes, bytes | None], str | None]:
+    """ShareCoordinatorShard of 4.x with an empty state."""
+    shard = _shard(jvm, f"{_COORDINATOR}.share.ShareCoordinatorShard")
+    serde = jvm.instance(f"{_COORDINATOR}.share.ShareCoordinatorRecordSerde")
+
+    def refusal(key: bytes, value: bytes | None) -> str | None:
+        record = serde.deserialize(_wrap(jvm, key), None if value is None else _wrap(jvm, value))
+        try:
+            shard.replay(0, -1, -1, record)
+        except Py4JJavaError as error:
+            return str(error.java_exception.getClass().getSimpleName())
+        return None
+
+    return refusal
+
+
+def _shard(jvm: Jvm, name: str) -> Any:
+    """A coordinator's state machine, with nothing behind it but what its constructor itself needs."""
+    logs = jvm.packages.org.apache.kafka.common.utils.LogContext()
+    needed = {
+        "LogContext": lambda: logs,
+        "SnapshotRegistry": lambda: jvm.packages.org.apache.kafka.timeline.SnapshotRegistry(logs),
+    }
+    constructors = jvm.packages.java.lang.Class.forName(name).getDeclaredConstructors()
+    constructor = min(constructors, key=lambda one: one.getParameterCount())
+    constructor.setAccessible(True)
+    types = [parameter.getSimpleName() for parameter in constructor.getParameterTypes()]
+    arguments = [needed.get(simple_name, lambda: None)() for simple_name in types]
+    return constructor.newInstance(jvm.array(jvm.packages.java.lang.Object, arguments))
+
+
+def _goes_on_by_known_keys(libs: Path) -> bool:
+    """Whether TransactionStateManager steps behind a batch where it reads a record's key, and not for every batch."""
+    steps = frozenset({"readTxnRecordKey", "nextOffset"})
+    manager = classes_named(libs, r"kafka/coordinator/transaction/TransactionStateManager(\$.*)?\.class")
+    methods = [called.keys() for class_file in manager for _, called in calls(class_file, steps)]
+    if not any("nextOffset" in called for called in methods):
+        raise AssertionError("TransactionStateManager does not say where the next batch begins")
+    return steps in methods
+
+
+def _starts_share_coordinator(jvm: Jvm) -> bool:
+    """4.0 has it behind a switch that is off (BrokerServer holds an Option); later releases start it always."""
+    held = jvm.packages.java.lang.Class.forName("kafka.server.BrokerServer").getMethod(
+        "shareCoordinator", jvm.array(jvm.packages.java.lang.Class, [])
+    )
+    return held.getReturnType().getSimpleName() != "Option" or bool(broker_defaults(jvm)["group.share.enable"])

@@ -1,0 +1,117 @@
+"""Features, metadata versions, configuration names and metrics, as the release's own classes tell them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kafka_rollout.adapters.jvm import Jvm
+from kafka_rollout.adapters.kafka_classes import supported_features
+from kafka_rollout.domain.releases import METADATA_VERSION, FeatureFacts, MetadataVersionLevel, VersionRange
+from tools.derivation.jars import classes_named
+
+_BROKER_FEATURES = ("org.apache.kafka.server.BrokerFeatures", "kafka.server.BrokerFeatures")  # 4.x, 3.x
+_FEATURE_ENUMS = ("org.apache.kafka.server.common.Feature", "org.apache.kafka.server.common.Features")  # 4.x, 3.8-3.9
+_LOADER_METRICS = "org.apache.kafka.image.loader.metrics.MetadataLoaderMetrics"
+_SNAPSHOT_METRICS = "org.apache.kafka.image.publisher.metrics.SnapshotEmitterMetrics"
+
+
+def features(jvm: Jvm) -> dict[str, FeatureFacts]:
+    """What brokers and controllers advertise with unstable features off."""
+    advertised = _advertised_by_brokers(jvm)
+    if (controllers := supported_features(jvm)) != advertised:
+        raise AssertionError(
+            f"brokers advertise {advertised}, controllers {controllers}: ReleaseFacts holds one of them"
+        )
+    latest = {METADATA_VERSION: _latest_metadata_version(jvm)}
+    dependencies: dict[str, dict[int, dict[str, int]]] = {}
+    for feature in _feature_enum(jvm):
+        name = feature.featureName()
+        latest[name] = feature.latestProduction()
+        needed = {version.featureLevel(): dict(version.dependencies()) for version in feature.featureVersions()}
+        dependencies[name] = {level: others for level, others in needed.items() if others}
+    return {
+        name: FeatureFacts(
+            name=name, supported=supported, latest_production=latest[name], dependencies=dependencies.get(name, {})
+        )
+        for name, supported in sorted(advertised.items())
+    }
+
+
+def metadata_versions(jvm: Jvm, supported: VersionRange) -> tuple[MetadataVersionLevel, ...]:
+    versions = jvm.packages.org.apache.kafka.server.common.MetadataVersion.values()
+    return tuple(
+        MetadataVersionLevel(level=version.featureLevel(), name=version.version(), changed=version.didMetadataChange())
+        for version in versions
+        if version.featureLevel() in supported
+    )
+
+
+def config_names(jvm: Jvm) -> frozenset[str]:
+    names = jvm.packages.kafka.server.KafkaConfig.configNames()
+    return frozenset(jvm.packages.scala.jdk.javaapi.CollectionConverters.asJava(names))
+
+
+def has_current_metadata_version_metric(jvm: Jvm) -> bool:
+    return "name=CurrentMetadataVersion" in _metric_names(jvm, _LOADER_METRICS)
+
+
+def has_snapshot_emitter_metrics(jvm: Jvm) -> bool:
+    names = _metric_names(jvm, _SNAPSHOT_METRICS)
+    return "name=LatestSnapshotGeneratedAgeMs" in names and "name=LatestSnapshotGeneratedBytes" in names
+
+
+def logging_backend(libs: Path) -> str:
+    """The backend that the broker's own log level controllers (Log4j*Controller) drive."""
+    code = classes_named(libs, r".*/Log4j\w*Controller\$?\.class")
+    found = {
+        backend
+        for backend, package in (("log4j2", b"org/apache/logging/log4j"), ("reload4j", b"org/apache/log4j"))
+        if any(package in one for one in code)
+    }
+    if len(found) != 1:
+        raise AssertionError(f"the log level controller of {libs} uses {sorted(found) or 'no known backend'}")
+    return found.pop()
+
+
+def _advertised_by_brokers(jvm: Jvm) -> dict[str, VersionRange]:
+    java_class = next(found for name in _BROKER_FEATURES if (found := jvm.find_class(name)))
+    supported = _call_static(jvm, java_class, ("createDefault",)).supportedFeatures().features()
+    return {name: VersionRange(version.min(), version.max()) for name, version in dict(supported).items()}
+
+
+def _call_static(jvm: Jvm, java_class: Any, names: tuple[str, ...]) -> Any:
+    """Call the first of these with at most one argument, which is `enableUnstableVersions`."""
+    method = next(
+        method
+        for name in names
+        for method in java_class.getMethods()
+        if method.getName() == name and method.getParameterCount() <= 1
+    )
+    return jvm.call(method, None, *([False] * method.getParameterCount()))
+
+
+def _latest_metadata_version(jvm: Jvm) -> int:
+    java_class = jvm.packages.java.lang.Class.forName("org.apache.kafka.server.common.MetadataVersion")
+    level: int = _call_static(jvm, java_class, ("latestProduction", "latest")).featureLevel()
+    return level
+
+
+def _feature_enum(jvm: Jvm) -> list[Any]:
+    for name in _FEATURE_ENUMS:
+        java_class = jvm.find_class(name)
+        if java_class is not None and java_class.isEnum():  # in 3.3-3.7 `Features` is a plain class
+            return list(java_class.getEnumConstants())
+    return []
+
+
+def _metric_names(jvm: Jvm, name: str) -> str:
+    java_class = jvm.find_class(name)
+    if java_class is None:
+        return ""
+    found = []
+    for field in java_class.getDeclaredFields():
+        if field.getType().getSimpleName() == "MetricName":
+            field.setAccessible(True)
+            found.append(field.get(None).getMBeanName())
+    return " ".join(found)
