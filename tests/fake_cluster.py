@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import PROJECT_ROOT
+from kafka_rollout.domain.metadata_losses import Loss
 from kafka_rollout.domain.releases import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.domain.scan import RecordClass
 from kafka_rollout.domain.state import GroupState, PartitionState, StartRecord, TransactionState
@@ -102,6 +103,10 @@ class FakeCluster:
         self.hangs_in_shutdown: set[int] = set()
         self.config_problems: dict[Release, tuple[str, ...]] = {}
         self.java = 17
+        self.losses: list[Loss] = []  # of the metadata at a lower level
+        self.unreadable: set[tuple[int, Release]] = set()  # metadata logs that a release could not replay
+        self.trims: list[int] = []
+        self.unseen: set[int] = set()  # nodes whose files the runtime does not see
         self.written_since: list[RecordClass] = []  # to the coordinator logs, after they were scanned
         self.updates: list[tuple[dict[str, int], bool]] = []  # (targets, validate_only) that were accepted
         self.stops: list[int] = []

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kafka_rollout.domain.gates import BeforeStop, GateLook
+from kafka_rollout.domain.metadata_losses import LossReport
+from kafka_rollout.domain.metadata_scan import MetadataScan
+from kafka_rollout.domain.metadata_trim import TrimResult
 from kafka_rollout.domain.plan import ConfigChange, Plan
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import ScanResult
@@ -113,6 +116,11 @@ class NodeRuntime(Protocol):
 
     def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None: ...
 
+    def metadata_log_dir(self, node: NodeSpec) -> Path | None:
+        """The node's metadata.log.dir (by default the first of its log.dirs), as this process reaches it; None where
+        the runtime cannot see files of the node's host."""
+        ...
+
 
 class Metrics(Protocol):
     def read(self, node: NodeSpec) -> NodeMetrics:
@@ -143,6 +151,33 @@ class KafkaClasses(Protocol):
 
     def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
         """Load a snapshot with MetadataDelta/MetadataImage of the release; raises RefusedError if it cannot."""
+        ...
+
+
+class MetadataLogs(Protocol):
+    """The metadata logs in nodes' directories (NodeRuntime.metadata_log_dir), read and changed with Kafka's classes.
+
+    Every call raises UserError for the log of another cluster than `cluster_id`, and for a damaged one.
+    """
+
+    def losses(self, directory: Path, to_level: int, *, cluster_id: str) -> LossReport:
+        """What the cluster's metadata would lose at a lower metadata.version. Works on a copy; the node may run."""
+        ...
+
+    def scan(
+        self, directory: Path, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None
+    ) -> MetadataScan:
+        """Would a node of the release come through this log when it starts? Works on a copy; the node may run.
+        `settings`: the node's configuration, for the times in the remedies."""
+        ...
+
+    def trim(self, directory: Path, *, release: Release, cluster_id: str) -> TrimResult:
+        """Cut a stopped node's log below its newest snapshot, with a backup; called again, it finishes. Raises
+        RefusedError where the release could not read what would be left, UserError for a running node."""
+        ...
+
+    def undo_trim(self, directory: Path, *, cluster_id: str) -> TrimResult:
+        """Put back what the newest trim removed; raises UserError where the node has written to the log since."""
         ...
 
 

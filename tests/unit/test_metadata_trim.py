@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.metadata_log import MetadataFolder, log_range, open_folder, read_log
-from kafka_rollout.adapters.metadata_trimmer import Files, TrimResult, trim, undo_trim
+from kafka_rollout.adapters.metadata_trimmer import Files, trim, undo_trim
 from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.metadata_trim import TrimResult
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SNAPSHOT = "00000000000000000037-0000000001.checkpoint"

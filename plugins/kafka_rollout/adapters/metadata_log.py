@@ -25,7 +25,7 @@ from kafka_rollout.wire.record_batch import Batch, LogFormatError, RecordSpan, b
 TOPIC_FOLDER = "__cluster_metadata-0"
 BOOTSTRAP = "bootstrap.checkpoint"
 QUORUM_STATE = "quorum-state"
-_META = "meta.properties"
+META = "meta.properties"
 _LOCK = ".lock"
 _LOCK_S = 3.0
 _SEGMENT = re.compile(r"(\d{20})\.log")
@@ -124,12 +124,12 @@ def open_folder(directory: Path, *, cluster_id: str | None = None) -> MetadataFo
         log = next((one for one in places if _is_metadata_log(one)), None)
         if log is None:
             raise UserError(f"{directory} holds no metadata log: no folder {TOPIC_FOLDER} is in it.", remedy=_WHERE)
-        meta = log.parent / _META
+        meta = log.parent / META
         properties = server_properties.parse(meta.read_text()) if meta.is_file() else {}
     found = properties.get("cluster.id")
     node_id = properties.get("node.id", "")
     if cluster_id is not None and found != cluster_id:
-        of = f"of cluster {found}" if found else f"of an unknown cluster, for no {_META} lies beside it"
+        of = f"of cluster {found}" if found else f"of an unknown cluster, for no {META} lies beside it"
         raise UserError(
             f"The metadata log in {log} is {of}, not of cluster {cluster_id}.", remedy="Name a directory of that one."
         )

@@ -200,9 +200,11 @@ def scan_metadata_log(
             outlines.append(replayed.outline)
             failure = replayed.failure
         ways: tuple[str, ...] = ()
+        way = None
         if failure is not None:
             failures.append(failure)
-            ways = remedies(release, _way_out(folder, judge, failure, outlines[-1], cache), settings or {})
+            way = _way_out(folder, judge, failure, outlines[-1], cache)
+            ways = remedies(release, way, settings or {})
     if any(one.where == "bootstrap" for one in failures):
         ways += (
             f"Set {folder.bootstrap} aside (keep a copy) and write one at a level that {release} knows: every start "
@@ -220,6 +222,7 @@ def scan_metadata_log(
         records=record_classes(_sum(outlines), facts),
         remedies=ways,
         notes=_notes(release, start, newest, contents),
+        way=way,
     )
 
 

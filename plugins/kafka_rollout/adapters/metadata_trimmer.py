@@ -36,6 +36,7 @@ from kafka_rollout.domain.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.metadata_trim import (
     LEADER_EPOCHS,
     TrimPlan,
+    TrimResult,
     cut_epochs,
     joined_epochs,
     parse_epochs,
@@ -104,15 +105,6 @@ class Files:
         of = source.stat()
         if (target.stat().st_uid, target.stat().st_gid) != (of.st_uid, of.st_gid):
             os.chown(target, of.st_uid, of.st_gid)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrimResult:
-    """`plan` is None where there was nothing to do; `backup`: where the copies are."""
-
-    plan: TrimPlan | None
-    backup: Path | None
-    sentence: str
 
 
 def plan_of(folder: MetadataFolder) -> TrimPlan | None:

@@ -11,6 +11,7 @@ from kafka_rollout.adapters.coordinator_logs import LiveCoordinatorLogs
 from kafka_rollout.adapters.inventory import find_cluster, load_clusters
 from kafka_rollout.adapters.kafka_admin import KafkaAdmin
 from kafka_rollout.adapters.kafka_classes import JvmKafkaClasses
+from kafka_rollout.adapters.metadata_logs import DirectoryMetadataLogs
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.run_store import FileRunStore
@@ -46,6 +47,7 @@ def open_workbench(
         metrics=NodeMetricsReader(),
         classes=JvmKafkaClasses(cache),
         logs=LiveCoordinatorLogs(cluster=cluster, catalogue=catalogue, settings=settings, security=security),
+        metadata_logs=DirectoryMetadataLogs(cache),
         run=FileRunStore(settings.home, cluster.name, run_id),
         lock=FileChangeLock(settings.home),
     )

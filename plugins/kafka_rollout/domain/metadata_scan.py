@@ -56,7 +56,8 @@ class RecordClass:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataScan:
     """`failures` in the order in which a starting node meets them; `first_failure` is the first of snapshot and log,
-    for the other files can be replaced, and the first of all where only those fail.
+    for the other files can be replaced, and the first of all where only those fail. `way`: the facts behind the
+    remedies where snapshot or log fails; it is no part of the JSON.
     """
 
     release: Release
@@ -68,6 +69,7 @@ class MetadataScan:
     records: tuple[RecordClass, ...]
     remedies: tuple[str, ...]
     notes: tuple[str, ...]
+    way: WayOut | None = None
 
     @property
     def verdict(self) -> Literal["replays", "fails"]:
@@ -80,6 +82,7 @@ class MetadataScan:
 
     def to_dict(self) -> dict[str, Any]:
         data = asdict(self)
+        del data["way"]
         data["release"] = str(self.release)
         first = self.first_failure
         return {"verdict": self.verdict, "first_failure": None if first is None else asdict(first), **data}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from kafka_rollout.domain.errors import UserError
@@ -46,6 +47,15 @@ class TrimPlan:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrimPlan:
         return cls(**{**data, "removed": tuple(data["removed"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrimResult:
+    """`plan` is None where there was nothing to do; `backup`: where the copies are."""
+
+    plan: TrimPlan | None
+    backup: Path | None
+    sentence: str
 
 
 def plan_trim(names: Collection[str], snapshot: str, *, cut: tuple[str, int, int], end_offset: int) -> TrimPlan | None:

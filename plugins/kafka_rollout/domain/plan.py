@@ -97,6 +97,7 @@ class Plan:
     """Frozen by the first task of a run. `hops` is empty when every node already runs the target.
 
     `unsafe`: levels that fall are asked for as UNSAFE_DOWNGRADE (KIP-1155: go on although something is lost).
+    `offline`: released Kafka refuses the level, so it is brought about with all nodes stopped, and the binary with it.
     """
 
     cluster: str
@@ -109,6 +110,7 @@ class Plan:
     config_changes: tuple[ConfigChange, ...]
     findings: tuple[Finding, ...]
     unsafe: bool = False
+    offline: bool = False
 
     @property
     def hash(self) -> str:

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 
 from kafka_rollout.domain.releases import Catalogue
 from kafka_rollout.domain.topology import ClusterSpec
-from kafka_rollout.ports import ChangeLock, ClusterAdmin, CoordinatorLogs, KafkaClasses, Metrics, NodeRuntime, RunStore
+from kafka_rollout.ports import (
+    ChangeLock,
+    ClusterAdmin,
+    CoordinatorLogs,
+    KafkaClasses,
+    MetadataLogs,
+    Metrics,
+    NodeRuntime,
+    RunStore,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,5 +30,6 @@ class Workbench:
     metrics: Metrics
     classes: KafkaClasses
     logs: CoordinatorLogs
+    metadata_logs: MetadataLogs
     run: RunStore
     lock: ChangeLock

@@ -175,12 +175,8 @@ class LocalProcessRuntime:
 
     def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
         """Snapshots that the node wrote or fetched; the formatter's own (end offset 0) is none of them."""
-        config = self.config(node)
-        directory = (
-            config.get("metadata.log.dir") or (config.get("log.dirs") or config.get("log.dir", "")).split(",")[0]
-        )
         found: list[CheckpointFile] = []
-        for path in (Path(directory.strip()) / "__cluster_metadata-0").glob("*.checkpoint"):
+        for path in (self.metadata_log_dir(node) / "__cluster_metadata-0").glob("*.checkpoint"):
             match = _CHECKPOINT.fullmatch(path.name)
             if match is None or int(match[1]) == 0:
                 continue
@@ -197,6 +193,11 @@ class LocalProcessRuntime:
                     )
                 )
         return tuple(sorted(found, key=lambda checkpoint: (checkpoint.end_offset, checkpoint.epoch)))
+
+    def metadata_log_dir(self, node: NodeSpec) -> Path:
+        config = self.config(node)
+        directories = config.get("metadata.log.dir") or config.get("log.dirs") or config.get("log.dir", "")
+        return Path(directories.split(",")[0].strip())
 
     def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
         """Mode 0600 from its first byte on: a snapshot holds the verifiers of SCRAM credentials."""

@@ -1,0 +1,89 @@
+"""The metadata logs of nodes, by their directories: questions go to a copy, for a running node writes and removes files
+meanwhile; changes are made in place.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kafka_rollout.adapters.file_reading import reading
+from kafka_rollout.adapters.metadata_facts import known_releases
+from kafka_rollout.adapters.metadata_log import BOOTSTRAP, META, MetadataFolder, open_folder
+from kafka_rollout.adapters.metadata_loss_report import loss_report
+from kafka_rollout.adapters.metadata_scanner import scan_metadata_log
+from kafka_rollout.adapters.metadata_trimmer import trim, undo_trim
+from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.domain.errors import TransientError
+from kafka_rollout.domain.metadata_losses import LossReport
+from kafka_rollout.domain.metadata_scan import MetadataScan
+from kafka_rollout.domain.metadata_trim import TrimResult
+from kafka_rollout.domain.releases import Release
+
+_TRIES = 5
+_NOT_COPIED = (".index", ".timeindex", ".txnindex", ".snapshot", ".deleted")
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryMetadataLogs:
+    """MetadataLogs (ports.py) on directories that this process can reach."""
+
+    cache: ReleaseCache
+
+    def losses(self, directory: Path, to_level: int, *, cluster_id: str) -> LossReport:
+        newest = known_releases(self.cache.include)[-1]
+        with copied(open_folder(directory, cluster_id=cluster_id)) as folder:
+            return loss_report(folder, to_level, cache=self.cache, release=newest)
+
+    def scan(
+        self, directory: Path, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None
+    ) -> MetadataScan:
+        original = open_folder(directory, cluster_id=cluster_id)
+        with copied(original) as folder:
+            found = scan_metadata_log(folder, release, cache=self.cache, settings=settings)
+        remedies = tuple(remedy.replace(str(folder.root), str(original.root)) for remedy in found.remedies)
+        return replace(found, directory=str(original.log), remedies=remedies)
+
+    def trim(self, directory: Path, *, release: Release, cluster_id: str) -> TrimResult:
+        return trim(open_folder(directory, cluster_id=cluster_id), release=release, cache=self.cache)
+
+    def undo_trim(self, directory: Path, *, cluster_id: str) -> TrimResult:
+        return undo_trim(open_folder(directory, cluster_id=cluster_id))
+
+
+@contextmanager
+def copied(folder: MetadataFolder) -> Iterator[MetadataFolder]:
+    """A copy (0700, it holds credentials' verifiers) of what a starting node reads, which ends in whatever was written.
+
+    Snapshots first, for the log never begins behind the newest one. Raises TransientError where the node removes files
+    faster than they are copied.
+    """
+    with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
+        for attempt in range(_TRIES):
+            root = Path(name) / str(attempt)
+            with reading(folder.log):
+                if _copy(folder, root):
+                    break
+        else:
+            raise TransientError(f"The files in {folder.log} change faster than they can be copied.")
+        yield open_folder(root)
+
+
+def _copy(folder: MetadataFolder, root: Path) -> bool:
+    """Whether nothing that was there at first went away meanwhile."""
+    log = root / folder.log.name
+    log.mkdir(parents=True)
+    for name in (META, BOOTSTRAP):
+        if (folder.root / name).is_file():
+            shutil.copy2(folder.root / name, root / name)
+    files = [path for path in folder.log.iterdir() if path.is_file() and path.suffix not in _NOT_COPIED]
+    for path in sorted(files, key=lambda path: (path.suffix != ".checkpoint", path.name)):
+        try:
+            shutil.copy2(path, log / path.name)
+        except FileNotFoundError:
+            return False
+    return True
