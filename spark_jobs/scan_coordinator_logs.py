@@ -13,7 +13,6 @@ import argparse
 import os
 import re
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -163,13 +162,7 @@ def session() -> SparkSession:
 
 def summary(result: ScanResult) -> str:
     """One line: what was read and how each release stands."""
-    by_release = {verdict.release: Counter[str]() for verdict in result.verdicts}
-    for verdict in result.verdicts:
-        by_release[verdict.release][verdict.verdict] += 1
-    worst_first = ("fails", "loads_ignoring", "loads", "not_loaded")
-    standing = ", ".join(
-        f"{release} {next(word for word in worst_first if counts[word])}" for release, counts in by_release.items()
-    )
+    standing = ", ".join(f"{release} {verdict}" for release, verdict in result.standing.items())
     damaged = f"; {len(result.damage)} places could not be read" if result.damage else ""
     return f"scan: {result.cluster}: {result.records} records in {len(result.logs)} partitions; {standing}{damaged}"
 

@@ -24,11 +24,10 @@ from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.cli_common import ConnectionFile, security_of
 from kafka_rollout.domain.errors import UserError
 from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult, worst_of
 
 STANDARD_OUTPUT = "-"
 TREND = 30  # earlier scans that a page shows
-_WORST_FIRST = (LoadVerdict.FAILS, LoadVerdict.LOADS_IGNORING, LoadVerdict.LOADS, LoadVerdict.NOT_LOADED)
 _COLOURS = {LoadVerdict.FAILS: "red", LoadVerdict.LOADS_IGNORING: "yellow", LoadVerdict.LOADS: "green"}
 
 
@@ -163,9 +162,9 @@ def print_scan(result: ScanResult) -> None:
 
 def _cell(verdicts: list[ReleaseVerdict]) -> str:
     counts = Counter(verdict.verdict for verdict in verdicts)
-    worst = next((word for word in _WORST_FIRST if counts[word]), None)
-    if worst is None:
+    if not counts:
         return "–"
+    worst = worst_of(counts)
     share = "" if counts[worst] == len(verdicts) else f" ({counts[worst]} of {len(verdicts)} partitions)"
     colour = _COLOURS.get(worst, "dim")
     return f"[{colour}]{worst.value.replace('_', ' ')}[/{colour}]{share}"

@@ -218,21 +218,27 @@ class RunStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """`holder` is the run; `purpose` a sentence; times in epoch seconds."""
+    """`cluster` is the inventory's name, `cluster_id` Kafka's ("" while not known); `holder` is the run; `purpose` a
+    sentence; times in epoch seconds."""
 
     cluster: str
     holder: str
     purpose: str
     acquired_at: float
     expires_at: float
+    cluster_id: str = ""
 
 
 class ChangeLock(Protocol):
     """One change at a time per cluster. A lease: a killed holder blocks others only until `expires_at`."""
 
-    def acquire(self, cluster: str, holder: str, purpose: str, *, for_s: float, shorten: bool = False) -> Lock:
+    def acquire(
+        self, cluster: str, holder: str, purpose: str, *, for_s: float, shorten: bool = False, cluster_id: str = ""
+    ) -> Lock:
         """Take or renew (a renewal makes the lease shorter only with `shorten`); raises LockHeldError naming the
-        holder, its purpose and when it ends."""
+        holder, its purpose and when it ends.
+
+        With `cluster_id`, which a lease keeps once it is known, also when that cluster is held under another name."""
         ...
 
     def acting(self, cluster: str, what: str) -> AbstractContextManager[None]:

@@ -45,6 +45,27 @@ def test_clusters_do_not_lock_each_other(lock: FileChangeLock) -> None:
     assert lock.acquire("other", "run-2", "upgrade", for_s=60).holder == "run-2"
 
 
+def test_one_cluster_under_two_names_has_one_lock_as_soon_as_its_id_is_known(
+    lock: FileChangeLock, clock: Clock
+) -> None:
+    lock.acquire("demo", "run-1", "upgrade", for_s=60, cluster_id="ID")
+    lock.acquire("demo", "run-1", "a gate", for_s=60)  # whoever does not know the id does not lose it
+    lock.acquire("other", "run-3", "upgrade", for_s=60, cluster_id="OTHER")
+    lock.acquire("alias", "run-2", "downgrade", for_s=60)  # nobody has asked yet
+    with pytest.raises(LockHeldError, match=r"alias is being changed under its other name demo by run-1 \(a gate\)"):
+        lock.acquire("alias", "run-2", "downgrade", for_s=60, cluster_id="ID")
+    with pytest.raises(LockHeldError, match="inventory files third-name and demo"):
+        lock.acquire("third-name", "run-1", "a run's id is no proof of one run", for_s=60, cluster_id="ID")
+    clock.now += 61
+    assert lock.acquire("alias", "run-2", "downgrade", for_s=60, cluster_id="ID").holder == "run-2"
+
+
+def test_a_damaged_lock_of_another_cluster_keeps_nobody_out(lock: FileChangeLock, tmp_path: Path) -> None:
+    lock.acquire("other", "run-1", "upgrade", for_s=60, cluster_id="OTHER")
+    (tmp_path / "locks" / "other.json").write_text("{")
+    assert lock.acquire("demo", "run-2", "upgrade", for_s=60, cluster_id="ID").holder == "run-2"
+
+
 def test_the_holder_renews_and_never_shortens_its_lease(lock: FileChangeLock, clock: Clock) -> None:
     lock.acquire("demo", "run-1", "upgrade", for_s=60)
     clock.now += 50

@@ -56,6 +56,13 @@ def test_the_schema_file_is_the_one_of_the_model() -> None:
     assert (CLUSTERS / "cluster.schema.json").read_text() == json_schema()
 
 
+def test_approvers_are_user_ids_which_may_be_numbers(tmp_path: Path) -> None:
+    assert load_cluster(write(tmp_path, "approvers: [anna, 7]\n" + yaml.safe_dump(inventory()))).approvers == (
+        "anna",
+        "7",
+    )
+
+
 def test_what_was_dumped_is_read_back_the_same(tmp_path: Path) -> None:
     data = inventory(approvers=["alice"], connection_id="orders", release_overrides={"4.3.1": {"num.io.threads": 8}})
     spec = load_cluster(write(tmp_path, data))

@@ -1,8 +1,9 @@
 """One change at a time per cluster, as a lease in a file (port ChangeLock).
 
-$KAFKA_ROLLOUT_HOME/locks/<cluster>.json is the lease, .log says who took it from whom, .guard makes look-and-take one
+$KAFKA_ROLLOUT_HOME/locks/<cluster>.json is the lease, .log says who took it from whom, `guard` makes look-and-take one
 step, .acting is held by the process that stops, starts or finalizes. The lease is a file and not a kernel lock: a run
-spans many short processes, some of them waiting for days.
+spans many short processes, some of them waiting for days. It carries Kafka's id of the cluster as soon as that is
+known, so that two inventory files which describe one cluster keep each other out.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ class FileChangeLock:
         self._folder = home / "locks"
         self._clock = clock
 
-    def acquire(self, cluster: str, holder: str, purpose: str, *, for_s: float, shorten: bool = False) -> Lock:
+    def acquire(
+        self, cluster: str, holder: str, purpose: str, *, for_s: float, shorten: bool = False, cluster_id: str = ""
+    ) -> Lock:
         """Take, renew or take over an expired lease; a renewal does not shorten it unless it is asked to."""
-        with self._guarded(cluster):
+        with self._guarded():
             now = self._clock()
             held = self._read(cluster)
             if held is not None and held.holder != holder and held.expires_at > now:
@@ -42,6 +45,15 @@ class FileChangeLock:
                     remedy="Wait for it, or break its lock by name if that run is dead.",
                 )
             renews = held is not None and held.holder == holder and held.expires_at > now
+            if held is not None and renews:
+                cluster_id = cluster_id or held.cluster_id
+            if (twin := self._twin(cluster, cluster_id)) is not None:
+                raise LockHeldError(
+                    f"Cluster {cluster} is being changed under its other name {twin.cluster} by {twin.holder} "
+                    f"({twin.purpose}) until {_time_of_day(twin.expires_at)} at the latest.",
+                    remedy=f"Wait for it, and keep one of the inventory files {cluster} and {twin.cluster}: both "
+                    f"describe the cluster {cluster_id}.",
+                )
             lock = Lock(
                 cluster=cluster,
                 holder=holder,
@@ -50,6 +62,7 @@ class FileChangeLock:
                 expires_at=max(held.expires_at, now + for_s)
                 if held is not None and renews and not shorten
                 else now + for_s,
+                cluster_id=cluster_id,
             )
             if held is not None and held.holder != holder:
                 self._log(cluster, "taken over", lock, taken_from=held.holder, expired_at=held.expires_at)
@@ -74,7 +87,7 @@ class FileChangeLock:
 
     def release(self, cluster: str, holder: str) -> None:
         """Give the lease back; no lease is no error. Raises RefusedError when another one holds it."""
-        with self._guarded(cluster):
+        with self._guarded():
             held = self._read(cluster)
             if held is None:
                 return
@@ -95,7 +108,7 @@ class FileChangeLock:
         """Take the lease away, a damaged file included; returns what was held. Raises UserError without a name."""
         if not by.strip():
             raise UserError("Breaking a lock needs the name of the person who does it.", remedy="Say who you are.")
-        with self._guarded(cluster):
+        with self._guarded():
             path = self._path(cluster, "json")
             try:
                 held = self._read(cluster)
@@ -120,6 +133,17 @@ class FileChangeLock:
                 remedy="See that no change of the cluster is under way, then break the lock by name.",
             ) from None
 
+    def _twin(self, cluster: str, cluster_id: str) -> Lock | None:
+        """A lease in force of the same cluster under another name."""
+        for path in sorted(self._folder.glob("*.json")) if cluster_id else ():
+            try:
+                other = _LOCK.validate_json(path.read_bytes())
+            except ValidationError:  # tells of no cluster id, and keeps its own cluster's runs out
+                continue
+            if other.cluster != cluster and other.cluster_id == cluster_id and other.expires_at > self._clock():
+                return other
+        return None
+
     def _log(self, cluster: str, what: str, lock: Lock | None, **more: Any) -> None:
         append_line(self._path(cluster, "log"), {"at": self._clock(), "what": what, "lock": lock, **more})
 
@@ -127,9 +151,10 @@ class FileChangeLock:
         return self._folder / f"{safe_name(cluster)}.{suffix}"
 
     @contextmanager
-    def _guarded(self, cluster: str) -> Iterator[None]:
+    def _guarded(self) -> Iterator[None]:
+        """One guard for all clusters: a look at the leases of the others belongs to the step."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        with self._path(cluster, "guard").open("w") as guard:
+        with (self._folder / "guard").open("w") as guard:
             fcntl.flock(guard, fcntl.LOCK_EX)
             yield
 

@@ -43,7 +43,7 @@ _PRESET = re.compile(r"@(hourly|daily|weekly|monthly|yearly)")
 
 
 def _as_text(value: object) -> object:
-    """Configuration values are text for Kafka; YAML reads `true` and `3` as more than that."""
+    """Configuration values and user ids are text; YAML reads `true` and `3` as more than that."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -53,7 +53,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 HostAndPort = Annotated[str, StringConstraints(pattern=r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")]
 HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s@]+$")]
 ReleaseText = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}$")]
-ConfigValue = Annotated[str, BeforeValidator(_as_text)]
+Text = Annotated[str, BeforeValidator(_as_text)]
 
 
 class _Strict(BaseModel):
@@ -92,13 +92,15 @@ class ClusterEntry(_Strict):
     runtime: Literal["local_process", "ssh_service", "strimzi"] = "local_process"
     connection_id: Annotated[str | None, Field(description="Airflow Connection with the credentials")] = None
     owner: str = "kafka-platform"
-    approvers: list[str] = []
+    approvers: Annotated[
+        list[Text], Field(description="who may answer: Airflow's user ids (simple: names; FAB: numbers)")
+    ] = []
     scan_schedule: Annotated[
         str,
         Field(description="when its coordinator logs are scanned: a cron expression (UTC), @daily or the like, never"),
     ] = DAILY
     release_overrides: Annotated[
-        dict[ReleaseText, dict[str, ConfigValue]],
+        dict[ReleaseText, dict[str, Text]],
         Field(description="configuration that the roll brings in with a release, and takes out on the way back"),
     ] = {}
     nodes: Annotated[list[NodeEntry], Field(min_length=1)]

@@ -14,8 +14,8 @@ from kafka_rollout.adapters.html_pages import page_environment
 from kafka_rollout.adapters.scan_plots import growth_plot, stack_plots
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult
-from kafka_rollout.domain.scan_comparison import BADNESS, ScanComparison, compare, trend
+from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult, worst_of
+from kafka_rollout.domain.scan_comparison import ScanComparison, compare, trend
 from kafka_rollout.domain.scan_inventory import GroupInventory
 from kafka_rollout.domain.scan_remedies import Remedy, find_remedies, in_words
 from kafka_rollout.domain.scan_tags import ignored_tags
@@ -37,7 +37,7 @@ class Cell:
     def note(self) -> str:
         """How many partitions, and how many records are passed over: `3 of 50, 12 ignored`."""
         parts = []
-        if BADNESS[self.verdict]:
+        if self.verdict.badness:
             parts.append(f"{self.partitions} of {self.of}")
         if self.ignored:
             parts.append(f"{self.ignored:,} ignored")
@@ -94,7 +94,7 @@ def matrix(scan: ScanResult) -> dict[Release, dict[str, Cell]]:
 
 
 def _cell(verdicts: Sequence[ReleaseVerdict]) -> Cell:
-    worst = max((verdict.verdict for verdict in verdicts), key=lambda verdict: BADNESS[verdict])
+    worst = worst_of(verdict.verdict for verdict in verdicts)
     return Cell(
         verdict=worst,
         partitions=sum(verdict.verdict is worst for verdict in verdicts),

@@ -5,7 +5,7 @@ scan_judging decides what each release would do with a log; scan_findings says w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
@@ -22,8 +22,16 @@ class LoadVerdict(StrEnum):
     FAILS = "fails"
     NOT_LOADED = "not_loaded"  # the release has no coordinator that reads this log
 
+    @property
+    def badness(self) -> int:
+        """How bad it is; 0 is not bad. That a release has no coordinator for a log is a fact of the release, not of
+        what the log holds."""
+        return {LoadVerdict.LOADS_IGNORING: 1, LoadVerdict.FAILS: 2}.get(self, 0)
 
-_WORSE = (LoadVerdict.NOT_LOADED, LoadVerdict.LOADS, LoadVerdict.LOADS_IGNORING, LoadVerdict.FAILS)
+
+def worst_of(verdicts: Iterable[LoadVerdict]) -> LoadVerdict:
+    """The one of several (at least one) that tells for all; a log that is read tells more than one that is not."""
+    return max(verdicts, key=lambda verdict: (verdict.badness, verdict is not LoadVerdict.NOT_LOADED))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -256,7 +264,7 @@ class ScanResult:
         """The worst verdict of each release over all partitions."""
         worst: dict[Release, LoadVerdict] = {}
         for v in self.verdicts:
-            worst[v.release] = max(worst.get(v.release, v.verdict), v.verdict, key=_WORSE.index)
+            worst[v.release] = worst_of((worst.get(v.release, v.verdict), v.verdict))
         return dict(sorted(worst.items()))
 
     def failing(self, release: Release) -> tuple[ReleaseVerdict, ...]:

@@ -11,14 +11,6 @@ from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import Failure, LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.wording import few
 
-# How bad a verdict is. That a release has no coordinator for a log is a fact of the release, not of what the log holds.
-BADNESS: Mapping[LoadVerdict, int] = {
-    LoadVerdict.NOT_LOADED: 0,
-    LoadVerdict.LOADS: 0,
-    LoadVerdict.LOADS_IGNORING: 1,
-    LoadVerdict.FAILS: 2,
-}
-
 _ClassKey = tuple[str, int, int | None, int | None]
 _Place = tuple[str, int]
 
@@ -128,7 +120,7 @@ def compare(before: ScanResult, after: ScanResult) -> ScanComparison:
         for verdict in after.verdicts
         if verdict.release in asked
     ]
-    steps = [(BADNESS[change.after] - BADNESS[change.before or LoadVerdict.LOADS], change) for change in changes]
+    steps = [(change.after.badness - (change.before or LoadVerdict.LOADS).badness, change) for change in changes]
     held, holds = _classes(before), _classes(after)
     return ScanComparison(
         cluster=after.cluster,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafka_rollout.domain.errors import RefusedError, TransientError
 from kafka_rollout.ports import Lock
 from kafka_rollout.steps.workbench import Workbench
 
@@ -11,14 +12,29 @@ LEASE_S = 600.0
 
 
 def hold(bench: Workbench, purpose: str, *, for_s: float = LEASE_S) -> Lock:
-    """Take or renew the cluster's lock for this run; raises LockHeldError naming who holds it."""
-    return bench.lock.acquire(bench.cluster.name, bench.run_id, purpose, for_s=for_s)
+    """Take or renew the cluster's lock for this run; raises LockHeldError naming who holds it.
+
+    Kafka's own id of the cluster goes with it from the first time on that a broker tells it: the inventory may know one
+    cluster by two names.
+    """
+    held = bench.lock.holder(bench.cluster.name)
+    known = held.cluster_id if held is not None and held.holder == bench.run_id else ""
+    return bench.lock.acquire(
+        bench.cluster.name, bench.run_id, purpose, for_s=for_s, cluster_id=known or _cluster_id(bench)
+    )
 
 
 def hold_again(bench: Workbench, purpose: str) -> Lock:
     """An ordinary lease again after a long one, once the person it was kept for has answered: a run that dies now
     must not keep others out for the rest of that time."""
     return bench.lock.acquire(bench.cluster.name, bench.run_id, purpose, for_s=LEASE_S, shorten=True)
+
+
+def _cluster_id(bench: Workbench) -> str:
+    try:
+        return bench.admin.cluster_id()
+    except (TransientError, RefusedError):
+        return ""  # asked again with the next renewal
 
 
 def let_go(bench: Workbench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import permutations
 
 import pytest
 
@@ -28,6 +29,7 @@ from kafka_rollout.domain.scan import (
     RecordClass,
     ReleaseVerdict,
     ScanResult,
+    worst_of,
 )
 from kafka_rollout.domain.scan_findings import way_back_verdict
 from kafka_rollout.domain.scan_judging import judge, unknown_ends
@@ -308,3 +310,16 @@ def test_an_open_way_back_has_no_finding() -> None:
 def test_not_knowing_blocks() -> None:
     verdict = way_back_verdict(judge(CATALOGUE, [held(1, 3)], [TOLERANT]), OLD)
     assert [finding.code for finding in verdict.blockers] == ["WAY-BACK-UNKNOWN"]
+
+
+def test_the_worst_partition_tells_for_a_release_and_one_that_is_read_before_one_that_is_not() -> None:
+    loads, ignores, fails, unread = (
+        LoadVerdict.LOADS,
+        LoadVerdict.LOADS_IGNORING,
+        LoadVerdict.FAILS,
+        LoadVerdict.NOT_LOADED,
+    )
+    assert [worst_of(several) for several in permutations((loads, ignores, fails, unread))] == [fails] * 24
+    assert worst_of((loads, ignores)) is ignores
+    assert {worst_of(several) for several in permutations((loads, unread))} == {loads}
+    assert (unread.badness, loads.badness) == (0, 0), "no coordinator for a log is not bad"

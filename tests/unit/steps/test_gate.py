@@ -80,6 +80,23 @@ def test_a_look_renews_the_lock_and_stops_at_somebody_else_s(bench: Workbench, p
         look(bench, plan, ref)
 
 
+def test_the_lock_knows_the_cluster_by_its_id_and_keeps_its_other_names_out(
+    bench: Workbench, cluster: FakeCluster, plan: Plan
+) -> None:
+    ref = GateRef(kind=GateKind.BEFORE_STOP, hop=HOP, node_id=12)
+    cluster.silent.update({11, 12, 13})
+    look(bench, plan, ref)
+    cluster.silent.clear()
+    bench.lock.acquire("alias", "another run", "features", for_s=60, cluster_id=bench.admin.cluster_id())
+    with pytest.raises(LockHeldError, match="under its other name alias"):
+        look(bench, plan, ref)
+    bench.lock.break_("alias", "bob")
+    assert look(bench, plan, ref).holds
+    held = bench.lock.holder("fake")
+    assert held is not None
+    assert held.cluster_id == bench.admin.cluster_id()
+
+
 def test_a_cluster_that_does_not_answer_is_a_condition_that_does_not_hold(
     bench: Workbench, cluster: FakeCluster, plan: Plan
 ) -> None:
