@@ -12,58 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.adapters.metadata_backup import Files
 from kafka_rollout.adapters.metadata_log import MetadataFolder, log_range, open_folder, read_log
-from kafka_rollout.adapters.metadata_trimmer import Files, trim, undo_trim
+from kafka_rollout.adapters.metadata_trimmer import trim, undo_trim
 from kafka_rollout.domain.errors import UserError
 from kafka_rollout.domain.metadata_trim import TrimResult
+from tests.dying_files import DyingFiles, KilledError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SNAPSHOT = "00000000000000000037-0000000001.checkpoint"
 START, END = 37, 57
-
-
-class KilledError(BaseException):
-    """Nothing in the product catches it, as nothing catches a SIGKILL."""
-
-
-class DyingFiles(Files):
-    """Dies at the n-th change of the disk: before it, or with half a file written."""
-
-    def __init__(self, at: int, *, half: bool) -> None:
-        self.left, self.half = at, half
-
-    def _step(self, target: Path | None = None) -> None:
-        self.left -= 1
-        if self.left < 0:
-            if self.half and target is not None:
-                target.with_name(target.name + ".kafka-rollout").write_bytes(b"half of it")
-            raise KilledError
-
-    def copy(self, source: Path, target: Path, *, position: int = 0) -> None:
-        self._step(target)
-        super().copy(source, target, position=position)
-
-    def write(self, target: Path, text: str, *, like: Path) -> None:
-        self._step(target)
-        super().write(target, text, like=like)
-
-    def make_folder(self, path: Path) -> None:
-        self._step()
-        super().make_folder(path)
-
-    def remove(self, path: Path) -> None:
-        self._step()
-        super().remove(path)
-
-    def remove_folder(self, path: Path) -> None:
-        self._step()
-        (path / "trim.json").unlink(missing_ok=True)
-        self._step()
-        super().remove_folder(path)
-
-    def sync(self, folder: Path) -> None:
-        self._step()
-        super().sync(folder)
 
 
 @pytest.fixture

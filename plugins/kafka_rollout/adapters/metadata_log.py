@@ -160,8 +160,9 @@ def log_range(folder: MetadataFolder) -> tuple[int, int]:
     return start, end
 
 
-def read_log(folder: MetadataFolder, from_offset: int = 0) -> Iterator[MetadataBatch]:
-    """The log's batches that reach `from_offset`, in order; raises UserError for a gap or damage.
+def read_log(folder: MetadataFolder, from_offset: int = 0, *, outline: bool = False) -> Iterator[MetadataBatch]:
+    """The log's batches that reach `from_offset`, in order; raises UserError for a gap or damage. `outline`: as in
+    `read_file`.
 
     What is no whole batch at the end of the last segment is left out, as a starting node cuts it off.
     """
@@ -170,7 +171,7 @@ def read_log(folder: MetadataFolder, from_offset: int = 0) -> Iterator[MetadataB
     for number, path in enumerate(segments):
         if number + 1 < len(segments) and int(segments[number + 1].stem) <= from_offset:
             continue
-        for batch in read_file(path, last=number + 1 == len(segments)):
+        for batch in read_file(path, last=number + 1 == len(segments), outline=outline):
             if expected is not None and batch.base_offset < expected:
                 continue  # a trim that was interrupted leaves a segment whose end is in the next one, too
             if expected is not None and batch.base_offset > expected:
@@ -184,10 +185,10 @@ def read_log(folder: MetadataFolder, from_offset: int = 0) -> Iterator[MetadataB
                 yield batch
 
 
-def read_checkpoint(path: Path) -> Iterator[MetadataBatch]:
+def read_checkpoint(path: Path, *, outline: bool = False) -> Iterator[MetadataBatch]:
     """The batches of a snapshot; raises UserError unless it is complete, which its footer says."""
     complete = False
-    for batch in read_file(path, last=False):
+    for batch in read_file(path, last=False, outline=outline):
         complete = batch.is_control and any(record.type == CONTROL_FOOTER for record in batch.records)
         yield batch
     if not complete:
@@ -202,12 +203,16 @@ def kraft_version_of(record: MetadataRecord) -> int:
     return int.from_bytes(record.value[2:4], signed=True)
 
 
-def read_file(path: Path, *, last: bool) -> Iterator[MetadataBatch]:
-    """The batches of one file; `last`: what is no whole batch at its end is not damage but a write cut short."""
+def read_file(path: Path, *, last: bool, outline: bool = False) -> Iterator[MetadataBatch]:
+    """The batches of one file; `last`: what is no whole batch at its end is not damage but a write cut short.
+    `outline`: only control batches are taken apart, the others have no records; many times faster.
+    """
     for batch in _batches(path, last=last):
         try:
-            data = payload(batch, CODECS)
-            found = tuple(_record(span, data, batch.is_control) for span in records(batch, data))
+            found: tuple[MetadataRecord, ...] = ()
+            if batch.is_control or not outline:
+                data = payload(batch, CODECS)
+                found = tuple(_record(span, data, batch.is_control) for span in records(batch, data))
         except LogFormatError as error:
             raise damaged(path, error.sentence) from error
         whole = bytes(batch.data)

@@ -1,16 +1,11 @@
 """Trim the metadata log of a stopped node, with a backup and the way back.
 
-The backup is a folder inside the log's own folder, which Kafka does not look into (beside it a folder whose name is no
-partition's would stop a broker): copies of every file that goes or changes, and `trim.json`, which appears when all of
-them are there and on disk. Until then nothing of the log has changed; from then on the same call finishes what was
-begun, and `undo_trim` takes it back.
+Until the backup has its manifest nothing of the log has changed; from then on the same call finishes what was begun,
+and `undo_trim` takes it back.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,8 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
+from kafka_rollout.adapters.metadata_backup import (
+    Files,
+    back_up,
+    changing,
+    newest_backup,
+    remove_remains,
+    save_manifest,
+    sha256_of,
+)
 from kafka_rollout.adapters.metadata_log import (
     BOOTSTRAP,
     TOPIC_FOLDER,
@@ -32,7 +35,7 @@ from kafka_rollout.adapters.metadata_log import (
 )
 from kafka_rollout.adapters.metadata_scanner import scan_metadata_log
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain.errors import FatalError, RefusedError, UserError
+from kafka_rollout.domain.errors import RefusedError, UserError
 from kafka_rollout.domain.metadata_trim import (
     LEADER_EPOCHS,
     TrimPlan,
@@ -46,8 +49,6 @@ from kafka_rollout.domain.metadata_trim import (
 from kafka_rollout.domain.releases import Release
 
 _BACKUP = "kafka-rollout-trim-"
-_MANIFEST = "trim.json"
-_DRAFT = ".kafka-rollout"
 _INDEXES = (".index", ".timeindex", ".txnindex")
 
 
@@ -55,56 +56,6 @@ class State(StrEnum):
     TRIMMING = "trimming"
     TRIMMED = "trimmed"
     UNDOING = "undoing"
-
-
-class Files:
-    """Every change of the disk that a trim makes; tests put one in its place that dies on the way."""
-
-    def copy(self, source: Path, target: Path, *, position: int = 0) -> None:
-        """Whole or not at all, on disk, with the owner and rights of the source."""
-        draft = target.with_name(target.name + _DRAFT)
-        with source.open("rb") as read, draft.open("wb") as write:
-            read.seek(position)
-            shutil.copyfileobj(read, write, 1 << 20)
-            write.flush()
-            os.fsync(write.fileno())
-        self._like(source, draft)
-        draft.rename(target)
-
-    def write(self, target: Path, text: str, *, like: Path) -> None:
-        draft = target.with_name(target.name + _DRAFT)
-        with draft.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        self._like(like, draft)
-        draft.rename(target)
-
-    def make_folder(self, path: Path) -> None:
-        path.mkdir()
-        self._like(path.parent, path)
-
-    def remove(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
-
-    def remove_folder(self, path: Path) -> None:
-        """Its manifest first: a backup without one counts for nothing."""
-        (path / _MANIFEST).unlink(missing_ok=True)
-        self.sync(path)
-        shutil.rmtree(path)
-
-    def sync(self, folder: Path) -> None:
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def _like(self, source: Path, target: Path) -> None:
-        shutil.copystat(source, target)
-        of = source.stat()
-        if (target.stat().st_uid, target.stat().st_gid) != (of.st_uid, of.st_gid):
-            os.chown(target, of.st_uid, of.st_gid)
 
 
 def plan_of(folder: MetadataFolder) -> TrimPlan | None:
@@ -149,8 +100,8 @@ def trim(
     UserError for a running node.
     """
     files = files or Files()
-    with stopped_node(folder), _changing(folder):
-        _clean(folder, files)
+    with stopped_node(folder), changing(folder.log):
+        remove_remains(folder.log, _BACKUP, files)
         begun = _begun(folder)
         if begun is not None and begun.state is State.UNDOING:
             raise UserError(
@@ -178,8 +129,8 @@ def undo_trim(folder: MetadataFolder, *, files: Files | None = None) -> TrimResu
     cut segment since: then the newer release reads the log as it is, and nothing has to be put back.
     """
     files = files or Files()
-    with stopped_node(folder), _changing(folder):
-        cleaned = _clean(folder, files)
+    with stopped_node(folder), changing(folder.log):
+        cleaned = remove_remains(folder.log, _BACKUP, files)
         begun = _begun(folder)
         if begun is None and cleaned:
             return TrimResult(plan=None, backup=None, sentence="The log is as it was before the trim.")
@@ -188,7 +139,7 @@ def undo_trim(folder: MetadataFolder, *, files: Files | None = None) -> TrimResu
         plan = begun.plan
         segment = folder.log / plan.segment
         if begun.state is not State.UNDOING:
-            if plan.source and segment.exists() and _sha256(segment) != begun.sha256[plan.segment]:
+            if plan.source and segment.exists() and sha256_of(segment) != begun.sha256[plan.segment]:
                 raise UserError(
                     f"The node has written to {segment} since the trim.",
                     remedy=f"Leave it: every release reads the log as it is. The old segments are in {begun.folder}.",
@@ -230,45 +181,18 @@ class _Begun:
 
 def _begun(folder: MetadataFolder) -> _Begun | None:
     """The newest trim with a whole backup."""
-    manifests = sorted(folder.log.glob(f"{_BACKUP}*/{_MANIFEST}"))
-    if not manifests:
+    found = newest_backup(folder.log, _BACKUP)
+    if found is None:
         return None
-    data = json.loads(manifests[-1].read_text())
-    return _Begun(
-        folder=manifests[-1].parent,
-        plan=TrimPlan.from_dict(data["plan"]),
-        state=State(data["state"]),
-        sha256=data["sha256"],
-    )
-
-
-def _clean(folder: MetadataFolder, files: Files) -> bool:
-    """Remove what a call that was cut short left behind and that counts for nothing; whether there was any."""
-    drafts = list(folder.log.glob(f"*{_DRAFT}"))
-    backups = [path for path in folder.log.glob(f"{_BACKUP}*") if not (path / _MANIFEST).exists()]
-    for path in drafts:
-        files.remove(path)
-    for path in backups:
-        files.remove_folder(path)
-    return bool(drafts or backups)
-
-
-@contextmanager
-def _changing(folder: MetadataFolder) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise FatalError(
-            f"{error.filename or folder.log}: {error.strerror}.",
-            remedy="Put that right and call again: it goes on where it was.",
-        ) from error
+    backup, data = found
+    plan = TrimPlan.from_dict(data["plan"])
+    return _Begun(folder=backup, plan=plan, state=State(data["state"]), sha256=data["sha256"])
 
 
 def _record(begun: _Begun, state: State, files: Files) -> _Begun:
     begun = _Begun(folder=begun.folder, plan=begun.plan, state=state, sha256=begun.sha256)
-    data: dict[str, Any] = {"state": state, "plan": begun.plan.to_dict(), "sha256": begun.sha256}
-    files.write(begun.folder / _MANIFEST, json.dumps(data, indent=1), like=begun.folder / LEADER_EPOCHS)
-    files.sync(begun.folder)
+    data = {"state": state, "plan": begun.plan.to_dict(), "sha256": begun.sha256}
+    save_manifest(begun.folder, data, like=begun.folder / LEADER_EPOCHS, files=files)
     return begun
 
 
@@ -281,24 +205,15 @@ def _still_fits(folder: MetadataFolder, begun: _Begun) -> bool:
     if plan.source is None or (folder.log / plan.segment).exists():
         return True
     source = folder.log / plan.source
-    return source.exists() and _sha256(source) == begun.sha256[plan.source]
+    return source.exists() and sha256_of(source) == begun.sha256[plan.source]
 
 
 def _prepare(folder: MetadataFolder, plan: TrimPlan, files: Files) -> _Begun:
     backup = folder.log / f"{_BACKUP}{plan.start_offset:020}"
     names = [*plan.removed, *([LEADER_EPOCHS] if (folder.log / LEADER_EPOCHS).exists() else [])]
-    _check_space(folder, names)
-    if backup.exists():
-        files.remove_folder(backup)
-    files.make_folder(backup)
-    for name in names:
-        files.copy(folder.log / name, backup / name)
-    sha256 = {name: _sha256(backup / name) for name in names}
-    for name, digest in sha256.items():
-        if digest != _sha256(folder.log / name):
-            raise UserError(f"The copy of {folder.log / name} is not what it was copied from.", remedy="See the disk.")
+    sha256 = back_up([folder.log / name for name in names], backup, files)
     if plan.source:
-        sha256[plan.segment] = _sha256(folder.log / plan.source, plan.position)
+        sha256[plan.segment] = sha256_of(folder.log / plan.source, plan.position)
     if LEADER_EPOCHS not in names:
         files.write(backup / LEADER_EPOCHS, write_epochs(()), like=folder.segments[-1])
     begun = _Begun(folder=backup, plan=plan, state=State.TRIMMING, sha256=sha256)
@@ -319,22 +234,6 @@ def _carry_out(folder: MetadataFolder, begun: _Begun, files: Files) -> None:
         files.write(epochs, write_epochs(cut), like=epochs)
     files.sync(folder.log)
     _record(begun, State.TRIMMED, files)
-
-
-def _check_space(folder: MetadataFolder, names: list[str]) -> None:
-    needed = 2 * sum((folder.log / name).stat().st_size for name in names)
-    free = shutil.disk_usage(folder.log).free
-    if needed > free:
-        raise RefusedError(
-            f"The backup beside {folder.log} needs up to {needed >> 20} MiB, and {free >> 20} MiB are free.",
-            remedy="Make room first.",
-        )
-
-
-def _sha256(path: Path, position: int = 0) -> str:
-    with path.open("rb") as file:
-        file.seek(position)
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # --- the proof ---

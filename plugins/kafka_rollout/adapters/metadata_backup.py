@@ -1,0 +1,144 @@
+"""Changes of a stopped node's metadata directory that survive being killed: whole files, and backups with a manifest.
+
+A backup is a folder inside the log's own folder, which Kafka does not look into (beside it a folder whose name is no
+partition's would stop a broker): copies of every file that goes or changes, and a manifest, which appears when all of
+them are there and on disk. A backup without a manifest counts for nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kafka_rollout.domain.errors import FatalError, RefusedError, UserError
+
+MANIFEST = "manifest.json"
+_DRAFT = ".kafka-rollout"
+
+
+class Files:
+    """Every change of the disk that is made; tests put one in its place that dies on the way."""
+
+    def copy(self, source: Path, target: Path, *, position: int = 0, like: Path | None = None) -> None:
+        """Whole or not at all, on disk, with the owner and rights of the source, or of `like`."""
+        draft = target.with_name(target.name + _DRAFT)
+        with source.open("rb") as read, draft.open("wb") as write:
+            read.seek(position)
+            shutil.copyfileobj(read, write, 1 << 20)
+            write.flush()
+            os.fsync(write.fileno())
+        _dress(like or source, draft)
+        draft.rename(target)
+
+    def write(self, target: Path, text: str, *, like: Path) -> None:
+        draft = target.with_name(target.name + _DRAFT)
+        with draft.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        _dress(like, draft)
+        draft.rename(target)
+
+    def make_folder(self, path: Path) -> None:
+        path.mkdir()
+        _dress(path.parent, path)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_folder(self, path: Path) -> None:
+        """Its manifest first: a backup without one counts for nothing."""
+        (path / MANIFEST).unlink(missing_ok=True)
+        self.sync(path)
+        shutil.rmtree(path)
+
+    def sync(self, folder: Path) -> None:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _dress(source: Path, target: Path) -> None:
+    """Times, rights and owner of another file."""
+    shutil.copystat(source, target)
+    of = source.stat()
+    if (target.stat().st_uid, target.stat().st_gid) != (of.st_uid, of.st_gid):
+        os.chown(target, of.st_uid, of.st_gid)
+
+
+@contextmanager
+def changing(folder: Path) -> Iterator[None]:
+    """What the operating system refuses in the middle of a change becomes a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise FatalError(
+            f"{error.filename or folder}: {error.strerror}.",
+            remedy="Put that right and call again: it goes on where it was.",
+        ) from error
+
+
+def remove_remains(log: Path, prefix: str, files: Files) -> bool:
+    """Remove what a call that was cut short left in and beside the log's folder and that counts for nothing; whether
+    there was any. `prefix`: of the backups' names.
+    """
+    drafts = [*log.glob(f"*{_DRAFT}"), *log.parent.glob(f"*{_DRAFT}")]
+    backups = [path for path in log.glob(f"{prefix}*") if not (path / MANIFEST).exists()]
+    for path in drafts:
+        files.remove(path)
+    for path in backups:
+        files.remove_folder(path)
+    return bool(drafts or backups)
+
+
+def newest_backup(log: Path, prefix: str) -> tuple[Path, dict[str, Any]] | None:
+    """The newest whole backup and what its manifest says."""
+    manifests = sorted(log.glob(f"{prefix}*/{MANIFEST}"))
+    return (manifests[-1].parent, json.loads(manifests[-1].read_text())) if manifests else None
+
+
+def back_up(sources: Iterable[Path], backup: Path, files: Files) -> dict[str, str]:
+    """Copy files into a new folder, and hold each copy against its source; SHA-256 (hex) by name. Without a manifest
+    it is no backup yet.
+    """
+    wanted = list(sources)
+    _check_space(backup.parent, wanted)
+    if backup.exists():
+        files.remove_folder(backup)
+    files.make_folder(backup)
+    for source in wanted:
+        files.copy(source, backup / source.name)
+    sha256 = {source.name: sha256_of(backup / source.name) for source in wanted}
+    for source in wanted:
+        if sha256_of(source) != sha256[source.name]:
+            raise UserError(f"The copy of {source} is not what it was copied from.", remedy="See the disk.")
+    return sha256
+
+
+def save_manifest(backup: Path, data: Mapping[str, Any], *, like: Path, files: Files) -> None:
+    files.write(backup / MANIFEST, json.dumps(data, indent=1), like=like)
+    files.sync(backup)
+
+
+def sha256_of(path: Path, position: int = 0) -> str:
+    with path.open("rb") as file:
+        file.seek(position)
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_space(folder: Path, sources: Iterable[Path]) -> None:
+    needed = 2 * sum(path.stat().st_size for path in sources)
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise RefusedError(
+            f"The backup in {folder} needs up to {needed >> 20} MiB, and {free >> 20} MiB are free.",
+            remedy="Make room first.",
+        )

@@ -1,0 +1,152 @@
+"""The offline downgrade: which stopped node's metadata log is the cluster's, how long it all takes, and until when it
+can be undone. Pure.
+
+A committed record is in the logs of a majority of voters. Of the logs of any majority the one that is furthest (the
+highest epoch of its last record, then the highest end) therefore holds all committed records: Raft's rule of who may
+be elected. The snapshot's epoch is one above every epoch that any of these nodes knows: a leader was voted for by a
+majority, which wrote its epoch down (quorum-state) before. So no log that was left out can be ahead of the snapshot,
+and a node that still has the old log gives it up for it (KafkaMetadataLog.truncateToLatestSnapshot).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kafka_rollout.domain.errors import RefusedError
+from kafka_rollout.domain.quorum import majority
+from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.wording import few, nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLog:
+    """A stopped node's metadata log. `epoch` and `end_offset`: of its last record; `known_epoch`: the newest epoch that
+    the node has heard of (quorum-state); `voters`: the quorum by this log, empty where it does not say.
+    """
+
+    node_id: int
+    epoch: int
+    end_offset: int
+    known_epoch: int
+    voters: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenLog:
+    """The log with the committed prefix. `snapshot_epoch`: of the snapshot that takes its place; `read`: the nodes
+    whose logs were compared; `not_read`: why those of the others were not, each a sentence.
+    """
+
+    node_id: int
+    end_offset: int
+    epoch: int
+    snapshot_epoch: int
+    voters: tuple[int, ...]
+    read: tuple[int, ...]
+    not_read: tuple[str, ...]
+
+    @property
+    def snapshot(self) -> str:
+        """The snapshot's file name."""
+        return f"{self.end_offset:020}-{self.snapshot_epoch:010}.checkpoint"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ChosenLog:
+        known = {name: data[name] for name in ("node_id", "end_offset", "epoch", "snapshot_epoch")}
+        listed = {name: tuple(data[name]) for name in ("voters", "read", "not_read")}
+        return cls(**known, **listed)
+
+
+def choose_log(logs: Sequence[NodeLog], voters: Collection[int], not_read: Mapping[int, str]) -> ChosenLog:
+    """The log to go on from. `voters`: the quorum as it was last seen; `not_read`: nodes without a readable log.
+
+    Raises RefusedError unless a majority of these voters and of those that the chosen log names is among `logs`.
+    """
+    read = {log.node_id for log in logs}
+    _refuse_minority(frozenset(voters), read, not_read)
+    voting = [log for log in logs if log.node_id in voters or log.node_id in log.voters]
+    best = max(voting, key=lambda log: (log.epoch, log.end_offset, -log.node_id))
+    if best.voters:
+        _refuse_minority(best.voters, read, not_read)
+    return ChosenLog(
+        node_id=best.node_id,
+        end_offset=best.end_offset,
+        epoch=best.epoch,
+        snapshot_epoch=1 + max(max(log.epoch, log.known_epoch) for log in logs),
+        voters=tuple(sorted(best.voters or voters)),
+        read=tuple(sorted(read)),
+        not_read=tuple(not_read[node_id] for node_id in sorted(not_read)),
+    )
+
+
+def _refuse_minority(quorum: Collection[int], read: Collection[int], not_read: Mapping[int, str]) -> None:
+    at_hand = sorted(set(quorum) & set(read))
+    if len(at_hand) >= majority(len(quorum)):
+        return
+    missing = [not_read.get(i, f"node {i}: no log was given") for i in sorted(set(quorum) - set(read))]
+    raise RefusedError(
+        f"The metadata logs of {len(at_hand)} of the {len(quorum)} voters are at hand, and {majority(len(quorum))} are "
+        f"needed to be sure of every committed record; missing: {few(missing)}.",
+        remedy="Bring the directories of the other voters back. Nothing was changed.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutageEstimate:
+    """Seconds during which nobody can produce or consume, by part; an estimate, rather too long than too short."""
+
+    stop_s: float
+    snapshot_s: float
+    install_s: float
+    start_s: float
+
+    @property
+    def total_s(self) -> float:
+        return self.stop_s + self.snapshot_s + self.install_s + self.start_s
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"Expected outage of the whole cluster: about {_span(self.total_s)} (stopping {_span(self.stop_s)}, the "
+            f"snapshot and its proof {_span(self.snapshot_s)}, installing it {_span(self.install_s)}, starting "
+            f"{_span(self.start_s)}). Nobody can produce or consume meanwhile."
+        )
+
+
+# Seconds, measured on two cores with 3 to 6 nodes on it; a larger machine is faster, more partitions are slower.
+_STOP_S, _STOP_NODE_S = 10.0, 3.0
+_CLASSES_S, _READ_S_PER_MIB, _COPY_S_PER_MIB = 12.0, 2.0, 0.05
+_INSTALL_NODE_S, _START_S, _START_NODE_S, _START_S_PER_PARTITION = 2.0, 20.0, 4.0, 0.005
+
+
+def outage_estimate(nodes_count: int, log_bytes: Sequence[int], replicas: int) -> OutageEstimate:
+    """`log_bytes`: size of each node's metadata log; `replicas`: of all partitions of the cluster."""
+    largest, total = (size / (1 << 20) for size in (max(log_bytes, default=0), sum(log_bytes)))
+    return OutageEstimate(
+        stop_s=_STOP_S + _STOP_NODE_S * nodes_count,
+        snapshot_s=_CLASSES_S + _READ_S_PER_MIB * largest,
+        install_s=_INSTALL_NODE_S * nodes_count + _COPY_S_PER_MIB * total,
+        start_s=_START_S + _START_NODE_S * nodes_count + _START_S_PER_PARTITION * replicas,
+    )
+
+
+def no_return(cluster: ClusterSpec) -> str:
+    """From when on the downgrade cannot be undone."""
+    combined = [node.node_id for node in cluster.nodes if node.is_controller and node.is_broker]
+    if combined:
+        first = f"the controllers start on the new level, for {nodes(combined)} are brokers as well"
+    else:
+        first = "the first broker starts on the new level; controllers alone may run on it and be taken back"
+    return (
+        f"It can be undone from the backups until {first}. From then on clients write records, and topics and leaders "
+        "change, which the old metadata knows nothing of."
+    )
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
