@@ -57,9 +57,8 @@ class ChosenLog:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ChosenLog:
-        known = {name: data[name] for name in ("node_id", "end_offset", "epoch", "snapshot_epoch")}
-        listed = {name: tuple(data[name]) for name in ("voters", "read", "not_read")}
-        return cls(**known, **listed)
+        lists = {name: tuple(data[name]) for name in ("voters", "read", "not_read")}
+        return cls(**{**{name: data[name] for name in cls.__slots__}, **lists})
 
 
 def choose_log(logs: Sequence[NodeLog], voters: Collection[int], not_read: Mapping[int, str]) -> ChosenLog:
