@@ -207,6 +207,10 @@ class RunStore(Protocol):
         """JSON that another part left in the run's folder (`ledger/verdict.json`); None when there is none."""
         ...
 
+    def attach(self, name: str, data: Any) -> None:
+        """Leave JSON in the run's folder (`metadata/losses.json`), whole or not at all."""
+        ...
+
     def write_report(self, html: str, data: Mapping[str, Any]) -> tuple[Path, Path]:
         """(report.html, report.json), written whole or not at all."""
         ...

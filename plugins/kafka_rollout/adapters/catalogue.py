@@ -90,6 +90,7 @@ class _Facts(_Strict):
     metadata_versions: list[_MetadataVersion]
     coordinator_logs: dict[str, _Log]
     config_names: list[str]
+    lossy_downgrade_level: int | None = None
 
     @field_validator("features")
     @classmethod
@@ -157,6 +158,7 @@ def _to_domain(facts: _Facts) -> ReleaseFacts:
         has_current_metadata_version_metric=facts.has_current_metadata_version_metric,
         has_snapshot_emitter_metrics=facts.has_snapshot_emitter_metrics,
         logging=facts.logging,
+        lossy_downgrade_level=facts.lossy_downgrade_level,
     )
 
 

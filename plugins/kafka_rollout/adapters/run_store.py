@@ -95,6 +95,9 @@ class FileRunStore:
         except (FileNotFoundError, ValueError):
             return None
 
+    def attach(self, name: str, data: Any) -> None:
+        write_whole(self.folder / name, json.dumps(to_jsonable_python(data), ensure_ascii=False).encode())
+
     def write_report(self, html: str, data: Mapping[str, Any]) -> tuple[Path, Path]:
         page, report = self.folder / "report.html", self.folder / "report.json"
         write_whole(report, json.dumps(to_jsonable_python(data), indent=1, ensure_ascii=False).encode())

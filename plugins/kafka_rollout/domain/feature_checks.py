@@ -111,13 +111,17 @@ def range_findings(
     state: ClusterState,
     release: Release,
     *,
+    planned: Mapping[str, int] | None = None,
     code: str = "FINALIZED-LEVEL-OUT-OF-RANGE",
     severity: Severity = Severity.BLOCKER,
 ) -> Verdict:
-    """Finalized levels that `release` could not start at: every range, its minimum included, must contain them."""
+    """Finalized levels that `release` could not start at: every range, its minimum included, must contain them.
+
+    `planned` are levels that are set before the release starts.
+    """
     facts = catalogue.get(release)
     findings = []
-    for feature, level in sorted(state.finalized.items()):
+    for feature, level in sorted({**state.finalized, **(planned or {})}.items()):
         known = facts.features.get(feature)
         if known is None and level == 0:
             continue

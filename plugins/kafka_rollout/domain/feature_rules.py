@@ -11,7 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kafka_rollout.domain.feature_checks import missing_dependencies, undo_of
 from kafka_rollout.domain.feature_requests import FeatureRequest, RequestKind, levels_of
-from kafka_rollout.domain.feature_support import dropped_registration, ghost_findings, highest_known, support_findings
+from kafka_rollout.domain.feature_support import (
+    dropped_registration,
+    ghost_findings,
+    highest_known,
+    lowers_with_loss,
+    support_findings,
+)
 from kafka_rollout.domain.feature_users import user_findings
 from kafka_rollout.domain.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.plan import Undo
@@ -95,7 +101,7 @@ def _level(
         return
     yield from support_findings(cluster, catalogue, state, feature, level)
     if level < current:
-        yield from _falls(catalogue, state, request)
+        yield from _falls(cluster, catalogue, state, request)
     elif request.kind is RequestKind.DOWNGRADE:
         yield _blocker(
             "FEATURE-NOT-LOWER",
@@ -108,7 +114,9 @@ def _level(
         yield from dropped_registration(catalogue, state, targets, feature, level)
 
 
-def _falls(catalogue: Catalogue, state: ClusterState, request: FeatureRequest) -> Iterable[Finding]:
+def _falls(
+    cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, request: FeatureRequest
+) -> Iterable[Finding]:
     feature, level, current = request.feature, request.level, state.finalized.get(request.feature, 0)
     if request.kind is RequestKind.UPGRADE:
         yield _not_allowed(feature, current, f"at {level} it would fall")
@@ -120,7 +128,8 @@ def _falls(catalogue: Catalogue, state: ClusterState, request: FeatureRequest) -
             "register, and nobody could tell what they support (KIP-1155, KIP-919).",
             f"Choose {METADATA_VERSION_FLOOR} or higher, or keep {current}.",
         )
-    yield from _refused_downgrade(catalogue, state, feature, level)
+    if feature != METADATA_VERSION or not lowers_with_loss(cluster, catalogue, state):
+        yield from _refused_downgrade(catalogue, state, feature, level)
 
 
 def _deletion(catalogue: Catalogue, state: ClusterState, request: FeatureRequest) -> Iterable[Finding]:

@@ -134,3 +134,17 @@ def dropped_registration(
         if rises
         else "Finalize metadata.version first: brokers then register anew.",
     )
+
+
+def lowers_with_loss(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> bool:
+    """Whether every node implements KIP-1155: "merely supporting the new metadata version is enough". A node that
+    does not answer, or one that is no more in the inventory, does not."""
+    level = catalogue.lossy_downgrade_level
+    if level is None or ghost_brokers(cluster, state) or ghost_controllers(cluster, state):
+        return False
+    for node in cluster.nodes:
+        seen = state.nodes.get(node.node_id)
+        supported = None if seen is None else supported_range(catalogue, seen, METADATA_VERSION)
+        if not isinstance(supported, VersionRange) or level > supported.max:
+            return False
+    return True

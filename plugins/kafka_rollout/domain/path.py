@@ -38,7 +38,7 @@ def hop_releases(catalogue: Catalogue, origin: Release, target: Release) -> tupl
     intolerant = origin_facts.coordinator_class is CoordinatorClass.INTOLERANT
     if not (intolerant and target_facts.coordinator_class is CoordinatorClass.EMITTING):
         return ((origin, target, f"Releases {origin} and {target} may run side by side (KIP-915)."),)
-    via = _tolerant_between(catalogue, origin, target)
+    via = tolerant_between(catalogue, origin, target)
     reason = (
         f"KIP-915: {origin} cannot load coordinator records that {target} writes, "
         f"so all nodes first go to {via}, which ignores what it does not know."
@@ -49,7 +49,7 @@ def hop_releases(catalogue: Catalogue, origin: Release, target: Release) -> tupl
     )
 
 
-def _tolerant_between(catalogue: Catalogue, origin: Release, target: Release) -> Release:
+def tolerant_between(catalogue: Catalogue, origin: Release, target: Release) -> Release:
     """The nearest tolerant release above the origin: its own minor line if that has one (the smallest change)."""
     between = [
         release

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from kafka_rollout.domain.errors import UserError
 from kafka_rollout.domain.findings import Finding
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.releases import METADATA_VERSION, Release
 
 
 class Direction(StrEnum):
@@ -117,6 +117,16 @@ class Plan:
         """SHA-256 (hex) of what the plan does; findings are looked at anew and are not part of it."""
         what = {key: value for key, value in asdict(self).items() if key != "findings"}
         return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
+
+    @property
+    def online_changes(self) -> tuple[FeatureChange, ...]:
+        """The changes that the controller is asked for: offline it is not asked for metadata.version."""
+        return tuple(c for c in self.feature_changes if not (self.offline and c.feature == METADATA_VERSION))
+
+    @property
+    def levels(self) -> dict[str, int]:
+        """The planned level of every feature that is changed."""
+        return {change.feature: change.target for change in self.feature_changes}
 
     @property
     def blockers(self) -> tuple[Finding, ...]:

@@ -132,7 +132,11 @@ class CoordinatorLogFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseFacts:
-    """Everything the catalogue holds of one release; derived from its jars by tools/derive_catalogue.py."""
+    """Everything the catalogue holds of one release; derived from its jars by tools/derive_catalogue.py.
+
+    `lossy_downgrade_level`: KIP-1155's metadata.version, if the release has it: a node that supports that level lowers
+    metadata.version also where metadata is lost.
+    """
 
     release: Release
     features: Mapping[str, FeatureFacts]
@@ -144,6 +148,7 @@ class ReleaseFacts:
     has_current_metadata_version_metric: bool
     has_snapshot_emitter_metrics: bool
     logging: str  # "reload4j" or "log4j2"
+    lossy_downgrade_level: int | None = None
 
     def metadata_version_name(self, level: int) -> str:
         return next((mv.name for mv in self.metadata_versions if mv.level == level), str(level))
@@ -171,6 +176,12 @@ class Catalogue:
 
     def __iter__(self) -> Iterator[Release]:
         return iter(sorted(self.releases))
+
+    @property
+    def lossy_downgrade_level(self) -> int | None:
+        """KIP-1155's metadata.version, where a release of the catalogue has it."""
+        levels = [facts.lossy_downgrade_level for facts in self.releases.values()]
+        return min((level for level in levels if level is not None), default=None)
 
     @property
     def coordinator_topics(self) -> tuple[str, ...]:

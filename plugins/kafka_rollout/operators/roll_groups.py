@@ -53,9 +53,9 @@ class RollGroup:
     task_ids: tuple[str, ...]
 
 
-def roll_group(cluster: ClusterSpec, group: str, position: HopPosition, doc: str) -> RollGroup:
-    """All nodes of one hop, one after the other."""
-    slots = node_slots(cluster, group, position)
+def roll_group(cluster: ClusterSpec, group: str, position: HopPosition, doc: str, *, down: bool = False) -> RollGroup:
+    """All nodes of one hop, one after the other; `down` in the order of a downgrade."""
+    slots = node_slots(cluster, group, position, down=down)
     with TaskGroup(group, tooltip=doc, prefix_group_id=True):
         begin = BeginHopOperator(
             task_id="begin", cluster=cluster.name, slots=slots, trigger_rule=PASSED_BY, doc_md=doc, **quick()
@@ -65,8 +65,8 @@ def roll_group(cluster: ClusterSpec, group: str, position: HopPosition, doc: str
     return RollGroup(first=begin, last=last, deciders=tasks, task_ids=_all_ids(begin, slots))
 
 
-def roll_back_group(cluster: ClusterSpec, deciders: Sequence[str]) -> RollGroup:
-    """The way back over both hops: the same gates, the nodes in reverse."""
+def roll_back_group(cluster: ClusterSpec, deciders: Sequence[str], *, down: bool = False) -> RollGroup:
+    """The way back over both hops: the same gates, the nodes in reverse (`down`: of a downgrade)."""
     doc = "Only when a person decided it: every node that left the old release goes back to it, with the same gates."
     with TaskGroup(ROLL_BACK, tooltip=doc, prefix_group_id=True):
         groups = {
@@ -74,7 +74,7 @@ def roll_back_group(cluster: ClusterSpec, deciders: Sequence[str]) -> RollGroup:
             HopPosition.VIA: TaskGroup(f"from_{VIA}", tooltip="The way back from the tolerant release."),
         }
         slots_of = {
-            position: node_slots(cluster, group.group_id or "", position, way_back=True)
+            position: node_slots(cluster, group.group_id or "", position, way_back=True, down=down)
             for position, group in groups.items()
         }
         slots = [slot for found in slots_of.values() for slot in found]

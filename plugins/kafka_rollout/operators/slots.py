@@ -43,7 +43,7 @@ class NodeSlot:
         return f"{self.group_id}.{PASSED}"
 
     def hop(self, plan: Plan) -> Hop | None:
-        hop = plan.hop_at(self.position)
+        hop = None if plan.offline else plan.hop_at(self.position)  # offline no node has a turn of its own
         return hop.reversed() if hop is not None and self.way_back else hop
 
     def turn(self, plan: Plan) -> NodeTurn | None:
@@ -73,13 +73,17 @@ class NodeSlot:
         raise AirflowSkipException(f"Node {self.node_id} is the active controller and is rolled last among them.")
 
 
-def node_slots(cluster: ClusterSpec, group: str, position: HopPosition, *, way_back: bool = False) -> list[NodeSlot]:
-    """The places of a hop, in their order: controllers, the active one, brokers (the way back: the reverse)."""
+def node_slots(
+    cluster: ClusterSpec, group: str, position: HopPosition, *, way_back: bool = False, down: bool = False
+) -> list[NodeSlot]:
+    """The places of a hop, in their order: controllers, the active one, brokers; `down` brokers, controllers, the
+    active one (the way back: the reverse)."""
     controllers = [node for node in cluster.nodes if node.is_controller]
     brokers = [node for node in cluster.nodes if not node.is_controller]
-    places: list[tuple[str, int | None]] = [(node.name, node.node_id) for node in controllers]
-    places.append((ACTIVE_CONTROLLER, None))
-    places += [(node.name, node.node_id) for node in brokers]
+    of_controllers: list[tuple[str, int | None]] = [(node.name, node.node_id) for node in controllers]
+    of_controllers.append((ACTIVE_CONTROLLER, None))
+    of_brokers: list[tuple[str, int | None]] = [(node.name, node.node_id) for node in brokers]
+    places = of_brokers + of_controllers if down else of_controllers + of_brokers
     if way_back:
         places.reverse()
     return [

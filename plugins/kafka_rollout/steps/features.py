@@ -67,7 +67,7 @@ def with_disagreement(refused: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 
 def pending_changes(bench: Workbench, plan: Plan) -> tuple[FeatureChange, ...]:
-    """The plan's feature changes that are not finalized yet (all nodes asked)."""
+    """The changes that the controller is to be asked for and that are not finalized yet (all nodes asked)."""
     return _pending(levels_now(bench), plan)
 
 
@@ -88,7 +88,7 @@ def finalize(bench: Workbench, plan: Plan) -> tuple[FeatureUpdateResult, ...]:
             refuse_new_blockers(bench, plan)
             refuse(check_support(bench, plan))
         results: list[FeatureUpdateResult] = []
-        for batch in feature_request_batches(plan.feature_changes):
+        for batch in feature_request_batches(plan.online_changes):
             answers = make_true(bench, batch, unsafe=plan.unsafe)
             _raise_refusals(bench, batch, answers)
             results += answers
@@ -149,4 +149,4 @@ def _asked_undo(bench: Workbench, change: FeatureChange) -> FeatureChange:
 
 
 def _pending(state: ClusterState, plan: Plan) -> tuple[FeatureChange, ...]:
-    return tuple(c for c in plan.feature_changes if state.finalized.get(c.feature, 0) != c.target)
+    return tuple(c for c in plan.online_changes if state.finalized.get(c.feature, 0) != c.target)

@@ -12,11 +12,12 @@ from kafka_rollout.domain import cluster_gates, node_gates
 from kafka_rollout.domain.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.gate_watch import GatePolicy, GateWatch, WatchState, WatchStatus
 from kafka_rollout.domain.gates import BeforeStop, Condition, GateLook
-from kafka_rollout.domain.plan import Hop, Plan
+from kafka_rollout.domain.plan import Direction, Hop, Plan
 from kafka_rollout.domain.releases import METADATA_VERSION
 from kafka_rollout.domain.state import ClusterState
 from kafka_rollout.domain.topology import NodeSpec
 from kafka_rollout.steps import lock
+from kafka_rollout.steps.downgrade_metadata import last_failing_offset, look_at_metadata_logs
 from kafka_rollout.steps.finalization import finalization
 from kafka_rollout.steps.observe import observe_some
 from kafka_rollout.steps.turns import TurnState, is_way_back, last_words, turn_state
@@ -32,6 +33,8 @@ class GateKind(StrEnum):
     FINALIZED = "finalized"
     SNAPSHOT = "snapshot"
     METADATA_VERSION = "metadata-version"
+    METADATA_LOG = "metadata-log"  # of a downgrade: every node's log can be read by the older release
+    LEVELS = "levels"  # of a downgrade, in the end: all planned levels, however they came about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,14 +202,27 @@ def _is_past(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> bool:
 def _finalized(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
     asked = finalization(bench)
     state = _nodes_alone(bench, metrics=False)
-    targets = {change.feature: change.target for change in plan.feature_changes}
+    targets = {change.feature: change.target for change in plan.online_changes}
     return cluster_gates.finalized(
         bench.cluster, state, targets, after_epoch=asked.epoch_before if asked is not None else None
     )
 
 
+def _all_levels(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
+    # The quorum too: older controllers name no levels, their logs are compared.
+    state = observe_some(bench, bench.cluster.nodes, metrics=False)
+    return replace(cluster_gates.finalized(bench.cluster, state, plan.levels), gate=_gate_name(ref))
+
+
+def _metadata_log(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
+    return look_at_metadata_logs(bench, plan)
+
+
 def _snapshot(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
     asked = finalization(bench)
+    behind = [offset for offset in (asked.epoch_after if asked else None, last_failing_offset(bench)) if offset]
+    if plan.direction is Direction.DOWNGRADE and plan.hops and asked is None and not behind:
+        return _nothing_to_wait_for(ref, "no level was changed, and every log can be read as it is")
     intervals = {
         node.node_id: int(bench.runtime.config(node).get(SNAPSHOT_INTERVAL, _SNAPSHOT_INTERVAL_DEFAULT_MS))
         for node in bench.cluster.nodes
@@ -216,7 +232,7 @@ def _snapshot(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
         _nodes_alone(bench, metrics=True),
         {node.node_id: bench.runtime.checkpoints(node) for node in bench.cluster.nodes},
         finalized_at=asked.asked_at if asked else 0.0,
-        after_offset=asked.epoch_after if asked else None,
+        after_offset=max(behind, default=None),
         interval_ms={node_id: interval for node_id, interval in intervals.items() if interval > 0},
     )
     since = asked.asked_at if asked else seen.at
@@ -247,6 +263,8 @@ _LOOKS: Mapping[GateKind, Callable[[Workbench, Plan, GateRef], GateLook]] = {
     GateKind.FINALIZED: _finalized,
     GateKind.SNAPSHOT: _snapshot,
     GateKind.METADATA_VERSION: _metadata_version,
+    GateKind.METADATA_LOG: _metadata_log,
+    GateKind.LEVELS: _all_levels,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kafka_rollout.domain.cluster_findings import cluster_findings
 from kafka_rollout.domain.errors import RefusedError, TransientError, UserError
@@ -38,20 +38,26 @@ def plan_upgrade(
     """
     state = observe(bench)
     record_observed(bench, state)
-    configs = {node.node_id: bench.runtime.config(node) for node in bench.cluster.nodes}
+    configs = node_configs(bench)
     plan = make_plan(
         bench.cluster,
         bench.catalogue,
         state,
         target,
         configs=configs,
-        config_problems=_config_problems(bench, state, target, configs),
-        java=_java_versions(bench),
+        config_problems=config_problems(bench, _path(bench, state, target), configs),
+        java=java_versions(bench),
         finalize=finalize,
         snapshot_interval_ms=snapshot_interval_ms,
     )
     if with_logs:
         plan = replace(plan, findings=(*plan.findings, *logs_findings(scan_before_roll(bench), plan)))
+    freeze(bench, plan)
+    return plan
+
+
+def freeze(bench: Workbench, plan: Plan, **more: Any) -> None:
+    """Keep the plan in the run's record; `more` goes into its event."""
     bench.run.save_plan(plan)
     bench.run.record(
         "plan",
@@ -62,9 +68,9 @@ def plan_upgrade(
             "hops": [hop.key for hop in plan.hops],
             "release_overrides": _overrides(bench, plan),
             "blockers": [str(finding) for finding in plan.blockers],
+            **more,
         },
     )
-    return plan
 
 
 def record_observed(bench: Workbench, state: ClusterState) -> None:
@@ -134,7 +140,9 @@ def recheck(bench: Workbench, plan: Plan) -> Verdict:
             remedy="Correct the inventory's addresses, or plan anew.",
         )
     now = cluster_findings(bench.cluster, bench.catalogue, state, target=plan.target)
-    ranges = range_findings(bench.catalogue, state, plan.target)
+    # What falls on the way has fallen before a node starts on the target.
+    falls = {c.feature: c.target for c in plan.feature_changes if c.target < c.current}
+    ranges = range_findings(bench.catalogue, state, plan.target, planned=falls)
     verdict = Verdict(question=now.question, findings=(*now.findings, *ranges.findings))
     new = verdict.new_blockers_since(plan.blockers)
     return Verdict(
@@ -172,30 +180,40 @@ def check_way_back(bench: Workbench, plan: Plan, release: Release | None = None)
     return range_findings(bench.catalogue, observe(bench), release or plan.origin)
 
 
-def _config_problems(
-    bench: Workbench, state: ClusterState, target: Release, configs: Mapping[int, Mapping[str, str]]
+def node_configs(bench: Workbench) -> dict[int, Mapping[str, str]]:
+    """The configuration of every node as it is."""
+    return {node.node_id: bench.runtime.config(node) for node in bench.cluster.nodes}
+
+
+def config_problems(
+    bench: Workbench, path: Sequence[Release], configs: Mapping[int, Mapping[str, str]]
 ) -> dict[int, tuple[str, ...]]:
-    """What the releases of the path would say to each node's configuration, asked of their own classes."""
+    """What the releases of `path`, the target last, would say to each node's configuration, asked of their own
+    classes."""
     problems: dict[int, tuple[str, ...]] = {}
-    known = [release for release in state.releases if release in bench.catalogue]
-    if target not in bench.catalogue or not known:
-        return problems  # the plan has a finding for it
-    try:
-        path = hop_releases(bench.catalogue, min(known), target)
-    except UserError:
-        return problems  # no path: the plan says so
-    for release in dict.fromkeys(to for _, to, _ in path):
+    for release in path:
         overrides = bench.cluster.release_overrides.get(str(release), {})
         for node_id, config in configs.items():
             found = bench.classes.config_problems(release, {**config, **overrides})
             problems[node_id] = (
                 *problems.get(node_id, ()),
-                *(problem if release == target else f"{release}: {problem}" for problem in found),
+                *(problem if release == path[-1] else f"{release}: {problem}" for problem in found),
             )
     return problems
 
 
-def _java_versions(bench: Workbench) -> dict[int, int]:
+def _path(bench: Workbench, state: ClusterState, target: Release) -> tuple[Release, ...]:
+    """The releases that the nodes will run; none where there is no way: the plan has a finding for it, or says so."""
+    known = [release for release in state.releases if release in bench.catalogue]
+    if target not in bench.catalogue or not known:
+        return ()
+    try:
+        return tuple(to for _, to, _ in hop_releases(bench.catalogue, min(known), target))
+    except UserError:
+        return ()
+
+
+def java_versions(bench: Workbench) -> dict[int, int]:
     versions = {}
     for node in bench.cluster.nodes:
         try:

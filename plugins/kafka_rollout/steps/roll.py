@@ -18,6 +18,8 @@ from kafka_rollout.domain.topology import NodeSpec
 from kafka_rollout.steps import lock
 from kafka_rollout.steps.approval import ApprovalOf, require_approval
 from kafka_rollout.steps.coordinator_logs import new_in_logs
+from kafka_rollout.steps.downgrade_metadata import goes_down, make_readable, refuse_unreadable
+from kafka_rollout.steps.features import pending_changes
 from kafka_rollout.steps.gate import GateKind, GateRef, load_before_stop, look, look_before_stop
 from kafka_rollout.steps.observe import observe_some
 from kafka_rollout.steps.plan import check_plan, check_way_back, refuse_as_void, refuse_new_blockers
@@ -170,11 +172,25 @@ def _prepare_stop(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> Non
             )
     else:
         refuse_new_blockers(bench, plan)
+        refuse_unready(bench, plan, hop, node)
         if _is_first_stop(bench, hop):
             refuse_new_in_logs(bench, plan, hop)
     _refuse_unsafe_stop(node, look(bench, plan, GateRef(kind=GateKind.BEFORE_STOP, hop=hop.key, node_id=node.node_id)))
     state = observe_some(bench, (node,), metrics=False)
     bench.run.save_before_stop(hop.key, seen_before_stop(state, node.node_id, hop.from_release, time.time()))
+
+
+def refuse_unready(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> None:
+    """Raise where an older release could not start on what the cluster, or this node's metadata log, holds now."""
+    if not goes_down(plan, hop):
+        return
+    if left := pending_changes(bench, plan):
+        raise RefusedError(
+            f"Node {node.node_id} is not taken to {hop.to_release} yet: "
+            f"{', '.join(f'{c.feature} is not at {c.target}' for c in left)}.",
+            remedy="Lower the levels first (in a DAG: clear lower_features with everything downstream).",
+        )
+    refuse_unreadable(bench, plan, hop, node)
 
 
 def _is_first_stop(bench: Workbench, hop: Hop) -> bool:
@@ -240,6 +256,7 @@ def _stop(bench: Workbench, hop: Hop, node: NodeSpec, *, force: bool = False) ->
 
 def _start(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec, stop_s: float) -> NodeReplaced:
     began = time.monotonic()
+    make_readable(bench, plan, hop, node)
     changes = tuple(c for c in plan.config_changes if c.node_id == node.node_id and c.release == hop.to_release)
     bench.runtime.install(node, hop.to_release, changes)
     bench.runtime.start(node)
