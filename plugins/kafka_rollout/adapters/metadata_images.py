@@ -7,7 +7,7 @@ has a million records.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +97,15 @@ class ImageClasses:
             version = version.orElse(None)
         return None if version is None else int(version.featureLevel())
 
+    def with_features(self, image: Any, levels: Mapping[str, int]) -> Any:
+        """The image with features finalized at other levels, 0 for not at all; not for metadata.version."""
+        if not levels:
+            return image
+        delta = self._delta(image)
+        for name, level in levels.items():
+            delta.replay(self._feature_level(name, level))
+        return self._apply(delta)
+
     def write(
         self, image: Any, folder: Path, *, level: int, end_offset: int, epoch: int, timestamp: int, kraft: KRaft
     ) -> Path:
@@ -166,16 +175,46 @@ class ImageClasses:
 
     def bootstrap_problem(self, folder: Path) -> str | None:
         """Why the release would not read the bootstrap.checkpoint of a directory, as it does on every start."""
+        try:
+            self._bootstrap(folder).read()
+        except Py4JJavaError as error:
+            return sentence_of(error)
+        return None
+
+    def lower_bootstrap(self, folder: Path, out: Path, highest: Mapping[str, int]) -> bool:
+        """Write the bootstrap.checkpoint of `folder` to the folder `out` with no level above `highest`, and without the
+        features that are not in it; whether that changed anything.
+        """
+        packages = self.jvm.packages
+        found = self._bootstrap(folder).read()
+        kept = packages.java.util.ArrayList()
+        changed = False
+        for record in self.jvm.iterate(found.records().iterator()):
+            message = record.message()
+            if message.getClass().getSimpleName() != "FeatureLevelRecord":
+                kept.add(record)
+                continue
+            name, level = message.name(), int(message.featureLevel())
+            lower = min(level, highest.get(name, 0))
+            changed = changed or lower != level
+            if lower > 0:
+                versioned = self.jvm.static(f"{_COMMON}.ApiMessageAndVersion")
+                kept.add(versioned(self._feature_level(name, lower), record.version()))
+        lowered = packages.org.apache.kafka.metadata.bootstrap.BootstrapMetadata.fromRecords(kept, found.source())
+        self._bootstrap(out).writeBinaryFile(lowered)
+        return changed
+
+    def _bootstrap(self, folder: Path) -> Any:
+        """A BootstrapDirectory; before 4.0 it wants a level for the case that there is no file."""
         packages = self.jvm.packages
         java = packages.java.lang.Class.forName("org.apache.kafka.metadata.bootstrap.BootstrapDirectory")
         (constructor,) = java.getConstructors()
         arguments = [str(folder), packages.java.util.Optional.empty()][: constructor.getParameterCount()]
-        try:
-            directory = constructor.newInstance(self.jvm.array(packages.java.lang.Object, arguments))
-            directory.read()
-        except Py4JJavaError as error:
-            return sentence_of(error)
-        return None
+        return constructor.newInstance(self.jvm.array(packages.java.lang.Object, arguments))
+
+    def _feature_level(self, name: str, level: int) -> Any:
+        record = self.jvm.packages.org.apache.kafka.common.metadata.FeatureLevelRecord()
+        return record.setName(name).setFeatureLevel(level)
 
     def quorum_state_version(self) -> int:
         """The highest data_version of the quorum-state file that the release reads."""

@@ -47,6 +47,12 @@ class Checkpoint:
         return self.path.name
 
 
+def checkpoint_of(path: Path) -> Checkpoint | None:
+    """By the file's name; None where it is no snapshot's."""
+    match = _CHECKPOINT.fullmatch(path.name)
+    return None if match is None else Checkpoint(path=path, end_offset=int(match[1]), epoch=int(match[2]))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataFolder:
     """Where a node's metadata log lies. `root` is the directory around it, with meta.properties, bootstrap.checkpoint
@@ -65,11 +71,8 @@ class MetadataFolder:
     @property
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         """Oldest first. One with end offset 0 carries the voters that a dynamic quorum was formatted with."""
-        found = [(match, path) for path in self.log.iterdir() if (match := _CHECKPOINT.fullmatch(path.name))]
-        return tuple(
-            Checkpoint(path=path, end_offset=int(match[1]), epoch=int(match[2]))
-            for match, path in sorted(found, key=lambda one: one[1].name)
-        )
+        found = [checkpoint_of(path) for path in sorted(self.log.iterdir())]
+        return tuple(checkpoint for checkpoint in found if checkpoint is not None)
 
     @property
     def bootstrap(self) -> Path | None:

@@ -151,14 +151,16 @@ def floor_note(loaded: LoadedLog, to_level: int) -> str | None:
 
 
 def feature_needs(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> list[str]:
-    """Features whose finalized level needs a higher metadata.version than `to_level`, each a sentence."""
+    """Features whose finalized level needs a higher level of another than there would be, each a sentence."""
     features = load_catalogue(cache.include).get(loaded.classes.release).features
-    found = []
-    for name, level in sorted(dict(loaded.image.features().finalizedVersions()).items()):
-        needs = features[name].dependencies.get(level, {}).get(METADATA_VERSION, 0) if name in features else 0
-        if to_level < needs:
-            found.append(f"{name} {level} needs metadata.version {needs}, so it has to be lowered before.")
-    return found
+    finalized = {**dict(loaded.image.features().finalizedVersions()), METADATA_VERSION: to_level}
+    return [
+        f"{name} {level} needs {other} {needs}, so it has to be lowered before."
+        for name, level in sorted(finalized.items())
+        if name in features
+        for other, needs in features[name].dependencies.get(level, {}).items()
+        if finalized.get(other, 0) < needs
+    ]
 
 
 def image_records(checkpoint: Path, include: Path, release: Release) -> list[ImageRecord]:

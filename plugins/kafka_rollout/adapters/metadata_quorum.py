@@ -52,7 +52,7 @@ def node_log(folder: MetadataFolder, node_id: int) -> NodeLog:
     checkpoints = folder.checkpoints
     newest = checkpoints[-1] if checkpoints else None
     epoch, end = (newest.epoch, newest.end_offset) if newest else (0, 0)
-    state = _quorum_state(folder)
+    state = quorum_state(folder)
     voters = frozenset(int(voter["voterId"]) for voter in state.get("currentVoters") or ())
     for batch, is_log in _batches(folder):
         if is_log:
@@ -69,7 +69,7 @@ def node_log(folder: MetadataFolder, node_id: int) -> NodeLog:
     )
 
 
-def _quorum_state(folder: MetadataFolder) -> dict[str, Any]:
+def quorum_state(folder: MetadataFolder) -> dict[str, Any]:
     """The quorum-state file; empty where there is none."""
     path = folder.log / QUORUM_STATE
     if not path.exists():

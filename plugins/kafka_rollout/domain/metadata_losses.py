@@ -158,6 +158,11 @@ def _says_nothing(value: Any) -> bool:
     return not value
 
 
+def says_something(record: ImageRecord) -> bool:
+    """False for a record that only says its default: 3.x writes a ZkMigrationStateRecord into every image, 4.x none."""
+    return not all(_says_nothing(value) for value in record.fields.values())
+
+
 def _subject(record: ImageRecord, topics: Mapping[str, str]) -> str:
     fields = record.fields
     match record.name:

@@ -12,6 +12,7 @@ from kafka_rollout.domain.releases import Release, VersionRange
 class RecordType(IntEnum):
     """apiKeys of org.apache.kafka.common.metadata.MetadataRecordType, which never change."""
 
+    REGISTER_BROKER = 0
     FEATURE_LEVEL = 12
     NO_OP = 20
     BEGIN_TRANSACTION = 23

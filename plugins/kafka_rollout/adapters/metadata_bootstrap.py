@@ -1,0 +1,56 @@
+"""bootstrap.checkpoint at a lower level: every start reads it, and an older release stops at a level above its own.
+
+Only an empty log takes its levels, so nothing of the cluster's state is in it but what it was formatted with.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.metadata_backup import sha256_of
+from kafka_rollout.adapters.metadata_facts import known_releases
+from kafka_rollout.adapters.metadata_images import image_classes
+from kafka_rollout.adapters.metadata_log import BOOTSTRAP, MetadataFolder
+from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.domain.errors import RefusedError
+from kafka_rollout.domain.releases import METADATA_VERSION, Release
+
+
+def lower_bootstrap(
+    folder: MetadataFolder, out: Path, *, level: int, target: Release, cache: ReleaseCache
+) -> Path | None:
+    """The node's bootstrap.checkpoint with no level above `level` and the target's, as a file in `out`; None where the
+    node has none. Nodes are formatted alike: one file serves all whose are the same, made once.
+
+    Raises RefusedError where the target's classes do not read it.
+    """
+    if folder.bootstrap is None:
+        return None
+    final = out / f"bootstrap-{sha256_of(folder.bootstrap)[:16]}-{level}-{target}.checkpoint"
+    if final.exists():
+        return final
+    with tempfile.TemporaryDirectory(prefix=".kafka-rollout-", dir=out) as name:
+        old, new = Path(name) / "old", Path(name) / "new"
+        old.mkdir()
+        new.mkdir()
+        shutil.copy(folder.bootstrap, old / BOOTSTRAP)
+        known = load_catalogue(cache.include).get(target).features
+        highest = {**{one.name: one.supported.max for one in known.values()}, METADATA_VERSION: level}
+        with image_classes(cache, known_releases(cache.include)[-1]) as classes:
+            changed = classes.lower_bootstrap(old, new, highest)
+        if not changed:
+            shutil.copy(old / BOOTSTRAP, new / BOOTSTRAP)
+        with image_classes(cache, target) as classes:
+            why = classes.bootstrap_problem(new)
+        if why is not None:
+            raise RefusedError(
+                f"Kafka {target} cannot read {folder.bootstrap}, not even at level {level}: {why.rstrip('.')}.",
+                remedy="Nothing was changed. This should not happen: report it.",
+            )
+        (new / BOOTSTRAP).chmod(0o600)
+        (new / BOOTSTRAP).rename(final)
+    return final
+
