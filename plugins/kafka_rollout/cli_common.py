@@ -17,6 +17,7 @@ from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.workbench import open_workbench
 from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.topology import ClusterSpec
 from kafka_rollout.steps.workbench import Workbench
 
 ClusterName = Annotated[str, typer.Option("--cluster", "-c", help="Name in the inventory (see `clusters`).")]
@@ -62,7 +63,7 @@ def open_bench(
 ) -> Iterator[tuple[Workbench, Settings, ClientSecurity | None]]:
     settings = Settings.from_environment()
     spec = find_cluster(settings.clusters, cluster)
-    security = security_of(spec.connection_id, cluster, connection_file)
+    security = security_of(spec, connection_file)
     if run is not None and run not in list_runs(settings.home, cluster):
         raise UserError(
             f"Cluster {cluster} has no run {run}.",
@@ -72,15 +73,22 @@ def open_bench(
         yield bench, settings, security
 
 
-def security_of(connection_id: str | None, cluster: str, connection_file: Path | None) -> ClientSecurity | None:
-    if connection_file is not None:
-        return ClientSecurity.from_file(connection_file)
-    if connection_id is not None:
+def security_of(spec: ClusterSpec, connection_file: Path | None) -> ClientSecurity | None:
+    """From the file; raises UserError where the inventory says that the cluster needs more than it has."""
+    security = None if connection_file is None else ClientSecurity.from_file(connection_file)
+    needed = [name for name in (spec.connection_id, spec.controller_connection_id) if name is not None]
+    if needed and security is None:
         raise UserError(
-            f"Cluster {cluster} is reached with the credentials of Connection {connection_id}; a shell has none.",
+            f"Cluster {spec.name} is reached with the settings of Connection {' and '.join(needed)}; a shell has none.",
             remedy="Name a file with them: --connection-file FILE (mode 0600).",
         )
-    return None
+    if spec.controller_connection_id is not None and security is not None and security.controllers is None:
+        raise UserError(
+            f"The controllers of cluster {spec.name} are reached with settings of their own (Connection "
+            f"{spec.controller_connection_id}), which {connection_file} does not have.",
+            remedy='Put them into the file as an object under "controllers".',
+        )
+    return security
 
 
 def ledger_folder(settings: Settings, cluster: str) -> Path:

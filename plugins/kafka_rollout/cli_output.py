@@ -56,13 +56,14 @@ def print_json(value: Any) -> None:
 def print_clusters(clusters: Mapping[str, ClusterSpec]) -> None:
     table = _table("Cluster", "Owner", "Runtime", "Controllers", "Brokers", "Connection")
     for spec in clusters.values():
+        connections = [name for name in (spec.connection_id, spec.controller_connection_id) if name]
         table.add_row(
             spec.name,
             spec.owner,
             spec.runtime,
             ", ".join(str(node.node_id) for node in spec.controllers),
             ", ".join(str(node.node_id) for node in spec.brokers),
-            spec.connection_id or "none (PLAINTEXT)",
+            ", ".join(connections) or "none (PLAINTEXT)",
         )
     out.print(table)
 

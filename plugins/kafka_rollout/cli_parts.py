@@ -59,7 +59,7 @@ def ledger_start(
 
     settings = Settings.from_environment()
     spec = find_cluster(settings.clusters, cluster)
-    security_of(spec.connection_id, cluster, connection_file)
+    security_of(spec, connection_file)
     where = folder or ledger_folder(settings, cluster)
     pid = start_ledger(
         bootstrap_servers=spec.bootstrap_servers,

@@ -79,7 +79,7 @@ def scan(
         )
         if cluster is not None:
             spec = find_cluster(settings.clusters, cluster)
-            security = security_of(spec.connection_id, cluster, connection_file)
+            security = security_of(spec, connection_file)
             request = replace(request, cluster=spec.name, bootstrap_servers=spec.bootstrap_servers)
             if security is not None:
                 request = replace(request, security_file=Path(folder) / "security.json")

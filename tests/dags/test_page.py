@@ -71,7 +71,7 @@ def test_a_viewer_sees_how_far_a_run_is_and_its_report_without_any_script(client
     assert cluster["cluster"] == "fake"
     assert cluster["lock"]["holder"] == RUN
     (run,) = cluster["runs"]
-    assert (run["run_id"], run["target"], run["outcome"]) == (RUN, "4.3.1", None)
+    assert (run["run_id"], run["way"], run["outcome"]) == (RUN, "3.9.1 → 4.3.1", None)
     assert "node 1 of 6 (controller-2 to 4.3.1)" in run["now"]
 
     report = f"{PREFIX}/dags/kafka_upgrade_fake/report"

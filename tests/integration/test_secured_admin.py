@@ -1,9 +1,13 @@
-"""KafkaAdmin on a listener with TLS, SASL and ACLs: the Connection lets it in, and what is missing is named."""
+"""Listeners with TLS, SASL and ACLs: the Connection lets KafkaAdmin in, and what is missing is named.
+
+The controllers' listener has settings of its own: TLS, by another authority than the brokers'.
+"""
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
+import json
 import socket
 import time
 from collections.abc import Callable
@@ -23,13 +27,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from typer.testing import CliRunner, Result
 
+from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.kafka_admin import KafkaAdmin
 from kafka_rollout.adapters.scan_submit import scan_command
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.errors import RefusedError, RolloutError
-from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.cli import app
+from kafka_rollout.domain.errors import RefusedError, RolloutError, UserError
+from kafka_rollout.domain.topology import ClusterSpec, Role
 from tests.integration.conftest import MakeCluster
 
 pytestmark = pytest.mark.integration
@@ -44,21 +51,26 @@ JAAS = (
 @dataclass(frozen=True, kw_only=True)
 class Secured:
     """`spec` has the secured listener's address; `plain` that of the one for everybody; `ca` is the
-    certificate that signed it."""
+    certificate that signed it, `controllers` what lets into the controllers' listener."""
 
     spec: ClusterSpec
     plain: str
     ca: Path
+    controllers: ClientSecurity
 
     def security(self, user: str = "admin", password: str = PASSWORD, **more: str) -> ClientSecurity:
         extra = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "ssl.ca.location": str(self.ca), **more}
         return ClientSecurity.from_airflow_connection_extra(extra, login=user, password=password)
 
+    def both(self, security: ClientSecurity) -> ClientSecurity:
+        """With the settings of the controllers' listener."""
+        return security.model_copy(update={"controllers": self.controllers})
+
 
 @pytest.fixture(scope="module")
 def secured(make_shared_cluster: MakeCluster, tmp_path_factory: pytest.TempPathFactory) -> Secured:
-    folder = tmp_path_factory.mktemp("certificates")
-    ca, store = _self_signed(folder)
+    ca, store = _self_signed(tmp_path_factory.mktemp("brokers"))
+    controllers_ca, controllers_store = _self_signed(tmp_path_factory.mktemp("controllers"))
     cluster = make_shared_cluster(
         "4.3.1",
         name="secured",
@@ -66,7 +78,11 @@ def secured(make_shared_cluster: MakeCluster, tmp_path_factory: pytest.TempPathF
         size=1,
         start=False,
         extra_config={
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL",
+            "listener.security.protocol.map": "CONTROLLER:SSL,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL",
+            "listener.name.controller.ssl.keystore.type": "PEM",
+            "listener.name.controller.ssl.keystore.location": str(controllers_store),
+            "listener.name.controller.ssl.truststore.type": "PEM",
+            "listener.name.controller.ssl.truststore.location": str(controllers_ca),
             "listener.name.secure.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
             "listener.name.secure.plain.sasl.jaas.config": JAAS,
             "listener.name.secure.scram-sha-512.sasl.jaas.config": (
@@ -92,13 +108,19 @@ def secured(make_shared_cluster: MakeCluster, tmp_path_factory: pytest.TempPathF
     upsertion = UserScramCredentialUpsertion("admin", info, f"{PASSWORD}-of-scram".encode())
     plain.alter_user_scram_credentials([upsertion])["admin"].result(30)
     spec = replace(cluster.spec, nodes=(replace(node, broker_address=address),))
-    return Secured(spec=spec, plain=cluster.spec.bootstrap_servers, ca=ca)
+    controllers = {"security.protocol": "SSL", "ssl.ca.location": str(controllers_ca)}
+    return Secured(
+        spec=spec,
+        plain=cluster.spec.bootstrap_servers,
+        ca=ca,
+        controllers=ClientSecurity.from_airflow_connection_extra(controllers),
+    )
 
 
 def _ask_everything(admin: KafkaAdmin, spec: ClusterSpec) -> None:
     assert len(admin.cluster_id()) == 22
     assert admin.features(spec.brokers[0]).finalized
-    # The controller listener is not secured, so a broker passes the question on.
+    # The controllers' listener does not know these settings, so a broker passes the question on.
     assert admin.quorum().leader_id == spec.brokers[0].node_id
     assert [p.name for p in admin.partitions()] == ["orders-0"]
     assert (admin.groups(), admin.transactions()) == ((), ())
@@ -123,6 +145,42 @@ def test_a_session_is_renewed_before_the_broker_ends_it(secured: Secured) -> Non
         while time.monotonic() < until:
             admin.features(secured.spec.brokers[0])
             time.sleep(0.3)
+
+
+def test_a_controllers_listener_with_other_settings_is_asked_with_its_own(secured: Secured) -> None:
+    node = secured.spec.nodes[0].node_id
+    plain = replace(secured.spec, nodes=(replace(secured.spec.nodes[0], broker_address=secured.plain),))
+    for spec, brokers in ((secured.spec, secured.security()), (plain, ClientSecurity())):
+        with KafkaAdmin(spec, secured.both(brokers)) as admin:
+            registered = admin.registered()
+            assert (registered.brokers, registered.controllers) == ({node}, {node})
+            controllers_only = replace(spec.nodes[0], broker_address=None, roles=frozenset({Role.CONTROLLER}))
+            assert admin.features(controllers_only).finalized["metadata.version"] == 30
+
+
+def test_the_command_line_observes_it_by_one_file_and_says_when_the_file_lacks_the_controllers(
+    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = replace(secured.spec, name="two", connection_id="brokers", controller_connection_id="controllers")
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters" / "two.yaml").write_text(dump_cluster(spec))
+    monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(tmp_path / "clusters"))
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
+    file = tmp_path / "connection.json"
+
+    def observe(**more: object) -> Result:
+        secured.security().write_file(file)
+        file.write_text(json.dumps({**json.loads(file.read_text()), **more}))
+        return CliRunner().invoke(app, ["observe", "--cluster", "two", "--connection-file", str(file), "--json"])
+
+    refused = observe()
+    assert isinstance(refused.exception, UserError)
+    assert 'object under "controllers"' in str(refused.exception)
+    observed = observe(controllers={"protocol": "SSL", "ca_location": secured.controllers.ca_location})
+    assert observed.exit_code == 0, observed.output
+    state = json.loads(observed.stdout)["state"]
+    assert state["unanswered"] == []
+    assert state["registered"]["controllers"] == [spec.nodes[0].node_id]
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])

@@ -228,6 +228,27 @@ def test_the_upgrade_type_follows_from_the_levels(current: int, target: int, uns
     assert upgrade_type(current, target, unsafe=unsafe) is kind
 
 
+def test_each_listener_is_opened_with_its_own_settings() -> None:
+    plain = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    brokers, controllers = (
+        ClientSecurity.from_airflow_connection_extra(plain, login=user, password="secret") for user in ("b", "c")
+    )
+    with accepting_plain() as broker, accepting_plain() as controller:
+        node = NodeSpec(
+            node_id=1,
+            name="node-1",
+            roles=frozenset(Role),
+            broker_address=broker.address,
+            controller_address=controller.address,
+        )
+        security = brokers.model_copy(update={"controllers": controllers})
+        nodes = ClusterConnections(ClusterSpec(name="two", nodes=(node,)), security, timeout_s=5)
+        for target in (*nodes.brokers, *nodes.controllers):
+            nodes.ask(target, broker.question())
+        nodes.close()
+    assert [listener.tokens[0].split(b"\0")[1] for listener in (broker, controller)] == [b"b", b"c"]
+
+
 def test_an_answer_without_epoch_has_none() -> None:
     silent = node_features(ApiVersionsResponse(version=3, finalized_features_epoch=-1))
     assert (silent.supported, silent.finalized, silent.epoch) == ({}, {}, None)

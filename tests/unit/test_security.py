@@ -113,6 +113,24 @@ def test_the_file_is_the_owners_alone_and_reads_back(tmp_path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == ["security.json"]
 
 
+def test_the_controllers_listener_may_have_settings_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "security.json"
+    controllers = {"protocol": "SSL", "ca_location": "/certs/ca.pem", "key_password": SECRET}
+    path.write_text(json.dumps({"controllers": controllers}))
+    path.chmod(0o600)
+    security = ClientSecurity.from_file(path)
+    assert (security.uses_tls, security.of_controllers.uses_tls) == (False, True)
+    assert SECRET not in f"{security!r} {security.model_dump_json()}"
+    assert _secured().of_controllers == _secured()
+
+
+def test_the_file_for_those_who_speak_to_brokers_holds_nothing_of_the_controllers(tmp_path: Path) -> None:
+    path = tmp_path / "security.json"
+    ClientSecurity(controllers=_secured()).write_file(path)
+    assert SECRET not in path.read_text()
+    assert ClientSecurity.from_file(path) == ClientSecurity()
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
 def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "security.json"

@@ -91,6 +91,9 @@ class ClusterEntry(_Strict):
     name: Name
     runtime: Literal["local_process", "ssh_service", "strimzi"] = "local_process"
     connection_id: Annotated[str | None, Field(description="Airflow Connection with the credentials")] = None
+    controller_connection_id: Annotated[
+        str | None, Field(description="the Connection of the controllers' listener, where its settings are others")
+    ] = None
     owner: str = "kafka-platform"
     approvers: Annotated[
         list[Text], Field(description="who may answer: Airflow's user ids (simple: names; FAB: numbers)")
@@ -240,6 +243,7 @@ def dump_cluster(spec: ClusterSpec) -> str:
         name=spec.name,
         runtime=spec.runtime,  # type: ignore[arg-type]  # checked by the model
         connection_id=spec.connection_id,
+        controller_connection_id=spec.controller_connection_id,
         owner=spec.owner,
         approvers=list(spec.approvers),
         scan_schedule=spec.scan_schedule,
@@ -272,6 +276,7 @@ def _spec(entry: ClusterEntry, folder: Path) -> ClusterSpec:
         name=entry.name,
         runtime=entry.runtime,
         connection_id=entry.connection_id,
+        controller_connection_id=entry.controller_connection_id,
         owner=entry.owner,
         approvers=tuple(entry.approvers),
         scan_schedule=entry.scan_schedule,

@@ -13,7 +13,7 @@ from kafka import errors as kafka_errors
 from kafka_rollout.adapters.kafka_connection import NodeConnection, NotSentError
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.domain.errors import FatalError, RefusedError, RolloutError, TransientError
-from kafka_rollout.domain.topology import ClusterSpec, NodeSpec
+from kafka_rollout.domain.topology import ClusterSpec, NodeSpec, Role
 
 NO_ERROR = "NONE"
 
@@ -48,25 +48,27 @@ _AUTHORIZATION = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A node at one of its listeners; `who` names it in errors."""
+    """A node at one of its listeners, that for brokers' clients or the controllers'; `who` names it in errors."""
 
     node_id: int
     address: str
     who: str
+    listener: Role = Role.BROKER
 
 
 def broker_target(node: NodeSpec) -> Target | None:
-    return _target(node, node.broker_address)
+    return _target(node, node.broker_address, Role.BROKER)
 
 
 def controller_target(node: NodeSpec) -> Target | None:
-    return _target(node, node.controller_address)
+    return _target(node, node.controller_address, Role.CONTROLLER)
 
 
-def _target(node: NodeSpec, address: str | None) -> Target | None:
+def _target(node: NodeSpec, address: str | None, listener: Role) -> Target | None:
     if not address:
         return None
-    return Target(node_id=node.node_id, address=address, who=f"Node {node.node_id} ({node.name}) at {address}")
+    who = f"Node {node.node_id} ({node.name}) at {address}"
+    return Target(node_id=node.node_id, address=address, who=who, listener=listener)
 
 
 def error_name(code: int) -> str:
@@ -117,7 +119,8 @@ class ClusterConnections:
                 raise NotSentError(f"{target.who} was not asked: the connections are closed.")
             connection = self._connections.get(target.address)
             if connection is None:
-                connection = NodeConnection(target.address, target.who, self._security)
+                security = self._security if target.listener is Role.BROKER else self._security.of_controllers
+                connection = NodeConnection(target.address, target.who, security)
                 self._connections[target.address] = connection
         try:
             response = connection.ask(request, timeout_s=self._timeout_s if timeout_s is None else timeout_s)
@@ -156,12 +159,13 @@ class ClusterConnections:
                 if only_if_not_sent:
                     raise
                 failures.append(error)
-        refusal = next((error for error in failures if isinstance(error, RefusedError)), None)
+        refusal = next((error for error in reversed(failures) if isinstance(error, RefusedError)), None)
         if refusal is not None:
             raise refusal
         raise TransientError(
             " ".join(dict.fromkeys(error.sentence for error in failures)) or "There is no node to ask.",
-            remedy="Look whether the nodes run and their addresses are right.",
+            remedy="Look whether the nodes run, their addresses are right, and their listeners have the Connection's "
+            "security settings (the controllers' may need others: controller_connection_id in the inventory).",
         )
 
     def close(self) -> None:

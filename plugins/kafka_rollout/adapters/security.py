@@ -37,7 +37,10 @@ class SaslMechanism(StrEnum):
 
 
 class ClientSecurity(BaseModel):
-    """`check_hostname` is librdkafka's ssl.endpoint.identification.algorithm=https; paths are PEM files."""
+    """`check_hostname` is librdkafka's ssl.endpoint.identification.algorithm=https; paths are PEM files.
+
+    `controllers` is for the controllers' listener, where its settings are not the brokers'.
+    """
 
     # hide_input_in_errors: a validation error must not print what it was given.
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -51,6 +54,7 @@ class ClientSecurity(BaseModel):
     key_location: str | None = None
     key_password: SecretStr | None = None
     check_hostname: bool = True
+    controllers: ClientSecurity | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> ClientSecurity:
@@ -59,6 +63,11 @@ class ClientSecurity(BaseModel):
         if bool(self.certificate_location) != bool(self.key_location):
             raise ValueError("a client certificate needs both ssl.certificate.location and ssl.key.location")
         return self
+
+    @property
+    def of_controllers(self) -> ClientSecurity:
+        """For the controllers' listener."""
+        return self.controllers or self
 
     @property
     def uses_sasl(self) -> bool:
@@ -107,8 +116,11 @@ class ClientSecurity(BaseModel):
         return {key: value for key, value in settings.items() if value is not None}
 
     def write_file(self, path: Path) -> None:
-        """Write the description, secrets included, readable by the owner only; replaces the file whole."""
-        plain = self.model_dump(mode="json", exclude_none=True)
+        """Write the description, secrets included, readable by the owner only; replaces the file whole.
+
+        Without that of the controllers: those who are handed the file (ledger, Spark) speak to brokers.
+        """
+        plain = self.model_dump(mode="json", exclude_none=True, exclude={"controllers"})
         for name in ("password", "key_password"):
             if name in plain:
                 plain[name] = _reveal(getattr(self, name))
@@ -123,7 +135,10 @@ class ClientSecurity(BaseModel):
 
     @classmethod
     def from_file(cls, path: Path) -> ClientSecurity:
-        """Read what `write_file` wrote; raises UserError for a file that others may read, or that is malformed."""
+        """Read what `write_file` wrote, or a person by the same names (`controllers` is an object like the whole).
+
+        Raises UserError for a file that others may read, or that is malformed.
+        """
         try:
             # The mode is asked of the opened file: a swap between look and read changes nothing.
             with path.open(encoding="utf-8") as file:

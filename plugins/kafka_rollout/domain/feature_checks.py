@@ -165,10 +165,11 @@ def undo_of(facts: ReleaseFacts, feature: str, current: int, target: int) -> tup
         return Undo.UNKNOWN, f"The catalogue of {facts.release} does not know every level up to {target}."
     changed = [level for level, mv in sorted(between.items()) if mv.changed]
     if changed:
+        levels = f"Level{'s' if len(changed) > 1 else ''} {', '.join(map(str, changed))}"
         return (
             Undo.IMPOSSIBLE,
-            f"Levels {', '.join(map(str, changed))} changed metadata (MetadataVersion.didMetadataChange), and "
-            f"{facts.release} does not lower across such levels (KIP-1155 is not implemented).",
+            f"{levels} changed metadata (MetadataVersion.didMetadataChange), and {facts.release} does not lower across "
+            "such levels (KIP-1155 is not implemented).",
         )
     return (
         Undo.POSSIBLE,

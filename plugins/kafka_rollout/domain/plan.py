@@ -124,6 +124,11 @@ class Plan:
         return tuple(c for c in self.feature_changes if not (self.offline and c.feature == METADATA_VERSION))
 
     @property
+    def way(self) -> str:
+        """From where to where, in a few words."""
+        return f"{self.origin} → {self.target}" if self.origin != self.target else f"features, on {self.target}"
+
+    @property
     def levels(self) -> dict[str, int]:
         """The planned level of every feature that is changed."""
         return {change.feature: change.target for change in self.feature_changes}

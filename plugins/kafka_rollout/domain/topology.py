@@ -51,7 +51,8 @@ class NodeSpec:
 class ClusterSpec:
     """One cluster of the inventory.
 
-    `connection_id` names the Airflow Connection that holds the credentials (None: PLAINTEXT without any);
+    `connection_id` names the Airflow Connection that holds the credentials (None: PLAINTEXT without any),
+    `controller_connection_id` that of the controllers' listener, where its settings are others;
     `runtime` is `local_process`, `ssh_service` or `strimzi`; `release_overrides` are configuration lines that the
     roll brings in with a release (release as text → key → value); `scan_schedule` is a cron expression in UTC, a
     preset such as DAILY, or NEVER.
@@ -61,6 +62,7 @@ class ClusterSpec:
     nodes: tuple[NodeSpec, ...]
     runtime: str = "local_process"
     connection_id: str | None = None
+    controller_connection_id: str | None = None
     owner: str = "kafka-platform"
     approvers: tuple[str, ...] = ()
     scan_schedule: str = DAILY

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 class KafkaClusterHook(BaseHook):
     """A cluster of the inventory. Its `connection_id` names the Connection with its SASL and TLS settings: login and
     password for SASL, the rest in the extra field (see adapters/security.py); without one it is asked in plain text.
+    `controller_connection_id` names that of the controllers' listener, where its settings are others.
     """
 
     conn_name_attr = "kafka_cluster_conn_id"
@@ -33,13 +34,13 @@ class KafkaClusterHook(BaseHook):
 
     def security(self) -> ClientSecurity:
         """What every client of the cluster needs to get in."""
-        connection_id = self._connection_id()
-        return _security(self.get_connection(connection_id) if connection_id else None)
+        connections = [self.get_connection(name) if name else None for name in self._connection_ids()]
+        return _security(*connections)
 
     async def asecurity(self) -> ClientSecurity:
         """The same for a trigger: the triggerer must not be asked synchronously."""
-        connection_id = self._connection_id()
-        return _security(await self.aget_connection(connection_id) if connection_id else None)
+        connections = [await self.aget_connection(name) if name else None for name in self._connection_ids()]
+        return _security(*connections)
 
     def open(self, run: str, security: ClientSecurity | None = None) -> AbstractContextManager[Workbench]:
         """The workbench of a DAG run, whose id is the run's in the report store and the lock's holder."""
@@ -48,13 +49,18 @@ class KafkaClusterHook(BaseHook):
     def get_conn(self) -> Any:
         return self.security()
 
-    def _connection_id(self) -> str | None:
-        return find_cluster(Settings.from_environment().clusters, self.cluster).connection_id
+    def _connection_ids(self) -> tuple[str | None, str | None]:
+        spec = find_cluster(Settings.from_environment().clusters, self.cluster)
+        return spec.connection_id, spec.controller_connection_id
 
 
-def _security(connection: Connection | None) -> ClientSecurity:
+def _security(brokers: Connection | None, controllers: Connection | None) -> ClientSecurity:
     from kafka_rollout.adapters.security import ClientSecurity
 
-    if connection is None:
-        return ClientSecurity()
-    return ClientSecurity.from_airflow_connection_extra(connection.extra_dejson, connection.login, connection.password)
+    def of(connection: Connection) -> ClientSecurity:
+        return ClientSecurity.from_airflow_connection_extra(
+            connection.extra_dejson, connection.login, connection.password
+        )
+
+    security = of(brokers) if brokers else ClientSecurity()
+    return security.model_copy(update={"controllers": of(controllers)}) if controllers else security

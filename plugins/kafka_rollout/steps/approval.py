@@ -159,8 +159,7 @@ def approval_body(plan: Plan, verdict: Verdict | None = None, *, what: str = App
     It is read in a narrow panel beside the graph: lists instead of wide tables, what matters most first.
     """
     findings = verdict.findings if verdict is not None else plan.findings
-    way = f"{plan.origin} → {plan.target}" if plan.origin != plan.target else f"features, on {plan.target}"
-    parts = [f"**{plan.direction.value.capitalize()} of cluster {plan.cluster}: {way}**"]
+    parts = [f"**{plan.direction.value.capitalize()} of cluster {plan.cluster}: {plan.way}**"]
     if what == ApprovalOf.FINALIZE:
         if plan.unsafe:
             parts.append("Levels fall as **UNSAFE_DOWNGRADE**: what the warnings name is lost, and nothing stops it.")
@@ -170,7 +169,8 @@ def approval_body(plan: Plan, verdict: Verdict | None = None, *, what: str = App
         parts += _findings(findings)
     else:
         parts += [*_findings(findings), *_hops(plan), *_config_changes(plan), *_features_in_short(plan.feature_changes)]
-    parts += ["---", f"Plan `{plan.hash[:12]}`. Every finding is looked at again before each stop."]
+    when = "each stop" if plan.hops else "anything is changed"
+    parts += ["---", f"Plan `{plan.hash[:12]}`. Every finding is looked at again before {when}."]
     return "\n\n".join(parts)
 
 

@@ -59,8 +59,7 @@ def run_of(cluster: str, run_id: str, settings: Settings, *, holder: str = "") -
     return {
         "run_id": run_id,
         "dag_id": f"{_dag_prefix(events)}{cluster}",
-        "origin": str(plan.origin) if plan else None,
-        "target": str(plan.target) if plan else None,
+        "way": "" if plan is None else plan.way,
         "began_at": began,
         "elapsed_s": round((time.time() if going_on else last) - began) if events else 0,
         "outcome": report["outcome"] if done and report else None,

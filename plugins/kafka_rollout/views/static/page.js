@@ -49,7 +49,7 @@ function nodeChips(run) {
 function runCard(run, lock) {
   const card = el("article");
   const head = el("div", undefined, "head");
-  head.append(el("strong", run.target ? `${run.origin} → ${run.target}` : "not planned yet"));
+  head.append(el("strong", run.way || "not planned yet"));
   head.append(el("span", (run.outcome || run.state).replaceAll("_", " "), run.outcome || ""));
   head.append(el("span", duration(run.elapsed_s), "soft"));
   const id = encodeURIComponent(run.run_id);
