@@ -61,6 +61,6 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     real = make(str(RELEASE), name="contract")
     admin = AdminClient({"bootstrap.servers": real.spec.bootstrap_servers})
     topic = NewTopic(TOPIC, num_partitions=3, replication_factor=3, config={"min.insync.replicas": "2"})
-    admin.create_topics([topic])[TOPIC].result(30)
+    admin.create_topics([topic])[TOPIC].result(60)
     with KafkaAdmin(real.spec) as ours:
-        yield World(spec=real.spec, admin=ours, runtime=real.runtime, patience_s=90)
+        yield World(spec=real.spec, admin=ours, runtime=real.runtime, patience_s=180)

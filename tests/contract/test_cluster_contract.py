@@ -38,7 +38,7 @@ def _settled(world: World) -> None:
 
 
 def _stop(world: World, node: NodeSpec) -> None:
-    world.runtime.stop(node, deadline_s=30)
+    world.runtime.stop(node, deadline_s=180)
 
 
 def test_the_cluster_has_one_id(world: World) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.plan import Plan
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
@@ -83,3 +84,29 @@ def test_a_canary_s_approval_that_is_marked_as_done_by_hand_rolls_no_other_node(
         refuse_without_canary(bench, plan, hop, second)
     record_approval(bench, ApprovalOf.CANARY, "alice", APPROVED, "the first node is well")
     refuse_without_canary(bench, plan, hop, second)
+
+
+def test_a_change_after_the_run_had_ended_begins_its_ledger_anew_and_does_not_hang_on_it(
+    bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Clearing the task that failed does not clear the one that started the ledger."""
+    from kafka_rollout.adapters.ledger import process
+    from kafka_rollout.domain.errors import FatalError
+    from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
+    from kafka_rollout.operators.features import FinalizeOperator
+
+    started: list[Path] = []
+
+    def start(*, folder: Path, **_: Any) -> int:
+        started.append(folder)
+        raise FatalError("The ledger did not get its first record through.", remedy="See its log.")
+
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(process, "start_ledger", start)
+    monkeypatch.setattr(KafkaClusterHook, "security", lambda self: ClientSecurity())
+    record_approval(bench, ApprovalOf.FINALIZE, "alice", APPROVED, "a quiet evening")
+    task = FinalizeOperator(task_id="finalize", cluster="fake")
+    for ledger, count in ((False, 0), (True, 1)):
+        with pytest.raises(RefusedError, match="not finalized"):  # nothing is rolled, and the task went as far as that
+            task.act({**context_of(plan, {"ledger": ledger}), "task": task}, bench)
+        assert len(started) == count

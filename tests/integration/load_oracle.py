@@ -70,7 +70,7 @@ def load(
         home = Path(str(node.directory))
         data = home / "data" / "logs"
         _wait_for_folders(data, counts)
-        cluster.runtime.stop(node, deadline_s=30)
+        cluster.runtime.stop(node, deadline_s=180)
         for (topic, partition), (content, recovered) in logs.items():
             _place(data / f"{topic}-{partition}", content, recovered)
         server_log = home / "logs" / "server.log"

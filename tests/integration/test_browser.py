@@ -94,7 +94,7 @@ def test_a_person_triggers_reads_and_approves_an_upgrade_in_the_browser(
     finally:
         run.client._call("PATCH", f"/api/v2/dags/{dag_id}/dagRuns/{run.run_id}", json={"state": "failed"})
     lock = FileChangeLock(house.home)
-    wait_for(lambda: lock.holder("orders") is None, timeout_s=20, said="a run marked as failed lets go of its lock")
+    wait_for(lambda: lock.holder("orders") is None, timeout_s=180, said="a run marked as failed lets go of its lock")
 
 
 def test_the_newest_scan_its_verdicts_and_its_report_are_shown(house: House, page: Page, pictures: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_roll_killed_in_node_two_is_resumed_and_finished(shell: Shell) -> None
     roll = ("roll", "--cluster", "shell", "--to", "4.3.1", *QUICK, "--finalize", "after-approval", "--no-scan")
     process = shell.start(*roll, *APPROVED)
     try:
-        wait_until(lambda: _stopped(shell) == 2, 120, every_s=0.05)
+        wait_until(lambda: _stopped(shell) == 2, 300, every_s=0.05)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait(10)

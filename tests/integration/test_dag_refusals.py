@@ -93,16 +93,16 @@ def test_a_well_cluster_has_no_blocker(shell: Shell, cluster: LocalCluster) -> N
 
 def test_a_topic_with_one_replica_is_a_blocker_while_it_is_there(shell: Shell, cluster: LocalCluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
-    admin.create_topics([NewTopic("orders", num_partitions=1, replication_factor=1)])["orders"].result(30)
+    admin.create_topics([NewTopic("orders", num_partitions=1, replication_factor=1)])["orders"].result(60)
     try:
         # The controller has the topic now; the brokers tell of it as soon as they have read that.
-        wait_for(lambda: shell.plan(cluster.spec)[0] == 3, timeout_s=60, every_s=1, said="a plan that sees the topic")
+        wait_for(lambda: shell.plan(cluster.spec)[0] == 3, timeout_s=300, every_s=1, said="a plan that sees the topic")
         _, blockers = shell.plan(cluster.spec)
         assert set(blockers) == {"RF-ONE-TOPIC"}
         whole(blockers["RF-ONE-TOPIC"], "topic orders", "single replica", "orders-0")
     finally:
-        admin.delete_topics(["orders"])["orders"].result(30)
-    wait_for(lambda: shell.plan(cluster.spec) == (0, {}), timeout_s=60, every_s=1, said="a plan without blockers")
+        admin.delete_topics(["orders"])["orders"].result(60)
+    wait_for(lambda: shell.plan(cluster.spec) == (0, {}), timeout_s=300, every_s=1, said="a plan without blockers")
 
 
 def test_a_node_of_the_inventory_that_the_cluster_does_not_know_is_a_blocker(
@@ -214,7 +214,7 @@ def leave_ghost(cluster: LocalCluster, node_id: int, home: Path, cache: ReleaseC
     subprocess.run(
         [str(java_binary()), "-Xmx128m", "-cp", f"{cache.libs(release)}/*", "kafka.tools.StorageTool", "format",
          "-t", cluster.cluster_id, "-c", str(config), "--no-initial-controllers"],
-        check=True, capture_output=True, timeout=120, env={"PATH": os.environ["PATH"]},
+        check=True, capture_output=True, timeout=300, env={"PATH": os.environ["PATH"]},
     )  # fmt: skip
     runtime = LocalProcessRuntime(replace(cluster.spec, nodes=(ghost,)), cache)
     runtime.install(ghost, release)
@@ -223,7 +223,7 @@ def leave_ghost(cluster: LocalCluster, node_id: int, home: Path, cache: ReleaseC
     try:
         wait_for(
             lambda: node_id in (admin.registered().controllers or ()),
-            timeout_s=90,
+            timeout_s=300,
             every_s=0.5,
             said="the registration",
         )

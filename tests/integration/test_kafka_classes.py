@@ -155,7 +155,7 @@ def test_a_snapshot_that_a_running_node_wrote_is_counted_right(
     )
     admin = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
     for future in admin.create_topics([NewTopic("orders", 3, 1), NewTopic("payments", 2, 1)]).values():
-        future.result(30)
+        future.result(60)
     (node,) = cluster.spec.nodes
     for path in snapshots(Path(node.directory), within_s=30):
         summary = classes.load_checkpoint(release, path)

@@ -44,7 +44,7 @@ def home(node: NodeSpec) -> Path:
     return Path(str(node.directory))
 
 
-def wait_for_release(node: NodeSpec, release: Release, *, within_s: float = 40) -> None:
+def wait_for_release(node: NodeSpec, release: Release, *, within_s: float = 180) -> None:
     deadline = time.monotonic() + within_s
     while True:
         with suppress(TransientError):
@@ -62,7 +62,7 @@ def test_one_node_of_three_is_replaced_by_the_new_release_and_back(make_cluster:
     first = (home(node) / "server.properties").read_text()
     change = ConfigChange(node_id=2, release=NEW, key="log.retention.hours", value="24", reason="test")
     for release in (NEW, OLD):
-        runtime.stop(node, deadline_s=60)
+        runtime.stop(node, deadline_s=180)
         assert runtime.process(node).pid is None
         runtime.install(node, release, [change])
         text = (home(node) / "server.properties").read_text()
@@ -84,7 +84,7 @@ def test_one_node_of_three_is_replaced_by_the_new_release_and_back(make_cluster:
 def test_a_start_killed_before_its_record_is_found_and_recorded_once(single: LocalCluster) -> None:
     """The parent dies between spawn and record: the next start finds the process instead of starting another."""
     runtime, node = single.runtime, single.spec.node(1)
-    runtime.stop(node, deadline_s=60)
+    runtime.stop(node, deadline_s=180)
     record = home(node) / "starts.jsonl"
     before = record.read_text()
     program = (
@@ -119,7 +119,7 @@ def test_a_start_killed_before_its_record_is_found_and_recorded_once(single: Loc
 
 def test_of_two_starts_at_once_one_starts(single: LocalCluster) -> None:
     runtime, node = single.runtime, single.spec.node(1)
-    runtime.stop(node, deadline_s=60)
+    runtime.stop(node, deadline_s=180)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: runtime.start(node), range(4)))
     config = str(home(node) / "server.properties")
@@ -137,7 +137,7 @@ def test_a_stop_ends_by_its_id_a_process_that_outlives_its_deadline(single: Loca
     assert runtime.process(node).pid == pid, "nothing is forced unless a person asked for it"
     began = time.monotonic()
     runtime.stop(node, deadline_s=2, force=True)
-    assert 2 <= time.monotonic() - began < 15
+    assert 2 <= time.monotonic() - began < 60
     assert runtime.process(node).pid is None
     runtime.stop(node, deadline_s=2)  # nothing to do is no error
 
@@ -153,7 +153,7 @@ def test_a_node_gets_no_credentials_and_listens_on_loopback_only(
     single: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime, node = single.runtime, single.spec.node(1)
-    runtime.stop(node, deadline_s=60)
+    runtime.stop(node, deadline_s=180)
     monkeypatch.setenv("AIRFLOW_CONN_ORDERS", "kafka://me:hunter2@host")
     runtime.start(node)
     wait_for_release(node, OLD)
@@ -175,7 +175,7 @@ def test_snapshots_are_listed_and_copied_readable_by_their_owner_alone(
     )
     runtime, node = cluster.runtime, cluster.spec.node(1)
     found: tuple[CheckpointFile, ...] = ()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while not found and time.monotonic() < deadline:
         time.sleep(0.5)
         found = runtime.checkpoints(node)
@@ -189,12 +189,12 @@ def test_snapshots_are_listed_and_copied_readable_by_their_owner_alone(
 
 def test_a_node_that_will_not_start_leaves_its_reason_in_the_log(single: LocalCluster) -> None:
     runtime, node = single.runtime, single.spec.node(1)
-    runtime.stop(node, deadline_s=60)
+    runtime.stop(node, deadline_s=180)
     runtime.install(
         node, OLD, [ConfigChange(node_id=1, release=OLD, key="log.segment.bytes", value="1", reason="test")]
     )
     runtime.start(node)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while runtime.process(node).pid is not None:
         assert time.monotonic() < deadline
         time.sleep(0.2)

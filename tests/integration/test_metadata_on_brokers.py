@@ -46,7 +46,7 @@ def bytes_below(folder: Path) -> dict[str, bytes]:
 
 
 def wait_for_snapshot(folder: MetadataFolder, *, beyond: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while not any(one.end_offset > beyond for one in folder.checkpoints):
         assert time.monotonic() < deadline, f"no snapshot beyond offset {beyond}"
         time.sleep(0.2)
@@ -65,15 +65,15 @@ def newest(make_shared_cluster: MakeCluster, tmp_path_factory: pytest.TempPathFa
     )
     admin = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
     for future in admin.create_topics([NewTopic("orders", 3, 1)]).values():
-        future.result(30)
+        future.result(60)
     credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
     upsertion = UserScramCredentialUpsertion("alice", credential, b"secret of alice")
     for done in admin.alter_user_scram_credentials([upsertion]).values():
-        done.result(30)
+        done.result(60)
     folder = open_folder(metadata_of(cluster))
     wait_for_snapshot(folder, beyond=log_range(folder)[1] - 1)
     for future in admin.create_topics([NewTopic("later", 1, 1)]).values():
-        future.result(30)
+        future.result(60)
     cluster.stop()
     return folder
 
@@ -109,7 +109,7 @@ def death_of(cluster: LocalCluster, release: Release) -> str:
     before = log.stat().st_size
     cluster.runtime.install(node, release)
     cluster.runtime.start(node)
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 180
     try:
         while "Encountered fatal fault" not in (said := log.read_bytes()[before:].decode(errors="replace")):
             assert time.monotonic() < deadline, "it did not die"

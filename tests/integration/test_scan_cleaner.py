@@ -18,10 +18,10 @@ from tests.waiting import wait_until
 from tools.coordinator_traffic import CONSUMER_OFFSETS, Counts, count_by_consumer, plant, versioned
 
 SHADOWED, TOMBSTONES = (0, 99, 7), (0, 99, None)
-HURRIED_MS = 6_000
+HURRIED_MS = 10_000
 BACKOFF_MS = 1_000
-PASS_MS = 4_000  # the pass itself, and a busy machine
-LOOK_MS = 2_000  # what a look takes
+PASS_MS = 20_000  # the pass itself, and a busy machine
+LOOK_MS = 4_000  # what a look takes
 
 
 @dataclass
@@ -91,7 +91,7 @@ def make_offsets_topic(servers: str) -> None:
             return False
 
     try:
-        wait_until(answered, 60)
+        wait_until(answered, 180)
     finally:
         consumer.close()
 
@@ -106,4 +106,4 @@ def alter(servers: str, changes: Iterable[SettingChange]) -> None:
     )
     admin = AdminClient({"bootstrap.servers": servers})  # must live until it has answered
     for answer in admin.incremental_alter_configs([resource]).values():
-        answer.result(30)
+        answer.result(60)

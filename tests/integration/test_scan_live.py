@@ -55,7 +55,7 @@ def ends(servers: str) -> dict[tuple[str, int], int]:
 
 def groups(servers: str) -> set[str]:
     admin = AdminClient({"bootstrap.servers": servers})
-    return {group.group_id for group in admin.list_consumer_groups().result(30).valid}
+    return {group.group_id for group in admin.list_consumer_groups().result(60).valid}
 
 
 @pytest.fixture(scope="module")

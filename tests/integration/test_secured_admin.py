@@ -93,7 +93,7 @@ def secured(make_shared_cluster: MakeCluster, tmp_path_factory: pytest.TempPathF
             "inter.broker.listener.name": "PLAINTEXT",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS;User:admin",
-            "connections.max.reauth.ms": "2000",
+            "connections.max.reauth.ms": "4000",
         },
     )
     (node,) = cluster.spec.nodes
@@ -103,10 +103,10 @@ def secured(make_shared_cluster: MakeCluster, tmp_path_factory: pytest.TempPathF
     config.write_text(config.read_text().replace("listeners=", f"listeners=SECURE://{address},", 1))
     cluster.start()
     plain = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
-    plain.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
+    plain.create_topics([NewTopic("orders", 1, 1)])["orders"].result(60)
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     upsertion = UserScramCredentialUpsertion("admin", info, f"{PASSWORD}-of-scram".encode())
-    plain.alter_user_scram_credentials([upsertion])["admin"].result(30)
+    plain.alter_user_scram_credentials([upsertion])["admin"].result(60)
     spec = replace(cluster.spec, nodes=(replace(node, broker_address=address),))
     controllers = {"security.protocol": "SSL", "ssl.ca.location": str(controllers_ca)}
     return Secured(
@@ -141,7 +141,7 @@ def test_scram_over_tls_gets_all_answers(secured: Secured) -> None:
 
 def test_a_session_is_renewed_before_the_broker_ends_it(secured: Secured) -> None:
     with KafkaAdmin(secured.spec, secured.security()) as admin:
-        until = time.monotonic() + 5  # connections.max.reauth.ms is 2000
+        until = time.monotonic() + 9  # connections.max.reauth.ms is 4000
         while time.monotonic() < until:
             admin.features(secured.spec.brokers[0])
             time.sleep(0.3)

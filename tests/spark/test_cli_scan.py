@@ -88,10 +88,10 @@ def test_ctrl_c_ends_spark_and_leaves_nothing(shell: Shell, fixture_logs: Fixtur
     started = psutil.Process(process.pid).children(recursive=True)
     assert any("java" in child.name() for child in started)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert (process.returncode, out) == (INTERRUPTED, "")
     assert "Traceback" not in err
-    assert psutil.wait_procs(started, timeout=20)[1] == []
+    assert psutil.wait_procs(started, timeout=120)[1] == []
     assert list(shell.scratch.iterdir()) == []
 
 

@@ -48,11 +48,11 @@ def master(tmp_path: Path) -> Iterator[str]:
             return log
 
         log = start("master", "master.Master")
-        wait_until(lambda: bool(_STARTED.search(log.read_text())), 60)
+        wait_until(lambda: bool(_STARTED.search(log.read_text())), 180)
         address = _STARTED.findall(log.read_text())[0]
         for number in range(WORKERS):
             start(f"worker-{number}", "worker.Worker", "--cores", "1", "--memory", "600m", address)
-        wait_until(lambda: log.read_text().count("Registering worker") == WORKERS, 60)
+        wait_until(lambda: log.read_text().count("Registering worker") == WORKERS, 180)
         yield address
 
 

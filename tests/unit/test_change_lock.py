@@ -149,8 +149,8 @@ def test_of_many_at_once_exactly_one_gets_it(tmp_path: Path) -> None:
         taker.start()
     start.set()
     for taker in takers:
-        taker.join(20)
-    winners = [taken.get(timeout=5)]
+        taker.join(180)
+    winners = [taken.get(timeout=60)]
     assert taken.empty()
     held = FileChangeLock(tmp_path).holder("demo")
     assert held is not None

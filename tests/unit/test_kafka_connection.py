@@ -43,7 +43,7 @@ def test_one_connection_serves_many_questions() -> None:
     with accepting_plain() as listener:
         connection = NodeConnection(listener.address, "Node 1", PLAINTEXT)
         for _ in range(5):
-            assert connection.ask(listener.question(), timeout_s=5).error_code == 0
+            assert connection.ask(listener.question(), timeout_s=60).error_code == 0
         connection.close()
         assert listener.connections == 1
 
@@ -51,10 +51,10 @@ def test_one_connection_serves_many_questions() -> None:
 def test_a_connection_that_died_while_idle_is_opened_anew() -> None:
     with accepting_plain() as listener:
         connection = NodeConnection(listener.address, "Node 1", PLAINTEXT)
-        connection.ask(listener.question(), timeout_s=5)
+        connection.ask(listener.question(), timeout_s=60)
         listener.hang_up()
         time.sleep(0.05)
-        assert connection.ask(listener.question(), timeout_s=5).error_code == 0
+        assert connection.ask(listener.question(), timeout_s=60).error_code == 0
         connection.close()
         assert listener.connections == 2
 
@@ -64,7 +64,7 @@ def test_threads_share_a_connection_without_mixing_answers_up() -> None:
         connection = NodeConnection(listener.address, "Node 1", PLAINTEXT)
         answers: list[Any] = []
         threads = [
-            threading.Thread(target=lambda: answers.append(connection.ask(listener.question(), timeout_s=5)))
+            threading.Thread(target=lambda: answers.append(connection.ask(listener.question(), timeout_s=60)))
             for _ in range(8)
         ]
         for thread in threads:
@@ -79,7 +79,7 @@ def test_a_node_that_takes_the_question_and_stays_silent_is_given_up_in_time() -
     def silent(api_key: int, version: int, body: bytes) -> Any:
         if api_key == ApiVersionsRequest.API_KEY:
             return Listener.well(None, api_key, version, body)  # type: ignore[arg-type]
-        time.sleep(5)
+        time.sleep(60)
         return None
 
     with accepting_plain(silent) as listener:
@@ -87,7 +87,7 @@ def test_a_node_that_takes_the_question_and_stays_silent_is_given_up_in_time() -
         began = time.monotonic()
         with pytest.raises(TransientError, match=r"Node 1 \(broker-1\) did not answer ListGroups: no answer") as caught:
             connection.ask(listener.question(), timeout_s=0.3)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 30
         assert not isinstance(caught.value, NotSentError)
         connection.close()
 
@@ -99,14 +99,14 @@ def test_a_node_that_hangs_up_on_the_question_may_have_acted_on_it() -> None:
     with accepting_plain(hangs_up) as listener:
         connection = NodeConnection(listener.address, "Node 1", PLAINTEXT)
         with pytest.raises(TransientError) as caught:
-            connection.ask(listener.question(), timeout_s=5)
+            connection.ask(listener.question(), timeout_s=60)
         assert not isinstance(caught.value, NotSentError)
         connection.close()
 
 
 def test_a_node_that_is_not_there_was_never_asked() -> None:
     with pytest.raises(NotSentError, match="Node 1 cannot be reached: connection refused"):
-        NodeConnection(_closed_port(), "Node 1", PLAINTEXT).ask(Listener.question(), timeout_s=5)
+        NodeConnection(_closed_port(), "Node 1", PLAINTEXT).ask(Listener.question(), timeout_s=60)
 
 
 def test_a_port_that_speaks_something_else_is_no_stack_trace() -> None:
@@ -121,7 +121,7 @@ def test_a_port_that_speaks_something_else_is_no_stack_trace() -> None:
         threading.Thread(target=greet, daemon=True).start()
         with pytest.raises(NotSentError, match="does not speak Kafka's protocol"):
             NodeConnection(f"127.0.0.1:{server.getsockname()[1]}", "Node 1", PLAINTEXT).ask(
-                Listener.question(), timeout_s=5
+                Listener.question(), timeout_s=60
             )
 
 
@@ -138,14 +138,14 @@ def test_the_newest_version_of_api_versions_that_a_node_knows_is_used() -> None:
 
     with accepting_plain(old) as listener:
         connection = NodeConnection(listener.address, "Node 1", PLAINTEXT)
-        assert connection.ask(listener.question(), timeout_s=5).error_code == 0
+        assert connection.ask(listener.question(), timeout_s=60).error_code == 0
         connection.close()
     assert asked == [4, 3]
 
 
 def test_when_one_broker_is_silent_the_others_are_asked_and_it_comes_last_from_then_on() -> None:
-    with accepting_plain(lambda *_: time.sleep(5)) as silent, accepting_plain() as listener:
-        nodes = ClusterConnections(_spec(silent.address, listener.address), PLAINTEXT, timeout_s=1)
+    with accepting_plain(lambda *_: time.sleep(60)) as silent, accepting_plain() as listener:
+        nodes = ClusterConnections(_spec(silent.address, listener.address), PLAINTEXT, timeout_s=3)
         for _ in range(3):
             assert nodes.first_answer(nodes.brokers, Listener.question, lambda r, t: t.node_id) == 2
         nodes.close()
@@ -164,7 +164,7 @@ def test_a_request_that_changes_things_is_not_repeated_at_the_next_broker_once_i
         return Listener.well(None, api_key, version, body) if api_key == ApiVersionsRequest.API_KEY else None  # type: ignore[arg-type]
 
     with accepting_plain(hangs_up) as first, accepting_plain() as second:
-        nodes = ClusterConnections(_spec(first.address, second.address), PLAINTEXT, timeout_s=5)
+        nodes = ClusterConnections(_spec(first.address, second.address), PLAINTEXT, timeout_s=60)
         with pytest.raises(TransientError):
             nodes.first_answer(nodes.brokers, Listener.question, lambda r, t: r, only_if_not_sent=True)
         assert second.connections == 0
@@ -174,7 +174,7 @@ def test_a_request_that_changes_things_is_not_repeated_at_the_next_broker_once_i
 
 def test_closed_connections_stay_closed() -> None:
     with accepting_plain() as listener:
-        nodes = ClusterConnections(_spec(listener.address), PLAINTEXT, timeout_s=5)
+        nodes = ClusterConnections(_spec(listener.address), PLAINTEXT, timeout_s=60)
         nodes.ask(nodes.brokers[0], Listener.question())
         nodes.close()
         with pytest.raises(TransientError, match="closed"):
@@ -206,7 +206,7 @@ def test_a_missing_right_to_list_groups_is_named() -> None:
 
     with accepting_plain(forbidden) as listener:
         connection = NodeConnection(listener.address, "Node 1", PLAINTEXT)
-        response = connection.ask(listener.question(), timeout_s=5)
+        response = connection.ask(listener.question(), timeout_s=60)
         connection.close()
     with pytest.raises(RefusedError, match="DESCRIBE on CLUSTER"):
         raise_for_error(response.error_code, what="ListGroups", who="Node 1", right="DESCRIBE on CLUSTER")
@@ -242,7 +242,7 @@ def test_each_listener_is_opened_with_its_own_settings() -> None:
             controller_address=controller.address,
         )
         security = brokers.model_copy(update={"controllers": controllers})
-        nodes = ClusterConnections(ClusterSpec(name="two", nodes=(node,)), security, timeout_s=5)
+        nodes = ClusterConnections(ClusterSpec(name="two", nodes=(node,)), security, timeout_s=60)
         for target in (*nodes.brokers, *nodes.controllers):
             nodes.ask(target, broker.question())
         nodes.close()

@@ -154,7 +154,7 @@ def test_processes_at_the_same_time_fetch_once(cache: ReleaseCache, tmp_path: Pa
     for process in processes:
         process.start()
     for process in processes:
-        process.join(20)
+        process.join(180)
     assert [process.exitcode for process in processes] == [0, 0, 0]
     assert log.read_text() == "fetched\n"
 
@@ -165,12 +165,12 @@ def test_a_fetch_killed_midway_leaves_nothing_that_looks_finished(
     ready = tmp_path / "ready"
     process = multiprocessing.get_context("fork").Process(target=_get, args=(cache, ready, tmp_path / "log", 60.0))
     process.start()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 180
     while not ready.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
-    process.join(20)
+    process.join(180)
     assert [path for path in (cache.cache / "kafka").iterdir() if not path.name.startswith(".")] == []
     assert len(list(cache.libs(RELEASE).iterdir())) == len(JARS)
     assert len(list((cache.cache / "kafka").glob(".*-*-*"))) == 0, "what the killed one left is cleared away"

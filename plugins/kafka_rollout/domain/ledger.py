@@ -6,8 +6,8 @@ So a record that vanished, one that lies at another place, and one that lies at 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -69,7 +69,8 @@ class Discrepancy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerVerdict:
-    """`unavailable_s`: by client, the longest time without an acknowledgement or a record while traffic ran."""
+    """`unavailable_s`: by client, the longest time without an acknowledgement or a record while traffic ran.
+    `stretches`: how often the traffic was ended and compared, and begun anew when the run went on."""
 
     acknowledged: int
     transactions: Mapping[str, int]
@@ -77,6 +78,7 @@ class LedgerVerdict:
     redelivered: Mapping[str, int]
     unavailable_s: Mapping[str, float]
     discrepancies: tuple[Discrepancy, ...]
+    stretches: int = 1
 
     @property
     def ok(self) -> bool:
@@ -127,6 +129,29 @@ def compare(
         redelivered=redelivered,
         unavailable_s=dict(unavailable_s),
         discrepancies=tuple(discrepancies),
+    )
+
+
+def together(verdicts: Sequence[LedgerVerdict]) -> LedgerVerdict:
+    """The verdict over all stretches of one ledger."""
+
+    def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+        total: Counter[str] = Counter()
+        for each in counts:
+            total.update(each)
+        return dict(total)
+
+    longest: dict[str, float] = {}
+    for client, seconds in (pair for verdict in verdicts for pair in verdict.unavailable_s.items()):
+        longest[client] = max(longest.get(client, 0.0), seconds)
+    return LedgerVerdict(
+        acknowledged=sum(verdict.acknowledged for verdict in verdicts),
+        transactions=summed(verdict.transactions for verdict in verdicts),
+        consumed=summed(verdict.consumed for verdict in verdicts),
+        redelivered=summed(verdict.redelivered for verdict in verdicts),
+        unavailable_s=longest,
+        discrepancies=tuple(found for verdict in verdicts for found in verdict.discrepancies),
+        stretches=sum(verdict.stretches for verdict in verdicts),
     )
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
+from kafka_rollout.operators.ledger import SECURITY_FILE, ledger_folder, run_ledger
 from kafka_rollout.operators.planning import FINALIZE_LATER
-from kafka_rollout.operators.rollout import PLAN_TASK, RolloutOperator, frozen_plan, run_folder
+from kafka_rollout.operators.rollout import PLAN_TASK, RolloutOperator, frozen_plan
 from kafka_rollout.views.links import ReportLink
 
 if TYPE_CHECKING:
@@ -22,26 +23,10 @@ class StartLedgerOperator(RolloutOperator):
     """Start the live-traffic ledger, if the run asks for it."""
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.adapters.ledger.process import find_process, start_ledger
-        from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
-
         frozen_plan(bench, context)
         if not context["params"]["ledger"]:
             raise AirflowSkipException("This run keeps no ledger of live traffic (parameter ledger).")
-        folder = run_folder(bench) / "ledger"
-        running = find_process(folder)
-        if running is not None:
-            return {"folder": str(folder), "pid": running.pid}
-        security_file = bench.run.private_path("ledger-security.json")
-        KafkaClusterHook(self.cluster).security().write_file(security_file)
-        pid = start_ledger(
-            bootstrap_servers=bench.cluster.bootstrap_servers,
-            folder=folder,
-            group=f"kafka-rollout-{bench.run_id}",
-            replication_factor=min(3, len(bench.cluster.brokers)),
-            security_file=security_file,
-        )
-        return {"folder": str(folder), "pid": pid}
+        return {"folder": str(ledger_folder(bench)), "pid": run_ledger(bench)}
 
 
 class StopLedgerOperator(RolloutOperator):
@@ -50,13 +35,13 @@ class StopLedgerOperator(RolloutOperator):
     def act(self, context: Context, bench: Workbench) -> Any:
         from kafka_rollout.adapters.ledger.process import stop_ledger
 
-        folder = run_folder(bench) / "ledger"
+        folder = ledger_folder(bench)
         if not (folder / "settings.json").exists():
             raise AirflowSkipException("This run keeps no ledger of live traffic.")
         verdict = stop_ledger(folder)
         data = {**asdict(verdict), "ok": verdict.ok}
         bench.run.record("ledger", data)
-        bench.run.private_path("ledger-security.json").unlink(missing_ok=True)
+        bench.run.private_path(SECURITY_FILE).unlink(missing_ok=True)
         self.log.info("Acknowledged %s, consumed %s", verdict.acknowledged, dict(verdict.consumed))
         for discrepancy in verdict.discrepancies:
             self.log.error("%s", discrepancy)

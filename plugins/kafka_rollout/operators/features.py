@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from kafka_rollout.operators.ledger import keep_ledger_running
 from kafka_rollout.operators.rollout import RolloutOperator, frozen_plan
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ class FinalizeOperator(RolloutOperator):
     def act(self, context: Context, bench: Workbench) -> Any:
         from kafka_rollout.steps.features import finalize
 
-        results = finalize(bench, frozen_plan(bench, context))
+        plan = frozen_plan(bench, context)
+        keep_ledger_running(context, bench)
+        results = finalize(bench, plan)
         for result in results:
             self.log.info("%s: %s %s", result.feature, result.error, result.message)
         return [asdict(result) for result in results]

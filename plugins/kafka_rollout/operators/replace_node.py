@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from kafka_rollout.domain.errors import FatalError, RefusedError
 from kafka_rollout.operators.asking import read_answer, tell
 from kafka_rollout.operators.deciding import RETRY, ROLL_BACK, ask_what_now, record_decision
+from kafka_rollout.operators.ledger import keep_ledger_running
 from kafka_rollout.operators.rollout import RolloutOperator, errors_for_airflow, frozen_plan, workbench
 from kafka_rollout.operators.slots import NodeSlot
 
@@ -62,6 +63,7 @@ class ReplaceNodeOperator(RolloutOperator):
         refuse_out_of_turn(bench, plan, hop, turn.node_id)
         if context["params"]["canary_approval"] and not self.slot.way_back:
             refuse_without_canary(bench, plan, hop, turn.node_id)
+        keep_ledger_running(context, bench)
         tell(context, f"node {turn.node_id} to stop, be replaced by {hop.to_release} and start")
         try:
             replaced = replace_node(bench, plan, hop.key, turn.node_id)

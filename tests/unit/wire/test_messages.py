@@ -80,7 +80,7 @@ def test_memory_and_time_are_bounded_by_the_bytes_there_are(layout: Layout) -> N
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
         assert peak < 300 * len(raw)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 20
 
 
 def test_bytes_of_a_known_message_are_read_field_by_field() -> None:

@@ -20,9 +20,12 @@ from kafka_rollout.domain.ledger import (
     Position,
     TransactionOutcome,
     compare,
+    together,
 )
 
 NO_TRANSACTION = "-"
+VERDICT = "verdict.json"
+_STRETCH = "stretch-"  # folder of journals that were compared before traffic began anew
 
 
 class Journal:
@@ -73,8 +76,30 @@ def _consumed(path: Path) -> Iterator[ConsumedRecord]:
         yield ConsumedRecord(Position(topic, int(partition), int(offset)), record_id)
 
 
+def end_stretch(folder: Path) -> None:
+    """Put the journals of traffic that was compared aside, for traffic that begins anew; nothing if it was not.
+
+    Its topics may be gone by now, and a place in them means another record when they are made again. The verdict goes
+    last: whoever is killed in the middle goes on with the same stretch.
+    """
+    if not (folder / VERDICT).exists():
+        return
+    aside = folder / f"{_STRETCH}{sum((path / VERDICT).exists() for path in _earlier(folder)) + 1}"
+    aside.mkdir(exist_ok=True)
+    for path in (*sorted(folder.glob("*.tsv")), folder / VERDICT):
+        path.rename(aside / path.name)
+
+
+def _earlier(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"{_STRETCH}*"))
+
+
 def compare_journals(folder: Path) -> LedgerVerdict:
-    """The verdict over all journals of a ledger's folder, those of earlier, killed processes included."""
+    """The verdict over all journals of a ledger's folder, those of earlier stretches and killed processes included."""
+    return together([_compare_stretch(stretch) for stretch in (*_earlier(folder), folder)])
+
+
+def _compare_stretch(folder: Path) -> LedgerVerdict:
     transactions: dict[str, TransactionOutcome] = {}
     for path in sorted(folder.glob("transactions-*.tsv")):
         for name, outcome in read_lines(path, 2):

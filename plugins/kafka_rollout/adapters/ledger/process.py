@@ -29,7 +29,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError as KafkaPythonError
 
-from kafka_rollout.adapters.ledger.journal import Journal, compare_journals
+from kafka_rollout.adapters.ledger.journal import VERDICT, Journal, compare_journals, end_stretch
 from kafka_rollout.adapters.ledger.traffic import (
     TOPICS,
     Client,
@@ -56,13 +56,15 @@ def start_ledger(
 ) -> int:
     """Start the ledger's process, detached, unless the folder has one running; returns its pid.
 
-    `group` is the prefix of its consumer groups. Returns once records are being acknowledged and consumed.
+    `group` is the prefix of its consumer groups. Returns once records are being acknowledged and consumed. One that was
+    stopped and compared begins a new stretch; its verdict will be about all of them.
     """
     running = find_process(folder)
     if running is not None:
         return running.pid
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     (folder / "status.json").unlink(missing_ok=True)
+    end_stretch(folder)
     settings = {
         "bootstrap_servers": bootstrap_servers,
         "group": group,
@@ -125,7 +127,7 @@ def stop_ledger(folder: Path) -> LedgerVerdict:
     process = find_process(folder)
     if process is not None:
         process.send_signal(signal.SIGTERM)
-    elif not (folder / "verdict.json").exists():
+    elif not (folder / VERDICT).exists():
         process = psutil.Process(_spawn(folder, "--drain").pid)
     if process is not None:
         try:
@@ -134,8 +136,7 @@ def stop_ledger(folder: Path) -> LedgerVerdict:
             raise FatalError(
                 f"The ledger (process {process.pid}) did not end.", remedy=f"See {folder / 'ledger.log'}."
             ) from None
-    verdict_file = folder / "verdict.json"
-    if not verdict_file.exists():
+    if not (folder / VERDICT).exists():
         tail = (folder / "ledger.log").read_text(errors="replace").strip().splitlines()[-1:]
         raise FatalError(
             f"The ledger ended without a verdict: {' '.join(tail)}",
@@ -281,9 +282,9 @@ class Ledger:
             gaps.write(client.name, round(client.gap.longest_s, 3))
         gaps.close()
         verdict = compare_journals(self._folder)
-        temporary = self._folder / "verdict.json.new"
+        temporary = self._folder / f"{VERDICT}.new"
         temporary.write_text(json.dumps({"ok": verdict.ok, **asdict(verdict)}, indent=2))
-        temporary.replace(self._folder / "verdict.json")
+        temporary.replace(self._folder / VERDICT)
         if verdict.ok:
             self.delete_traces()
         return verdict
