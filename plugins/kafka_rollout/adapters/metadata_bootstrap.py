@@ -53,4 +53,3 @@ def lower_bootstrap(
         (new / BOOTSTRAP).chmod(0o600)
         (new / BOOTSTRAP).rename(final)
     return final
-
