@@ -4,6 +4,8 @@ import logging
 
 from hypothesis import settings
 
+from tests.leftovers import pytest_unconfigure  # noqa: F401 (a hook)
+
 # These machines are small and noisy: how long an example takes says nothing about the code.
 settings.register_profile("noisy machine", deadline=None)
 settings.load_profile("noisy machine")

@@ -1,0 +1,37 @@
+"""Ends what an interrupted run of the tests has left running.
+
+Every fixture ends what it started. But when the run itself is interrupted, pytest-xdist ends its workers before their
+fixtures are torn down. What they started is known by the run's temporary folder: in its arguments, its environment or
+as its working directory. A session that is older than the run is somebody else's, who looks into the folder.
+"""
+
+from __future__ import annotations
+
+import os
+
+import psutil
+import pytest
+
+from kafka_rollout.adapters.process_sessions import session_members
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    factory = getattr(config, "_tmp_path_factory", None)
+    if hasattr(config, "workerinput") or factory is None:
+        return
+    folder = f"{factory.getbasetemp()}{os.sep}"
+    began = psutil.Process().create_time()
+    left = session_members({leader for each in psutil.process_iter() for leader in _leader(each, folder, began)})
+    for process in left:
+        process.kill()
+    psutil.wait_procs(left, timeout=10)
+
+
+def _leader(process: psutil.Process, folder: str, began: float) -> list[int]:
+    try:
+        told = [*process.cmdline(), *process.environ().values(), f"{process.cwd()}{os.sep}"]
+        leader = psutil.Process(os.getsid(process.pid))
+        ours = any(folder in one for one in told) and leader.create_time() > began
+    except (psutil.Error, OSError):
+        return []
+    return [leader.pid] if ours else []

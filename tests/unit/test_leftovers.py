@@ -1,0 +1,61 @@
+"""A run of the tests that is interrupted leaves nothing running."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+_STARTS_ONE = """
+import subprocess, time
+from pathlib import Path
+
+def test_it(tmp_path):
+    one = subprocess.Popen(["sleep", "600"], {how}, start_new_session=True)
+    draft = Path({pid_file!r}).with_suffix(".draft")
+    draft.write_text(str(one.pid))
+    draft.rename({pid_file!r})
+    time.sleep(600)
+"""
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("how", ["cwd=tmp_path", "env={'HOME': str(tmp_path)}"])
+def test_what_the_tests_started_ends_with_an_interrupted_run(tmp_path: Path, how: str) -> None:
+    pid_file, test = tmp_path / "pid", tmp_path / "test_it.py"
+    test.write_text(_STARTS_ONE.format(how=how, pid_file=str(pid_file)))
+    run = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "1",
+            "-p",
+            "tests.leftovers",
+            "--rootdir",
+            str(tmp_path),
+            str(test),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    wait_until(pid_file.exists)
+    started = psutil.Process(int(pid_file.read_text()))
+    run.send_signal(signal.SIGINT)
+    run.wait(120)
+    assert not started.is_running() or started.status() == psutil.STATUS_ZOMBIE
