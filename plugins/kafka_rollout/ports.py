@@ -16,6 +16,7 @@ from kafka_rollout.domain.gates import BeforeStop, GateLook
 from kafka_rollout.domain.metadata_losses import LossReport
 from kafka_rollout.domain.metadata_scan import MetadataScan
 from kafka_rollout.domain.metadata_trim import TrimResult
+from kafka_rollout.domain.offline import NodeLog, WrittenSnapshot
 from kafka_rollout.domain.plan import ConfigChange, Plan
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import ScanResult
@@ -178,6 +179,45 @@ class MetadataLogs(Protocol):
 
     def undo_trim(self, directory: Path, *, cluster_id: str) -> TrimResult:
         """Put back what the newest trim removed; raises UserError where the node has written to the log since."""
+        ...
+
+    def node_log(self, directory: Path, node_id: int, *, cluster_id: str) -> NodeLog:
+        """How far a stopped node's log goes, and what it knows of the quorum. Only reads. Raises UnreadableLogError
+        where there is none or it is damaged."""
+        ...
+
+    def log_bytes(self, directory: Path, *, cluster_id: str) -> int:
+        """Size of the log and its snapshots on disk."""
+        ...
+
+    def write_snapshot(
+        self,
+        directory: Path,
+        out: Path,
+        *,
+        level: int,
+        features: Mapping[str, int],
+        epoch: int,
+        target: Release,
+        cluster_id: str,
+    ) -> WrittenSnapshot:
+        """A snapshot of the end of a stopped node's log at a metadata.version and with features lowered, proved by
+        the target's classes. Raises RefusedError where the target could not start from it."""
+        ...
+
+    def install(self, directory: Path, snapshot: Path, *, level: int, target: Release, cluster_id: str) -> str:
+        """Put a snapshot in the place of a stopped node's whole log, and lower its bootstrap.checkpoint; with a
+        backup. Called again, it finishes. A sentence with what was done. Raises UnreadableLogError where the
+        directory holds no log, not even a damaged one."""
+        ...
+
+    def refuse_used(self, directory: Path, *, cluster_id: str) -> None:
+        """Raise RefusedError where the newest installation cannot be taken back: a broker has registered on it."""
+        ...
+
+    def undo_install(self, directory: Path, *, cluster_id: str) -> str | None:
+        """Put every file back as it was before the newest installation; None where there is none to be taken back.
+        Raises RefusedError as `refuse_used` does."""
         ...
 
 

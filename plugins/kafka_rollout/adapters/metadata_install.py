@@ -107,6 +107,11 @@ def install(
     return f"{new.name} is the whole metadata log in {folder.log} now; the backup is {begun.folder}."
 
 
+def is_installed(folder: MetadataFolder) -> bool:
+    """Whether there is anything to be taken back, or to be cleared away of a call that was cut short."""
+    return any(folder.log.glob(f"{_BACKUP}*"))
+
+
 def refuse_used(folder: MetadataFolder) -> None:
     """Raise RefusedError where the newest installation cannot be taken back any more: a broker has registered on it."""
     begun = _begun(folder)

@@ -12,16 +12,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_rollout.adapters.file_reading import reading
+from kafka_rollout.adapters.metadata_bootstrap import lower_bootstrap
 from kafka_rollout.adapters.metadata_facts import known_releases
-from kafka_rollout.adapters.metadata_log import BOOTSTRAP, META, MetadataFolder, open_folder
+from kafka_rollout.adapters.metadata_install import install, is_installed, refuse_used, uninstall
+from kafka_rollout.adapters.metadata_log import BOOTSTRAP, META, MetadataFolder, open_folder, stopped_node
 from kafka_rollout.adapters.metadata_loss_report import loss_report
+from kafka_rollout.adapters.metadata_quorum import node_log
 from kafka_rollout.adapters.metadata_scanner import scan_metadata_log
+from kafka_rollout.adapters.metadata_snapshot import write_snapshot
 from kafka_rollout.adapters.metadata_trimmer import trim, undo_trim
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain.errors import TransientError
+from kafka_rollout.domain.errors import TransientError, UserError
 from kafka_rollout.domain.metadata_losses import LossReport
 from kafka_rollout.domain.metadata_scan import MetadataScan
 from kafka_rollout.domain.metadata_trim import TrimResult
+from kafka_rollout.domain.offline import NodeLog, UnreadableLogError, WrittenSnapshot
 from kafka_rollout.domain.releases import Release
 
 _TRIES = 5
@@ -53,6 +58,68 @@ class DirectoryMetadataLogs:
 
     def undo_trim(self, directory: Path, *, cluster_id: str) -> TrimResult:
         return undo_trim(open_folder(directory, cluster_id=cluster_id))
+
+    def node_log(self, directory: Path, node_id: int, *, cluster_id: str) -> NodeLog:
+        folder = _folder_in(directory, cluster_id)
+        if folder.node_id not in (None, node_id):
+            raise UserError(
+                f"The metadata log in {folder.log} is that of node {folder.node_id}, not of node {node_id}.",
+                remedy="Correct the node's directory in the inventory.",
+            )
+        try:
+            return node_log(folder, node_id)
+        except UserError as error:
+            raise UnreadableLogError(error.sentence, remedy=error.remedy) from error
+
+    def log_bytes(self, directory: Path, *, cluster_id: str) -> int:
+        folder = open_folder(directory, cluster_id=cluster_id)
+        with reading(folder.log):
+            return sum(path.stat().st_size for path in folder.log.iterdir() if path.is_file())
+
+    def write_snapshot(
+        self,
+        directory: Path,
+        out: Path,
+        *,
+        level: int,
+        features: Mapping[str, int],
+        epoch: int,
+        target: Release,
+        cluster_id: str,
+    ) -> WrittenSnapshot:
+        folder = open_folder(directory, cluster_id=cluster_id)
+        with stopped_node(folder):
+            return write_snapshot(
+                folder,
+                level,
+                out,
+                cache=self.cache,
+                release=known_releases(self.cache.include)[-1],
+                target=target,
+                features=features,
+                epoch=epoch,
+            )
+
+    def install(self, directory: Path, snapshot: Path, *, level: int, target: Release, cluster_id: str) -> str:
+        folder = _folder_in(directory, cluster_id)
+        bootstrap = lower_bootstrap(folder, snapshot.parent, level=level, target=target, cache=self.cache)
+        return install(folder, snapshot, bootstrap=bootstrap)
+
+    def refuse_used(self, directory: Path, *, cluster_id: str) -> None:
+        refuse_used(open_folder(directory, cluster_id=cluster_id))
+
+    def undo_install(self, directory: Path, *, cluster_id: str) -> str | None:
+        folder = open_folder(directory, cluster_id=cluster_id)
+        return uninstall(folder) if is_installed(folder) else None
+
+
+def _folder_in(directory: Path, cluster_id: str) -> MetadataFolder:
+    """As open_folder; a directory without a log is told from one with the log of another cluster."""
+    try:
+        open_folder(directory)
+    except UserError as error:
+        raise UnreadableLogError(error.sentence, remedy=error.remedy) from error
+    return open_folder(directory, cluster_id=cluster_id)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kafka_rollout.adapters.catalogue import load_catalogue
@@ -27,27 +27,12 @@ from kafka_rollout.adapters.metadata_loss_report import (
 from kafka_rollout.adapters.metadata_scanner import Judge
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.domain.errors import RefusedError, UserError
-from kafka_rollout.domain.metadata_losses import ImageRecord, Loss, compare, says_something
+from kafka_rollout.domain.metadata_losses import ImageRecord, compare, says_something
+from kafka_rollout.domain.offline import WrittenSnapshot
 from kafka_rollout.domain.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 
 _FIRST_WITH_IMAGE_WRITER = Release(3, 4, 0)
 _LOWER = "Lower it online (kafka-rollout features update), or with the snapshot (--feature NAME:LEVEL, 0: away)."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenSnapshot:
-    """`losses`: what the image lost on the way to its levels; `records` in it, control records not counted.
-    `features`: those that were lowered, by name.
-    """
-
-    path: Path
-    from_level: int
-    to_level: int
-    features: Mapping[str, int]
-    kraft_version: int
-    records: int
-    proved_by: tuple[Release, ...]
-    losses: tuple[Loss, ...]
 
 
 def write_snapshot(

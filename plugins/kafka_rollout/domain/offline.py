@@ -12,12 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from kafka_rollout.domain.errors import RefusedError
+from kafka_rollout.domain.errors import RefusedError, UserError
+from kafka_rollout.domain.metadata_losses import Loss
 from kafka_rollout.domain.quorum import majority
+from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.topology import ClusterSpec
 from kafka_rollout.domain.wording import few, nodes
+
+
+class UnreadableLogError(UserError):
+    """A node's directory holds no metadata log, or a damaged one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +100,22 @@ def _refuse_minority(quorum: Collection[int], read: Collection[int], not_read: M
         f"needed to be sure of every committed record; missing: {few(missing)}.",
         remedy="Bring the directories of the other voters back. Nothing was changed.",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenSnapshot:
+    """`losses`: what the image lost on the way to its levels; `records` in it, control records not counted.
+    `features`: those that were to be lowered, by name; `proved_by`: releases whose classes loaded it.
+    """
+
+    path: Path
+    from_level: int
+    to_level: int
+    features: Mapping[str, int]
+    kraft_version: int
+    records: int
+    proved_by: tuple[Release, ...]
+    losses: tuple[Loss, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

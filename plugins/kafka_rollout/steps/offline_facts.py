@@ -1,0 +1,50 @@
+"""What a person must know before an offline downgrade is approved: the outage, from when on there is no undo, where the
+backups lie, and that a node may be ended by force.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.offline import OutageEstimate, no_return, outage_estimate
+from kafka_rollout.domain.plan import Plan
+from kafka_rollout.steps.offline import WITHOUT_QUORUM_S
+from kafka_rollout.steps.offline_record import directory_of
+from kafka_rollout.steps.workbench import Workbench
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineFacts:
+    """Sentences for the approval, each true at any time of the run; `backups` is a place on every node's host."""
+
+    outage: OutageEstimate
+    no_return: str
+    backups: str
+    forced: str
+    undo: str
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return (self.outage.sentence, self.no_return, self.backups, self.forced, self.undo)
+
+
+def offline_facts(bench: Workbench, plan: Plan) -> OfflineFacts:
+    """By the metadata logs as they are now and the replicas that the cluster has."""
+    sizes = []
+    for node in bench.cluster.nodes:
+        try:
+            sizes.append(bench.metadata_logs.log_bytes(directory_of(bench, node), cluster_id=plan.cluster_id))
+        except UserError:
+            continue  # a node without a readable log; the run says so when it chooses
+    replicas = sum(len(partition.replicas) for partition in bench.admin.partitions())
+    return OfflineFacts(
+        outage=outage_estimate(len(bench.cluster.nodes), sizes, replicas),
+        no_return=no_return(bench.cluster),
+        backups="Before anything is replaced, every node's metadata log, quorum-state and bootstrap.checkpoint are "
+        "copied to __cluster_metadata-0/kafka-rollout-install-<snapshot> in its metadata.log.dir. Remove that folder "
+        "when the old release is not needed any more.",
+        forced=f"A controller that is still shutting down {WITHOUT_QUORUM_S:.0f} s after it was asked to, because the "
+        "others are gone, is ended by its process id.",
+        undo=f"One command takes it back: kafka-rollout offline undo --cluster {plan.cluster} --run {bench.run_id}",
+    )

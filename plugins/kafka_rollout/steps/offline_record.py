@@ -1,0 +1,70 @@
+"""What an offline downgrade leaves in the run's record, and what a resumed one reads of it.
+
+Remembered is only what cannot be seen afterwards: the voters as they were before the first stop, and which log was
+chosen, for the chosen one is among those that are replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kafka_rollout.domain.errors import RefusedError
+from kafka_rollout.domain.plan import Hop, Plan
+from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.steps.workbench import Workbench
+
+STOPPING = "offline-stopping"
+CHOSEN = "offline-chosen"
+WRITTEN = "offline-snapshot"
+INSTALLED = "offline-installed"
+NO_RETURN = "offline-no-return"
+UNDOING = "offline-undoing"
+UNDONE = "offline-undone"
+SNAPSHOTS = "offline"  # folder of the run's private path
+
+
+def offline_hop(plan: Plan) -> Hop:
+    """The only hop of an offline plan; raises RefusedError for a plan that is none."""
+    if not plan.offline or len(plan.hops) != 1:
+        raise RefusedError(
+            f"The plan of cluster {plan.cluster} is no offline downgrade.", remedy="Plan one where Kafka refuses."
+        )
+    return plan.hops[0]
+
+
+def events_of_this_try(bench: Workbench) -> Iterator[Mapping[str, Any]]:
+    """Events since the last undo: what was done before it does not count any more."""
+    events = bench.run.events()
+    undone = [index for index, event in enumerate(events) if event.get("kind") == UNDONE]
+    return iter(events[undone[-1] + 1 if undone else 0 :])
+
+
+def last(bench: Workbench, kind: str) -> Mapping[str, Any] | None:
+    """The newest event of a kind since the last undo."""
+    found = None
+    for event in events_of_this_try(bench):
+        if event.get("kind") == kind:
+            found = event
+    return found
+
+
+def installed_on(bench: Workbench) -> dict[int, str]:
+    """Node id → what was done, of the nodes whose installation is recorded."""
+    return {
+        int(event["node_id"]): str(event["sentence"])
+        for event in events_of_this_try(bench)
+        if event.get("kind") == INSTALLED
+    }
+
+
+def directory_of(bench: Workbench, node: NodeSpec) -> Path:
+    """The node's metadata directory; raises RefusedError where the runtime cannot see it."""
+    directory = bench.runtime.metadata_log_dir(node)
+    if directory is None:
+        raise RefusedError(
+            f"The runtime {bench.cluster.runtime} sees no files of node {node.node_id}.",
+            remedy="Use `kafka-rollout metadata install` on its host, as docs/offline-downgrade.md says.",
+        )
+    return directory

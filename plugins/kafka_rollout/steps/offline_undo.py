@@ -1,0 +1,110 @@
+"""Take an offline downgrade back: every node's directory from its backup, the old binary, all nodes started again.
+
+Possible until the first broker has registered on the new level: that is asked of every node's log, not remembered.
+"""
+
+from __future__ import annotations
+
+from kafka_rollout.domain.errors import RefusedError
+from kafka_rollout.domain.offline import UnreadableLogError
+from kafka_rollout.domain.plan import Hop, Plan
+from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.steps import lock
+from kafka_rollout.steps.approval import ApprovalOf, require_approval
+from kafka_rollout.steps.offline import STOP_DEADLINE_S
+from kafka_rollout.steps.offline_record import (
+    STOPPING,
+    UNDOING,
+    UNDONE,
+    directory_of,
+    events_of_this_try,
+    last,
+    offline_hop,
+)
+from kafka_rollout.steps.plan import check_plan
+from kafka_rollout.steps.workbench import Workbench
+
+
+def undo_offline(bench: Workbench, plan: Plan) -> tuple[int, ...]:
+    """Stop what runs on the target, put every byte back, install the old binary, start; the nodes that were put back.
+
+    Idempotent and resumable. Raises RefusedError, with nothing changed, where it is too late: then the way is forward.
+    The gates after the start (of the hop's way back) tell when the nodes are well.
+    """
+    plan = check_plan(bench, plan.hash)
+    hop = offline_hop(plan)
+    require_approval(bench, plan, ApprovalOf.ROLL_BACK)
+    lock.hold(bench, f"Take the offline downgrade of cluster {plan.cluster} back.")
+    with bench.lock.acting(bench.cluster.name, "Taking the offline downgrade back"):
+        if last(bench, STOPPING) is None:
+            return ()
+        if last(bench, UNDOING) is None:
+            _refuse_too_late(bench, plan, hop)
+            for node in bench.cluster.nodes:
+                if _runs_target(bench, node, hop):
+                    bench.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=True)
+            _refuse_used(bench, plan)  # what was written until the stop
+            bench.run.record(UNDOING, {"hop": hop.key})
+        put_back = [node.node_id for node in bench.cluster.nodes if _put_back(bench, plan, node)]
+        for node in (*bench.cluster.controllers, *(n for n in bench.cluster.nodes if not n.is_controller)):
+            if bench.runtime.process(node).pid is None:
+                bench.runtime.install(node, hop.from_release)
+                bench.runtime.start(node)
+                _record_start(bench, node, hop)
+        restored = sorted({*put_back, *_restored_before(bench)})
+        bench.run.record(UNDONE, {"nodes": restored})
+    return tuple(restored)
+
+
+def _refuse_too_late(bench: Workbench, plan: Plan, hop: Hop) -> None:
+    for node in bench.cluster.nodes:
+        if node.is_broker and _runs_target(bench, node, hop):
+            raise RefusedError(
+                f"Broker {node.node_id} runs {hop.to_release}: the downgrade cannot be taken back any more.",
+                remedy="Go forward: finish it, then upgrade again.",
+            )
+    _refuse_used(bench, plan)
+
+
+def _refuse_used(bench: Workbench, plan: Plan) -> None:
+    for node in bench.cluster.nodes:
+        try:
+            bench.metadata_logs.refuse_used(directory_of(bench, node), cluster_id=plan.cluster_id)
+        except UnreadableLogError:
+            continue  # no log, so nothing of it was replaced
+
+
+def _runs_target(bench: Workbench, node: NodeSpec, hop: Hop) -> bool:
+    if bench.runtime.process(node).pid is None:
+        return False
+    starts = bench.runtime.starts(node)
+    return bool(starts) and starts[-1].release == hop.to_release
+
+
+def _put_back(bench: Workbench, plan: Plan, node: NodeSpec) -> bool:
+    if bench.runtime.process(node).pid is not None:
+        return False  # it was not stopped, or it is started again already
+    try:
+        sentence = bench.metadata_logs.undo_install(directory_of(bench, node), cluster_id=plan.cluster_id)
+    except UnreadableLogError:
+        return False
+    if sentence is not None:
+        bench.run.record("offline-put-back", {"node_id": node.node_id, "sentence": sentence})
+    return sentence is not None
+
+
+def _restored_before(bench: Workbench) -> list[int]:
+    return [event["node_id"] for event in events_of_this_try(bench) if event.get("kind") == "offline-put-back"]
+
+
+def _record_start(bench: Workbench, node: NodeSpec, hop: Hop) -> None:
+    bench.run.record(
+        "started",
+        {
+            "node_id": node.node_id,
+            "hop": hop.reversed().key,
+            "release": str(hop.from_release),
+            "pid": bench.runtime.process(node).pid,
+            "seconds": 0.0,
+        },
+    )
