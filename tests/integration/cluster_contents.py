@@ -1,0 +1,192 @@
+"""What clients and administrators put into a cluster, to be found again whatever is done to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
+
+from kafka_rollout.adapters.kafka_requests import ClusterConnections
+from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.domain.topology import ClusterSpec
+
+WITH_ACLS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+RECORDS = 120
+_TOPICS = {"orders": 4, "audit": 1}
+_GROUPS = {"billing": "classic", "shipping": "consumer"}
+_WAIT_S = 60.0
+
+
+def fill(cluster: LocalCluster) -> None:
+    """Topics with records and settings, groups of both protocols, an ACL, a SCRAM user, a quota, a broker's setting."""
+    admin = _admin(cluster.spec)
+    copies = min(3, len(cluster.spec.brokers))
+    topics = [NewTopic(name, number, copies, config={"retention.ms": "-1"}) for name, number in _TOPICS.items()]
+    _wait(admin.create_topics(topics))
+    producer = Producer({"bootstrap.servers": cluster.spec.bootstrap_servers, "acks": "all"})
+    for number in range(RECORDS):
+        producer.produce("orders", f"order {number}".encode(), key=str(number).encode())
+    producer.produce("audit", b"begun")
+    assert producer.flush(_WAIT_S) == 0
+    for group, protocol in _GROUPS.items():
+        _read(cluster.spec, group, protocol, RECORDS // 2)
+    acl = AclBinding(
+        ResourceType.TOPIC,
+        "orders",
+        ResourcePatternType.LITERAL,
+        "User:alice",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    _wait(admin.create_acls([acl]))
+    scram = UserScramCredentialUpsertion("alice", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"secret")
+    _wait(admin.alter_user_scram_credentials([scram]))
+    setting = ConfigEntry("log.cleaner.threads", "2", incremental_operation=AlterConfigOpType.SET)
+    _wait(admin.incremental_alter_configs([ConfigResource("broker", "", incremental_configs=[setting])]))
+    _set_quota(cluster.spec)
+
+
+def contents(spec: ClusterSpec) -> dict[str, Any]:
+    """All that `fill` put there, and what it left in the cluster's own topics, in a form that can be compared."""
+    admin = _admin(spec)
+    listed = admin.list_topics(timeout=_WAIT_S).topics
+    partitions = [TopicPartition(name, number) for name, topic in listed.items() for number in topic.partitions]
+    ends = admin.list_offsets({partition: OffsetSpec.latest() for partition in partitions}, request_timeout=_WAIT_S)
+    resources = [ConfigResource("topic", name) for name in listed] + [ConfigResource("broker", "")]
+    configs = admin.describe_configs(resources)
+    everything = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    credentials = admin.describe_user_scram_credentials().result(_WAIT_S)
+    return {
+        "topics": {name: sorted(topic.partitions) for name, topic in listed.items()},
+        "replicas": {f"{n}-{p}": sorted(one.replicas) for n, t in listed.items() for p, one in t.partitions.items()},
+        # Coordinators write to their own topics while they are asked.
+        "ends": {
+            f"{partition.topic}-{partition.partition}": end.result(_WAIT_S).offset
+            for partition, end in ends.items()
+            if not partition.topic.startswith("__")
+        },
+        "configs": {
+            f"{resource.restype.name} {resource.name}": {
+                name: entry.value for name, entry in found.result(_WAIT_S).items() if entry.source in {1, 3}
+            }
+            for resource, found in configs.items()
+        },
+        "records": sorted(_read_all(spec)),
+        "groups": {group: _committed(spec, group) for group in _GROUPS},
+        "acls": sorted(map(str, admin.describe_acls(everything).result(_WAIT_S))),
+        "scram": {
+            user: sorted(f"{one.mechanism.name} {one.iterations}" for one in found.scram_credential_infos)
+            for user, found in credentials.items()
+        },
+        "quotas": _quotas(spec),
+    }
+
+
+def _admin(spec: ClusterSpec) -> AdminClient:
+    return AdminClient({"bootstrap.servers": spec.bootstrap_servers, "log_level": 0})
+
+
+def _wait(futures: Any) -> None:
+    for future in futures.values():
+        future.result(_WAIT_S)
+
+
+def _read(spec: ClusterSpec, group: str, protocol: str, number: int) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": spec.bootstrap_servers,
+            "group.id": group,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        consumer.subscribe(["orders"])
+        assert len(consumer.consume(number, timeout=_WAIT_S)) == number
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def _read_all(spec: ClusterSpec) -> list[str]:
+    """Every record of the topics, by no group."""
+    consumer = Consumer(
+        {"bootstrap.servers": spec.bootstrap_servers, "group.id": "nobody", "enable.auto.commit": False}
+    )
+    try:
+        consumer.assign([TopicPartition(name, number, 0) for name, many in _TOPICS.items() for number in range(many)])
+        found = consumer.consume(RECORDS + 1, timeout=_WAIT_S)
+        return [f"{one.topic()}-{one.partition()}@{one.offset()} {one.value().decode()}" for one in found]
+    finally:
+        consumer.close()
+
+
+def _committed(spec: ClusterSpec, group: str) -> dict[str, int]:
+    consumer = Consumer({"bootstrap.servers": spec.bootstrap_servers, "group.id": group})
+    try:
+        asked = [TopicPartition("orders", number) for number in range(_TOPICS["orders"])]
+        return {f"{one.topic}-{one.partition}": one.offset for one in consumer.committed(asked, timeout=_WAIT_S)}
+    finally:
+        consumer.close()
+
+
+def _set_quota(spec: ClusterSpec) -> None:
+    entry = AlterClientQuotasRequest.EntryData
+    request = AlterClientQuotasRequest(
+        entries=[
+            entry(
+                entity=[entry.EntityData(entity_type="user", entity_name="alice")],
+                ops=[entry.OpData(key="producer_byte_rate", value=123456.0, remove=False)],
+            )
+        ],
+        validate_only=False,
+    )
+    connections = ClusterConnections(spec, ClientSecurity(), timeout_s=_WAIT_S)
+    try:
+        answer = connections.first_answer(connections.brokers, lambda: request, lambda response, _: response)
+        assert [one.error_code for one in answer.entries] == [0]
+    finally:
+        connections.close()
+
+
+def _quotas(spec: ClusterSpec) -> list[str]:
+    connections = ClusterConnections(spec, ClientSecurity(), timeout_s=_WAIT_S)
+    try:
+        answer = connections.first_answer(
+            connections.brokers,
+            lambda: DescribeClientQuotasRequest(components=[], strict=False),
+            lambda response, _: response,
+        )
+    finally:
+        connections.close()
+    return sorted(
+        f"{', '.join(f'{e.entity_type} {e.entity_name}' for e in one.entity)}: "
+        f"{', '.join(f'{v.key} {v.value}' for v in one.values)}"
+        for one in answer.entries
+    )
