@@ -177,7 +177,10 @@ def roll_back(
     yes: Yes = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Take a run's nodes back to the release they came from, from the exact node where it stopped."""
+    """Take a run's nodes back to the release they came from, from the exact node where it stopped.
+
+    Of an offline downgrade: put every node's metadata log back from its backup, as long as no broker has started.
+    """
     policy = GatePolicy(looks=looks, interval_s=interval, timeout_s=timeout, soak_s=soak)
     with open_bench(cluster, run, connection_file) as (bench, settings, _security):
         bench.run.load_plan()

@@ -1,12 +1,14 @@
 """`kafka-rollout metadata`: what a lower metadata.version loses, what a release can replay, snapshots and trims.
 
-All work on directories, with no cluster and no inventory; only `trim` writes into the one that it reads.
+All work on directories, with no cluster and no inventory; only `trim`, `install` and `uninstall` write into the one
+that they read.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,22 +20,28 @@ from kafka_rollout import cli_output as show
 from kafka_rollout.adapters import server_properties
 from kafka_rollout.adapters.durable_files import write_whole
 from kafka_rollout.adapters.file_reading import reading
+from kafka_rollout.adapters.kafka_classes import JvmKafkaClasses
+from kafka_rollout.adapters.metadata_bootstrap import lower_bootstrap
 from kafka_rollout.adapters.metadata_facts import known_releases, metadata_facts
+from kafka_rollout.adapters.metadata_install import install, uninstall
 from kafka_rollout.adapters.metadata_log import MetadataFolder, open_folder
 from kafka_rollout.adapters.metadata_loss_report import loss_report
+from kafka_rollout.adapters.metadata_quorum import node_log
 from kafka_rollout.adapters.metadata_scanner import scan_metadata_log
 from kafka_rollout.adapters.metadata_snapshot import write_snapshot
 from kafka_rollout.adapters.metadata_trimmer import plan_of, trim, undo_trim
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.errors import RefusedError, UserError
+from kafka_rollout.domain.feature_requests import parse_requests
 from kafka_rollout.domain.metadata_losses import Loss, LossReport
 from kafka_rollout.domain.metadata_scan import MetadataScan
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.offline import choose_log
+from kafka_rollout.domain.releases import METADATA_VERSION, Release
 
 _LARGE_MIB = 16
 
-metadata_app = typer.Typer(help="The metadata log: losses, scan, snapshot, trim.", no_args_is_help=True)
+metadata_app = typer.Typer(help="The metadata log: losses, scan, snapshot, trim, install.", no_args_is_help=True)
 
 LogDir = Annotated[
     Path,
@@ -90,12 +98,28 @@ def snapshot(
     release: Annotated[
         str | None, typer.Option(help="The release that is to start from it: it must load it. The writer's without.")
     ] = None,
+    feature: Annotated[
+        list[str] | None,
+        typer.Option("--feature", metavar="NAME:LEVEL", help="Lower a feature with it, 0 takes it away; repeatable."),
+    ] = None,
+    epoch: Annotated[
+        int | None, typer.Option(help="The snapshot's epoch, as `choose` says; that of the log's end without.")
+    ] = None,
     cluster_id: ClusterId = None,
 ) -> None:
     """Write a snapshot of the log's end at a metadata.version, by Kafka's own writer, and prove that it loads."""
     cache, folder = _open(log_dir, cluster_id)
-    target = None if release is None else _release(cache, release)
-    written = write_snapshot(folder, to_level, out, cache=cache, release=_release(cache, None), target=target)
+    features = {one.feature: one.level for one in parse_requests(downgrades=feature or ())}
+    written = write_snapshot(
+        folder,
+        to_level,
+        out,
+        cache=cache,
+        release=_release(cache, None),
+        target=None if release is None else _release(cache, release),
+        features=features,
+        epoch=epoch,
+    )
     _print_entries("lost", written.losses)
     show.err.print(
         f"{written.records} records at metadata.version {written.to_level}, kraft.version {written.kraft_version}; "
@@ -130,6 +154,64 @@ def trim_command(
     target = None if release is None else _release(cache, release)
     result = undo_trim(folder) if undo else trim(folder, release=target, cache=cache)
     show.out.print(escape(result.sentence), soft_wrap=True)
+
+
+@metadata_app.command("choose")
+def choose(
+    log_dir: Annotated[
+        list[Path], typer.Option("--log-dir", help="Metadata directory of a stopped node; repeat it for every one.")
+    ],
+    cluster_id: ClusterId = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Which of some stopped nodes' logs holds all that the cluster has committed. Only reads."""
+    folders = [open_folder(directory, cluster_id=cluster_id) for directory in log_dir]
+    if len({folder.cluster_id for folder in folders}) > 1:
+        told = "; ".join(f"{folder.root}: {folder.cluster_id or 'unknown'}" for folder in folders)
+        raise UserError(f"These are logs of different clusters ({told}).", remedy="Name those of one cluster.")
+    nameless = [folder for folder in folders if folder.node_id is None]
+    if nameless:
+        raise UserError(f"No meta.properties beside {nameless[0].log} says whose it is.", remedy="Copy it along.")
+    by_node = {folder.node_id: folder for folder in folders if folder.node_id is not None}
+    logs = [node_log(folder, node_id) for node_id, folder in by_node.items()]
+    voters = max(logs, key=lambda log: (log.epoch, log.end_offset)).voters
+    if not voters:
+        raise UserError("None of these logs says who the quorum's voters are.", remedy="Name those of controllers.")
+    chosen = choose_log(logs, voters, {})
+    if not _json(json_file, {**chosen.to_dict(), "log_dir": str(by_node[chosen.node_id].root)}):
+        show.out.print(
+            f"node {chosen.node_id}, {by_node[chosen.node_id].root}: ends at offset {chosen.end_offset} in epoch "
+            f"{chosen.epoch}; logs of nodes {', '.join(map(str, chosen.read))} compared, voters "
+            f"{', '.join(map(str, chosen.voters))}. Write the snapshot with --epoch {chosen.snapshot_epoch}.",
+            soft_wrap=True,
+        )
+
+
+@metadata_app.command("install")
+def install_command(
+    log_dir: LogDir,
+    snapshot_file: Annotated[Path, typer.Option("--snapshot", help="What `metadata snapshot` wrote.")],
+    release: Annotated[str, typer.Option("--release", help="The release that is to start from it.")],
+    cluster_id: ClusterId = None,
+) -> None:
+    """Put a snapshot in the place of a stopped node's whole metadata log, with a backup. Called again, it finishes.
+
+    Do it on every node of the cluster, all of them stopped, before the first one starts.
+    """
+    cache, folder = _open(log_dir, cluster_id)
+    target = _release(cache, release)
+    loaded = JvmKafkaClasses(cache).load_checkpoint(target, snapshot_file)
+    with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
+        level = loaded.features[METADATA_VERSION]
+        bootstrap = lower_bootstrap(folder, Path(name), level=level, target=target, cache=cache)
+        show.out.print(escape(install(folder, snapshot_file, bootstrap=bootstrap)), soft_wrap=True)
+
+
+@metadata_app.command("uninstall")
+def uninstall_command(log_dir: LogDir, cluster_id: ClusterId = None) -> None:
+    """Put everything back as it was before the newest `install`, unless a broker has registered since."""
+    _, folder = _open(log_dir, cluster_id)
+    show.out.print(escape(uninstall(folder)), soft_wrap=True)
 
 
 def _open(directory: Path, cluster_id: str | None) -> tuple[ReleaseCache, MetadataFolder]:

@@ -37,6 +37,7 @@ from kafka_rollout.steps.approval import (
 from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.features import check_support, finalize, pending_changes, undo_by_controller
 from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
+from kafka_rollout.steps.offline_undo import gates_after_undo, undo_offline
 from kafka_rollout.steps.plan import plan_upgrade
 from kafka_rollout.steps.report import SCAN_VERDICT
 from kafka_rollout.steps.snapshot import prove_snapshot
@@ -121,6 +122,19 @@ def back(bench: Workbench, settings: Settings, policy: GatePolicy, approver: App
     """Roll a run back from the shell; returns the exit code."""
     plan = bench.run.load_plan()
 
+    def take_back(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
+        body = f"**Take the offline downgrade of cluster {plan.cluster} back**\n\nFrom the backups, to {plan.origin}."
+        approver.approve(bench, plan, ApprovalOf.ROLL_BACK, body)
+        progress.say("offline downgrade: putting every node's metadata log back")
+        undo_offline(bench, plan)
+
+        def on_look(seen: GateLook, message: str) -> None:
+            progress.say(f"gate {seen.gate}: {message}")
+
+        for gate in gates_after_undo(plan):
+            wait_for_gate(bench, plan, gate, policy, on_look)
+        return True
+
     def act(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
         body = (
             f"**Roll back cluster {plan.cluster} to {plan.origin}**\n\nThe same gates, from the node where it stopped."
@@ -128,7 +142,7 @@ def back(bench: Workbench, settings: Settings, policy: GatePolicy, approver: App
         approver.approve(bench, plan, ApprovalOf.ROLL_BACK, body)
         return roll_back(bench, plan, policy, on_progress=progress, stop_asked=stop_asked)
 
-    return _run(bench, plan, settings, act)
+    return _run(bench, plan, settings, take_back if plan.offline else act)
 
 
 def _plan(bench: Workbench, settings: Settings, request: RollRequest) -> Plan:

@@ -125,7 +125,7 @@ def write_snapshot(bench: Workbench, plan: Plan) -> Path:
     _refuse_running(bench)
     if installed_on(bench):
         raise FatalError(
-            f"The snapshot {path} is gone, and it is installed on nodes already.", remedy="Take it back: offline undo."
+            f"The snapshot {path} is gone, and it is installed on nodes already.", remedy="Take it back: roll-back."
         )
     path.unlink(missing_ok=True)
     planned = {name: level for name, level in plan.levels.items() if name != METADATA_VERSION}
@@ -155,7 +155,7 @@ def write_snapshot(bench: Workbench, plan: Plan) -> Path:
         raise RefusedError(
             f"The snapshot at metadata.version {written.to_level} would lose what the approved plan does not: "
             f"{few([loss.sentence for loss in lost])}",
-            remedy="Nothing was installed: take the stop back (offline undo), then plan anew.",
+            remedy="Nothing was installed: take the stop back (roll-back), then plan anew.",
         )
     return path
 
@@ -304,12 +304,12 @@ def _wait_for_quorum(bench: Workbench, plan: Plan) -> None:
                 raise FatalError(
                     f"Controller {node.node_id} does not stay up: {last_words(bench, node)}.",
                     remedy="No broker was started by this step: correct what its log names, or take the downgrade back "
-                    "(offline undo).",
+                    "(roll-back).",
                 )
         if time.monotonic() >= deadline:
             raise TransientError(
                 f"The controllers are not ready after {READY_WITHIN_S:.0f} s: {waits_for}",
-                remedy="Wait on by calling again, or take the downgrade back (offline undo) if no broker runs.",
+                remedy="Wait on by calling again, or take the downgrade back (roll-back) if no broker runs.",
             )
         time.sleep(_POLL_S)
 
@@ -333,7 +333,7 @@ def _pass_no_return(bench: Workbench) -> None:
 
 def _refuse_taken_back(bench: Workbench) -> None:
     if last(bench, UNDOING) is not None:
-        raise RefusedError("This downgrade is being taken back.", remedy="Finish that first: offline undo.")
+        raise RefusedError("This downgrade is being taken back.", remedy="Finish that first: roll-back.")
 
 
 def _refuse_not_installed(bench: Workbench) -> None:

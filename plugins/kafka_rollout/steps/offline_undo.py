@@ -11,6 +11,7 @@ from kafka_rollout.domain.plan import Hop, Plan
 from kafka_rollout.domain.topology import NodeSpec
 from kafka_rollout.steps import lock
 from kafka_rollout.steps.approval import ApprovalOf, require_approval
+from kafka_rollout.steps.gate import GateKind, GateRef
 from kafka_rollout.steps.offline import STOP_DEADLINE_S
 from kafka_rollout.steps.offline_record import (
     STOPPING,
@@ -54,6 +55,12 @@ def undo_offline(bench: Workbench, plan: Plan) -> tuple[int, ...]:
         restored = sorted({*put_back, *_restored_before(bench)})
         bench.run.record(UNDONE, {"nodes": restored})
     return tuple(restored)
+
+
+def gates_after_undo(plan: Plan) -> tuple[GateRef, ...]:
+    """One for each node, on the way back of the plan's hop."""
+    back = offline_hop(plan).reversed()
+    return tuple(GateRef(kind=GateKind.AFTER_START, hop=back.key, node_id=turn.node_id) for turn in back.order)
 
 
 def _refuse_too_late(bench: Workbench, plan: Plan, hop: Hop) -> None:

@@ -69,6 +69,11 @@ def replace_node(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> No
     void, unknown release), TransientError (the gate before the stop does not hold now, no answer: call again),
     FatalError (the node was started on the release and its process is gone: retry it or roll back).
     """
+    if plan.offline:
+        raise RefusedError(
+            f"The plan of cluster {plan.cluster} is an offline downgrade: no node has a turn of its own.",
+            remedy="Use its own steps; roll-back takes it back from the backups.",
+        )
     hop, node = _begin(bench, plan, hop_key, node_id, "Replace")
     with bench.lock.acting(bench.cluster.name, f"Replacing node {node_id}"):
         process = bench.runtime.process(node)
