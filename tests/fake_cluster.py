@@ -106,6 +106,9 @@ class FakeCluster:
         self.losses: list[Loss] = []  # of the metadata at a lower level
         self.unreadable: set[tuple[int, Release]] = set()  # metadata logs that a release could not replay
         self.trims: list[int] = []
+        self.no_log: set[int] = set()  # nodes without a readable metadata log
+        self.replaced: dict[int, int] = {}  # node → the level of the snapshot that is its metadata log now
+        self.level_before: int | None = None  # of the metadata logs that are in the backups
         self.unseen: set[int] = set()  # nodes whose files the runtime does not see
         self.written_since: list[RecordClass] = []  # to the coordinator logs, after they were scanned
         self.updates: list[tuple[dict[str, int], bool]] = []  # (targets, validate_only) that were accepted

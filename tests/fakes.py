@@ -15,9 +15,6 @@ from pathlib import Path
 from kafka_rollout.adapters.change_lock import FileChangeLock
 from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.metadata_losses import LossReport
-from kafka_rollout.domain.metadata_scan import MetadataScan, ReplayFailure, WayOut
-from kafka_rollout.domain.metadata_trim import TrimResult
 from kafka_rollout.domain.plan import ConfigChange
 from kafka_rollout.domain.releases import KRAFT_VERSION, METADATA_VERSION, Release
 from kafka_rollout.domain.scan import ScanResult
@@ -38,6 +35,7 @@ from kafka_rollout.domain.topology import NodeSpec
 from kafka_rollout.ports import CheckpointFile, CheckpointSummary, FeatureUpdateResult
 from kafka_rollout.steps.workbench import Workbench
 from tests.fake_cluster import FakeCluster
+from tests.fake_metadata_logs import FakeMetadataLogs
 
 _REGISTERS_CONTROLLERS_SINCE = Release(3, 7, 0)
 _REGISTERS_CONTROLLERS_AT = 15  # metadata.version 3.7-IV0
@@ -308,68 +306,6 @@ class FakeLogs:
             sizes=(),
         )
         return carry_on(self._cluster.catalogue, before, tail)
-
-
-class FakeMetadataLogs:
-    """MetadataLogs of a FakeCluster: losses are its `losses`, and what it names in `unreadable` fails at a
-    FeatureLevelRecord that a trim cuts off."""
-
-    def __init__(self, cluster: FakeCluster) -> None:
-        self._cluster = cluster
-
-    def losses(self, directory: Path, to_level: int, *, cluster_id: str) -> LossReport:
-        level = self._cluster.finalized[METADATA_VERSION]
-        return LossReport(
-            from_level=level,
-            to_level=to_level,
-            from_name=str(level),
-            to_name=str(to_level),
-            release="4.3.1",
-            below_floor=False,
-            losses=tuple(self._cluster.losses),
-            default_only=(),
-            kafka_said=(),
-            notes=(),
-        )
-
-    def scan(
-        self, directory: Path, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None
-    ) -> MetadataScan:
-        failures: tuple[ReplayFailure, ...] = ()
-        way = None
-        if (int(directory.name), release) in self._cluster.unreadable:
-            reason = f"A FeatureLevelRecord sets group.version to 1, and controllers of {release} support none."
-            failures = (ReplayFailure(where="log", file="0.log", offset=7, reason=reason, decided_by="the fake"),)
-            way = WayOut(
-                directory=str(directory),
-                last_failing=7,
-                newest_snapshot=40,
-                end_problem=None,
-                segment_timestamp=None,
-                starts_from_snapshot=False,
-            )
-        return MetadataScan(
-            release=release,
-            directory=str(directory),
-            start_offset=0,
-            end_offset=50,
-            starts_at="offset 0",
-            failures=failures,
-            records=(),
-            remedies=(),
-            notes=(),
-            way=way,
-        )
-
-    def trim(self, directory: Path, *, release: Release, cluster_id: str) -> TrimResult:
-        node_id = int(directory.name)
-        assert not self._cluster.runs(node_id), "a running node's log is not trimmed"
-        self._cluster.trims.append(node_id)
-        self._cluster.unreadable = {one for one in self._cluster.unreadable if one[0] != node_id}
-        return TrimResult(plan=None, backup=directory / "backup", sentence="The log begins at offset 40 now, not at 0.")
-
-    def undo_trim(self, directory: Path, *, cluster_id: str) -> TrimResult:
-        return TrimResult(plan=None, backup=None, sentence="The log begins at offset 0 again.")
 
 
 def fake_bench(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> Workbench:

@@ -4,6 +4,7 @@ All work on directories, with no cluster and no inventory; only `trim`, `install
 that they read.
 """
 
+# ruff: noqa: PLR0917 - a command's options are its parameters
 from __future__ import annotations
 
 import json

@@ -65,7 +65,11 @@ def fill(cluster: LocalCluster) -> None:
     scram = UserScramCredentialUpsertion("alice", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"secret")
     _wait(admin.alter_user_scram_credentials([scram]))
     setting = ConfigEntry("log.cleaner.threads", "2", incremental_operation=AlterConfigOpType.SET)
-    _wait(admin.incremental_alter_configs([ConfigResource("broker", "", incremental_configs=[setting])]))
+    _wait(
+        admin.incremental_alter_configs(
+            [ConfigResource("broker", _some_broker(cluster.spec), incremental_configs=[setting])]
+        )
+    )
     _set_quota(cluster.spec)
 
 
@@ -75,7 +79,7 @@ def contents(spec: ClusterSpec) -> dict[str, Any]:
     listed = admin.list_topics(timeout=_WAIT_S).topics
     partitions = [TopicPartition(name, number) for name, topic in listed.items() for number in topic.partitions]
     ends = admin.list_offsets({partition: OffsetSpec.latest() for partition in partitions}, request_timeout=_WAIT_S)
-    resources = [ConfigResource("topic", name) for name in listed] + [ConfigResource("broker", "")]
+    resources = [ConfigResource("topic", name) for name in listed] + [ConfigResource("broker", _some_broker(spec))]
     configs = admin.describe_configs(resources)
     everything = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
@@ -109,6 +113,10 @@ def contents(spec: ClusterSpec) -> dict[str, Any]:
 
 def _admin(spec: ClusterSpec) -> AdminClient:
     return AdminClient({"bootstrap.servers": spec.bootstrap_servers, "log_level": 0})
+
+
+def _some_broker(spec: ClusterSpec) -> str:
+    return str(spec.brokers[0].node_id)
 
 
 def _wait(futures: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NoReturn
 
@@ -22,10 +22,20 @@ ROLL_BACK = "Roll back"
 ROLL_BACK_DECISION = "roll_back_decision"  # XCom of the task at which a person chose to roll back
 
 
-def ask_what_now(context: Context, bench: Workbench, *, what: str, why: str, options: Sequence[str]) -> NoReturn:
-    """Park the task until a person decides; it resumes at `decided`. The cluster's lock is kept for that long."""
+def ask_what_now(
+    context: Context,
+    bench: Workbench,
+    *,
+    what: str,
+    why: str,
+    options: Sequence[str],
+    meanings: Mapping[str, str] | None = None,
+) -> NoReturn:
+    """Park the task until a person decides; it resumes at `decided`. The cluster's lock is kept for that long.
+    `meanings`: of the options where they are not those of a node's turn.
+    """
     timeout = hold_while_asking(context, bench, f"{what} failed and waits for a decision")
-    meanings = {
+    meanings = meanings or {
         WAIT_ON: "watch the gate for its time again",
         RETRY: "start the node once more, then watch again",
         ROLL_BACK: "bring every node that was rolled back to its old release, with the same gates; the run ends then",

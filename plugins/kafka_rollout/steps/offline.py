@@ -36,6 +36,7 @@ from kafka_rollout.steps.offline_record import (
     installed_on,
     last,
     offline_hop,
+    stop_has_begun,
 )
 from kafka_rollout.steps.plan import check_plan, refuse_new_blockers
 from kafka_rollout.steps.roll import refuse_new_in_logs
@@ -68,7 +69,7 @@ def stop_all(bench: Workbench, plan: Plan) -> tuple[int, ...]:
     plan, hop = _begin(bench, plan, "Stop all nodes")
     with bench.lock.acting(bench.cluster.name, "Stopping all nodes"):
         _refuse_taken_back(bench)
-        if last(bench, STOPPING) is None:
+        if not stop_has_begun(bench):
             refuse_new_blockers(bench, plan)
             if left := pending_changes(bench, plan):
                 raise RefusedError(
@@ -170,13 +171,13 @@ def install_snapshot(bench: Workbench, plan: Plan) -> dict[int, str]:
     plan, _ = _begin(bench, plan, "Install the snapshot")
     with bench.lock.acting(bench.cluster.name, "Installing the snapshot"):
         _refuse_taken_back(bench)
-        if last(bench, NO_RETURN) is None:
+        left = [node for node in bench.cluster.nodes if node.node_id not in installed_on(bench)]
+        if left:
             path = write_snapshot(bench, plan)
             _refuse_running(bench)
-            for node in bench.cluster.nodes:
-                if node.node_id not in installed_on(bench):
-                    sentence = _install(bench, plan, node, path)
-                    bench.run.record(INSTALLED, {"node_id": node.node_id, "sentence": sentence})
+        for node in left:
+            sentence = _install(bench, plan, node, path)
+            bench.run.record(INSTALLED, {"node_id": node.node_id, "sentence": sentence})
     return installed_on(bench)
 
 

@@ -50,6 +50,10 @@ def last(bench: Workbench, kind: str) -> Mapping[str, Any] | None:
     return found
 
 
+def stop_has_begun(bench: Workbench) -> bool:
+    return last(bench, STOPPING) is not None
+
+
 def installed_on(bench: Workbench) -> dict[int, str]:
     """Node id → what was done, of the nodes whose installation is recorded."""
     return {

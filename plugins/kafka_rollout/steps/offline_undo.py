@@ -14,13 +14,14 @@ from kafka_rollout.steps.approval import ApprovalOf, require_approval
 from kafka_rollout.steps.gate import GateKind, GateRef
 from kafka_rollout.steps.offline import STOP_DEADLINE_S
 from kafka_rollout.steps.offline_record import (
-    STOPPING,
+    NO_RETURN,
     UNDOING,
     UNDONE,
     directory_of,
     events_of_this_try,
     last,
     offline_hop,
+    stop_has_begun,
 )
 from kafka_rollout.steps.plan import check_plan
 from kafka_rollout.steps.workbench import Workbench
@@ -37,7 +38,7 @@ def undo_offline(bench: Workbench, plan: Plan) -> tuple[int, ...]:
     require_approval(bench, plan, ApprovalOf.ROLL_BACK)
     lock.hold(bench, f"Take the offline downgrade of cluster {plan.cluster} back.")
     with bench.lock.acting(bench.cluster.name, "Taking the offline downgrade back"):
-        if last(bench, STOPPING) is None:
+        if not stop_has_begun(bench):
             return ()
         if last(bench, UNDOING) is None:
             _refuse_too_late(bench, plan, hop)
@@ -55,6 +56,11 @@ def undo_offline(bench: Workbench, plan: Plan) -> tuple[int, ...]:
         restored = sorted({*put_back, *_restored_before(bench)})
         bench.run.record(UNDONE, {"nodes": restored})
     return tuple(restored)
+
+
+def can_be_undone(bench: Workbench) -> bool:
+    """Whether the point of no return is ahead, by the run's record; `undo_offline` asks the logs."""
+    return stop_has_begun(bench) and last(bench, NO_RETURN) is None
 
 
 def gates_after_undo(plan: Plan) -> tuple[GateRef, ...]:

@@ -1,0 +1,139 @@
+"""The metadata logs of a fake cluster's nodes, through their port."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kafka_rollout.domain.errors import RefusedError
+from kafka_rollout.domain.metadata_losses import LossReport
+from kafka_rollout.domain.metadata_scan import MetadataScan, ReplayFailure, WayOut
+from kafka_rollout.domain.metadata_trim import TrimResult
+from kafka_rollout.domain.offline import NodeLog, UnreadableLogError, WrittenSnapshot
+from kafka_rollout.domain.releases import METADATA_VERSION, Release
+from tests.fake_cluster import FakeCluster
+
+
+class FakeMetadataLogs:
+    """MetadataLogs of a FakeCluster: losses are its `losses`, and what it names in `unreadable` fails at a
+    FeatureLevelRecord that a trim cuts off."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def losses(self, directory: Path, to_level: int, *, cluster_id: str) -> LossReport:
+        level = self._cluster.finalized[METADATA_VERSION]
+        return LossReport(
+            from_level=level,
+            to_level=to_level,
+            from_name=str(level),
+            to_name=str(to_level),
+            release="4.3.1",
+            below_floor=False,
+            losses=tuple(self._cluster.losses),
+            default_only=(),
+            kafka_said=(),
+            notes=(),
+        )
+
+    def scan(
+        self, directory: Path, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None
+    ) -> MetadataScan:
+        failures: tuple[ReplayFailure, ...] = ()
+        way = None
+        if (int(directory.name), release) in self._cluster.unreadable:
+            reason = f"A FeatureLevelRecord sets group.version to 1, and controllers of {release} support none."
+            failures = (ReplayFailure(where="log", file="0.log", offset=7, reason=reason, decided_by="the fake"),)
+            way = WayOut(
+                directory=str(directory),
+                last_failing=7,
+                newest_snapshot=40,
+                end_problem=None,
+                segment_timestamp=None,
+                starts_from_snapshot=False,
+            )
+        return MetadataScan(
+            release=release,
+            directory=str(directory),
+            start_offset=0,
+            end_offset=50,
+            starts_at="offset 0",
+            failures=failures,
+            records=(),
+            remedies=(),
+            notes=(),
+            way=way,
+        )
+
+    def trim(self, directory: Path, *, release: Release, cluster_id: str) -> TrimResult:
+        node_id = int(directory.name)
+        assert not self._cluster.runs(node_id), "a running node's log is not trimmed"
+        self._cluster.trims.append(node_id)
+        self._cluster.unreadable = {one for one in self._cluster.unreadable if one[0] != node_id}
+        return TrimResult(plan=None, backup=directory / "backup", sentence="The log begins at offset 40 now, not at 0.")
+
+    def undo_trim(self, directory: Path, *, cluster_id: str) -> TrimResult:
+        return TrimResult(plan=None, backup=None, sentence="The log begins at offset 0 again.")
+
+    def node_log(self, directory: Path, node_id: int, *, cluster_id: str) -> NodeLog:
+        if node_id in self._cluster.no_log:
+            raise UnreadableLogError(f"{directory} holds no metadata log.")
+        voters = frozenset(node.node_id for node in self._cluster.spec.controllers)
+        return NodeLog(node_id=node_id, epoch=3, end_offset=50, known_epoch=4, voters=voters)
+
+    def log_bytes(self, directory: Path, *, cluster_id: str) -> int:
+        return 1 << 20
+
+    def write_snapshot(
+        self,
+        directory: Path,
+        out: Path,
+        *,
+        level: int,
+        features: Mapping[str, int],
+        epoch: int,
+        target: Release,
+        cluster_id: str,
+    ) -> WrittenSnapshot:
+        self._refuse_running(directory)
+        out.mkdir(parents=True, exist_ok=True)
+        path = out / f"{50:020}-{epoch:010}.checkpoint"
+        path.write_text(str(level))
+        return WrittenSnapshot(
+            path=path,
+            from_level=self._cluster.finalized[METADATA_VERSION],
+            to_level=level,
+            features=features,
+            kraft_version=0,
+            records=20,
+            proved_by=(target,),
+            losses=tuple(self._cluster.losses),
+        )
+
+    def install(self, directory: Path, snapshot: Path, *, level: int, target: Release, cluster_id: str) -> str:
+        """All nodes have the snapshot's level once every one has the snapshot."""
+        node_id, world = self._refuse_running(directory), self._cluster
+        world.replaced[node_id] = int(snapshot.read_text())
+        if world.level_before is None:
+            world.level_before = world.finalized[METADATA_VERSION]
+        if world.replaced.keys() == {node.node_id for node in world.spec.nodes}:
+            world.finalized[METADATA_VERSION] = level
+        return f"{snapshot.name} is the whole metadata log now."
+
+    def refuse_used(self, directory: Path, *, cluster_id: str) -> None:
+        world = self._cluster
+        on_it = [i for i in world.replaced if any(s.release == world.nodes[i].running for s in world.nodes[i].starts)]
+        if any(world.spec.node(node_id).is_broker for node_id in on_it):
+            raise RefusedError("It cannot be taken back any more: a broker registered at offset 60.")
+
+    def undo_install(self, directory: Path, *, cluster_id: str) -> str | None:
+        node_id, world = self._refuse_running(directory), self._cluster
+        if world.replaced.pop(node_id, None) is None:
+            return None
+        world.finalized[METADATA_VERSION] = world.level_before or 0
+        return "It is as it was before."
+
+    def _refuse_running(self, directory: Path) -> int:
+        node_id = int(directory.name)
+        assert not self._cluster.runs(node_id), "a running node's log is not touched"
+        return node_id

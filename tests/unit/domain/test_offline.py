@@ -1,0 +1,70 @@
+"""Which stopped node's log holds everything that was committed."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_rollout.domain.errors import RefusedError
+from kafka_rollout.domain.offline import ChosenLog, NodeLog, choose_log, outage_estimate
+
+
+def log(
+    node_id: int, epoch: int, end: int, *, known: int | None = None, voters: frozenset[int] = frozenset()
+) -> NodeLog:
+    known = epoch if known is None else known
+    return NodeLog(node_id=node_id, epoch=epoch, end_offset=end, known_epoch=known, voters=voters)
+
+
+VOTERS = (1, 2, 3)
+
+
+def test_the_highest_epoch_wins_before_the_longest_log() -> None:
+    """A leader that lost its majority went on writing; nothing of that was committed."""
+    chosen = choose_log([log(1, 5, 900), log(2, 6, 300), log(3, 6, 310)], VOTERS, {})
+    assert (chosen.node_id, chosen.epoch, chosen.end_offset) == (3, 6, 310)
+
+
+def test_a_broker_that_fetched_further_is_no_voter_and_is_not_chosen() -> None:
+    assert choose_log([log(1, 6, 300), log(2, 6, 300), log(11, 6, 320)], VOTERS, {}).node_id == 1
+
+
+def test_the_snapshots_epoch_is_above_every_epoch_that_anybody_has_heard_of() -> None:
+    """Also of one that voted in an election of which no log has a record."""
+    assert choose_log([log(1, 6, 300), log(2, 6, 300, known=9), log(11, 6, 300)], VOTERS, {}).snapshot_epoch == 10
+
+
+@pytest.mark.parametrize("at_hand", [(), (1,)])
+def test_less_than_a_majority_of_the_voters_is_refused_and_says_what_is_missing(at_hand: tuple[int, ...]) -> None:
+    logs = [log(node_id, 6, 300) for node_id in (*at_hand, 11, 12)]
+    with pytest.raises(RefusedError, match=r"2 are needed.*the disk of 2 is gone"):
+        choose_log(logs, VOTERS, {2: "the disk of 2 is gone"})
+
+
+def test_a_majority_of_the_voters_that_the_chosen_log_names_is_needed_as_well() -> None:
+    """A dynamic quorum that grew: what the inventory calls the voters is not what has to be asked."""
+    grown = frozenset({1, 2, 3, 4, 5})
+    with pytest.raises(RefusedError, match="2 of the 5 voters"):
+        choose_log([log(1, 6, 300, voters=grown), log(2, 6, 299, voters=grown)], VOTERS, {})
+    logs = [log(1, 6, 300, voters=grown), log(2, 6, 299, voters=grown), log(5, 6, 301, voters=grown)]
+    chosen = choose_log(logs, VOTERS, {})
+    assert (chosen.node_id, chosen.voters) == (5, (1, 2, 3, 4, 5))
+
+
+def test_an_old_log_that_knows_only_itself_does_not_make_a_majority() -> None:
+    with pytest.raises(RefusedError, match="1 of the 3 voters"):
+        choose_log([log(1, 2, 40, voters=frozenset({1}))], VOTERS, {})
+
+
+def test_what_was_chosen_survives_the_runs_record() -> None:
+    chosen = choose_log([log(1, 6, 300), log(2, 6, 300)], VOTERS, {3: "node 3: gone"})
+    assert ChosenLog.from_dict({**chosen.to_dict(), "kind": "offline-chosen", "at": 1.0}) == chosen
+    assert chosen.snapshot == f"{300:020}-{7:010}.checkpoint"
+
+
+def test_the_outage_grows_with_nodes_with_the_log_and_with_replicas() -> None:
+    small = outage_estimate(3, [1 << 20] * 3, 100)
+    assert small.total_s == small.stop_s + small.snapshot_s + small.install_s + small.start_s
+    assert outage_estimate(6, [1 << 20] * 6, 100).total_s > small.total_s
+    assert outage_estimate(3, [200 << 20] * 3, 100).snapshot_s > small.snapshot_s + 100
+    assert outage_estimate(3, [1 << 20] * 3, 100_000).start_s > small.start_s
+    assert "about" in small.sentence
