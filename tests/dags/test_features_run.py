@@ -56,6 +56,10 @@ def test_everything_goes_up_after_an_approval_and_every_node_is_waited_for(runs:
     assert world.finalized["share.version"] == 1
     assert "kraft.version" not in world.finalized
     assert outcome(record) == "finished"
+    page = (record.folder / "report.html").read_text()
+    assert "fake: features, on 4.3.1" in page
+    assert "<th>Result</th>" in page
+    assert "nodes started in this run" not in page
     assert FileChangeLock(runs.home).holder("fake") is None
 
 
@@ -113,8 +117,9 @@ def test_a_dry_run_plans_and_changes_nothing(runs: FakeRuns, world: FakeCluster)
     ],
 )
 def test_bad_input_fails_the_plan_and_asks_nobody(runs: FakeRuns, world: FakeCluster, conf: dict[str, Any]) -> None:
-    state, states, _ = run(runs, **conf)
+    state, states, record = run(runs, **conf)
     assert (state, states["plan"], runs.asked, world.updates) == ("failed", "failed", [], [])
+    assert [event["dag_id"] for event in record.events() if event["kind"] == "begun"] == [DAG_ID]
     assert FileChangeLock(runs.home).holder("fake") is None
 
 

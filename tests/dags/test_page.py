@@ -103,6 +103,16 @@ def test_a_run_is_shown_by_the_dag_that_it_is_of_and_by_no_other(client: Any, tm
     }
 
 
+def test_a_run_that_failed_before_it_had_a_plan_says_why_and_leads_to_its_own_dag(client: Any, tmp_path: Path) -> None:
+    record = FileRunStore(tmp_path / "home", "fake", "features__2")
+    record.record("begun", {"dag_id": "kafka_features_fake"})
+    record.record("task-failed", {"task": "plan", "sentence": "There is no metadata.version 99."})
+    (cluster,) = client.get(f"{PREFIX}/runs", headers=sign_in(client)).json()
+    (run,) = (one for one in cluster["runs"] if one["run_id"] == "features__2")
+    assert (run["dag_id"], run["state"]) == ("kafka_features_fake", "ended without a report")
+    assert run["now"] == "task plan failed: There is no metadata.version 99."
+
+
 def test_a_viewer_sees_the_newest_scan_its_age_and_what_alerted(client: Any, tmp_path: Path) -> None:
     signed_in = sign_in(client)
     assert client.get(f"{PREFIX}/scans", headers=signed_in).json() == []

@@ -109,7 +109,7 @@ def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back
     gate = "roll.controller-3.gate_after"
     runs.world.cannot_start.add((3, R431))
     runs.answers[gate] = ["Retry", "Roll back"]
-    state, states, record = runs.run(finalize="after_approval", gate_timeout_minutes=0.05)
+    state, states, record = runs.run(finalize="after_approval", gate_timeout_minutes=0.1)
     assert state == "failed"
     assert runs.asked == ["approve_plan", gate, gate]
     assert states[gate] == "failed"

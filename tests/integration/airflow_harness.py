@@ -73,7 +73,7 @@ class House:
             # How soon a task whose supervisor died with the scheduler is taken up again; five minutes by default.
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
         }
-        server = AirflowServer.start(folder / "airflow", users=users, environment=environment, timeout_s=400)
+        server = AirflowServer.start(folder / "airflow", users=users, environment=environment, timeout_s=600)
         try:
             yield cls(server=server, clusters=clusters, home=home)
         finally:
@@ -90,9 +90,9 @@ class House:
         described = replace(cluster.spec, approvers=(APPROVER,), scan_schedule=NEVER)
         server_properties.write_atomically(self.clusters / f"{described.name}.yaml", dump_cluster(described))
         client, dag_id = self.client(), f"{dag}_{described.name}"
-        client.wait_for_dag(f"{dag}_nobody", timeout_s=240)
+        client.wait_for_dag(f"{dag}_nobody", timeout_s=600)
         client.read_again(f"{dag}_nobody")
-        client.wait_for_dag(dag_id, timeout_s=240)
+        client.wait_for_dag(dag_id, timeout_s=600)
         return dag_id
 
     def trigger(self, cluster: LocalCluster, target: str, **conf: Any) -> Run:

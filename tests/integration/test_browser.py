@@ -24,10 +24,10 @@ from kafka_rollout.adapters.scan_reports import ScanReports
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
 from kafka_rollout.domain.scan_judging import judge
-from tests.integration.airflow_harness import APPROVER, House, Run, wait_for
+from tests.integration.airflow_harness import APPROVER, House, Run, finalized, no_lock_left, wait_for
 from tests.integration.conftest import MakeCluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.browser]
+pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.timeout(1800)]
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
@@ -40,8 +40,8 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PATIENCE_MS = 45_000  # a page on a busy machine
-TASKS_MS = 180_000  # tasks that observe and plan
+PATIENCE_MS = 120_000  # a page on a busy machine
+TASKS_MS = 600_000  # tasks that observe and plan
 
 OWN_PATHS = ("", "runs", "scans", "static/page.js", "dags/kafka_upgrade_nobody/report?run_id=any")
 
@@ -95,6 +95,50 @@ def test_a_person_triggers_reads_and_approves_an_upgrade_in_the_browser(
         run.client._call("PATCH", f"/api/v2/dags/{dag_id}/dagRuns/{run.run_id}", json={"state": "failed"})
     lock = FileChangeLock(house.home)
     wait_for(lambda: lock.holder("orders") is None, timeout_s=180, said="a run marked as failed lets go of its lock")
+
+
+def test_a_person_changes_single_features_and_reads_what_became_of_each(
+    house: House, make_cluster: MakeCluster, page: Page, pictures: Path
+) -> None:
+    cluster = make_cluster("4.3.1", name="levels", layout="combined", size=1, metadata_version="4.2-IV1")
+    dag_id = house.add(cluster, dag="kafka_features")
+    sign_in(page, house, APPROVER)
+    page.goto(f"{house.server.url}/dags/{dag_id}")
+    page.get_by_role("button", name="Trigger").first.click()
+    form = page.get_by_role("dialog")
+    choose(page, form, "What to do", "single features, or the levels of a release")
+    section(form, "Single features")
+    for parameter, lines in (("upgrade", "metadata.version:30"), ("delete", "streams.version\nshare.version")):
+        form.locator(f"#element_{parameter}").fill(lines)
+    page.screenshot(path=pictures / "features-form.png")
+    form.get_by_role("button", name="Trigger").click()
+    page.wait_for_url(re.compile(r"/runs/manual__"))
+    run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=run_of(page.url), client=house.client())
+
+    run.wait_for_question("approve")
+    page.goto(f"{house.server.url}/dags/{dag_id}/runs/{run.run_id}/tasks/approve/required_actions")
+    asked = page.get_by_text("Change features of levels: metadata.version 29 → 30, streams.version 1 → 0")
+    expect(asked).to_be_visible()
+    for feature, undo in (("metadata.version 29 → 30", "impossible"), ("share.version 1 → 0", "possible")):
+        told = page.get_by_role("heading", name=feature).locator("xpath=following-sibling::ul[1]")
+        expect(told).to_contain_text(f"Undoing it: {undo}")
+    run.approve("approve")
+    run.wait_success()
+    assert finalized(cluster, cluster.spec.nodes[0]).items() >= {"metadata.version": 30, "group.version": 1}.items()
+    assert not {"streams.version", "share.version"} & finalized(cluster, cluster.spec.nodes[0]).keys()
+    no_lock_left(house, cluster)
+
+    own = own_page(page, house).get_by_role("article").filter(has_text=run.run_id)
+    expect(own.get_by_text("features, on 4.3.1", exact=True)).to_be_visible()
+    own.get_by_text("What happened").click()
+    expect(own.get_by_text("finalized: metadata.version 30")).to_be_visible()
+    with page.context.expect_page() as opened:
+        own.get_by_role("link", name="report").click()
+    report = opened.value
+    expect(report.get_by_text("Every level is as asked, on every node.")).to_be_visible()
+    for feature in ("metadata.version", "share.version", "streams.version"):
+        expect(report.get_by_role("row").filter(has_text=feature).first).to_contain_text("OK")
+    report.screenshot(path=pictures / "features-report.png")
 
 
 def test_the_newest_scan_its_verdicts_and_its_report_are_shown(house: House, page: Page, pictures: Path) -> None:

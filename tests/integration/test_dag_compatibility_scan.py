@@ -18,7 +18,7 @@ from tests.integration.airflow_harness import House, Run
 from tests.integration.conftest import MakeCluster
 from tools.coordinator_traffic import CONSUMER_OFFSETS, TRANSACTION_STATE, make_traffic, plant, versioned
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 
 RUNNING = Release(4, 3, 1)
 SCAN = "scan_coordinator_logs"
@@ -41,7 +41,7 @@ def test_a_scan_is_kept_shown_and_told_and_a_record_that_makes_it_worse_alerts(
     def scanned() -> tuple[Run, ScanResult]:
         client = house.client()
         run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=client.trigger(dag_id, {}), client=client)
-        run.wait_success(timeout_s=240)
+        run.wait_success(timeout_s=600)
         kept = client.xcom(dag_id, run.run_id, SCAN)["scan"]
         return run, ScanHistory(house.home, "scanned").get(kept).load()
 

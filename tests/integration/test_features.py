@@ -273,6 +273,13 @@ class Test431:
             assert bench.admin.quorum().leader_id != victim.node_id
             race = look_for_narrower_nodes(bench)
             assert f"Node {victim.node_id} does not answer after finalizing" in race.blockers[0].sentence
+            # The race of the KIP, lost by a node that supports less: it comes back as 3.9.1 and meets the level.
+            cluster.runtime.install(victim, Release(3, 9, 1))
+            cluster.runtime.start(victim)
+            assert eventually(lambda: cluster.runtime.process(victim).pid is None)
+            (gone,) = look_for_narrower_nodes(bench).blockers
+            assert (gone.code, gone.subject) == ("NODE-GONE-AFTER-FINALIZING", f"node {victim.node_id}")
+            assert "No MetadataVersion with feature level 30" in gone.sentence, "the last words of its log"
 
 
 Shell = Callable[[LocalCluster, str], tuple[int, str, str]]

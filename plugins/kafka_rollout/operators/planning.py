@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kafka_rollout.domain.plan import Plan
     from kafka_rollout.steps.workbench import Workbench
 
+BEGUN = "begun"  # kind of the first event in a run's record: which DAG's run it is
 FINALIZE_LATER = "later"
 FINALIZE_AFTER_APPROVAL = "after_approval"
 
@@ -28,6 +29,7 @@ class ObserveOperator(RolloutOperator):
         from kafka_rollout.steps.observe import observe
         from kafka_rollout.steps.plan import record_observed
 
+        bench.run.record(BEGUN, {"dag_id": context["dag"].dag_id})
         state = observe(bench)
         record_observed(bench, state)
         for node in bench.cluster.nodes:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+TASK_FAILED = "task-failed"  # kind of the event in the run's record
 PLAN_TASK = "plan"  # its XCom holds the hash of the frozen plan
 
 
@@ -73,7 +74,12 @@ class RolloutOperator(BaseOperator):
 
     def execute(self, context: Context) -> Any:
         with errors_for_airflow(), workbench(self.cluster, context) as bench:
-            return self.act(context, bench)
+            try:
+                return self.act(context, bench)
+            except RolloutError as error:
+                if not isinstance(error, TransientError):
+                    bench.run.record(TASK_FAILED, {"task": self.task_id, "sentence": str(error)})
+                raise
 
     @abstractmethod
     def act(self, context: Context, bench: Workbench) -> Any:

@@ -48,6 +48,7 @@ def build_report(bench: Workbench, plan: Plan, *, dry_run: bool = False) -> dict
         "cluster": plan.cluster,
         "cluster_id": plan.cluster_id,
         "direction": plan.direction.value,
+        "way": plan.way,
         "origin": str(plan.origin),
         "target": str(plan.target),
         "plan_hash": plan.hash,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka_rollout.adapters.change_lock import FileChangeLock
@@ -55,10 +55,11 @@ def run_of(cluster: str, run_id: str, settings: Settings, *, holder: str = "") -
     report = _report(store)
     began, last = (float(events[0]["at"]), float(events[-1]["at"])) if events else (0.0, 0.0)
     done = report is not None and report.get("ended_at", 0.0) >= last - 1.0  # a run that goes on has newer events
-    going_on = not done and (run_id == holder or time.time() - last < QUIET_S)
+    failed = bool(events) and events[-1].get("kind") == "task-failed"
+    going_on = not done and not failed and (run_id == holder or time.time() - last < QUIET_S)
     return {
         "run_id": run_id,
-        "dag_id": f"{_dag_prefix(events)}{cluster}",
+        "dag_id": _dag_id(cluster, events),
         "way": "" if plan is None else plan.way,
         "began_at": began,
         "elapsed_s": round((time.time() if going_on else last) - began) if events else 0,
@@ -103,16 +104,22 @@ def report_page(dag_id: str, run_id: str, settings: Settings) -> str | None:
     if prefix is None:
         return None
     try:
-        store = FileRunStore(settings.home, dag_id.removeprefix(prefix), run_id)
-        if _dag_prefix(store.events()) != prefix:
+        cluster = dag_id.removeprefix(prefix)
+        store = FileRunStore(settings.home, cluster, run_id)
+        if _dag_id(cluster, store.events()) != dag_id:
             return None
         return (store.folder / "report.html").read_text(encoding="utf-8")
     except (FileNotFoundError, UserError):  # UserError: a text that names no run
         return None
 
 
+def _dag_id(cluster: str, events: Sequence[Mapping[str, Any]]) -> str:
+    """Whose run it is, by what its first task wrote down; a run of the command line is told by its plan."""
+    begun = next((event for event in events if event.get("kind") == "begun"), None)
+    return str(begun["dag_id"]) if begun else f"{_dag_prefix(events)}{cluster}"
+
+
 def _dag_prefix(events: Iterable[Mapping[str, Any]]) -> str:
-    """Which DAG's run it is, by its plan."""
     made = next((event for event in events if event.get("kind") == "plan"), {})
     return FEATURES_DAG_PREFIX if made.get("run_of") == FEATURES else DAG_PREFIX
 

@@ -53,7 +53,7 @@ def test_a_gate_that_never_holds_fails_and_says_what_it_waited_for(
             GatePolicy(looks=1, interval_s=0, timeout_s=0.3),
             lambda _, message: heard.append(message),
         )
-    assert len(heard) > 10
+    assert heard
 
 
 def test_the_record_keeps_first_looks_changes_and_the_last(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:

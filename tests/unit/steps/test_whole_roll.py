@@ -23,7 +23,7 @@ from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes import fake_bench
 
 QUICK = GatePolicy(looks=2, interval_s=0, timeout_s=60)
-IMPATIENT = GatePolicy(looks=2, interval_s=0, timeout_s=3)  # a gate that holds does so in less, also on a busy machine
+IMPATIENT = GatePolicy(looks=2, interval_s=0, timeout_s=6)  # a gate that holds does so in less, also on a busy machine
 
 
 def outcome(bench: Workbench, plan: Plan) -> tuple[str, str]:

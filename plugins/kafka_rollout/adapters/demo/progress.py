@@ -108,6 +108,13 @@ class Progress:
                 return f"{_subject(plan, event)}: the gate failed: {event['message']}"
             case "approval":
                 return f"{event['by']} {event['decision']}: {event['what']} ({event['reason']})"
+            case "finalized":
+                return f"finalized: {', '.join(f'{name} {level}' for name, level in event['levels'].items())}"
+            case "feature-results" if not all(text.startswith("OK") for text in event["results"].values()):
+                return "; ".join(f"{name}: {text}" for name, text in event["results"].items())
+            case "task-failed":
+                self._steps_told.add(f"failed {event['task']}")
+                return f"task {event['task']} failed: {event['sentence']}"
             case "void":
                 return f"the approval is void: {'; '.join(event['blockers'])}"
             case _:
