@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, Param, get_parsing_context
+from airflow.sdk import DAG, Param
 from airflow.sdk.bases.operator import chain
 
-from kafka_rollout.adapters.catalogue import release_names
-from kafka_rollout.adapters.inventory import readable_clusters
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.feature_requests import FeatureAction
 from kafka_rollout.domain.topology import ClusterSpec
 from kafka_rollout.hooks.run_listener import FEATURES_DAG_PREFIX
-from kafka_rollout.operators.broken import broken_inventory_dag
+from kafka_rollout.operators.cluster_dags import approvals, cluster_dag, dags_of_clusters, dry_run, gate_timeout
 from kafka_rollout.operators.features_change import (
     ALWAYS,
     SAFE,
@@ -59,23 +56,13 @@ _FEATURE = r"^[A-Za-z][A-Za-z0-9._-]*$"
 
 def build_features(cluster: ClusterSpec, releases: list[str]) -> DAG:
     """The DAG of one cluster."""
-    dag_id = f"{FEATURES_DAG_PREFIX}{cluster.name}"
-    with DAG(
-        dag_id=dag_id,
+    with cluster_dag(
+        cluster,
+        FEATURES_DAG_PREFIX,
         description=f"Changes the feature levels of the Kafka cluster {cluster.name}, and waits for every node.",
-        doc_md=DOC.format(
-            name=cluster.name,
-            owner=cluster.owner,
-            dag_id=dag_id,
-            nodes=", ".join(f"{node.name} ({node.node_id})" for node in cluster.nodes),
-            approvers=", ".join(cluster.approvers) or "everyone who may trigger it",
-        ),
-        schedule=None,
-        catchup=False,
-        max_active_runs=1,
-        tags=[*TAGS, cluster.name],
+        doc=DOC,
+        tags=TAGS,
         params=feature_params(cluster, releases),
-        default_args={"owner": cluster.owner, "retries": 1, "retry_delay": timedelta(seconds=10)},
     ) as dag:
         _build_tasks(cluster)
     return dag
@@ -117,18 +104,8 @@ def feature_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param
             title="How levels fall",
             section="How carefully",
         ),
-        "dry_run": Param(
-            False, type="boolean", title="Dry run", description="End with the plan and all findings; change nothing."
-        ),
-        "gate_timeout_minutes": Param(
-            10,
-            type="number",
-            exclusiveMinimum=0,
-            maximum=7 * 24 * 60,
-            title="Gate's time (minutes)",
-            description="How long every node may take to report the levels; then a person is asked what to do.",
-            section="How carefully",
-        ),
+        **dry_run(),
+        **gate_timeout(10, "How long every node may take to report the levels; then a person is asked what to do."),
         "approval": Param(
             ALWAYS,
             type="string",
@@ -140,27 +117,7 @@ def feature_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param
             title="Ask a person",
             section="Approvals",
         ),
-        "approvers": Param(
-            list(cluster.approvers),
-            type="array",
-            items={"type": "string", "minLength": 1},
-            title="Who may approve",
-            description=(
-                f"User names, one a line, out of the inventory's: {', '.join(cluster.approvers)}."
-                if cluster.approvers
-                else "User names, one a line; none: everyone who may trigger this DAG."
-            ),
-            section="Approvals",
-        ),
-        "approval_timeout_hours": Param(
-            24,
-            type="number",
-            exclusiveMinimum=0,
-            maximum=30 * 24,
-            title="Time for an answer (hours)",
-            description="After this the question fails. Time never approves.",
-            section="Approvals",
-        ),
+        **approvals(cluster),
     }
 
 
@@ -181,7 +138,7 @@ def _build_tasks(cluster: ClusterSpec) -> None:
     plan = PlanFeaturesOperator(
         task_id="plan", doc_md="Every rule of KIP-584, every node; frozen by its hash.", **name, **quick()
     )
-    dry_run = DryRunOperator(task_id="dry_run", doc_md="A dry run goes on with the report.", **name, **quick())
+    end_dry_run = DryRunOperator(task_id="dry_run", doc_md="A dry run goes on with the report.", **name, **quick())
     approve = ApproveFeaturesOperator(
         task_id="approve", doc_md="A person approves what changes and who uses it.", **name, **quick()
     )
@@ -221,26 +178,9 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         **quick(),
     )
     changing = [approve, update, gate_finalized, look_again, verify]
-    chain(observe, plan, dry_run, *changing, report, outcome)
-    dry_run.skipped = [task.task_id for task in changing]
+    chain(observe, plan, end_dry_run, *changing, report, outcome)
+    end_dry_run.skipped = [task.task_id for task in changing]
 
 
-def build_all(settings: Settings) -> list[DAG]:
-    """A DAG for every inventory file; one that cannot be read keeps no other from its DAG."""
-    wanted = get_parsing_context().dag_id
-    releases = release_names(settings.include)
-    clusters, problems = readable_clusters(settings.clusters)
-    dags = [
-        broken_inventory_dag(f"{FEATURES_DAG_PREFIX}{path.stem}_unreadable", str(problem), tags=TAGS)
-        for path, problem in problems.items()
-    ]
-    # A task needs its own DAG only.
-    return dags + [
-        build_features(cluster, releases)
-        for cluster in clusters.values()
-        if wanted in (None, f"{FEATURES_DAG_PREFIX}{cluster.name}")
-    ]
-
-
-for _dag in build_all(Settings.from_environment()):
+for _dag in dags_of_clusters(Settings.from_environment(), FEATURES_DAG_PREFIX, build_features, tags=TAGS):
     globals()[_dag.dag_id] = _dag

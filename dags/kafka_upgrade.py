@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, get_parsing_context
+from airflow.sdk import DAG, BaseOperator, Param, TaskGroup
 from airflow.sdk.bases.operator import chain
 
-from kafka_rollout.adapters.catalogue import release_names
-from kafka_rollout.adapters.inventory import readable_clusters
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.plan import HopPosition
 from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.hooks.run_listener import DAG_PREFIX
 from kafka_rollout.operators.approvals import ApproveFinalizeOperator, ApprovePlanOperator
-from kafka_rollout.operators.broken import broken_inventory_dag
+from kafka_rollout.operators.cluster_dags import approvals, cluster_dag, dags_of_clusters, dry_run, ledger, roll_care
 from kafka_rollout.operators.ending import (
     FinalizeNowOperator,
     OutcomeOperator,
@@ -63,23 +61,13 @@ If a task **fails**, read its last line: it names the thing and the way out. Cle
 
 def build_upgrade(cluster: ClusterSpec, releases: list[str]) -> DAG:
     """The DAG of one cluster."""
-    dag_id = f"kafka_upgrade_{cluster.name}"
-    with DAG(
-        dag_id=dag_id,
+    with cluster_dag(
+        cluster,
+        DAG_PREFIX,
         description=f"Upgrades the Kafka cluster {cluster.name}, one node at a time, each step behind its gate.",
-        doc_md=DOC.format(
-            name=cluster.name,
-            owner=cluster.owner,
-            dag_id=dag_id,
-            nodes=", ".join(f"{node.name} ({node.node_id})" for node in cluster.nodes),
-            approvers=", ".join(cluster.approvers) or "everyone who may trigger it",
-        ),
-        schedule=None,
-        catchup=False,
-        max_active_runs=1,
-        tags=[*TAGS, cluster.name],
+        doc=DOC,
+        tags=TAGS,
         params=upgrade_params(cluster, releases),
-        default_args={"owner": cluster.owner, "retries": 1, "retry_delay": timedelta(seconds=10)},
     ) as dag:
         _build_tasks(cluster)
     return dag
@@ -106,43 +94,8 @@ def upgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param
             title="Finalize features",
             description="Finalizing is the point of no return.",
         ),
-        "dry_run": Param(
-            False, type="boolean", title="Dry run", description="End with the plan and all findings; change nothing."
-        ),
-        "canary_approval": Param(
-            False,
-            type="boolean",
-            title="Ask after the first node",
-            description="The first node is the canary: the others are rolled after an approval.",
-            section="How carefully",
-        ),
-        "soak_seconds": Param(
-            60,
-            type="integer",
-            minimum=0,
-            maximum=7 * 24 * 3600,
-            title="Soak (seconds)",
-            description="How long a node's gate must keep holding before the next node's turn.",
-            section="How carefully",
-        ),
-        "looks": Param(
-            3,
-            type="integer",
-            minimum=1,
-            maximum=100,
-            title="Looks in a row",
-            description="How many looks at a node's gate, one a second, must hold one after the other.",
-            section="How carefully",
-        ),
-        "gate_timeout_minutes": Param(
-            30,
-            type="number",
-            exclusiveMinimum=0,
-            maximum=7 * 24 * 60,
-            title="Gate's time (minutes)",
-            description="After this a gate that does not hold asks a person what to do.",
-            section="How carefully",
-        ),
+        **dry_run(),
+        **roll_care(),
         "snapshot_interval_seconds": Param(
             None,
             type=["null", "integer"],
@@ -153,34 +106,8 @@ def upgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param
             "follows finalizing soon; a later roll sets it back. Empty: wait as long as the nodes' own interval says.",
             section="How carefully",
         ),
-        "ledger": Param(
-            False,
-            type="boolean",
-            title="Live-traffic ledger",
-            description="Produce and consume during the roll, and compare in the end. Writes to topics of its own.",
-            section="How carefully",
-        ),
-        "approvers": Param(
-            list(cluster.approvers),
-            type="array",
-            items={"type": "string", "minLength": 1},
-            title="Who may approve",
-            description=(
-                f"User names, one a line, out of the inventory's: {', '.join(cluster.approvers)}."
-                if cluster.approvers
-                else "User names, one a line; none: everyone who may trigger this DAG."
-            ),
-            section="Approvals",
-        ),
-        "approval_timeout_hours": Param(
-            24,
-            type="number",
-            exclusiveMinimum=0,
-            maximum=30 * 24,
-            title="Time for an answer (hours)",
-            description="After this the question fails. Time never approves.",
-            section="Approvals",
-        ),
+        **ledger(),
+        **approvals(cluster),
     }
 
 
@@ -202,7 +129,7 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         **name,
         **quick(),
     )
-    dry_run = DryRunOperator(task_id="dry_run", doc_md="A dry run goes on with the report.", **name, **quick())
+    end_dry_run = DryRunOperator(task_id="dry_run", doc_md="A dry run goes on with the report.", **name, **quick())
     approve_plan = ApprovePlanOperator(
         task_id="approve_plan", doc_md="A person approves plan and findings. Blockers refuse.", **name, **quick()
     )
@@ -238,12 +165,12 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         **name,
         **quick(),
     )
-    chain(observe, scan, plan, dry_run, approve_plan, start_ledger, via.first)
+    chain(observe, scan, plan, end_dry_run, approve_plan, start_ledger, via.first)
     chain(via.last, roll.first)
     chain(roll.last, first)
     chain([roll.last, approve_finalize], roll_back.first)
     chain([last, roll_back.last], stop_ledger, report, outcome)
-    dry_run.skipped = [
+    end_dry_run.skipped = [
         approve_plan.task_id,
         start_ledger.task_id,
         *via.task_ids,
@@ -320,22 +247,5 @@ def _finalizing(
     return approve_finalize, check_features, verify, [task.task_id for task in tasks]
 
 
-def build_all(settings: Settings) -> list[DAG]:
-    """A DAG for every inventory file; one that cannot be read keeps no other from its DAG."""
-    wanted = get_parsing_context().dag_id
-    releases = release_names(settings.include)
-    clusters, problems = readable_clusters(settings.clusters)
-    dags = [
-        broken_inventory_dag(f"kafka_upgrade_{path.stem}_unreadable", str(problem), tags=TAGS)
-        for path, problem in problems.items()
-    ]
-    # A task needs its own DAG only.
-    return dags + [
-        build_upgrade(cluster, releases)
-        for cluster in clusters.values()
-        if wanted in (None, f"kafka_upgrade_{cluster.name}")
-    ]
-
-
-for _dag in build_all(Settings.from_environment()):
+for _dag in dags_of_clusters(Settings.from_environment(), DAG_PREFIX, build_upgrade, tags=TAGS):
     globals()[_dag.dag_id] = _dag

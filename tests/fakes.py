@@ -11,11 +11,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from kafka_rollout.adapters.change_lock import FileChangeLock
 from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.domain.cluster_inventory import ClusterInventory
 from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.plan import ConfigChange
+from kafka_rollout.domain.feature_checks import undo_of
+from kafka_rollout.domain.plan import ConfigChange, Undo
 from kafka_rollout.domain.releases import KRAFT_VERSION, METADATA_VERSION, Release
 from kafka_rollout.domain.scan import ScanResult
 from kafka_rollout.domain.scan_tail import carry_on
@@ -124,6 +127,26 @@ class FakeAdmin:
         self._any_broker()
         return tuple(self._cluster.transactions)
 
+    def inventory(self) -> ClusterInventory:
+        self._any_broker()
+        world = self._cluster
+        gone = world.lost_in_the_roll
+        topics: dict[str, dict[str, object]] = {}
+        for partition in world.topics.values():
+            if partition.topic not in gone:
+                topic = topics.setdefault(partition.topic, {"id": partition.topic, "replicas": []})
+                topic["replicas"] = [*cast("list[object]", topic["replicas"]), sorted(partition.replicas)]
+        return ClusterInventory(
+            topics=topics,
+            ends={partition.name: 10 + world.looks for partition in world.topics.values()},
+            groups={group.group_id: {"type": group.type, "offsets": {}} for group in world.groups},
+            configs={},
+            acls=(),
+            scram={},
+            quotas={},
+            unasked={},
+        )
+
     def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
         self._any_broker()
         topics = self._cluster.topics
@@ -160,7 +183,10 @@ class FakeAdmin:
     def _refusal(self, feature: str, level: int) -> str:
         world = self._cluster
         if feature == METADATA_VERSION and level < world.finalized.get(feature, 0):
-            return f"Unsupported metadata.version downgrade from {world.finalized[feature]} to {level}."
+            newest = max(node.running for node in world.nodes.values() if node.running is not None)
+            undo, _ = undo_of(world.catalogue.get(newest), feature, level, world.finalized[feature])
+            if undo is not Undo.POSSIBLE:
+                return f"Unsupported metadata.version downgrade from {world.finalized[feature]} to {level}."
         for node_id, node in world.nodes.items():
             if node.running is None or feature == KRAFT_VERSION:
                 continue

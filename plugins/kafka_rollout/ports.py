@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from kafka_rollout.domain.cluster_inventory import ClusterInventory
 from kafka_rollout.domain.gates import BeforeStop, GateLook
 from kafka_rollout.domain.metadata_losses import LossReport
 from kafka_rollout.domain.metadata_scan import MetadataScan
@@ -63,6 +64,10 @@ class ClusterAdmin(Protocol):
 
     def groups(self) -> tuple[GroupState, ...]: ...
     def transactions(self) -> tuple[TransactionState, ...]: ...
+    def inventory(self) -> ClusterInventory:
+        """Topics, end offsets, groups, dynamic configuration, ACLs, SCRAM users and quotas."""
+        ...
+
     def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
         """Ask for preferred leaders; partitions already led by theirs are no error."""
         ...

@@ -86,11 +86,11 @@ class FakeRuns:
     bodies: dict[str, str] = field(default_factory=dict)
     scanned: ScanResult | Exception = field(default_factory=lambda: ScanResult(**NOTHING_SCANNED))
 
-    def run(self, **conf: Any) -> tuple[str, dict[str, str | None], FileRunStore]:
+    def run(self, dag_id: str = DAG_ID, **conf: Any) -> tuple[str, dict[str, str | None], FileRunStore]:
         """(state of the run, states by task, the run's record)."""
         from airflow.sdk import timezone
 
-        dag = self.load()[DAG_ID]
+        dag = self.load()[dag_id]
         quick = {"target_release": "4.3.1", "soak_seconds": 0, "looks": 2, "gate_timeout_minutes": 2, **conf}
         run = dag.test(run_conf=quick, logical_date=timezone.utcnow())
         states = {ti.task_id: ti.state for ti in run.get_task_instances()}

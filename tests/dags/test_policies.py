@@ -28,7 +28,7 @@ def dags(inventory: Path, load_dags: Callable[[], dict[str, DAG]]) -> dict[str, 
 
 
 def test_every_cluster_has_its_dag_and_an_unreadable_inventory_takes_none_away(dags: dict[str, DAG]) -> None:
-    for kind in ("kafka_upgrade", "kafka_compatibility_scan", "kafka_features"):
+    for kind in ("kafka_upgrade", "kafka_downgrade", "kafka_compatibility_scan", "kafka_features"):
         of_kind = {dag_id.removeprefix(f"{kind}_") for dag_id in dags if dag_id.startswith(kind)}
         assert of_kind == {"fake", "second", "unread_unreadable"}
         assert "unread.yaml is wrong" in str(dags[f"{kind}_unread_unreadable"].description)

@@ -21,6 +21,7 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka_rollout.adapters.kafka_connection import ask_api_versions
 from kafka_rollout.adapters.kafka_coordinators import list_groups, list_transactions
 from kafka_rollout.adapters.kafka_features import node_features, send_feature_updates
+from kafka_rollout.adapters.kafka_inventory import read_inventory
 from kafka_rollout.adapters.kafka_requests import (
     ClusterConnections,
     Target,
@@ -30,6 +31,7 @@ from kafka_rollout.adapters.kafka_requests import (
     raise_for_error,
 )
 from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.domain.cluster_inventory import ClusterInventory
 from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.releases import METADATA_VERSION
 from kafka_rollout.domain.state import (
@@ -215,6 +217,10 @@ class KafkaAdmin:
     def transactions(self) -> tuple[TransactionState, ...]:
         """Transactional ids of all coordinators; raises TransientError while one of them still loads."""
         return list_transactions(self._nodes, self._live_brokers())
+
+    def inventory(self) -> ClusterInventory:
+        """What is in the cluster; raises TransientError while a leader or a coordinator does not answer."""
+        return read_inventory(self._nodes, self._live_brokers())
 
     def _live_brokers(self) -> tuple[Target, ...]:
         """The brokers that the cluster counts as alive, at the inventory's address or, if unknown to it, their own.

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DAG_PREFIX = "kafka_upgrade_"
+DOWNGRADE_DAG_PREFIX = "kafka_downgrade_"
 FEATURES_DAG_PREFIX = "kafka_features_"
 SCAN_DAG_PREFIX = "kafka_compatibility_scan_"
 
-CHANGING_DAG_PREFIXES = (DAG_PREFIX, FEATURES_DAG_PREFIX)  # DAGs whose runs hold a cluster's lock
+CHANGING_DAG_PREFIXES = (DAG_PREFIX, DOWNGRADE_DAG_PREFIX, FEATURES_DAG_PREFIX)  # DAGs whose runs hold a cluster's lock
 
 
 @hookimpl

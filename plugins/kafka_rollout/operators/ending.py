@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, D
 
 from kafka_rollout.operators.ledger import SECURITY_FILE, ledger_folder, run_ledger
 from kafka_rollout.operators.planning import FINALIZE_LATER
-from kafka_rollout.operators.rollout import PLAN_TASK, RolloutOperator, frozen_plan
+from kafka_rollout.operators.rollout import PLAN_TASK, RolloutOperator, failed_tasks, frozen_plan
 from kafka_rollout.views.links import ReportLink
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class OutcomeOperator(RolloutOperator):
         ledger = ti.xcom_pull(task_ids=self.ledger_task)
         if ledger and not ledger["ok"]:
             raise AirflowFailException(f"The ledger found {ledger['discrepancies']} discrepancies.{where}")
-        failed = sorted(self._failed(context))
+        failed = failed_tasks(context, self.task_id)
         if failed:
             raise AirflowFailException(f"The run ended {outcome}: {', '.join(failed)} failed.{where}")
         wanted = {"dry_run"} if params["dry_run"] else {"finished"}
@@ -122,11 +122,6 @@ class OutcomeOperator(RolloutOperator):
             raise AirflowFailException(f"The run ended {outcome}, not {' or '.join(sorted(wanted))}.{where}")
         self.log.info("The run ended as asked: %s.%s", outcome, where)
         return outcome
-
-    def _failed(self, context: Context) -> list[str]:
-        ti = context["ti"]
-        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
-        return [task_id for task_id, state in states.items() if state == "failed" and task_id != self.task_id]
 
     def act(self, context: Context, bench: Workbench) -> Any:
         raise NotImplementedError

@@ -8,7 +8,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_rollout.operators.approvals import ApprovalOperator
 from kafka_rollout.operators.ending import ReportOperator
-from kafka_rollout.operators.rollout import RolloutOperator, frozen_plan
+from kafka_rollout.operators.rollout import RolloutOperator, failed_tasks, frozen_plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,8 +143,7 @@ class FeatureOutcomeOperator(RolloutOperator):
         ti = context["ti"]
         report = ti.xcom_pull(task_ids=self.report_task) or {}
         outcome = report.get("outcome", "without a report")
-        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
-        failed = sorted(task_id for task_id, state in states.items() if state == "failed" and task_id != self.task_id)
+        failed = failed_tasks(context, self.task_id)
         wanted = "dry_run" if context["params"]["dry_run"] else "finished"
         if failed or outcome != wanted:
             what = f": {', '.join(failed)} failed" if failed else ""

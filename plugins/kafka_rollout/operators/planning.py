@@ -67,19 +67,24 @@ class PlanUpgradeOperator(RolloutOperator):
             snapshot_interval_ms=None if interval_s is None else 1000 * int(interval_s),
             with_logs=True,
         )
-        for finding in plan.findings:
-            self.log.info("%s", finding)
-        for hop in plan.hops:
-            self.log.info("%s → %s: %s", hop.from_release, hop.to_release, hop.reason)
-        return {
-            "plan_hash": plan.hash,
-            "origin": str(plan.origin),
-            "target": str(plan.target),
-            "hops": [hop.key for hop in plan.hops],
-            "features": {change.feature: [change.current, change.target] for change in plan.feature_changes},
-            "findings": [str(finding) for finding in plan.findings],
-            "blockers": len(plan.blockers),
-        }
+        return plan_for_xcom(self, plan)
+
+
+def plan_for_xcom(task: RolloutOperator, plan: Plan) -> dict[str, Any]:
+    """What a task that froze the plan leaves, and says in its log."""
+    for finding in plan.findings:
+        task.log.info("%s", finding)
+    for hop in plan.hops:
+        task.log.info("%s → %s: %s", hop.from_release, hop.to_release, hop.reason)
+    return {
+        "plan_hash": plan.hash,
+        "origin": str(plan.origin),
+        "target": str(plan.target),
+        "hops": [hop.key for hop in plan.hops],
+        "features": {change.feature: [change.current, change.target] for change in plan.feature_changes},
+        "findings": [str(finding) for finding in plan.findings],
+        "blockers": len(plan.blockers),
+    }
 
 
 class DryRunOperator(RolloutOperator):

@@ -65,6 +65,13 @@ def frozen_plan(bench: Workbench, context: Context) -> Plan:
     return check_plan(bench, planned["plan_hash"])
 
 
+def failed_tasks(context: Context, asking: str) -> list[str]:
+    """Ids of the run's failed tasks, but for the one that asks."""
+    ti = context["ti"]
+    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    return sorted(task_id for task_id, state in states.items() if state == "failed" and task_id != asking)
+
+
 class RolloutOperator(BaseOperator):
     """One step on one cluster."""
 

@@ -163,30 +163,35 @@ def approval_body(plan: Plan, verdict: Verdict | None = None, *, what: str = App
     if what == ApprovalOf.FINALIZE:
         if plan.unsafe:
             parts.append("Levels fall as **UNSAFE_DOWNGRADE**: what the warnings name is lost, and nothing stops it.")
-        parts += [_heading("Levels to be finalized"), *_features_in_full(plan.feature_changes)]
+        parts += [heading("Levels to be finalized"), *features_in_full(plan.feature_changes)]
         if scan:
-            parts += [_heading("Coordinator logs"), scan]
-        parts += _findings(findings)
+            parts += [heading("Coordinator logs"), scan]
+        parts += findings_part(findings)
     else:
-        parts += [*_findings(findings), *_hops(plan), *_config_changes(plan), *_features_in_short(plan.feature_changes)]
+        parts += [
+            *findings_part(findings),
+            *hops_part(plan),
+            *config_part(plan),
+            *_features_in_short(plan.feature_changes),
+        ]
     when = "each stop" if plan.hops else "anything is changed"
     parts += ["---", f"Plan `{plan.hash[:12]}`. Every finding is looked at again before {when}."]
     return "\n\n".join(parts)
 
 
-def _findings(findings: tuple[Finding, ...]) -> list[str]:
+def findings_part(findings: tuple[Finding, ...]) -> list[str]:
     if not findings:
-        return [_heading("Findings: none")]
+        return [heading("Findings: none")]
     ranked = sorted(findings, key=lambda finding: list(Severity).index(finding.severity))
     lines = [
-        f"- **{f.severity.value}** `{f.code}` {_text(f.subject)}: {_text(f.sentence)}"
-        + (f" **What to do:** {_text(f.remedy)}" if f.remedy else "")
+        f"- **{f.severity.value}** `{f.code}` {plain(f.subject)}: {plain(f.sentence)}"
+        + (f" **What to do:** {plain(f.remedy)}" if f.remedy else "")
         for f in ranked
     ]
-    return [_heading(f"Findings: {len(findings)}"), "\n".join(lines)]
+    return [heading(f"Findings: {len(findings)}"), "\n".join(lines)]
 
 
-def _hops(plan: Plan) -> list[str]:
+def hops_part(plan: Plan) -> list[str]:
     if not plan.hops:
         return [f"Every node runs {plan.target} already: nothing is restarted."]
     parts = []
@@ -195,19 +200,19 @@ def _hops(plan: Plan) -> list[str]:
             f"{place}. {turn.name} ({turn.node_id}{', active controller' if turn.active_controller else ''})"
             for place, turn in enumerate(hop.order, start=1)
         )
-        parts += [_heading(f"{hop.from_release} → {hop.to_release}, one node at a time"), order, _text(hop.reason)]
+        parts += [heading(f"{hop.from_release} → {hop.to_release}, one node at a time"), order, plain(hop.reason)]
     return parts
 
 
-def _config_changes(plan: Plan) -> list[str]:
+def config_part(plan: Plan) -> list[str]:
     if not plan.config_changes:
         return []
     lines = [
         f"- node {c.node_id} on {c.release}: `{c.key}` {f'= `{c.value}`' if c.value else 'is taken out'}. "
-        f"{_text(c.reason)}"
+        f"{plain(c.reason)}"
         for c in plan.config_changes
     ]
-    return [_heading("Configuration that comes in with the roll"), "\n".join(lines)]
+    return [heading("Configuration that comes in with the roll"), "\n".join(lines)]
 
 
 def _features_in_short(changes: tuple[FeatureChange, ...]) -> list[str]:
@@ -218,10 +223,10 @@ def _features_in_short(changes: tuple[FeatureChange, ...]) -> list[str]:
         levels = [f"{c.feature} {c.current} → {c.target}" for c in changes if c.undo == undo]
         if levels:
             lines.append(f"- way back **{undo.value}**: {', '.join(levels)}")
-    return [_heading("Levels to be finalized afterwards, by an approval of their own"), "\n".join(lines)]
+    return [heading("Levels to be finalized afterwards, by an approval of their own"), "\n".join(lines)]
 
 
-def _features_in_full(changes: tuple[FeatureChange, ...]) -> list[str]:
+def features_in_full(changes: tuple[FeatureChange, ...]) -> list[str]:
     if not changes:
         return ["No feature level is to be finalized."]
     return [
@@ -229,17 +234,17 @@ def _features_in_full(changes: tuple[FeatureChange, ...]) -> list[str]:
             [
                 f"#### {c.feature} {c.current} → {c.target}",
                 "",
-                f"- Undoing it: **{c.undo.value}**. {_text(c.undo_source)}",
-                f"- What would be lost: {_text(c.loss)}",
+                f"- Undoing it: **{c.undo.value}**. {plain(c.undo_source)}",
+                f"- What would be lost: {plain(c.loss)}",
             ]
         )
         for c in changes
     ]
 
 
-def _heading(text: str) -> str:
+def heading(text: str) -> str:
     return f"### {text}"
 
 
-def _text(text: str) -> str:
+def plain(text: str) -> str:
     return " ".join(text.replace("__", "\\_\\_").replace("*", "\\*").split())

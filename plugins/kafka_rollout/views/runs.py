@@ -13,7 +13,13 @@ from kafka_rollout.adapters.run_store import FileRunStore, list_runs
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.errors import RolloutError, UserError
 from kafka_rollout.domain.plan import Plan
-from kafka_rollout.hooks.run_listener import CHANGING_DAG_PREFIXES, DAG_PREFIX, FEATURES_DAG_PREFIX
+from kafka_rollout.hooks.run_listener import (
+    CHANGING_DAG_PREFIXES,
+    DAG_PREFIX,
+    DOWNGRADE_DAG_PREFIX,
+    FEATURES_DAG_PREFIX,
+)
+from kafka_rollout.steps.downgrade_plan import DOWNGRADE
 from kafka_rollout.steps.feature_update import FEATURES
 
 RUNS_SHOWN = 10  # of each cluster
@@ -121,7 +127,7 @@ def _dag_id(cluster: str, events: Sequence[Mapping[str, Any]]) -> str:
 
 def _dag_prefix(events: Iterable[Mapping[str, Any]]) -> str:
     made = next((event for event in events if event.get("kind") == "plan"), {})
-    return FEATURES_DAG_PREFIX if made.get("run_of") == FEATURES else DAG_PREFIX
+    return {FEATURES: FEATURES_DAG_PREFIX, DOWNGRADE: DOWNGRADE_DAG_PREFIX}.get(made.get("run_of", ""), DAG_PREFIX)
 
 
 def _report(store: FileRunStore) -> dict[str, Any] | None:

@@ -14,13 +14,13 @@ from kafka_rollout.adapters.scan_reports import ALERT, SCANNED, ScanReports
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.errors import UserError
 from kafka_rollout.domain.topology import NEVER, ClusterSpec
-from kafka_rollout.hooks.run_listener import DAG_PREFIX, SCAN_DAG_PREFIX
+from kafka_rollout.hooks.run_listener import DAG_PREFIX, DOWNGRADE_DAG_PREFIX, SCAN_DAG_PREFIX
 from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.report import SCAN_VERDICT
 
 ALERTS_SHOWN = 5  # of each cluster
 
-# Where an upgrade's tasks keep what they scanned; the page lies beside it.
+# Where a roll's tasks keep what they scanned; the page lies beside it.
 _FILES = {"scan_before_roll": SCAN_BEFORE_ROLL, "scan_coordinator_logs": SCAN_VERDICT}
 
 
@@ -66,9 +66,10 @@ def scan_page(dag_id: str, run_id: str, task_id: str, settings: Settings) -> str
     try:
         if dag_id.startswith(SCAN_DAG_PREFIX):
             return ScanReports(settings.home, dag_id.removeprefix(SCAN_DAG_PREFIX)).page(run_id)
-        if not dag_id.startswith(DAG_PREFIX) or task_id not in _FILES:
+        prefix = next((one for one in (DAG_PREFIX, DOWNGRADE_DAG_PREFIX) if dag_id.startswith(one)), None)
+        if prefix is None or task_id not in _FILES:
             return None
-        run = FileRunStore(settings.home, dag_id.removeprefix(DAG_PREFIX), run_id)
+        run = FileRunStore(settings.home, dag_id.removeprefix(prefix), run_id)
         return (run.folder / _FILES[task_id]).with_suffix(".html").read_text(encoding="utf-8")
     except (FileNotFoundError, UserError):  # UserError: a text that names no run
         return None

@@ -1,0 +1,50 @@
+"""Everything that is in the cluster, before a downgrade and after it: what is gone or less is said."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from kafka_rollout.domain.cluster_inventory import (
+    ClusterInventory,
+    Difference,
+    compare_inventories,
+    unserved_types,
+)
+from kafka_rollout.domain.errors import FatalError
+from kafka_rollout.steps.feature_sending import levels_now
+from kafka_rollout.steps.workbench import Workbench
+
+BEFORE = "inventory/before.json"
+COMPARED = "inventory/compared.json"
+_ACTED = frozenset({"finalizing", "stopping", "stopped"})
+
+
+def take_inventory(bench: Workbench) -> ClusterInventory:
+    """Kept in the run's record. Once the run has acted the first one stays: it is what a comparison is worth."""
+    kept = bench.run.attachment(BEFORE)
+    if kept is not None and any(event.get("kind") in _ACTED for event in bench.run.events()):
+        return ClusterInventory.from_dict(kept)
+    found = bench.admin.inventory()
+    bench.run.attach(BEFORE, found.to_dict())
+    bench.run.record("inventory", {"when": "before", "counts": found.counts})
+    return found
+
+
+def compare_inventory(bench: Workbench) -> tuple[Difference, ...]:
+    """Every difference, recorded; raises FatalError where the run has taken no inventory before."""
+    kept = bench.run.attachment(BEFORE)
+    if kept is None:
+        raise FatalError("This run took no inventory before it changed anything.", remedy="Nothing can be compared.")
+    before, after = ClusterInventory.from_dict(kept), bench.admin.inventory()
+    found = compare_inventories(before, after, unserved=unserved_types(levels_now(bench).finalized))
+    bench.run.attach(
+        COMPARED,
+        {
+            "before": before.counts,
+            "after": after.counts,
+            "unasked": dict(after.unasked),
+            "differences": [asdict(difference) for difference in found],
+        },
+    )
+    bench.run.record("inventory", {"when": "after", "counts": after.counts, "differences": len(found)})
+    return found

@@ -1,0 +1,89 @@
+"""What a person reads before levels fall, and before the binary goes down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_rollout.domain.findings import Finding, Verdict
+from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.releases import METADATA_VERSION
+from kafka_rollout.steps.approval import config_part, features_in_full, findings_part, heading, hops_part, plain
+from kafka_rollout.steps.downgrade_metadata import LOSSES, planned_trims
+from kafka_rollout.steps.workbench import Workbench
+
+_LOSSES_SHOWN = 100
+
+
+def levels_body(bench: Workbench, plan: Plan, support: Verdict) -> str:
+    """Markdown: what would be lost first, then the levels, then the findings."""
+    parts = [
+        f"**Downgrade of cluster {plan.cluster}: {plan.origin} → {plan.target}. First its feature levels fall.**",
+        *_type(plan),
+        *losses_part(bench, plan),
+        heading("Levels that fall, metadata.version last"),
+        *features_in_full(plan.online_changes),
+        *findings_part(_all(plan, support.findings)),
+        _foot(plan, "The binary is rolled after an approval of its own; until then every node can go on as it is."),
+    ]
+    return "\n\n".join(parts)
+
+
+def roll_body(bench: Workbench, plan: Plan, offline: Sequence[str] = ()) -> str:
+    """Markdown: what is cut, the order, the findings. `offline`: what an offline downgrade means, its losses too."""
+    parts = [f"**Downgrade of cluster {plan.cluster}: {plan.origin} → {plan.target}**", *_type(plan)]
+    if plan.offline:
+        parts += [*offline, *losses_part(bench, plan)]
+    else:
+        parts += _trims(bench)
+    parts += [*findings_part(plan.findings), *hops_part(plan), *config_part(plan)]
+    parts.append(_foot(plan, "Every finding is looked at again before each stop."))
+    return "\n\n".join(parts)
+
+
+def losses_part(bench: Workbench, plan: Plan) -> list[str]:
+    """The loss report: each real loss with the values; how much is only at its default."""
+    level = plan.levels.get(METADATA_VERSION)
+    if level is None:
+        return [heading("Metadata lost: none"), "metadata.version stays as it is."]
+    report = bench.run.attachment(LOSSES)
+    if report is None:
+        return [heading("Metadata lost: unknown")]
+    losses, defaults = report["losses"], report["default_only"]
+    lines = [f"- {plain(loss['sentence'])}" for loss in losses[:_LOSSES_SHOWN]]
+    if len(losses) > _LOSSES_SHOWN:
+        lines.append(f"- … and {len(losses) - _LOSSES_SHOWN} more: all of them are in `{LOSSES}` of the run's record.")
+    parts = [heading(f"Metadata lost: {len(losses) or 'none'}"), *(["\n".join(lines)] if lines else [])]
+    if defaults:
+        parts.append(
+            f"{len(defaults)} fields that level {level} does not have are only at their default and say nothing."
+        )
+    return parts + [plain(note) for note in report["notes"]]
+
+
+def _type(plan: Plan) -> list[str]:
+    if not plan.unsafe:
+        return ["**SAFE**: it would have been refused if anything in use were lost."]
+    return ["**UNSAFE**: what the warnings name is lost, and nothing stops it."]
+
+
+def _trims(bench: Workbench) -> list[str]:
+    trimmed = planned_trims(bench)
+    if not trimmed:
+        return [heading("Metadata logs"), "Every node's log can be read by the older release as it is."]
+    names = "\n".join(f"- {bench.cluster.node(node_id).name} ({node_id})" for node_id in trimmed)
+    return [
+        heading(f"Metadata logs to be trimmed: {len(trimmed)}"),
+        "The older release would stop at records before the newest snapshot. While each of these nodes is stopped, its "
+        "log is cut below that snapshot, with a backup in the log's own folder (`kafka-rollout-trim-…`). It can be put "
+        "back by `kafka-rollout metadata trim --undo` until the node has written to it.",
+        names,
+    ]
+
+
+def _all(plan: Plan, support: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    known = {finding.identity for finding in plan.findings}
+    return (*plan.findings, *(finding for finding in support if finding.identity not in known))
+
+
+def _foot(plan: Plan, sentence: str) -> str:
+    return f"---\n\nPlan `{plan.hash[:12]}`. {sentence}"

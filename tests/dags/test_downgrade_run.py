@@ -1,0 +1,269 @@
+"""The downgrade DAG in one process, over a fake cluster: what is asked of whom, in which order, and what stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kafka_rollout.adapters.change_lock import FileChangeLock
+from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.domain.metadata_losses import Loss
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.scan_judging import judge
+from kafka_rollout.domain.state import GroupState
+from tests.dags.conftest import FakeRuns, spec_with_homes
+from tests.fake_cluster import R340, R341, R431, FakeCluster
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+pytestmark = pytest.mark.airflow
+
+DAG_ID = "kafka_downgrade_fake"
+R401 = Release(4, 0, 1)
+LEVELS = {"metadata.version": 29, "group.version": 1, "transaction.version": 2, "share.version": 1}
+CORDONED = Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")
+COMMITS = RecordClass(topic="__consumer_offsets", partition=0, key_version=1, value_version=4, count=4, first_offset=0)
+
+
+@pytest.fixture
+def world(runs: FakeRuns) -> FakeCluster:
+    runs.world = FakeCluster(R431, spec=spec_with_homes(), finalized=LEVELS)
+    return runs.world
+
+
+def run(runs: FakeRuns, target: str, **conf: Any) -> tuple[str, dict[str, str | None], FileRunStore]:
+    """(state of the run, states by task, the run's record)."""
+    return runs.run(DAG_ID, target_release=target, **conf)
+
+
+def sent(world: FakeCluster) -> list[dict[str, int]]:
+    return [targets for targets, validate_only in world.updates if not validate_only]
+
+
+def outcome(record: FileRunStore) -> str:
+    return str(record.attachment("report.json")["outcome"])
+
+
+def releases(world: FakeCluster) -> set[Release | None]:
+    return {node.running for node in world.nodes.values()}
+
+
+def test_levels_fall_metadata_version_last_then_brokers_and_the_active_controller_at_the_end(
+    runs: FakeRuns, world: FakeCluster
+) -> None:
+    state, states, record = run(runs, "4.0.1", target_level=23)
+    assert state == "success", states
+    assert runs.asked == ["approve_levels", "approve_roll"]
+    assert "Metadata lost: none" in runs.bodies["approve_levels"]
+    assert sent(world) == [{"share.version": 0}, {"metadata.version": 23}]
+    assert world.stops == [11, 12, 13, 2, 3, 1], "brokers, controllers, the active one last"
+    assert releases(world) == {R401}
+    report = record.attachment("report.json")
+    assert report["outcome"] == "finished"
+    assert report["inventory"]["differences"] == []
+    assert {gate["kind"] for gate in report["gates"]} >= {"metadata-log", "levels", "metadata-version", "snapshot"}
+    assert FileChangeLock(runs.home).holder("fake") is None
+
+
+def test_without_a_level_named_the_targets_highest_is_meant(runs: FakeRuns, world: FakeCluster) -> None:
+    _, _, record = run(runs, "4.0.1", dry_run=True)
+    assert record.load_plan().levels == {"metadata.version": 25, "share.version": 0}
+    assert (sent(world), world.stops, outcome(record)) == ([], [], "dry_run")
+
+
+def test_a_real_loss_stops_safe_before_the_controller_is_asked_anything(runs: FakeRuns, world: FakeCluster) -> None:
+    world.losses = [CORDONED]
+    state, states, record = run(runs, "4.0.1")
+    assert (state, states["report_losses"], states["approve_levels"]) == ("failed", "success", "failed")
+    assert (runs.asked, world.updates, world.stops) == ([], [], []), "not even validate-only"
+    report = record.attachment("report.json")
+    assert report["outcome"] == "refused"
+    assert "Broker 11 loses /data/2." in report["sentence"]
+    state, states, record = run(runs, "4.0.1", downgrade_type="UNSAFE")
+    assert state == "success", states
+    assert "Broker 11 loses /data/2." in runs.bodies["approve_levels"]
+    assert "UNSAFE" in runs.bodies["approve_levels"]
+
+
+def test_where_kafka_refuses_the_level_the_run_stops_and_names_the_offline_way(
+    runs: FakeRuns, world: FakeCluster
+) -> None:
+    world.finalized = {"metadata.version": 30}
+    state, _, record = run(runs, "4.2.1")
+    assert (state, runs.asked, world.updates, world.stops) == ("failed", [], [], [])
+    (blocker,) = record.load_plan().blockers
+    assert (blocker.code, "offline" in blocker.remedy) == ("FEATURE-DOWNGRADE-REFUSED", True)
+
+
+def test_each_log_that_the_older_release_cannot_replay_is_trimmed_in_its_nodes_turn(
+    runs: FakeRuns, world: FakeCluster
+) -> None:
+    world.finalized = {"metadata.version": 8}
+    world.unreadable = {(node.node_id, R341) for node in world.spec.nodes if node.node_id != 12}
+    for node in world.nodes.values():
+        node.checkpoints.append(_checkpoint())
+    state, states, record = run(runs, "3.4.1")
+    assert state == "success", states
+    assert runs.asked == ["approve_roll"], "no level falls"
+    assert states["approve_levels"] == "skipped"
+    assert "Metadata logs to be trimmed: 5" in runs.bodies["approve_roll"]
+    assert world.trims == [11, 13, 2, 3, 1], "while each is stopped, in its turn"
+    (finding,) = [f for f in record.load_plan().findings if f.code == "METADATA-LOG-TRIM"]
+    assert "offset 7" in finding.sentence
+    assert [trim["node_id"] for trim in record.attachment("report.json")["trims"]] == world.trims
+
+
+def test_a_log_that_became_unreadable_after_the_approval_stops_the_run_before_the_node(
+    runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kafka_rollout.steps import roll
+
+    world.finalized = {"metadata.version": 8}
+    prepare = roll.refuse_unready
+
+    def and_somebody_sets_a_feature(bench: Any, plan: Any, hop: Any, node: Any) -> None:
+        world.unreadable = {(11, R341)}
+        prepare(bench, plan, hop, node)
+
+    monkeypatch.setattr(roll, "refuse_unready", and_somebody_sets_a_feature)
+    state, states, _ = run(runs, "3.4.1")
+    assert (state, states["roll.broker-11.replace"], world.stops) == ("failed", "failed", [])
+
+
+def test_records_that_the_target_cannot_load_refuse_the_plan(runs: FakeRuns, world: FakeCluster) -> None:
+    world.finalized = {"metadata.version": 8}
+    classes = (COMMITS,)
+    ends = (LogRange(topic="__consumer_offsets", partition=0, start=0, end=4, size=100, sampled=False),)
+    runs.scanned = ScanResult(
+        cluster="fake", scanned_at=0.0, logs=ends, classes=classes, verdicts=judge(world.catalogue, ends, classes)
+    )
+    state, _, record = run(runs, "3.4.0")
+    assert (state, runs.asked, world.stops) == ("failed", [], [])
+    plan = record.load_plan()
+    assert [hop.key for hop in plan.hops] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
+    assert {f.subject for f in plan.blockers if f.code == "LOGS-NOT-LOADABLE"} == {"3.4.0, topic __consumer_offsets"}
+    state, states, _ = run(runs, "3.4.1")
+    assert state == "success", states
+
+
+def test_an_intolerant_target_is_reached_by_way_of_a_tolerant_release(runs: FakeRuns, world: FakeCluster) -> None:
+    world.finalized = {"metadata.version": 8}
+    state, states, _ = run(runs, "3.4.0")
+    assert state == "success", states
+    assert releases(world) == {R340}
+    assert [start.release for start in world.nodes[1].starts] == [R341, R340]
+
+
+def test_active_groups_that_nobody_would_serve_block_safe(runs: FakeRuns, world: FakeCluster) -> None:
+    world.groups = [GroupState(group_id="billing", type="share", state="Stable", members=1)]
+    state, _, record = run(runs, "4.0.1")
+    assert (state, runs.asked, sent(world)) == ("failed", [], [])
+    assert "GROUPS-LOSE-THEIR-PROTOCOL" in {finding.code for finding in record.load_plan().blockers}
+
+
+def test_what_is_gone_afterwards_fails_the_run(
+    runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kafka_rollout.steps import cluster_inventory
+
+    compare = cluster_inventory.compare_inventory
+
+    def and_a_topic_is_gone(bench: Any) -> Any:
+        world.lost_in_the_roll = {"orders"}
+        return compare(bench)
+
+    monkeypatch.setattr(cluster_inventory, "compare_inventory", and_a_topic_is_gone)
+    state, states, record = run(runs, "4.0.1")
+    assert (state, states["inventory_after"], outcome(record)) == ("failed", "failed", "stopped")
+    assert "The topic orders is gone." in str(record.attachment("report.json")["sentence"])
+
+
+def test_a_rejected_roll_leaves_the_lowered_levels_and_says_so(runs: FakeRuns, world: FakeCluster) -> None:
+    runs.answers["approve_roll"] = ["Reject"]
+    state, _, record = run(runs, "4.0.1", target_level=23)
+    assert (state, world.stops, world.finalized["metadata.version"]) == ("failed", [], 23)
+    report = record.attachment("report.json")
+    assert report["outcome"] == "stopped"
+    assert "metadata.version 23 (planned 23), share.version 0 (planned 0)" in report["sentence"]
+    state, states, record = run(runs, "4.0.1", target_level=23)
+    assert (state, states["approve_levels"], outcome(record)) == ("success", "skipped", "finished")
+
+
+def test_a_node_that_does_not_start_is_rolled_back_and_the_levels_stay(runs: FakeRuns, world: FakeCluster) -> None:
+    world.cannot_start = {(12, R401)}
+    runs.answers["roll.broker-12.gate_after"] = ["Roll back"]
+    runs.answers["roll.broker-12.replace"] = ["Roll back"]
+    state, _, record = run(runs, "4.0.1", target_level=23, gate_timeout_minutes=0.05)
+    assert (state, releases(world), outcome(record)) == ("failed", {R431}, "rolled_back")
+    assert world.finalized["metadata.version"] == 23
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"target_release": "4.2.1", "target_level": 30},
+        {"target_release": "4.0.1", "target_level": 99},
+        {"target_release": "4.0.1", "target_level": 26},
+    ],
+)
+def test_bad_input_fails_the_plan_and_asks_nobody(runs: FakeRuns, world: FakeCluster, conf: dict[str, Any]) -> None:
+    state, states, _ = runs.run(DAG_ID, **conf)
+    assert (state, states["plan"], runs.asked, world.updates) == ("failed", "failed", [], [])
+    assert FileChangeLock(runs.home).holder("fake") is None
+
+
+def test_no_level_below_the_floor_is_gone_to(runs: FakeRuns, world: FakeCluster) -> None:
+    state, _, record = run(runs, "3.4.1", where_refused="offline", downgrade_type="UNSAFE")
+    assert (state, runs.asked) == ("failed", [])
+    assert "METADATA-VERSION-FLOOR" in {finding.code for finding in record.load_plan().blockers}
+
+
+def test_files_that_nobody_sees_are_a_blocker(runs: FakeRuns, world: FakeCluster) -> None:
+    world.unseen = {2}
+    _, _, record = run(runs, "4.0.1", dry_run=True)
+    assert ("METADATA-LOG-UNSEEN", "node 2") in {finding.identity for finding in record.load_plan().blockers}
+
+
+def test_only_what_ends_a_run_goes_on_after_a_failure(load_dags: Callable[[], dict[str, DAG]]) -> None:
+    dag = load_dags()[DAG_ID]
+    rules = {task.task_id: str(getattr(task.trigger_rule, "value", task.trigger_rule)) for task in dag.tasks}
+    also = {"scan_metadata_logs", "roll_back.begin", "stop_ledger", "report", "outcome"}
+    assert {task_id for task_id, rule in rules.items() if rule == "all_done"} == also
+    assert dag.max_active_runs == 1
+    order = ["observe", "plan", "scan_before_roll", "scan_metadata_logs", "report_losses", "approve_levels"]
+    order += ["lower_features", "gate_finalized", "gate_snapshot", "gate_metadata_version", "check_metadata_logs"]
+    order += ["approve_roll", "roll.begin", "verify_levels", "inventory_after", "report"]
+    for before, after in pairwise(order):
+        assert after in {task.task_id for task in dag.get_task(before).get_flat_relatives(upstream=False)}
+
+
+def test_the_form_refuses_what_makes_no_sense(load_dags: Callable[[], dict[str, DAG]]) -> None:
+    from airflow.sdk.exceptions import ParamValidationError
+
+    params = load_dags()[DAG_ID].params
+    for name, value in (
+        ("target_release", "latest"),
+        ("target_level", 0),
+        ("target_level", "23"),
+        ("downgrade_type", "FORCE"),
+        ("where_refused", "force"),
+    ):
+        with pytest.raises(ParamValidationError):
+            params.get_param(name).resolve(value)
+    assert params.get_param("downgrade_type").resolve() == "SAFE"
+    assert params.get_param("where_refused").resolve() == "stop"
+    assert params.get_param("target_level").resolve() is None
+
+
+def _checkpoint() -> Any:
+    from kafka_rollout.ports import CheckpointFile
+
+    return replace(
+        CheckpointFile(node_id=0, path="x", end_offset=500, epoch=3, size=1, modified_at=1.0), modified_at=2.0
+    )
