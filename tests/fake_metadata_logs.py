@@ -72,6 +72,9 @@ class FakeMetadataLogs:
         self._cluster.unreadable = {one for one in self._cluster.unreadable if one[0] != node_id}
         return TrimResult(plan=None, backup=directory / "backup", sentence="The log begins at offset 40 now, not at 0.")
 
+    def replace_bootstrap(self, directory: Path, *, level: int, release: Release, cluster_id: str) -> Path | None:
+        return None
+
     def undo_trim(self, directory: Path, *, cluster_id: str) -> TrimResult:
         return TrimResult(plan=None, backup=None, sentence="The log begins at offset 0 again.")
 

@@ -182,6 +182,11 @@ class MetadataLogs(Protocol):
         RefusedError where the release could not read what would be left, UserError for a running node."""
         ...
 
+    def replace_bootstrap(self, directory: Path, *, level: int, release: Release, cluster_id: str) -> Path | None:
+        """Write a stopped node's bootstrap.checkpoint anew, with no level above `level` and the release's; the copy of
+        the old one, None where nothing had to be lowered. Raises RefusedError where the release cannot read it."""
+        ...
+
     def undo_trim(self, directory: Path, *, cluster_id: str) -> TrimResult:
         """Put back what the newest trim removed; raises UserError where the node has written to the log since."""
         ...

@@ -74,16 +74,22 @@ def database() -> None:
     db.initdb()
 
 
-@dataclass
-class FakeRuns:
-    """Runs of the DAG over a fake cluster, in this process. `answers` maps a task to what a person chooses there."""
+@dataclass(kw_only=True)
+class Asked:
+    """What tasks asked; `answers` maps a task to what a person chooses there, one time after the other."""
+
+    answers: dict[str, list[str]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    bodies: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class FakeRuns(Asked):
+    """Runs of the DAG over a fake cluster, in this process."""
 
     world: FakeCluster
     home: Path
     load: Callable[[], dict[str, Any]]
-    answers: dict[str, list[str]] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
-    bodies: dict[str, str] = field(default_factory=dict)
     scanned: ScanResult | Exception = field(default_factory=lambda: ScanResult(**NOTHING_SCANNED))
 
     def run(self, dag_id: str = DAG_ID, **conf: Any) -> tuple[str, dict[str, str | None], FileRunStore]:
@@ -113,22 +119,15 @@ def runs(
     return found
 
 
-def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
-    """What this process lacks: brokers, a Spark job, and somebody who answers."""
-    from kafka_rollout.hooks import kafka_cluster
-    from kafka_rollout.operators import approvals, deciding, spark_scan
-    from kafka_rollout.sensors import gate
-    from kafka_rollout.steps import features
-
-    @contextmanager
-    def open_fake(cluster: str, run_id: str, *_: object) -> Iterator[Any]:
-        yield fake_bench(runs.world, runs.home, run_id=run_id)
+def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
+    """Alice answers every question as `asked.answers` says, and approves where it says nothing."""
+    from kafka_rollout.operators import approvals, deciding
 
     def answer(context: Any, question: Any, *, method: str, timeout: Any, **_: object) -> Any:
         task = context["task"]
-        runs.asked.append(task.task_id)
-        runs.bodies[task.task_id] = question.body
-        option = runs.answers.get(task.task_id, ["Approve"]).pop(0)
+        asked.asked.append(task.task_id)
+        asked.bodies[task.task_id] = question.body
+        option = asked.answers.get(task.task_id, ["Approve"]).pop(0)
         assert option in question.options, f"{task.task_id} offers {question.options}"
         event = {
             "chosen_options": [option],
@@ -137,6 +136,21 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
             "timedout": False,
         }
         return getattr(task, method)(context, event)
+
+    for module in (approvals, deciding):
+        monkeypatch.setattr(module, "ask", answer)
+
+
+def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
+    """What this process lacks: brokers, a Spark job, and somebody who answers."""
+    from kafka_rollout.hooks import kafka_cluster
+    from kafka_rollout.operators import spark_scan
+    from kafka_rollout.sensors import gate
+    from kafka_rollout.steps import features
+
+    @contextmanager
+    def open_fake(cluster: str, run_id: str, *_: object) -> Iterator[Any]:
+        yield fake_bench(runs.world, runs.home, run_id=run_id)
 
     finalize = features.finalize
 
@@ -155,8 +169,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
 
     monkeypatch.setattr(kafka_cluster, "open_workbench", open_fake)
     monkeypatch.setattr(features, "finalize", finalize_and_snapshot)
-    for module in (approvals, deciding):
-        monkeypatch.setattr(module, "ask", answer)
+    answer_at_once(monkeypatch, runs)
     monkeypatch.setattr(spark_scan.SparkScanOperator, "scan", scan)
     monkeypatch.setattr(gate, "INTERVAL_S", 0.0)  # the fake cluster's time passes by looks
     monkeypatch.setattr(gate, "PATIENCE_S", 1.0)

@@ -139,9 +139,12 @@ def test_a_log_that_became_unreadable_after_the_approval_stops_the_run_before_th
 def test_records_that_the_target_cannot_load_refuse_the_plan(runs: FakeRuns, world: FakeCluster) -> None:
     world.finalized = {"metadata.version": 8}
     classes = (COMMITS,)
-    ends = (LogRange(topic="__consumer_offsets", partition=0, start=0, end=4, size=100, sampled=False),)
     runs.scanned = ScanResult(
-        cluster="fake", scanned_at=0.0, logs=ends, classes=classes, verdicts=judge(world.catalogue, ends, classes)
+        cluster="fake",
+        scanned_at=0.0,
+        logs=(LogRange(topic=COMMITS.topic, partition=0, start=0, end=4),),
+        classes=classes,
+        verdicts=judge(world.catalogue, classes, list(world.catalogue)),
     )
     state, _, record = run(runs, "3.4.0")
     assert (state, runs.asked, world.stops) == ("failed", [], [])
@@ -185,7 +188,7 @@ def test_what_is_gone_afterwards_fails_the_run(
 
 
 def test_a_rejected_roll_leaves_the_lowered_levels_and_says_so(runs: FakeRuns, world: FakeCluster) -> None:
-    runs.answers["approve_roll"] = ["Reject"]
+    runs.answers["approve_roll"] = ["Reject", "Approve"]
     state, _, record = run(runs, "4.0.1", target_level=23)
     assert (state, world.stops, world.finalized["metadata.version"]) == ("failed", [], 23)
     report = record.attachment("report.json")

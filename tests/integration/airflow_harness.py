@@ -95,8 +95,8 @@ class House:
         client.wait_for_dag(dag_id, timeout_s=600)
         return dag_id
 
-    def trigger(self, cluster: LocalCluster, target: str, **conf: Any) -> Run:
-        client, dag_id = self.client(), f"kafka_upgrade_{cluster.spec.name}"
+    def trigger(self, cluster: LocalCluster, target: str, *, dag: str = "kafka_upgrade", **conf: Any) -> Run:
+        client, dag_id = self.client(), f"{dag}_{cluster.spec.name}"
         run_id = client.trigger(dag_id, {"target_release": target, **QUICKLY, **conf})
         return Run(house=self, cluster=cluster, dag_id=dag_id, run_id=run_id, client=client)
 

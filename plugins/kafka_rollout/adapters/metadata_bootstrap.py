@@ -10,10 +10,10 @@ import tempfile
 from pathlib import Path
 
 from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.adapters.metadata_backup import sha256_of
+from kafka_rollout.adapters.metadata_backup import Files, changing, sha256_of
 from kafka_rollout.adapters.metadata_facts import known_releases
 from kafka_rollout.adapters.metadata_images import image_classes
-from kafka_rollout.adapters.metadata_log import BOOTSTRAP, MetadataFolder
+from kafka_rollout.adapters.metadata_log import BOOTSTRAP, MetadataFolder, stopped_node
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.releases import METADATA_VERSION, Release
@@ -53,3 +53,24 @@ def lower_bootstrap(
         (new / BOOTSTRAP).chmod(0o600)
         (new / BOOTSTRAP).rename(final)
     return final
+
+
+def replace_bootstrap(folder: MetadataFolder, *, level: int, target: Release, cache: ReleaseCache) -> Path | None:
+    """Put a lowered bootstrap.checkpoint in the place of a stopped node's own; the copy of the old one, which lies
+    beside it, or None where there is nothing to lower. Whole or not at all, also when it is killed.
+    """
+    if folder.bootstrap is None:
+        return None
+    files = Files()
+    with stopped_node(folder), tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
+        lowered = lower_bootstrap(folder, Path(name), level=level, target=target, cache=cache)
+        digest = sha256_of(folder.bootstrap)
+        if lowered is None or sha256_of(lowered) == digest:
+            return None
+        with changing(folder.root):
+            backup = folder.root / f"{BOOTSTRAP}.{digest[:16]}.before-downgrade"
+            if not backup.exists():
+                files.copy(folder.bootstrap, backup)
+            files.copy(lowered, folder.bootstrap, like=backup)
+            files.sync(folder.root)
+    return backup

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_rollout.adapters.file_reading import reading
-from kafka_rollout.adapters.metadata_bootstrap import lower_bootstrap
+from kafka_rollout.adapters.metadata_bootstrap import lower_bootstrap, replace_bootstrap
 from kafka_rollout.adapters.metadata_facts import known_releases
 from kafka_rollout.adapters.metadata_install import install, is_installed, refuse_used, uninstall
 from kafka_rollout.adapters.metadata_log import BOOTSTRAP, META, MetadataFolder, open_folder, stopped_node
@@ -55,6 +55,11 @@ class DirectoryMetadataLogs:
 
     def trim(self, directory: Path, *, release: Release, cluster_id: str) -> TrimResult:
         return trim(open_folder(directory, cluster_id=cluster_id), release=release, cache=self.cache)
+
+    def replace_bootstrap(self, directory: Path, *, level: int, release: Release, cluster_id: str) -> Path | None:
+        return replace_bootstrap(
+            open_folder(directory, cluster_id=cluster_id), level=level, target=release, cache=self.cache
+        )
 
     def undo_trim(self, directory: Path, *, cluster_id: str) -> TrimResult:
         return undo_trim(open_folder(directory, cluster_id=cluster_id))

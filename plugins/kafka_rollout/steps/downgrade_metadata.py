@@ -140,8 +140,10 @@ def make_readable(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> Non
         return
     try:
         scan = _scan(bench, plan, node, hop.to_release)
+        directory = _directory(bench, node)
+        if bootstrap_fails(scan):
+            _replace_bootstrap(bench, plan, hop, node, directory)
         if readiness(scan) is Readiness.TRIM:
-            directory = _directory(bench, node)
             result = bench.metadata_logs.trim(directory, release=hop.to_release, cluster_id=plan.cluster_id)
             bench.run.record(
                 "trimmed",
@@ -162,6 +164,18 @@ def make_readable(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> Non
             f"Node {node.node_id} is stopped and cannot be started on {hop.to_release}: {error.sentence}",
             remedy=f"{error.remedy} Then retry the node, or roll back.".strip(),
         ) from error
+
+
+def _replace_bootstrap(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec, directory: Path) -> None:
+    highest = bench.catalogue.get(hop.to_release).features[METADATA_VERSION].supported.max
+    level = min(highest, plan.levels.get(METADATA_VERSION, highest))
+    backup = bench.metadata_logs.replace_bootstrap(
+        directory, level=level, release=hop.to_release, cluster_id=plan.cluster_id
+    )
+    bench.run.record(
+        "bootstrap-replaced",
+        {"node_id": node.node_id, "hop": hop.key, "level": level, "backup": str(backup) if backup else None},
+    )
 
 
 def goes_down(plan: Plan, hop: Hop) -> bool:

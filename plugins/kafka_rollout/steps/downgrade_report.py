@@ -18,7 +18,7 @@ _ACTED = frozenset({"finalizing", "stopping", "stopped"})
 
 
 def build_downgrade_report(bench: Workbench, plan: Plan, *, dry_run: bool) -> dict[str, Any]:
-    """Keys are those of a roll's report, and `losses`, `metadata_logs`, `trims`, `inventory`."""
+    """Keys are those of a roll's report, and `losses`, `metadata_logs`, `trims`, `bootstraps`, `inventory`."""
     data = build_report(bench, plan, dry_run=dry_run)
     events = bench.run.events()
     data |= {
@@ -32,6 +32,7 @@ def build_downgrade_report(bench: Workbench, plan: Plan, *, dry_run: bool) -> di
             if event.get("kind") == SCANNED
         ],
         "trims": [event for event in events if event.get("kind") == "trimmed"],
+        "bootstraps": [event for event in events if event.get("kind") == "bootstrap-replaced"],
         "inventory": bench.run.attachment(COMPARED),
     }
     if not dry_run:

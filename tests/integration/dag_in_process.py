@@ -1,0 +1,55 @@
+"""Runs of a real DAG over a real cluster in this process: everything is real but the scheduler and who answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_rollout.adapters import server_properties
+from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.adapters.settings import PROJECT_ROOT
+from kafka_rollout.domain.topology import NEVER
+from tests.dags.conftest import Asked, answer_at_once
+
+QUICKLY = {"soak_seconds": 0, "looks": 2, "gate_timeout_minutes": 10}
+
+
+@dataclass(kw_only=True)
+class ProcessRuns(Asked):
+    """Runs of the DAGs of one inventory folder."""
+
+    clusters: Path
+    home: Path
+
+    @classmethod
+    def open(cls, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ProcessRuns:
+        from airflow.utils import db
+
+        runs = cls(clusters=folder / "clusters", home=folder / "home")
+        runs.clusters.mkdir()
+        monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(runs.clusters))
+        monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(runs.home))
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
+        db.initdb()
+        answer_at_once(monkeypatch, runs)
+        return runs
+
+    def run(self, cluster: LocalCluster, dag: str, **conf: Any) -> tuple[str, dict[str, str | None], FileRunStore]:
+        """(state of the run, states by task, the run's record)."""
+        from airflow.dag_processing.dagbag import DagBag
+        from airflow.sdk import timezone
+
+        self.asked.clear()
+        described = replace(cluster.spec, approvers=("alice",), scan_schedule=NEVER)
+        server_properties.write_atomically(self.clusters / f"{described.name}.yaml", dump_cluster(described))
+        bag = DagBag(PROJECT_ROOT / "dags")
+        assert bag.import_errors == {}
+        found = bag.dags[f"{dag}_{described.name}"]
+        run = found.test(run_conf={**QUICKLY, **conf}, logical_date=timezone.utcnow())
+        states = {ti.task_id: ti.state for ti in run.get_task_instances()}
+        return str(run.state), states, FileRunStore(self.home, described.name, run.run_id)
