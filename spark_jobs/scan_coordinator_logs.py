@@ -28,6 +28,7 @@ from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.errors import RolloutError, UserError
 from kafka_rollout.domain.releases import Catalogue, Release
 from kafka_rollout.domain.scan import ScanResult
+from kafka_rollout_spark.compile_kernel import compile_kernel, is_compiled
 from kafka_rollout_spark.decoding_spec import ScanDepth
 from kafka_rollout_spark.output import STANDARD_OUTPUT, write_json, write_parquet
 from kafka_rollout_spark.scan import Question, make_result, read_logs
@@ -157,6 +158,9 @@ def session() -> SparkSession:
     )
     # A worker's error reaches the person as its one sentence; Spark would print its trace several times over.
     spark.sparkContext.setLogLevel("OFF")
+    if (spark.sparkContext.master or "").startswith("local") and not is_compiled():
+        _say("compiling what reads the logs, once: some ten seconds")
+        compile_kernel()  # here, not by every worker
     return spark
 
 

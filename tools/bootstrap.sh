@@ -48,5 +48,7 @@ echo "setup: installing $(grep -c '^[a-z0-9].*==' requirements.txt) Python packa
 uv pip install --quiet --require-hashes --no-deps -r <(locked setuptools)
 uv pip sync --quiet --require-hashes --no-build-isolation requirements.txt
 uv pip install --quiet --no-deps --no-build-isolation --editable .
+echo "setup: compiling what scans logs"
+.venv/bin/python -m kafka_rollout_spark.compile_kernel || echo "setup: that did not work; the first scan will do it"
 echo "$state" > $stamp
 echo "setup: .venv is ready ($(.venv/bin/python -V))"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.wire.layouts import Layout
+from kafka_rollout_spark.kernel.hashing import random_points
 
-_BYTES_PER_BUCKET = 64 * 1024 * 1024
+_BYTES_PER_BUCKET = 256 * 1024 * 1024
 
 
 class ScanDepth(StrEnum):
@@ -47,13 +48,15 @@ class DecodingSpec:
     """`records` is needed at depth `deep` only.
 
     `live`: also tell which records are the newest of their key. `buckets`: in how many parts the keys are dealt out
-    for it, so that no step holds all of them. `loaded_by_all`: (topic, key version, value version) that every asked
-    release loads; records of all other classes are counted by owner.
+    for it, so that no step holds all of them. `points`: where the hashes of keys are taken (kernel/hashing.py).
+    `loaded_by_all`: (topic, key version, value version) that every asked release loads; records of all other classes
+    are counted by owner.
     """
 
     depth: ScanDepth = ScanDepth.CLASSES
     live: bool = False
     buckets: int = 1
+    points: tuple[int, int] = field(default_factory=random_points)
     records: tuple[RecordUse, ...] = ()
     loaded_by_all: frozenset[tuple[str, int, int | None]] = frozenset()
 

@@ -28,7 +28,7 @@ from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
 from kafka_rollout_spark.sharing import SPEC, LogReader, LogSource, from_option
 
 FORMAT = "coordinator_log_segments"
-CHUNK_BYTES = 16 * 1024 * 1024
+CHUNK_BYTES = 2 * 1024 * 1024  # what the processor's cache holds: four times as much is a tenth slower
 
 
 class SegmentFiles(LogSource):

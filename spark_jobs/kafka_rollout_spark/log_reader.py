@@ -14,10 +14,10 @@ from kafka_rollout.wire.messages import MessageFormatError, decode
 from kafka_rollout.wire.record_batch import Batch, LogFormatError, RecordSpan, batches, check_crc, payload, records
 from kafka_rollout_spark.chunks import Chunk
 from kafka_rollout_spark.decoding_spec import DecodingSpec, ScanDepth
-from kafka_rollout_spark.kernel import noting, scanning
+from kafka_rollout_spark.kernel import keys, noting, scanning
 from kafka_rollout_spark.kernel import tables as t
+from kafka_rollout_spark.kernel.hashing import hashes_of, powers_of
 from kafka_rollout_spark.kernel.libraries import Decompressors
-from kafka_rollout_spark.kernel.memory import hash_at
 from kafka_rollout_spark.kernel.programs import Programs, write_programs
 from kafka_rollout_spark.rows import RowKind
 from kafka_rollout_spark.table_rows import Key, Memory, TableRows, rows
@@ -38,6 +38,8 @@ class LogReader:
         self._scratch = self._memory(t.SCRATCH_AT, t.SCRATCH_SIZE, _FIRST_SCRATCH)
         self._names = self._memory(t.NAMES_AT, t.NAMES_SIZE, t.NAME_BYTES if deep else 0)
         self._states = self._memory(t.STATES_AT, t.STATES_SIZE, t.STATE_BYTES if deep else 0)
+        self._powers = powers_of(spec.points)
+        self._control[t.POWERS] = self._powers.ctypes.data
         self._decompressors = Decompressors.create()
         for place, address in (
             (t.LZ4_CONTEXT, self._decompressors.lz4_context),
@@ -73,7 +75,10 @@ class LogReader:
         self._reasoned: set[tuple[int | None, int | None, str, int]] = set()
         self._clear_classes()
         control = self._control
-        control[t.SEED], control[t.BASE] = _seed(topic, partition), 0
+        powers = self._powers.ctypes.data
+        name = np.frombuffer(f"{topic}-{partition}".encode(), dtype=np.uint8)
+        control[t.FIRST_SEED], control[t.SECOND_SEED] = hashes_of(name.ctypes.data, len(name), powers)
+        control[t.BASE] = 0
         control[t.RECORDS : t.FIRST_OFFSET] = 0
         control[t.FIRST_OFFSET] = control[t.FIRST_TIMESTAMP] = t.NONE_YET
         control[t.LAST_OFFSET] = control[t.LAST_TIMESTAMP] = -1
@@ -96,7 +101,7 @@ class LogReader:
         control[t.DATA_AT], control[t.DATA_SIZE] = data.ctypes.data, len(data)
         control[t.POSITION] = control[t.IN_BATCH] = 0
         control[t.START], control[t.STOP] = chunk.start, chunk.end
-        while (status := scanning.scan(self._at)) != noting.DONE:
+        while (status := scanning.scan(self._at)) != keys.DONE:
             self._find_reasons(chunk)
             match status:
                 case noting.FULL_CLASSES:
@@ -105,10 +110,10 @@ class LogReader:
                     yield from self._drain_names()
                 case noting.FULL_STATES:
                     yield from self._drain_states()
-                case noting.FULL_BUCKET:
-                    yield self._drain_bucket(int(control[t.FULL_BUCKET]))
+                case keys.FULL_KEYS:
+                    yield from self._make_room_for_keys()
                 case noting.FAR:
-                    yield from self._drain_entries()
+                    yield from self._drain_keys()
                     control[t.BASE] = control[t.BATCH_OFFSET]
                 case scanning.CUT_OFF if chunk.file is None:
                     return
@@ -214,7 +219,7 @@ class LogReader:
     def _drain(self) -> Iterator[pa.RecordBatch]:
         """All of them; classes last, since the others speak of them."""
         assert self.log is not None  # noqa: S101 - begun
-        yield from self._drain_entries()
+        yield from self._drain_keys()
         yield from self._drain_names()
         yield from self._drain_states()
         yield self._rows.classes(*self.log)
@@ -244,17 +249,35 @@ class LogReader:
         if control[t.WANTED] > control[t.STATES_SIZE]:
             self._states = self._memory(t.STATES_AT, t.STATES_SIZE, int(control[t.WANTED]))
 
-    def _drain_entries(self) -> Iterator[pa.RecordBatch]:
-        while noting.empty_cache(self._at) == noting.FULL_BUCKET:
-            yield self._drain_bucket(int(self._control[t.FULL_BUCKET]))
-        for bucket in np.flatnonzero(self._tables.bucket_used).tolist():
-            yield self._drain_bucket(bucket)
+    def _make_room_for_keys(self) -> Iterator[pa.RecordBatch]:
+        """A larger table, or an empty one if it is as large as may be."""
+        smaller = self._tables.key_table
+        self._tables = t.larger_key_table(self._tables)
+        table = self._tables.key_table
+        if table is smaller:
+            yield from self._empty_key_table()
+        else:
+            keys.move(smaller.ctypes.data, len(smaller), table.ctypes.data, len(table))
 
-    def _drain_bucket(self, bucket: int) -> pa.RecordBatch:
+    def _drain_keys(self) -> Iterator[pa.RecordBatch]:
+        while keys.settle(self._at) == keys.FULL_KEYS:
+            yield from self._make_room_for_keys()
+        yield from self._empty_key_table()
+
+    def _empty_key_table(self) -> Iterator[pa.RecordBatch]:
+        """All entries, sorted by bucket."""
         assert self.log is not None  # noqa: S101 - begun
-        drained = self._rows.bucket(*self.log, bucket)
-        self._tables.bucket_used[bucket] = 0
-        return drained
+        if not (used := int(self._control[t.KEYS_USED])):
+            return
+        counts = np.zeros(self._spec.buckets, dtype=np.int64)
+        keys.count_by_bucket(self._at, counts.ctypes.data)
+        ends = np.cumsum(counts)
+        starts, entries = ends - counts, np.empty((used, t.ENTRY), dtype=np.int64)
+        keys.deal_out(self._at, entries.ctypes.data, starts.ctypes.data)
+        self._tables.key_table[:] = 0
+        self._control[t.KEYS_USED] = 0
+        for bucket in np.flatnonzero(counts).tolist():
+            yield self._rows.bucket(*self.log, bucket, entries[ends[bucket] - counts[bucket] : ends[bucket]])
 
 
 _LOG_COLUMNS = {
@@ -267,12 +290,6 @@ _LOG_COLUMNS = {
     "first_timestamp": t.FIRST_TIMESTAMP,
     "last_timestamp": t.LAST_TIMESTAMP,
 }
-
-
-def _seed(topic: str, partition: int) -> int:
-    """What makes equal keys of two logs different; the same in every worker."""
-    name = np.frombuffer(f"{topic}-{partition}".encode(), dtype=np.uint8)
-    return int(hash_at(name.ctypes.data, len(name), 0))
 
 
 def _sentence(status: int, chunk: Chunk, data: memoryview) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kafka_rollout_spark.kernel import reducing as r
+from kafka_rollout_spark.kernel import keys, reducing
 from kafka_rollout_spark.kernel.tables import ENTRY
 from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
 from kafka_rollout_spark.table_rows import rows
@@ -22,7 +22,7 @@ LiveClass = tuple[str, int, int | None, int | None, tuple[tuple[str, str], ...]]
 
 
 class NewestOfKeys:
-    """The keys of some buckets. Memory: 32 bytes a slot, and one slot in a half at most is empty for long."""
+    """The keys of a bucket. Memory: 40 bytes a slot, and one slot in a half at most is empty for long."""
 
     COLUMNS = ("topic", "partition", "first_offset", "entries", "classes")
 
@@ -38,14 +38,14 @@ class NewestOfKeys:
         at = 0
         while True:
             slots = len(self._table)
-            at, self._used = r.add_entries(
+            at, self._used = reducing.add_entries(
                 self._table.ctypes.data, slots, self._used, int(_FULL * slots),
                 entries.ctypes.data, at, len(entries), row["first_offset"], classes.ctypes.data,
             )  # fmt: skip
             if at == len(entries):
                 return
             larger = _slots(2 * slots)
-            r.move(self._table.ctypes.data, slots, larger.ctypes.data, len(larger))
+            reducing.move(self._table.ctypes.data, slots, larger.ctypes.data, len(larger))
             self._table = larger
 
     def _class(self, row: dict[str, Any], told: Any) -> int:
@@ -55,8 +55,8 @@ class NewestOfKeys:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         classes = list(self._classes)
-        held = self._table[self._table[:, r.KEY] != 0]
-        counts = np.bincount(held[:, r.CLASS], minlength=len(classes)).tolist()
+        table = self._table
+        counts = np.bincount(table[table[:, keys.FIRST] != 0, reducing.CLASS], minlength=len(classes)).tolist()
         found = []
         for (topic, partition, key_version, value_version, broken), live in zip(classes, counts, strict=True):
             of_class = {
@@ -66,9 +66,10 @@ class NewestOfKeys:
             found.append({"kind": RowKind.CLASS, **of_class})
             found += [{"kind": RowKind.BROKEN, **of_class, "part": p, "releases": names} for p, names in broken]
         yield pa.RecordBatch.from_pylist(found, schema=WORKER_ROWS)
+        owned = np.flatnonzero(table[:, keys.OWNER])
+        owners_of_all, classes_of_all = table[owned, keys.OWNER], table[owned, reducing.CLASS]
         for place, (topic, partition, key_version, value_version, _) in enumerate(classes):
-            owners, lives = np.unique(held[(held[:, r.CLASS] == place), r.OWNER], return_counts=True)
-            owners, lives = owners[owners != 0], lives[owners != 0]
+            owners, lives = np.unique(owners_of_all[classes_of_all == place], return_counts=True)
             if len(owners):
                 yield rows(
                     RowKind.OWNER,
@@ -84,4 +85,4 @@ class NewestOfKeys:
 
 
 def _slots(count: int) -> Any:
-    return np.zeros((count, r.SLOT), dtype=np.int64)
+    return np.zeros((count, reducing.SLOT), dtype=np.int64)

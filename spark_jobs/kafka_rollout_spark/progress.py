@@ -57,4 +57,6 @@ def progress_line(done: int, shares: int, total: int, unit: str, elapsed_s: floa
 def _amount(number: float, unit: str) -> str:
     if unit != "bytes":
         return f"{number:,.0f} {unit}"
+    if number < 1e6:
+        return f"{number / 1e3:,.0f} kB"
     return f"{number / 1e6:,.0f} MB" if number < 1e9 else f"{number / 1e9:.2f} GB"

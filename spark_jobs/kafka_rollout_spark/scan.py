@@ -23,7 +23,7 @@ from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.progress import Progress, reported
 from kafka_rollout_spark.rows import RowKind
 from kafka_rollout_spark.sharing import SPEC, to_option
-from kafka_rollout_spark.transforms import bring_live, merge
+from kafka_rollout_spark.transforms import bring_live, merge, merge_few
 from kafka_rollout_spark.what_to_read import LogsToRead
 
 OWNERS_LISTED = 1_000
@@ -55,7 +55,9 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scanned:
-    """What the workers told, merged, while Spark still holds it; `few` are the rows that are never many."""
+    """What the workers told, merged; `few` are the rows that are never many, and the others are in the frame, if there
+    can be any, while Spark still holds it.
+    """
 
     spec: DecodingSpec
     scanned_at: float
@@ -64,14 +66,14 @@ class Scanned:
 
     def owners(self) -> Iterator[OwnerRecords]:
         """All of them, by number of records, streamed."""
-        if self.frame is None or self.spec.depth is ScanDepth.CLASSES:
+        if self.frame is None:
             return
         for row in self._owners(self.frame).toLocalIterator(prefetchPartitions=True):
             yield parts.owner_records(row.asDict(), live=self.spec.live)
 
     def owners_listed(self) -> tuple[tuple[OwnerRecords, ...], int]:
         """The first of them, and how many more there are."""
-        if self.frame is None or self.spec.depth is ScanDepth.CLASSES:
+        if self.frame is None:
             return (), 0
         frame = self._owners(self.frame)
         rows = frame.limit(OWNERS_LISTED + 1).toArrow().to_pylist()
@@ -79,7 +81,7 @@ class Scanned:
         return tuple(parts.owner_records(row, live=self.spec.live) for row in rows[:OWNERS_LISTED]), more
 
     def inventory(self) -> dict[str, Any] | None:
-        if self.frame is None or self.spec.depth is ScanDepth.CLASSES:
+        if self.frame is None:
             return None
         rows = self.frame.filter(F.col("kind") == RowKind.STATE).limit(STATES_LISTED).toArrow().to_pylist()
         commits = self.frame.filter(F.col("kind") == RowKind.COMMITS).groupBy("name").agg(F.sum("count")).collect()
@@ -120,11 +122,13 @@ def read_logs(spark: SparkSession, logs: LogsToRead, spec: DecodingSpec, say: Pr
     options = logs.options_for(cores)
     spark.dataSource.register(logs.source)
     rows = spark.read.format(logs.source.name()).options(**options, **{SPEC: to_option(spec)}).load()
-    frame = merge(bring_live(rows, spec.buckets) if spec.live else rows)
-    if spec.depth is not ScanDepth.CLASSES:
-        frame = frame.persist()
+    rows = bring_live(rows, spec.buckets) if spec.live else rows
+    frame = None if spec.depth is ScanDepth.CLASSES else merge(rows).persist()
     with reported(spark, len(logs.shares(cores)), logs.size, logs.unit, say):
-        few = frame.filter(F.col("kind").isin(*_FEW)).toArrow().to_pylist()
+        if frame is None:
+            few = merge_few(rows.toArrow())
+        else:
+            few = frame.filter(F.col("kind").isin(*_FEW)).toArrow().to_pylist()
     told = {(row["topic"], row["partition"]) for row in few if row["kind"] in {RowKind.LOG, RowKind.DAMAGE}}
     if missing := {(log.topic, log.partition) for log in logs.ranges if log.end > log.start} - told:
         topic, partition = min(missing)
@@ -135,7 +139,8 @@ def read_logs(spark: SparkSession, logs: LogsToRead, spec: DecodingSpec, say: Pr
     try:
         yield Scanned(spec=spec, scanned_at=scanned_at, frame=frame, few=few)
     finally:
-        frame.unpersist()
+        if frame is not None:
+            frame.unpersist()
 
 
 def make_result(question: Question, logs: LogsToRead, scanned: Scanned) -> ScanResult:

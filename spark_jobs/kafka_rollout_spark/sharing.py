@@ -28,14 +28,17 @@ def size(piece: LogRange | Piece) -> int:
 
 
 def share_out(pieces: Sequence[LogRange | Piece], parts: int) -> Shares:
-    """The pieces in at most `parts` shares of about the same size; within a share they keep their order."""
-    shares: list[list[int]] = [[] for _ in range(max(1, min(parts, len(pieces))))]
-    weights = [0] * len(shares)
-    for number in sorted(range(len(pieces)), key=lambda n: -size(pieces[n])):
-        lightest = weights.index(min(weights))
-        shares[lightest].append(number)
-        weights[lightest] += size(pieces[number]) + 1
-    return tuple(tuple(pieces[number] for number in sorted(share)) for share in shares if share)
+    """The pieces in at most `parts` shares of about the same size, in their order: those of one log stay together, so
+    that few tasks see the same keys.
+    """
+    total = sum(size(piece) + 1 for piece in pieces)
+    shares: list[list[LogRange | Piece]] = [[] for _ in range(parts)]
+    before = 0
+    for piece in pieces:
+        weight = size(piece) + 1
+        shares[(2 * before + weight) * parts // (2 * total)].append(piece)  # where its middle lies
+        before += weight
+    return tuple(tuple(share) for share in shares if share)
 
 
 def to_option(value: object) -> str:

@@ -194,16 +194,15 @@ class TableRows:
             value=values,
         )
 
-    def bucket(self, topic: str, partition: int, bucket: int) -> pa.RecordBatch:
-        tables = self._tables
+    def bucket(self, topic: str, partition: int, bucket: int, entries: Numbers) -> pa.RecordBatch:
         return rows(
             RowKind.ENTRIES,
             topic,
             partition,
             1,
             bucket=[bucket],
-            first_offset=[int(tables.control[t.BASE])],
-            entries=[tables.entries[bucket, : tables.bucket_used[bucket]].tobytes()],
+            first_offset=[int(self._tables.control[t.BASE])],
+            entries=[entries.tobytes()],
             classes=[self._classes()],
         )
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import vectorized_udf  # type: ignore[attr-defined]
@@ -12,14 +15,26 @@ from kafka_rollout_spark.rows import MAXIMA, MERGE_BY, MINIMA, OF_FIRST, OF_LAST
 
 
 def bring_live(rows: DataFrame, buckets: int) -> DataFrame:
-    """The rows of kind `entries` become rows that bring `live`; no task holds the keys of more than its buckets."""
-    dealt_out = rows.repartition(buckets, "bucket")
+    """The rows of kind `entries` become rows that bring `live`; no task holds the keys of more than one bucket."""
+    dealt_out = rows.repartitionById(buckets, F.coalesce("bucket", F.lit(0)))
     # DataFrame.mapInArrow does the same, but refuses to without Pandas, which it does not use; and where Pandas is
     # installed, PyArrow imports it in every worker.
     reduce = vectorized_udf(reduce_entries, rows.schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = reduce(*(dealt_out[name] for name in dealt_out.columns))
     reduced = DataFrame(dealt_out._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)
     return reduced.select(*rows.columns)
+
+
+def merge_few(rows: pa.Table) -> list[dict[str, Any]]:
+    """What `merge` does, on the driver, of rows that are never many and have no column of OF_FIRST or OF_LAST: a
+    shuffle takes longer than these take.
+    """
+    by = ["kind", *MERGE_BY]
+    how = {**dict.fromkeys(SUMS, "sum"), **dict.fromkeys(MINIMA, "min"), **dict.fromkeys(MAXIMA, "max")}
+    columns = [*by, *(f"{name}_{word}" for name, word in how.items())]
+    merged = rows.group_by(by).aggregate(list(how.items())).select(columns).rename_columns([*by, *how])
+    found: list[dict[str, Any]] = merged.to_pylist()
+    return found
 
 
 def merge(rows: DataFrame) -> DataFrame:

@@ -37,7 +37,7 @@ from kafka_rollout_spark.output import write_json, write_parquet
 from kafka_rollout_spark.progress import progress_line
 from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
 from kafka_rollout_spark.sharing import SHARES, SPEC, from_option, share_out, to_option
-from kafka_rollout_spark.transforms import merge
+from kafka_rollout_spark.transforms import merge, merge_few
 
 OFFSETS = "__consumer_offsets"
 
@@ -67,7 +67,13 @@ def test_every_offset_is_in_exactly_one_share(ranges: list[LogRange], most: int,
 @given(ranges=some_ranges, parts=st.integers(1, 9))
 def test_shares_are_of_about_the_same_size(ranges: list[LogRange], parts: int) -> None:
     weights = [sum(r.end - r.start for r in share) for share in share_out(ranges, parts)]
-    assert max(weights) - min(weights) <= max(r.end - r.start for r in ranges) + len(ranges)
+    assert max(weights) - min(weights) <= 2 * max(r.end - r.start for r in ranges) + len(ranges)
+
+
+@given(ranges=some_ranges, parts=st.integers(1, 9))
+def test_few_shares_hold_the_same_log(ranges: list[LogRange], parts: int) -> None:
+    shares = share_out(sorted(ranges, key=lambda r: (r.partition, r.start)), parts)
+    assert sum(len({r.partition for r in share}) for share in shares) <= len({r.partition for r in ranges}) + parts - 1
 
 
 @given(ranges=some_ranges)
@@ -130,6 +136,7 @@ def test_progress_tells_amount_rate_and_time_left() -> None:
     assert progress_line(1, 4, 2_000_000_000, "bytes", 0.5) == (
         "read 1 of 4 shares, about 500 MB of 2.00 GB, 1.00 GB/s, 0 s, about 2 s left"
     )
+    assert progress_line(1, 2, 5_000, "bytes", 1).startswith("read 1 of 2 shares, about 2 kB of 5 kB, 2 kB/s")
     assert progress_line(0, 4, 4_000, "offsets", 3) == "read 0 of 4 shares, 0 offsets of 4,000 offsets, 3 s"
 
 
@@ -208,11 +215,14 @@ def test_rows_of_one_thing_merge_to_one_row(spark: SparkSession) -> None:
         {**state, "last_offset": 8, "key": b"k", "value": None},
     ]
     frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=WORKER_ROWS))
-    merged = {row["kind"]: row for row in merge(frame).toArrow().to_pylist()}
+    found_by_spark = merge(frame).toArrow()
+    merged = {row["kind"]: row for row in found_by_spark.to_pylist()}
     assert len(merged) == 2
     found = merged["class"]
     assert (found["count"], found["first_offset"], found["value_version"], found["live"]) == (7, 5, None, 2)
     assert (merged["state"]["last_offset"], merged["state"]["value"]) == (8, None)
+    few = merge_few(pa.Table.from_pylist(rows[:3], schema=WORKER_ROWS))
+    assert few == [{name: found[name] for name in few[0]}]
 
 
 @pytest.mark.spark

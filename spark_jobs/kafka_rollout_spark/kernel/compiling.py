@@ -23,9 +23,15 @@ def _state_of_sources() -> str:
 
 
 _folder = Path(numba.config.CACHE_DIR or Settings.from_environment().cache / "numba")
-numba.config.CACHE_DIR = str(_folder / _state_of_sources())
+CACHE = _folder / _state_of_sources()
+numba.config.CACHE_DIR = str(CACHE)
 
 
 def compiled(function: Function) -> Function:
     """A function of integers, addresses among them, as machine code. Nobody else checks what it reads."""
     return numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+
+
+def inlined(function: Function) -> Function:
+    """Likewise, and put into the functions that call it: for what is done once or more for every record."""
+    return numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)(function)

@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from kafka_rollout_spark.kernel.compiling import compiled
+from kafka_rollout_spark.kernel.compiling import compiled, inlined
 
 _WORD = ir.IntType(64)
 
@@ -97,6 +97,33 @@ def copy(typingctx, target, source, size):
 
 
 @intrinsic
+def fetch_ahead(typingctx, address):
+    """Have the processor bring what lies at an address, which is read and written soon; any address is allowed."""
+
+    def generate(context, builder, signature, arguments):
+        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        for_writing, keep, of_data = number(1), number(3), number(1)
+        builder.call(function, [builder.inttoptr(arguments[0], pointer), for_writing, keep, of_data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@intrinsic
+def high_product(typingctx, one, other):
+    """The upper 64 bits of the product of two uint64."""
+
+    def generate(context, builder, signature, arguments):
+        wide = ir.IntType(128)
+        product = builder.mul(*(builder.zext(argument, wide) for argument in arguments))
+        return builder.trunc(builder.lshr(product, wide(64)), _WORD)
+
+    return types.uint64(types.uint64, types.uint64), generate
+
+
+@intrinsic
 def call(typingctx, function, arguments_type):
     """Call the C function at an address with a tuple of 64-bit integers (or addresses); it returns one."""
 
@@ -109,29 +136,29 @@ def call(typingctx, function, arguments_type):
     return types.int64(types.int64, arguments_type), generate
 
 
-@compiled
+@inlined
 def value(block: int, place: int) -> int:
     """The int64 with that number in a block of them."""
     return get_int64(block + 8 * place)
 
 
-@compiled
+@inlined
 def set_value(block: int, place: int, new: int) -> None:
     set_int64(block + 8 * place, new)
 
 
-@compiled
+@inlined
 def add(block: int, place: int, more: int) -> None:
     set_int64(block + 8 * place, get_int64(block + 8 * place) + more)
 
 
-@compiled
+@inlined
 def item(block: int, table: int, index: int) -> int:
     """The int64 with that number in the table whose address stands in the block."""
     return get_int64(get_int64(block + 8 * table) + 8 * index)
 
 
-@compiled
+@inlined
 def set_item(block: int, table: int, index: int, new: int) -> None:
     set_int64(get_int64(block + 8 * table) + 8 * index, new)
 
@@ -193,11 +220,45 @@ def _table() -> Any:
 
 _TABLE = _table()
 _ALL_ONES = np.uint64(0xFFFFFFFF)
+# The instruction's result is there three steps after its operands: three stretches of so many bytes are gone through
+# side by side.
+_STRETCH = 256
+
+
+def _behind_zeros() -> Any:
+    """By place and value of each of a CRC's four bytes: its part of the CRC behind a stretch of zero bytes."""
+    values, places = np.arange(256, dtype=np.uint64), np.arange(0, 32, 8, dtype=np.uint64)
+    crc = (values[None, :] << places[:, None]).ravel()
+    for _ in range(_STRETCH):
+        crc = (crc >> np.uint64(8)) ^ _TABLE[(crc & np.uint64(255)).astype(np.int64)]
+    return crc
+
+
+_BEHIND_ZEROS = _behind_zeros()
+
+
+@inlined
+def _carried(crc: Any) -> Any:
+    """The CRC behind a stretch of zero bytes."""
+    carried = _BEHIND_ZEROS[crc & np.uint64(255)]
+    carried ^= _BEHIND_ZEROS[np.uint64(256) + (crc >> np.uint64(8) & np.uint64(255))]
+    carried ^= _BEHIND_ZEROS[np.uint64(512) + (crc >> np.uint64(16) & np.uint64(255))]
+    return carried ^ _BEHIND_ZEROS[np.uint64(768) + (crc >> np.uint64(24))]
 
 
 @compiled
 def _crc32c_by_instruction(at: int, size: int) -> Any:
     crc, end = _ALL_ONES, at + size
+    while end - at >= 3 * _STRETCH:
+        second = third = np.uint64(0)
+        stop = at + _STRETCH
+        while at < stop:
+            crc = _crc_of_word(crc, word_at(at))
+            second = _crc_of_word(second, word_at(at + _STRETCH))
+            third = _crc_of_word(third, word_at(at + 2 * _STRETCH))
+            at += 8
+        crc = _carried(_carried(crc) ^ second) ^ third
+        at += 2 * _STRETCH
     while end - at >= 8:
         crc = _crc_of_word(crc, word_at(at))
         at += 8

@@ -1,22 +1,23 @@
 """Notes one record in the tables: its class, its owner, what it commits, its tags, its state, its key.
 
-The steps that can find a table full are stages: STAGE says which of them the current record has behind it.
+The steps that can find a table full are stages: STAGE says which of them the current record has behind it. The table of
+keys (keys.py) is looked at before a record begins.
 """
 
 from __future__ import annotations
 
 from kafka_rollout_spark.kernel import programs as p
 from kafka_rollout_spark.kernel import tables as t
-from kafka_rollout_spark.kernel.compiling import compiled
+from kafka_rollout_spark.kernel.compiling import compiled, inlined
+from kafka_rollout_spark.kernel.hashing import hashes
+from kafka_rollout_spark.kernel.keys import DONE, remember
 from kafka_rollout_spark.kernel.memory import add, copy, hash_at, int16_at, item, set_item, set_value, value
 from kafka_rollout_spark.kernel.walking import FAILED, TAGS_AT_ONCE, TAGS_SEEN, walk
 
-DONE = 0
 FULL_CLASSES = 1
 FULL_NAMES = 2
 FULL_STATES = 3
-FULL_BUCKET = 4  # which: control[FULL_BUCKET]
-FAR = 5  # the offset lies before BASE, or too far behind it for an entry
+FAR = 5  # the batch lies before BASE, or too far behind it for entries
 
 OWNER_NAME, COMMITS_NAME, TAG_NAME = 0, 1, 2  # kinds of names
 _NAME_SEED = 1
@@ -25,7 +26,7 @@ _OWNER, _TOPIC = p.OWNER, p.TOPIC
 _SPREAD = 0x2545F4914F6CDD1D
 
 
-@compiled
+@inlined
 def versions_code(key_at: int, key_size: int, value_at: int, value_size: int) -> int:
     """The class's code (see tables.py) of a record whose key and value parse by all layouts."""
     of_key = int16_at(key_at) & 0xFFFF if key_size >= 2 else t.NO_VERSION
@@ -61,9 +62,11 @@ def class_of(control: int, code: int, offset: int) -> int:
 
 
 @compiled
-def count_in_class(control: int, known: int) -> None:
-    add_item(control, t.CLASS_COUNT, known, 1)
-    set_item(control, t.CLASS_LAST, known, value(control, t.BATCH_OFFSET))
+def count_in_class(control: int, known: int, records: int) -> None:
+    """So many more records of that class in the present batch; it may be none (of class FAILED)."""
+    if records > 0:
+        add_item(control, t.CLASS_COUNT, known, records)
+        set_item(control, t.CLASS_LAST, known, value(control, t.BATCH_OFFSET))
 
 
 @compiled
@@ -126,7 +129,7 @@ def note_record(control: int, offset: int, key_at: int, key_size: int, value_at:
             set_item(control, t.CLASS_KEY_SIZE, known, key_size)
             set_item(control, t.CLASS_VALUE, known, value_at - value(control, t.PAYLOAD_AT))
             set_item(control, t.CLASS_VALUE_SIZE, known, value_size)
-        count_in_class(control, known)
+        count_in_class(control, known, 1)
         add(control, t.RECORDS, 1)
         set_value(control, t.STAGE, 1)
     if value(control, t.STAGE) == 1:
@@ -155,8 +158,15 @@ def note_record(control: int, offset: int, key_at: int, key_size: int, value_at:
         set_value(control, t.STAGE, 5)
     if value(control, t.LIVE) and key_size >= 0:
         owner = hash_at(owner_at, owner_size, _NAME_SEED) if wanted else 0
-        return _note_entry(control, known, offset, hash_at(key_at, key_size, value(control, t.SEED)), owner)
+        note_key(control, known, offset, key_at, key_size, owner)
     return DONE
+
+
+@inlined
+def note_key(control: int, known: int, offset: int, key_at: int, key_size: int, owner: int) -> None:
+    seed, other_seed = value(control, t.FIRST_SEED), value(control, t.SECOND_SEED)
+    first, second = hashes(key_at, key_size, seed, other_seed, value(control, t.POWERS))
+    remember(control, first, second, owner, (offset - value(control, t.BASE)) | known << 32)
 
 
 @compiled
@@ -240,52 +250,3 @@ def _note_state(
     copy(at, key_at, key_size)
     copy(at + key_size, value_at, max(value_size, 0))
     return True
-
-
-@compiled
-def _note_entry(control: int, known: int, offset: int, hashed: int, owner: int) -> int:
-    """Remember the record as its key's newest; the key that was in its place goes to its bucket."""
-    if not 0 <= offset - value(control, t.BASE) < 1 << 32:
-        return FAR
-    cached = _cached(control, hashed & (value(control, t.CACHE_SLOTS) - 1))
-    held = value(cached, 0)
-    if held not in (0, hashed) and not _to_bucket(control, cached):
-        return FULL_BUCKET
-    set_value(cached, 0, hashed)
-    set_value(cached, 1, owner)
-    set_value(cached, 2, offset)
-    set_value(cached, 3, known)
-    return DONE
-
-
-@compiled
-def _cached(control: int, slot: int) -> int:
-    """The block of one slot of the cache."""
-    return value(control, t.CACHE) + 8 * t.CACHED * slot
-
-
-@compiled
-def _to_bucket(control: int, cached: int) -> bool:
-    hashed, room = value(cached, 0), value(control, t.BUCKET_ROOM)
-    bucket = ((hashed >> 24) & 0xFFFFFFFF) * value(control, t.BUCKETS) >> 32
-    used = item(control, t.BUCKET_USED, bucket)
-    if used == room:
-        set_value(control, t.FULL_BUCKET, bucket)
-        return False
-    entry = value(control, t.ENTRIES) + 8 * t.ENTRY * (room * bucket + used)
-    set_value(entry, 0, hashed)
-    set_value(entry, 1, value(cached, 1))
-    set_value(entry, 2, (value(cached, 2) - value(control, t.BASE)) | value(cached, 3) << 32)
-    set_item(control, t.BUCKET_USED, bucket, used + 1)
-    set_value(cached, 0, 0)
-    return True
-
-
-@compiled
-def empty_cache(control: int) -> int:
-    """All remembered keys to their buckets: DONE or FULL_BUCKET."""
-    for slot in range(value(control, t.CACHE_SLOTS)):
-        cached = _cached(control, slot)
-        if value(cached, 0) != 0 and not _to_bucket(control, cached):
-            return FULL_BUCKET
-    return DONE

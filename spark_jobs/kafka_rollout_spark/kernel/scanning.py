@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from kafka_rollout_spark.kernel import tables as t
-from kafka_rollout_spark.kernel.compiling import compiled
+from kafka_rollout_spark.kernel.compiling import compiled, inlined
+from kafka_rollout_spark.kernel.keys import DONE, FULL_KEYS, settle
 from kafka_rollout_spark.kernel.memory import (
     add,
     byte_at,
@@ -23,7 +24,15 @@ from kafka_rollout_spark.kernel.memory import (
     set_value,
     value,
 )
-from kafka_rollout_spark.kernel.noting import DONE, FULL_CLASSES, class_of, count_in_class, note_record, versions_code
+from kafka_rollout_spark.kernel.noting import (
+    FAR,
+    FULL_CLASSES,
+    class_of,
+    count_in_class,
+    note_key,
+    note_record,
+    versions_code,
+)
 from kafka_rollout_spark.kernel.walking import FAILED
 
 # What `scan` returns beside noting's FULL_…; the batch that it speaks of begins at POSITION and has SIZE bytes.
@@ -43,6 +52,7 @@ _LZ4, _ZSTD = 3, 4
 _TOO_SMALL = -70  # zstd's error code for a buffer that does not hold the result
 _LAST_ERROR = -200  # both libraries' error codes, taken as signed, lie between this and −1
 _GREATEST_OFFSET = 2**63 - 2**32
+_NEAR = 2**31  # a record lies less than that behind its batch's first: its offset − BASE has 32 bits
 
 
 @compiled
@@ -71,8 +81,9 @@ def scan(control: int) -> int:
             if opened != _OPEN:
                 return opened
             set_value(control, t.IN_BATCH, 1)
-        look_into = value(control, t.DEEP) or value(control, t.LIVE)
-        status = _note_records(control) if look_into else _count_records(control)
+        if value(control, t.LIVE) and not 0 <= value(control, t.BATCH_OFFSET) - value(control, t.BASE) < _NEAR:
+            return FAR
+        status = _note_records(control) if value(control, t.DEEP) else _count_records(control)
         if status != DONE:
             return status
         set_value(control, t.IN_BATCH, 0)
@@ -191,7 +202,7 @@ def _zstd(control: int, at: int, size: int) -> int:
     return DONE
 
 
-@compiled
+@inlined
 def _varint(at: int, end: int) -> tuple[int, int]:
     """A zigzag varint of at most five bytes, and where it ends (FAILED if it does not)."""
     if at >= end:
@@ -213,7 +224,7 @@ def _varint(at: int, end: int) -> tuple[int, int]:
     return (number >> 1) ^ -(number & 1), at
 
 
-@compiled
+@inlined
 def _behind_varlong(at: int, end: int) -> int:
     """Where a varint of at most ten bytes ends."""
     for place in range(at, min(at + 10, end)):
@@ -222,7 +233,7 @@ def _behind_varlong(at: int, end: int) -> int:
     return FAILED
 
 
-@compiled
+@inlined
 def _record(at: int, end: int) -> tuple[int, int, int, int, int, int]:
     """Where the record at `at` ends (FAILED if it is corrupt), its offset delta, and key and value: start and size."""
     corrupt = (FAILED, 0, 0, 0, 0, 0)
@@ -247,13 +258,17 @@ def _record(at: int, end: int) -> tuple[int, int, int, int, int, int]:
 
 @compiled
 def _count_records(control: int) -> int:
-    """Count the batch's records by class, and nothing else."""
+    """Count the batch's records by class, and remember their keys if asked to."""
     at, end, left = value(control, t.PAYLOAD), value(control, t.PAYLOAD_END), value(control, t.RECORDS_LEFT)
     base, last = value(control, t.BATCH_OFFSET), value(control, t.BATCH_LAST)
     start, stop = value(control, t.START), value(control, t.STOP)
-    known_code = known_class = FAILED
-    status, counted = DONE, 0
+    live, code, known = value(control, t.LIVE), FAILED, FAILED
+    status, alike, counted = DONE, 0, 0  # `alike`: records of the class `known` that are not counted in it yet
     while left > 0:
+        if live and value(control, t.WAITING) == t.AHEAD:
+            status = settle(control)
+            if status != DONE:
+                break
         record_end, delta, key_at, key_size, value_at, value_size = _record(at, end)
         offset = base + delta
         if record_end == FAILED:
@@ -263,20 +278,24 @@ def _count_records(control: int) -> int:
             if offset > last:
                 status = CORRUPT
                 break
-            code = versions_code(key_at, key_size, value_at, value_size)
-            if code != known_code:
-                known_class = class_of(control, code, offset)
-                known_code = code
-                if known_class == FAILED:
+            code_of_this = versions_code(key_at, key_size, value_at, value_size)
+            if code_of_this != code:
+                count_in_class(control, known, alike)
+                counted += alike
+                alike, code = 0, code_of_this
+                known = class_of(control, code, offset)
+                if known == FAILED:
                     status = FULL_CLASSES
                     break
-            count_in_class(control, known_class)
-            counted += 1
+            alike += 1
+            if live and key_size >= 0:
+                note_key(control, known, offset, key_at, key_size, 0)
         at = record_end
         left -= 1
+    count_in_class(control, known, alike)
     set_value(control, t.PAYLOAD, at)
     set_value(control, t.RECORDS_LEFT, left)
-    add(control, t.RECORDS, counted)
+    add(control, t.RECORDS, counted + alike)
     return CORRUPT if status == DONE and at != end else status
 
 
@@ -286,6 +305,8 @@ def _note_records(control: int) -> int:
     base, last = value(control, t.BATCH_OFFSET), value(control, t.BATCH_LAST)
     start, stop = value(control, t.START), value(control, t.STOP)
     while value(control, t.RECORDS_LEFT) > 0:
+        if value(control, t.WAITING) == t.AHEAD and settle(control) != DONE:
+            return FULL_KEYS
         at, end = value(control, t.PAYLOAD), value(control, t.PAYLOAD_END)
         record_end, delta, key_at, key_size, value_at, value_size = _record(at, end)
         offset = base + delta

@@ -17,15 +17,15 @@ from kafka_rollout_spark.kernel.walking import TAGS_AT_ONCE
 
 # --- places in `control` ---
 # Told by Python: the chunk, room for a decompressed batch, the range of offsets that counts, what to look for.
-DATA_AT, DATA_SIZE, SCRATCH_AT, SCRATCH_SIZE, START, STOP, DEEP, LIVE, SEED, BUCKETS = range(10)
+DATA_AT, DATA_SIZE, SCRATCH_AT, SCRATCH_SIZE, START, STOP, DEEP, LIVE, KEY_ROOM, BUCKETS = range(10)
 LZ4_CONTEXT, LZ4_RESET, LZ4_DECOMPRESS, ZSTD_CONTEXT, ZSTD_DECOMPRESS = range(10, 15)
 NAMES_AT, NAMES_SIZE, STATES_AT, STATES_SIZE = range(15, 19)  # memory for names, and for keys and values
-NAME_SLOTS, STATE_SLOTS, CACHE_SLOTS, BUCKET_ROOM = range(19, 23)
+NAME_SLOTS, STATE_SLOTS, KEY_SLOTS, KEYS_USED = range(19, 23)
 BASE = 23  # the offset from which entries count
 GIVEN = 24  # bytes in the scratch that Python decompressed; −1: none
 # Where the kernel is: the batch in the chunk, what is left of its payload (if IN_BATCH), how far the record is.
 POSITION, SIZE, IN_BATCH, PAYLOAD, PAYLOAD_END, BATCH_OFFSET, BATCH_LAST, RECORDS_LEFT, STAGE, TAGS_DONE = range(25, 35)
-FULL_BUCKET = 35
+WAITING = 35  # records of `queue`
 WANTED = 36  # bytes of the payload; or that a table would have needed
 # What it counts.
 RECORDS, BATCHES, CONTROL_BATCHES, LOG_BYTES = range(37, 41)
@@ -38,20 +38,22 @@ CLASS_SLOTS, CLASS_CODE, CLASS_COUNT, CLASS_FIRST, CLASS_LAST, CLASS_BATCH = ran
 CLASS_KEY, CLASS_KEY_SIZE, CLASS_VALUE, CLASS_VALUE_SIZE = range(67, 71)
 NAME_HASH, NAME_WHAT, NAME_COUNT, NAME_FIRST, NAME_LAST, NAME_AT, NAME_SIZE = range(71, 78)
 STATE_HASH, STATE_CLASS, STATE_OFFSET, STATE_AT, STATE_ROOM, STATE_KEY, STATE_VALUE = range(78, 85)
-CACHE, BUCKET_USED, ENTRIES = range(85, 88)
-PAYLOAD_AT = 88  # where the payload begins
-LAST_CLASS = 89  # of the record before; −1: none
-_CONTROLS = 90
+KEY_TABLE, QUEUE = range(85, 87)
+PAYLOAD_AT = 87  # where the payload begins
+LAST_CLASS = 88  # of the record before; −1: none
+# Told by Python: what the hashes of keys begin with, and the address of the powers of where they are taken.
+FIRST_SEED, SECOND_SEED, POWERS = range(89, 92)
+_CONTROLS = 92
 
 MOST_CLASSES = 2048
 SLOTS_OF_CLASSES = 4 * MOST_CLASSES
 _NAME_SLOTS, NAME_BYTES = 1 << 16, 4 << 20
 _STATE_SLOTS, STATE_BYTES = 1 << 14, 8 << 20
-_CACHE_SLOTS = 1 << 17
-_ENTRIES = 1 << 19  # in all buckets together
-_FEWEST_ENTRIES = 1024
-ENTRY = 3  # numbers of one
-CACHED = 4  # likewise: one line of the processor's cache holds two
+_FIRST_KEY_SLOTS = 1 << 12
+_MOST_KEY_SLOTS = 1 << 21  # 64 MiB
+_FULL = 0.6  # of the slots
+ENTRY = 4  # numbers of one: a line of the processor's cache holds two
+AHEAD = 64  # records that wait
 NONE_YET = 2**62
 
 # A class's code: 17 bits of each version, 14 bits each that say by which layouts key and value do not parse.
@@ -91,29 +93,25 @@ class Tables(NamedTuple):
     state_room: Numbers
     state_key: Numbers  # bytes of the key
     state_value: Numbers  # bytes of the value; −1: a tombstone
-    cache: Numbers  # [slot, CACHED]: hash of a key that was seen lately; hash of owner, offset and class of its newest
-    bucket_used: Numbers
-    entries: Numbers  # [bucket, entry, ENTRY]: hash of key, hash of owner, offset − BASE | class << 32
+    key_table: Numbers  # [slot, ENTRY]: the newest record of each key, as keys.py has it
+    queue: Numbers  # [record, ENTRY]: records that wait for their slots
 
 
 def create_tables(*, deep: bool, live: bool, buckets: int) -> Tables:
     """Empty tables; those that a scan does not use have one slot."""
-    room = max(_FEWEST_ENTRIES, _ENTRIES // buckets) if live else 1
     groups = {
         "class": MOST_CLASSES,
         "name": _NAME_SLOTS if deep else 1,
         "state": _STATE_SLOTS if deep else 1,
     }
-    cached = _CACHE_SLOTS if live else 1
     shapes: dict[str, tuple[int, ...]] = {
         "control": (_CONTROLS,),
         "io": (2,),
         "marks": (_MARKS,),
         "seen": (2 * TAGS_AT_ONCE,),
         "class_slots": (SLOTS_OF_CLASSES,),
-        "cache": (cached, CACHED),
-        "bucket_used": (buckets,),
-        "entries": (buckets, room, ENTRY),
+        "key_table": (_FIRST_KEY_SLOTS if live else 1, ENTRY),
+        "queue": (AHEAD, ENTRY),
     }
     tables = Tables(
         **{
@@ -125,9 +123,23 @@ def create_tables(*, deep: bool, live: bool, buckets: int) -> Tables:
     for place, table in enumerate(tables[1:], start=IO):
         control[place] = table.ctypes.data
     control[NAME_SLOTS], control[STATE_SLOTS] = groups["name"], groups["state"]
-    control[CACHE_SLOTS], control[BUCKET_ROOM] = cached, room
+    _set_key_table(control, tables.key_table)
     control[DEEP], control[LIVE], control[BUCKETS] = deep, live, buckets
     control[GIVEN] = -1
+    return tables
+
+
+def _set_key_table(control: Numbers, table: Numbers) -> None:
+    control[KEY_TABLE], control[KEY_SLOTS], control[KEY_ROOM] = table.ctypes.data, len(table), int(_FULL * len(table))
+
+
+def larger_key_table(tables: Tables) -> Tables:
+    """An empty one of twice the slots; tables as they were if it is as large as may be."""
+    slots = 2 * len(tables.key_table)
+    if slots > _MOST_KEY_SLOTS:
+        return tables
+    tables = tables._replace(key_table=np.zeros((slots, ENTRY), dtype=np.int64))
+    _set_key_table(tables.control, tables.key_table)
     return tables
 
 

@@ -1,0 +1,42 @@
+"""python -m kafka_rollout_spark.compile_kernel: has the kernel compiled now, so that no scan has to wait for it.
+
+What is compiled is kept in the cache ($KAFKA_ROLLOUT_CACHE/numba) until the kernel's sources change.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafka_rollout_spark.chunks import Chunk
+from kafka_rollout_spark.decoding_spec import DecodingSpec
+from kafka_rollout_spark.kernel import keys, reducing, scanning, tables
+from kafka_rollout_spark.kernel.compiling import CACHE
+from kafka_rollout_spark.log_reader import LogReader
+
+_DONE = CACHE / "whole"
+
+
+def is_compiled() -> bool:
+    return _DONE.exists()
+
+
+def compile_kernel() -> None:
+    """Call all that Python calls of the kernel, with nothing to do."""
+    with LogReader(DecodingSpec(live=True)) as reader:
+        reader.begin("", 0)
+        for _ in (*reader.read(Chunk(topic="", partition=0, data=memoryview(b""))), *reader.finish()):
+            pass
+    control = tables.create_tables(deep=False, live=False, buckets=1).control.ctypes.data
+    counts = np.zeros(1, dtype=np.int64).ctypes.data
+    keys.count_by_bucket(control, counts)
+    keys.deal_out(control, 0, counts)
+    keys.move(0, 0, 0, 0)
+    reducing.move(0, 0, 0, 0)
+    reducing.add_entries(0, 0, 0, 0, 0, 0, 0, 0, 0)
+    scanning.batches_end(0, 0)
+    scanning.count_batch(control, 0, 0, 0, 0, 0)
+    _DONE.touch()
+
+
+if __name__ == "__main__":
+    compile_kernel()
