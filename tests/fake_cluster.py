@@ -108,7 +108,7 @@ class FakeCluster:
         self.lost_in_the_roll: set[str] = set()  # topics that are gone from the inventory
         self.trims: list[int] = []
         self.no_log: set[int] = set()  # nodes without a readable metadata log
-        self.replaced: dict[int, int] = {}  # node → the level of the snapshot that is its metadata log now
+        self.replaced: dict[int, int] = {}  # nodes with a snapshot as their log → starts before
         self.level_before: int | None = None  # of the metadata logs that are in the backups
         self.unseen: set[int] = set()  # nodes whose files the runtime does not see
         self.written_since: list[RecordClass] = []  # to the coordinator logs, after they were scanned

@@ -116,7 +116,7 @@ class FakeMetadataLogs:
     def install(self, directory: Path, snapshot: Path, *, level: int, target: Release, cluster_id: str) -> str:
         """All nodes have the snapshot's level once every one has the snapshot."""
         node_id, world = self._refuse_running(directory), self._cluster
-        world.replaced[node_id] = int(snapshot.read_text())
+        world.replaced[node_id] = len(world.nodes[node_id].starts)
         if world.level_before is None:
             world.level_before = world.finalized[METADATA_VERSION]
         if world.replaced.keys() == {node.node_id for node in world.spec.nodes}:
@@ -125,8 +125,8 @@ class FakeMetadataLogs:
 
     def refuse_used(self, directory: Path, *, cluster_id: str) -> None:
         world = self._cluster
-        on_it = [i for i in world.replaced if any(s.release == world.nodes[i].running for s in world.nodes[i].starts)]
-        if any(world.spec.node(node_id).is_broker for node_id in on_it):
+        started = [node_id for node_id, before in world.replaced.items() if len(world.nodes[node_id].starts) > before]
+        if any(world.spec.node(node_id).is_broker for node_id in started):
             raise RefusedError("It cannot be taken back any more: a broker registered at offset 60.")
 
     def undo_install(self, directory: Path, *, cluster_id: str) -> str | None:

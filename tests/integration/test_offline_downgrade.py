@@ -6,30 +6,38 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from kafka_rollout.adapters import metadata_install
 from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.workbench import open_workbench
 from kafka_rollout.domain.downgrade_planning import WhereRefused
+from kafka_rollout.domain.errors import RefusedError, UserError
 from kafka_rollout.domain.gate_watch import GatePolicy
 from kafka_rollout.domain.plan import Plan
 from kafka_rollout.domain.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.topology import NodeSpec
 from kafka_rollout.steps import lock
 from kafka_rollout.steps import offline as steps
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.downgrade_plan import plan_downgrade
 from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
 from kafka_rollout.steps.offline_facts import offline_facts
+from kafka_rollout.steps.offline_undo import gates_after_undo, undo_offline
 from kafka_rollout.steps.workbench import Workbench
+from tests.dying_files import DyingFiles, KilledError
 from tests.integration.cluster_contents import WITH_ACLS, contents, fill
 from tests.integration.conftest import MakeCluster
 
 pytestmark = pytest.mark.integration
 
 NEW, OLD = Release(4, 3, 1), Release(4, 2, 1)
+HOP = "4.3.1-to-4.2.1"
 GATE = GatePolicy(looks=2, interval_s=0.5, timeout_s=240, soak_s=0)
 
 
@@ -44,7 +52,7 @@ def opened(cluster: LocalCluster, home: Path, run_id: str = "run") -> Iterator[W
 def approved_plan(bench: Workbench) -> Plan:
     plan = plan_downgrade(bench, OLD, where_refused=WhereRefused.OFFLINE)
     assert (plan.offline, plan.levels, [hop.key for hop in plan.hops]) == (
-        True, {METADATA_VERSION: 29}, ["4.3.1-to-4.2.1"],
+        True, {METADATA_VERSION: 29}, [HOP],
     )  # fmt: skip
     record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "a test")
     return plan
@@ -56,7 +64,7 @@ def go_down(bench: Workbench, plan: Plan) -> None:
     steps.install_binaries(bench, plan)
     steps.start_controllers(bench, plan)
     steps.start_brokers(bench, plan)
-    all_are_back(bench, plan, plan.hops[0].key)
+    all_are_back(bench, plan, HOP)
     wait_for_gate(bench, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
 
 
@@ -69,27 +77,120 @@ def levels(bench: Workbench) -> dict[int, dict[str, int]]:
     return {node.node_id: dict(bench.admin.features(node).finalized) for node in bench.cluster.nodes}
 
 
+def bytes_of(bench: Workbench) -> dict[str, bytes]:
+    """Every file of every node's metadata directory but the lock."""
+    roots = [bench.runtime.metadata_log_dir(node) for node in bench.cluster.nodes]
+    return {
+        str(path): path.read_bytes()
+        for root in roots
+        if root is not None
+        for path in root.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def install_and_die_everywhere(bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The installation, killed at its first change of the disk, then at its second, … until it gets through; how often
+    it was killed. After each death it goes on where it was."""
+    for at in count():
+        with monkeypatch.context() as patched:
+            patched.setattr(metadata_install, "Files", lambda dies_at=at: DyingFiles(dies_at, half=dies_at % 2 == 0))
+            try:
+                steps.install_snapshot(bench, plan)
+            except KilledError:
+                continue
+        return at
+    raise AssertionError
+
+
+def refuse_what_is_not_enough_or_not_ours(bench: Workbench, plan: Plan) -> None:
+    """Two of three voters' logs missing, a snapshot cut off on top of a third, the log of another cluster."""
+    before = bytes_of(bench)
+    first, second, third = (Path(str(bench.runtime.metadata_log_dir(n))) for n in bench.cluster.controllers[:3])
+    away = [(root, root.with_name("away")) for root in (first, second)]
+    for root, aside in away:
+        root.rename(aside)
+    with pytest.raises(RefusedError, match="1 of the 3 voters are at hand, and 2 are needed"):
+        steps.choose(bench, plan)
+    for root, aside in away:
+        aside.rename(root)
+    meta = third / "meta.properties"
+    ours = meta.read_bytes()
+    meta.write_bytes(ours.replace(plan.cluster_id.encode(), b"AnotherClustersIdIsHere"))
+    with pytest.raises(UserError, match="is of cluster AnotherClustersIdIsHere"):
+        steps.choose(bench, plan)
+    meta.write_bytes(ours)
+    assert bytes_of(bench) == before
+
+
 @pytest.mark.parametrize(
-    ("layout", "quorum"),
-    [
-        ("combined", "static"),
-        ("separate", "dynamic"),
-        pytest.param("combined", "dynamic", marks=pytest.mark.full),
-        pytest.param("separate", "static", marks=pytest.mark.full),
-    ],
-)
-def test_everything_is_there_on_the_older_release_at_the_lower_level(
-    make_cluster: MakeCluster, tmp_path: Path, layout: str, quorum: str
+    "quorum", ["static", pytest.param("dynamic", marks=pytest.mark.full)]
+)  # fmt: skip
+def test_combined_nodes_killed_at_every_change_of_the_disk_end_on_the_older_release_with_everything_there(
+    make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quorum: str
 ) -> None:
-    cluster = make_cluster(str(NEW), layout=layout, quorum=quorum, extra_config=WITH_ACLS)
+    cluster = make_cluster(str(NEW), layout="combined", quorum=quorum, extra_config=WITH_ACLS)
     fill(cluster)
     before = contents(cluster.spec)
     with opened(cluster, tmp_path / "home") as bench:
-        finalized = levels(bench)[cluster.spec.nodes[0].node_id]
+        finalized = levels(bench)[1]
         plan = approved_plan(bench)
         estimated = offline_facts(bench, plan).outage.total_s
         began = time.monotonic()
-        go_down(bench, plan)
+        steps.stop_all(bench, plan)
+        refuse_what_is_not_enough_or_not_ours(bench, plan)
+        assert steps.choose(bench, plan).voters == (1, 2, 3)
+        steps.write_snapshot(bench, plan)
+        assert install_and_die_everywhere(bench, plan, monkeypatch) > 15
+        steps.install_binaries(bench, plan)
+        steps.start_controllers(bench, plan)
+        all_are_back(bench, plan, HOP)
         print(f"outage {time.monotonic() - began:.0f} s, estimated {estimated:.0f} s")
-        assert set(map(str, levels(bench).values())) == {str({**finalized, METADATA_VERSION: 29})}
+        wait_for_gate(bench, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
+        assert levels(bench) == {node_id: {**finalized, METADATA_VERSION: 29} for node_id in (1, 2, 3)}
+        record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "too late")
+        with pytest.raises(RefusedError, match="cannot be taken back any more"):
+            undo_offline(bench, plan)
+    assert contents(cluster.spec) == before
+
+
+@pytest.mark.parametrize(
+    "quorum", ["dynamic", pytest.param("static", marks=pytest.mark.full)]
+)  # fmt: skip
+def test_separate_nodes_are_taken_back_from_controllers_on_the_new_level_and_go_down_after_that(
+    make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quorum: str
+) -> None:
+    cluster = make_cluster(str(NEW), layout="separate", quorum=quorum, extra_config=WITH_ACLS)
+    fill(cluster)
+    before = contents(cluster.spec)
+    with opened(cluster, tmp_path / "home") as bench:
+        finalized = levels(bench)[1]
+        plan = approved_plan(bench)
+        steps.stop_all(bench, plan)
+        stopped = bytes_of(bench)
+        assert steps.choose(bench, plan).voters == (101, 102, 103)
+        steps.install_snapshot(bench, plan)
+        steps.install_binaries(bench, plan)
+        steps.start_controllers(bench, plan)
+        assert {str(bench.metrics.read(node).release) for node in bench.cluster.controllers} == {str(OLD)}
+        seen: list[dict[str, bytes]] = []
+        start = LocalProcessRuntime.start
+
+        def look_then_start(runtime: LocalProcessRuntime, node: NodeSpec) -> None:
+            seen.append(bytes_of(bench) if not seen else {})
+            start(runtime, node)
+
+        record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "a test")
+        monkeypatch.setattr(LocalProcessRuntime, "start", look_then_start)
+        assert undo_offline(bench, plan) == (1, 2, 3, 101, 102, 103)
+        monkeypatch.setattr(LocalProcessRuntime, "start", start)
+        assert seen[0] == stopped
+        for gate in gates_after_undo(plan):
+            wait_for_gate(bench, plan, gate, GATE)
+        assert levels(bench)[1] == finalized
+        assert contents(cluster.spec) == before
+        # Once more, and through.
+        record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "again")
+        go_down(bench, plan)
+        assert levels(bench)[1] == {**finalized, METADATA_VERSION: 29}
     assert contents(cluster.spec) == before

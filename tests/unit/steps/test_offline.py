@@ -280,3 +280,25 @@ def test_where_nodes_are_combined_the_controllers_start_is_the_point_of_no_retur
     assert can_be_undone(bench)
     offline.start_controllers(bench, plan)
     assert not can_be_undone(bench)
+
+
+def test_a_broker_that_somebody_starts_while_it_is_taken_back_ends_that_and_forward_is_open(
+    world: FakeCluster, bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = approved(bench)
+    go(bench, plan, FORWARD[:6])
+    stop = type(bench.runtime).stop
+
+    def a_broker_comes(runtime: Any, node: NodeSpec, **options: Any) -> None:
+        world.start(11)
+        stop(runtime, node, **options)
+
+    record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "a test")
+    monkeypatch.setattr(type(bench.runtime), "stop", a_broker_comes)
+    with pytest.raises(RefusedError, match="a broker registered"):
+        undo_offline(bench, plan)
+    assert world.replaced
+    monkeypatch.setattr(type(bench.runtime), "stop", stop)
+    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "forward then")
+    go(bench, plan, FORWARD[5:])
+    assert releases(world) == {"4.2.1"}
