@@ -29,6 +29,7 @@ from kafka_rollout.operators.downgrade import (
 )
 from kafka_rollout.operators.ending import StartLedgerOperator, StopLedgerOperator
 from kafka_rollout.operators.features import FinalizeOperator, ProveSnapshotOperator
+from kafka_rollout.operators.offline_groups import offline_group
 from kafka_rollout.operators.planning import DryRunOperator, ObserveOperator
 from kafka_rollout.operators.roll_groups import PASSED_BY, ROLL, VIA, acting, quick, roll_back_group, roll_group
 from kafka_rollout.operators.scan import ScanBeforeRollOperator
@@ -181,6 +182,7 @@ def _build_tasks(cluster: ClusterSpec) -> None:
     roll = roll_group(
         cluster, ROLL, HopPosition.TARGET, "Every node to the target release: brokers, controllers.", down=True
     )
+    offline = offline_group(cluster)
     with TaskGroup("proving", prefix_group_id=False, tooltip="Levels, and everything that was there before."):
         proving = _proving(cluster)
     roll_back = roll_back_group(cluster, [*via.deciders, *roll.deciders], down=True)
@@ -203,13 +205,15 @@ def _build_tasks(cluster: ClusterSpec) -> None:
     chain(start_ledger, lowering[0])
     chain(lowering[-1], approve_roll, via.first)
     chain(via.last, roll.first)
-    chain(roll.last, proving[0])
+    chain(roll.last, offline.first)
+    chain(offline.last, proving[0])
     chain(roll.last, roll_back.first)
-    chain([proving[-1], roll_back.last], stop_ledger, report, outcome)
+    chain([proving[-1], offline.undone, roll_back.last], stop_ledger, report, outcome)
     end_dry_run.skipped = [
         *(task.task_id for task in (approve_levels, before, start_ledger, *lowering, approve_roll)),
         *via.task_ids,
         *roll.task_ids,
+        *offline.task_ids,
         *(task.task_id for task in proving),
         *roll_back.task_ids,
         stop_ledger.task_id,

@@ -15,6 +15,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
 from kafka.protocol.metadata import MetadataRequest
 
+from kafka_rollout.adapters.kafka_connection import NotOfferedError
 from kafka_rollout.adapters.kafka_coordinators import list_groups
 from kafka_rollout.adapters.kafka_requests import ClusterConnections, Target, error_name, raise_for_error
 from kafka_rollout.domain.cluster_inventory import HIDDEN, ClusterInventory
@@ -211,7 +212,11 @@ def _acls(nodes: ClusterConnections, unasked: dict[str, str]) -> tuple[str, ...]
 
 
 def _scram(nodes: ClusterConnections, unasked: dict[str, str]) -> dict[str, dict[str, Any]]:
-    response, target = _first(nodes, lambda: DescribeUserScramCredentialsRequest(users=None))
+    try:
+        response, target = _first(nodes, lambda: DescribeUserScramCredentialsRequest(users=None))
+    except NotOfferedError as error:  # before 3.5 a cluster in KRaft mode has no SCRAM users
+        unasked["scram"] = error.sentence
+        return {}
     if error_name(response.error_code) in _UNSUPPORTED:
         unasked["scram"] = "This metadata.version has no SCRAM users."
         return {}

@@ -91,7 +91,7 @@ def unserved_types(levels: Mapping[str, int]) -> frozenset[str]:
 
 def _unasked(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
     for part, why in after.unasked.items():
-        if part not in before.unasked:
+        if getattr(before, part):
             yield Difference(
                 kind="unknown", subject=part, sentence=f"Nobody can tell whether the {part} are all there: {why}"
             )

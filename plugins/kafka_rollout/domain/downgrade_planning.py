@@ -19,6 +19,8 @@ from kafka_rollout.domain.state import ClusterState
 from kafka_rollout.domain.topology import ClusterSpec
 
 _REFUSED = "FEATURE-DOWNGRADE-REFUSED"
+OF_ROLLS = frozenset({"RF-ONE-TOPIC", "MIN-ISR-EQUALS-RF", "QUORUM-NO-SPARE"})
+"""Findings that only mean something where nodes are restarted one by one; offline nothing is served anyway."""
 
 
 class WhereRefused(StrEnum):
@@ -78,7 +80,7 @@ def make_downgrade_plan(
         hops=hops,
         feature_changes=changes,
         config_changes=config_changes(cluster, path, configs),
-        findings=tuple(dict.fromkeys(findings)),
+        findings=tuple(f for f in dict.fromkeys(findings) if not (offline and f.code in OF_ROLLS)),
         unsafe=unsafe,
         offline=offline,
     )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kafka_rollout.domain.plan import Plan
     from kafka_rollout.steps.workbench import Workbench
 
+OFFLINE_FACTS = "offline/facts.json"
 SAFE = "SAFE"
 UNSAFE = "UNSAFE"
 
@@ -172,7 +173,17 @@ class ApproveRollDownOperator(ApprovalOperator):
     def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
         from kafka_rollout.steps.downgrade_approval import roll_body
 
-        return roll_body(bench, plan)
+        return roll_body(bench, plan, self._offline(bench, plan) if plan.offline else ())
+
+    def _offline(self, bench: Workbench, plan: Plan) -> Sequence[str]:
+        """Looked at once: the text of a question must be the same when it is asked again."""
+        from kafka_rollout.steps.offline_facts import offline_facts
+
+        kept = bench.run.attachment(OFFLINE_FACTS)
+        if kept is None or kept["plan"] != plan.hash:
+            kept = {"plan": plan.hash, "lines": list(offline_facts(bench, plan).lines)}
+            bench.run.attach(OFFLINE_FACTS, kept)
+        return tuple(kept["lines"])
 
 
 class DowngradeReportOperator(ReportOperator):

@@ -32,7 +32,8 @@ def roll_body(bench: Workbench, plan: Plan, offline: Sequence[str] = ()) -> str:
     """Markdown: what is cut, the order, the findings. `offline`: what an offline downgrade means, its losses too."""
     parts = [f"**Downgrade of cluster {plan.cluster}: {plan.origin} → {plan.target}**", *_type(plan)]
     if plan.offline:
-        parts += [*offline, *losses_part(bench, plan)]
+        parts += [heading("All nodes are stopped"), "\n".join(f"- {plain(line)}" for line in offline)]
+        parts += losses_part(bench, plan)
     else:
         parts += _trims(bench)
     parts += [*findings_part(plan.findings), *hops_part(plan), *config_part(plan)]

@@ -18,7 +18,8 @@ _ACTED = frozenset({"finalizing", "stopping", "stopped"})
 
 
 def build_downgrade_report(bench: Workbench, plan: Plan, *, dry_run: bool) -> dict[str, Any]:
-    """Keys are those of a roll's report, and `losses`, `metadata_logs`, `trims`, `bootstraps`, `inventory`."""
+    """Keys are those of a roll's report, and `losses`, `metadata_logs`, `trims`, `bootstraps`, `inventory`,
+    `offline_steps`."""
     data = build_report(bench, plan, dry_run=dry_run)
     events = bench.run.events()
     data |= {
@@ -34,6 +35,7 @@ def build_downgrade_report(bench: Workbench, plan: Plan, *, dry_run: bool) -> di
         "trims": [event for event in events if event.get("kind") == "trimmed"],
         "bootstraps": [event for event in events if event.get("kind") == "bootstrap-replaced"],
         "inventory": bench.run.attachment(COMPARED),
+        "offline_steps": [event for event in events if str(event.get("kind")).startswith("offline-")],
     }
     if not dry_run:
         acted = any(event.get("kind") in _ACTED for event in events)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from kafka_rollout.domain.cluster_findings import cluster_findings
+from kafka_rollout.domain.downgrade_planning import OF_ROLLS
 from kafka_rollout.domain.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.feature_checks import range_findings
 from kafka_rollout.domain.findings import Finding, Verdict
@@ -143,7 +144,10 @@ def recheck(bench: Workbench, plan: Plan) -> Verdict:
     # What falls on the way has fallen before a node starts on the target.
     falls = {c.feature: c.target for c in plan.feature_changes if c.target < c.current}
     ranges = range_findings(bench.catalogue, state, plan.target, planned=falls)
-    verdict = Verdict(question=now.question, findings=(*now.findings, *ranges.findings))
+    found = (*now.findings, *ranges.findings)
+    verdict = Verdict(
+        question=now.question, findings=tuple(f for f in found if not (plan.offline and f.code in OF_ROLLS))
+    )
     new = verdict.new_blockers_since(plan.blockers)
     return Verdict(
         question=f"Is there a blocker on cluster {plan.cluster} that was not there when the plan was approved?",

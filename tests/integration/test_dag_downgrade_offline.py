@@ -1,0 +1,94 @@
+"""4.3.1 at 4.3-IV0 to 4.2.1: a level that released Kafka does not lower. The DAG goes down with all nodes stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters import server_properties
+from kafka_rollout.adapters.local_cluster import LocalCluster
+from tests.integration.airflow_harness import all_run, finalized, starts
+from tests.integration.cluster_contents import WITH_ACLS, contents, fill
+from tests.integration.conftest import MakeCluster
+from tests.integration.dag_in_process import ProcessRuns
+
+pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.timeout(1800)]
+
+DOWNGRADE = "kafka_downgrade"
+REFUSED, OFFLINE = 30, 29
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProcessRuns:
+    return ProcessRuns.open(tmp_path, monkeypatch)
+
+
+def cordon_a_second_directory(cluster: LocalCluster) -> int:
+    """Of the first node, before it starts; its id."""
+    node = cluster.spec.nodes[0]
+    config = Path(str(node.directory)) / "server.properties"
+    second = Path(str(node.directory)) / "data" / "second"
+    second.mkdir()
+    text = config.read_text()
+    (directories,) = [line for line in text.splitlines() if line.startswith("log.dirs=")]
+    text = text.replace(directories, f"{directories},{second}\ncordoned.log.dirs={second}")
+    server_properties.write_atomically(config, text)
+    return node.node_id
+
+
+def at_level(cluster: LocalCluster, level: int) -> None:
+    assert {finalized(cluster, node)["metadata.version"] for node in cluster.spec.nodes} == {level}
+
+
+def test_what_only_the_higher_level_says_is_lost_by_name_or_not_at_all(
+    runs: ProcessRuns, make_cluster: MakeCluster
+) -> None:
+    cluster = make_cluster("4.3.1", name="cordoned", layout="combined", extra_config=WITH_ACLS, start=False)
+    cordoned = cordon_a_second_directory(cluster)
+    cluster.start()
+    fill(cluster)
+    conf = {"target_release": "4.2.1", "where_refused": "offline"}
+
+    state, states, record = runs.run(cluster, DOWNGRADE, **conf)
+    assert (state, states["approve_levels"], runs.asked) == ("failed", "failed", [])
+    report = record.attachment("report.json")
+    assert report["outcome"] == "refused"
+    (loss,) = report["losses"]["losses"]
+    assert (loss["kind"], loss["subject"]) == ("cordoned log directories", f"broker {cordoned}")
+    assert not [event for event in record.events() if event["kind"] in {"validated", "finalizing", "stopping"}]
+    at_level(cluster, REFUSED)
+
+    state, states, record = runs.run(cluster, DOWNGRADE, **conf, downgrade_type="UNSAFE", ledger=True)
+    assert state == "success", states
+    assert runs.asked == ["approve_roll"]
+    assert loss["sentence"] in runs.bodies["approve_roll"]
+    assert "Expected outage" in runs.bodies["approve_roll"]
+    all_run(cluster, "4.2.1")
+    at_level(cluster, OFFLINE)
+    report = record.attachment("report.json")
+    assert report["outcome"] == "finished"
+    assert report["inventory"]["differences"] == []
+    counts = report["inventory"]["before"]
+    assert min(counts["groups"], counts["ACLs"], counts["SCRAM users"], counts["quotas"]) >= 1
+    assert report["ledger"]["ok"], report["ledger"]["discrepancies"]
+    assert report["ledger"]["acknowledged"] > 0
+    assert set(starts(cluster)["node-1"]) == {"4.3.1", "4.2.1"}
+
+
+def test_where_nothing_real_is_lost_offline_is_safe(runs: ProcessRuns, make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("4.3.1", name="quiet", layout="combined", size=1, extra_config=WITH_ACLS)
+    fill(cluster)
+    before = contents(cluster.spec)
+
+    state, _, record = runs.run(cluster, DOWNGRADE, target_release="4.2.1")
+    assert state == "failed"
+    assert "FEATURE-DOWNGRADE-REFUSED" in {finding.code for finding in record.load_plan().blockers}
+    assert record.attachment("report.json")["losses"]["losses"] == []
+
+    state, states, record = runs.run(cluster, DOWNGRADE, target_release="4.2.1", where_refused="offline")
+    assert state == "success", states
+    all_run(cluster, "4.2.1")
+    at_level(cluster, OFFLINE)
+    assert record.attachment("report.json")["outcome"] == "finished"
+    assert contents(cluster.spec) == before

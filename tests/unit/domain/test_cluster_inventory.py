@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_rollout.domain.cluster_inventory import ClusterInventory, compare_inventories, unserved_types
+
+BEFORE = ClusterInventory(
+    topics={"orders": {"id": "a", "replicas": [[1, 2], [2, 3]]}},
+    ends={"orders-0": 10, "orders-1": 5},
+    groups={"billing": {"type": "classic", "offsets": {"orders-0": 7}}, "new": {"type": "consumer", "offsets": {}}},
+    configs={"topic orders": {"retention.ms": "1000"}},
+    acls=("allow User:alice",),
+    scram={"alice": {"SCRAM-SHA-256": 4096}},
+    quotas={"user alice": {"producer_byte_rate": 1000.0}},
+    unasked={},
+)
+
+
+def test_what_grew_or_came_since_is_no_difference() -> None:
+    after = replace(
+        BEFORE,
+        topics={**BEFORE.topics, "later": {"id": "b", "replicas": [[1]]}},
+        ends={"orders-0": 12, "orders-1": 5, "later-0": 1},
+        groups={**BEFORE.groups, "billing": {"type": "classic", "offsets": {"orders-0": 9, "orders-1": 1}}},
+        acls=(*BEFORE.acls, "allow User:bob"),
+    )
+    assert compare_inventories(BEFORE, after) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"topics": {}, "ends": {}}, "The topic orders is gone."),
+        ({"topics": {"orders": {"id": "z", "replicas": [[1, 2], [2, 3]]}}}, "The topic orders is another one of that"),
+        ({"topics": {"orders": {"id": "a", "replicas": [[1, 2]]}}}, "The topic orders had 2 partitions, now 1."),
+        ({"topics": {"orders": {"id": "a", "replicas": [[1, 2], [1, 3]]}}}, "The replicas of topic orders lie else"),
+        ({"ends": {"orders-0": 9, "orders-1": 5}}, "orders-0 ended at offset 10, now at 9: records are lost."),
+        ({"groups": {"new": BEFORE.groups["new"]}}, "The classic group billing is gone."),
+        (
+            {"groups": {**BEFORE.groups, "billing": {"type": "classic", "offsets": {}}}},
+            "The group billing lost committed offsets: orders-0 7 → none.",
+        ),
+        ({"configs": {}}, "Configuration retention.ms of topic orders was 1000 and is gone."),
+        ({"acls": ()}, "The ACL allow User:alice is gone."),
+        ({"scram": {"alice": {"SCRAM-SHA-256": 8192}}}, "SCRAM user SCRAM-SHA-256 of alice was 4096 and is 8192."),
+        ({"quotas": {}}, "Quota producer_byte_rate of user alice was 1000.0 and is gone."),
+        ({"scram": {}, "unasked": {"scram": "too old."}}, "Nobody can tell whether the scram are all there: too old."),
+    ],
+)
+def test_what_is_gone_less_or_other_is_told(change: dict[str, Any], told: str) -> None:
+    (difference,) = compare_inventories(BEFORE, replace(BEFORE, **change))
+    assert difference.sentence.startswith(told)
+    assert not difference.foretold
+
+
+def test_a_group_that_the_older_release_does_not_serve_is_foretold() -> None:
+    unserved = unserved_types({"group.version": 0})
+    assert unserved == {"consumer", "share", "streams"}
+    after = replace(BEFORE, groups={"billing": BEFORE.groups["billing"]})
+    (difference,) = compare_inventories(BEFORE, after, unserved=unserved)
+    assert (difference.subject, difference.foretold) == ("new", True)
+
+
+def test_a_part_that_nobody_can_ask_any_more_matters_only_if_there_was_something() -> None:
+    empty = replace(BEFORE, scram={})
+    assert compare_inventories(empty, replace(empty, unasked={"scram": "too old."})) == ()
+
+
+def test_it_survives_the_record() -> None:
+    assert ClusterInventory.from_dict(BEFORE.to_dict()) == BEFORE

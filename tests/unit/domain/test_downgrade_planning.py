@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_rollout.domain.downgrade_path import hops_down, order_down
+from kafka_rollout.domain.downgrade_planning import WhereRefused, make_downgrade_plan
+from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.plan import Direction, Plan
+from kafka_rollout.domain.releases import Catalogue, Release
+from kafka_rollout.domain.state import ClusterState, GroupState
+from tests.unit.domain.builders import (
+    R340,
+    R341,
+    R391,
+    R421,
+    R431,
+    SEPARATE,
+    catalogue,
+    node_state,
+    partition,
+    replace_node,
+    state,
+)
+
+IDS = [node.node_id for node in SEPARATE.nodes]
+SUPPORTED = {
+    "metadata.version": (7, 30),
+    "kraft.version": (0, 1),
+    "group.version": (0, 1),
+    "transaction.version": (0, 2),
+    "share.version": (0, 1),
+}
+
+
+def at(level: int, release: Release = R431, **levels: int) -> ClusterState:
+    finalized = {"metadata.version": level, **{name.replace("_", "."): value for name, value in levels.items()}}
+    return state(nodes={i: node_state(i, release, supported=SUPPORTED, finalized=finalized) for i in IDS})
+
+
+def plan(seen: ClusterState, target: Release, *, known: Catalogue | None = None, **other: Any) -> Plan:
+    values: dict[str, Any] = {
+        "level": None,
+        "unsafe": False,
+        "where_refused": WhereRefused.STOP,
+        "configs": {i: {"log.dirs": f"/data/{i}"} for i in IDS},
+        "config_problems": {},
+        "java": dict.fromkeys(IDS, 17),
+        **other,
+    }
+    return make_downgrade_plan(SEPARATE, known or catalogue(), seen, target, **values)
+
+
+def codes(found: Plan) -> set[str]:
+    return {finding.code for finding in found.blockers}
+
+
+def test_a_level_that_kafka_lowers_goes_online_brokers_first_and_the_active_controller_last() -> None:
+    found = plan(at(29), R421, level=23)
+    assert (found.direction, found.origin, found.target) == (Direction.DOWNGRADE, R431, R421)
+    assert (found.levels, found.offline, found.blockers) == ({"metadata.version": 23}, False, ())
+    assert [turn.node_id for turn in found.hops[0].order] == [4, 5, 6, 1, 2, 3]
+    assert found.hops[0].order[-1].active_controller
+
+
+def test_the_highest_level_that_the_target_knows_is_meant_and_never_one_above_the_present() -> None:
+    assert plan(at(30), R421).levels == {"metadata.version": 29}
+    assert plan(at(23), R421).levels == {}
+    assert plan(at(8), R341).levels == {}
+
+
+def test_features_that_the_target_does_not_know_are_deleted_and_metadata_version_comes_last() -> None:
+    found = plan(at(21, group_version=1, transaction_version=2), R391)
+    assert list(found.levels.items()) == [("group.version", 0), ("transaction.version", 0)]
+    found = plan(at(29, share_version=1, group_version=1), R421, level=24)
+    assert list(found.levels.items()) == [("share.version", 0), ("metadata.version", 24)], "share.version needs 26"
+
+
+def test_where_kafka_refuses_the_run_stops_and_names_the_other_way_or_takes_it() -> None:
+    found = plan(at(30), R421)
+    assert (codes(found), found.offline) == ({"FEATURE-DOWNGRADE-REFUSED"}, False)
+    assert "offline" in found.blockers[0].remedy
+    offline = plan(at(30), R421, where_refused=WhereRefused.OFFLINE)
+    assert (offline.blockers, offline.offline) == ((), True)
+    assert offline.online_changes == ()
+    assert "OFFLINE-DOWNGRADE" in {finding.code for finding in offline.findings}
+    assert offline.hash != found.hash
+    assert not plan(at(29), R421, level=23, where_refused=WhereRefused.OFFLINE).offline, "only where Kafka refuses"
+
+
+def test_offline_the_other_features_fall_online_first_and_there_is_no_release_between() -> None:
+    seen = at(30, share_version=1)
+    found = plan(seen, R391, level=21, where_refused=WhereRefused.OFFLINE)
+    assert [change.feature for change in found.online_changes] == ["share.version"]
+    seen = at(30)
+    (hop,) = plan(seen, R341, level=8, where_refused=WhereRefused.OFFLINE).hops
+    assert (hop.from_release, hop.to_release) == (R431, R341)
+
+
+def test_what_only_a_roll_needs_is_no_blocker_offline() -> None:
+    single = replace(at(30), partitions=(partition("audit", 0, [4]),))
+    assert "RF-ONE-TOPIC" in codes(plan(single, R421))
+    assert codes(plan(single, R421, where_refused=WhereRefused.OFFLINE)) == set()
+
+
+def test_nodes_that_all_implement_kip_1155_lower_it_online() -> None:
+    known = catalogue()
+    facts = known.releases[R431]
+    known = Catalogue({**known.releases, R431: replace(facts, lossy_downgrade_level=30)})
+    found = plan(at(30), R421, known=known, where_refused=WhereRefused.OFFLINE)
+    assert (found.offline, found.blockers) == (False, ())
+    narrower = at(30)
+    nodes = replace_node(
+        narrower, node_state(5, R431, supported={**SUPPORTED, "metadata.version": (7, 29)}, finalized={})
+    )
+    assert "FEATURE-DOWNGRADE-REFUSED" in codes(plan(replace(narrower, nodes=nodes), R421, known=known))
+
+
+@pytest.mark.parametrize(
+    ("level", "why"),
+    [(99, "supports metadata.version 7-29, not 99"), (30, "supports metadata.version 7-29"), (6, "not 6")],
+)
+def test_a_level_that_the_target_does_not_support_is_bad_input(level: int, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        plan(at(30), R421, level=level)
+
+
+def test_a_level_above_the_present_one_and_a_newer_target_are_bad_input() -> None:
+    with pytest.raises(UserError, match="24 is above it"):
+        plan(at(23), R421, level=24)
+    with pytest.raises(UserError, match="newer than the running release"):
+        plan(at(23, R421), R431)
+
+
+def test_the_floor_binds_levels_and_not_a_roll_at_an_unchanged_level() -> None:
+    both = {"where_refused": WhereRefused.OFFLINE, "unsafe": True}
+    assert "METADATA-VERSION-FLOOR" in codes(plan(at(15), R341, **both))
+    assert codes(plan(at(8), R341)) == set()
+
+
+def test_a_dynamic_quorum_has_no_way_to_a_release_without_one() -> None:
+    found = plan(at(8, kraft_version=1), R341)
+    assert "FINALIZED-LEVEL-OUT-OF-RANGE" in codes(found)
+    assert "kraft.version" not in found.levels
+
+
+def test_active_groups_of_a_type_that_falls_block_safe_and_warn_unsafe() -> None:
+    seen = replace(
+        at(21, group_version=1), groups=(GroupState(group_id="b", type="consumer", state="Stable", members=2),)
+    )
+    assert "GROUPS-LOSE-THEIR-PROTOCOL" in codes(plan(seen, R391))
+    assert codes(plan(seen, R391, unsafe=True)) == set()
+
+
+def test_an_interrupted_roll_goes_on_from_the_highest_release_and_a_node_below_blocks() -> None:
+    seen = at(8)
+    below = node_state(4, R341, supported={"metadata.version": (1, 8)}, finalized={"metadata.version": 8})
+    seen = replace(seen, nodes=replace_node(seen, below))
+    assert [hop.key for hop in plan(seen, R341).hops] == ["4.3.1-to-3.4.1"]
+    assert codes(plan(seen, R341)) == set()
+    assert "NODE-BEHIND" in codes(plan(seen, R421))
+
+
+@pytest.mark.parametrize(
+    ("origin", "target", "stops"),
+    [
+        (R431, R340, [R341, R340]),
+        (R431, R341, [R341]),
+        (R431, R421, [R421]),
+        (R391, R340, [R340]),
+        (R431, R431, []),
+    ],
+)
+def test_the_way_down_leads_over_a_tolerant_release_only_where_it_must(
+    origin: Release, target: Release, stops: list[Release]
+) -> None:
+    assert [to for _, to, _ in hops_down(catalogue(), origin, target)] == stops
+
+
+def test_controllers_stay_on_the_newer_release_for_as_long_as_a_broker_does() -> None:
+    assert [turn.node_id for turn in order_down(SEPARATE, 1)] == [4, 5, 6, 2, 3, 1]
