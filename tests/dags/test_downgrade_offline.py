@@ -1,0 +1,71 @@
+"""The downgrade DAG where Kafka refuses the level, over a fake cluster: offline down, and back from the backups."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_rollout.domain.metadata_losses import Loss
+from kafka_rollout.domain.releases import METADATA_VERSION
+from tests.dags.conftest import FakeRuns
+from tests.dags.test_downgrade_run import outcome, releases, run, sent
+from tests.fake_cluster import R431, FakeCluster
+from tests.unit.steps.test_offline import R421
+
+pytestmark = pytest.mark.airflow
+
+CORDONED = Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")
+
+
+@pytest.fixture
+def world(runs: FakeRuns) -> FakeCluster:
+    from tests.dags.conftest import spec_with_homes
+
+    runs.world = FakeCluster(R431, spec=spec_with_homes(), finalized={METADATA_VERSION: 30})
+    return runs.world
+
+
+def test_one_approval_that_names_the_outage_and_the_last_moment_then_all_nodes_at_once(
+    runs: FakeRuns, world: FakeCluster
+) -> None:
+    state, states, record = run(runs, "4.2.1", where_refused="offline")
+    assert state == "success", states
+    assert (runs.asked, sent(world)) == (["approve_roll"], [])
+    for told in ("Expected outage of the whole cluster", "It can be undone from the backups until", "roll-back"):
+        assert told in runs.bodies["approve_roll"]
+    assert (releases(world), world.finalized[METADATA_VERSION]) == ({R421}, 29)
+    assert set(world.stops[:3]) == {11, 12, 13}
+    assert {task for task, found in states.items() if found == "success" and task.startswith("roll.")} <= {
+        task for task in states if task.endswith(("begin", "passed"))
+    }, "no node has a turn of its own"
+    assert outcome(record) == "finished"
+
+
+def test_a_real_loss_needs_unsafe_and_is_named_in_the_approval(runs: FakeRuns, world: FakeCluster) -> None:
+    world.losses = [CORDONED]
+    state, _, _ = run(runs, "4.2.1", where_refused="offline")
+    assert (state, runs.asked, world.stops) == ("failed", [], [])
+    state, states, _ = run(runs, "4.2.1", where_refused="offline", downgrade_type="UNSAFE")
+    assert state == "success", states
+    assert "Broker 11 loses /data/2." in runs.bodies["approve_roll"]
+    assert world.finalized[METADATA_VERSION] == 29
+
+
+def test_when_a_step_cannot_go_on_a_person_has_everything_taken_back(
+    runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kafka_rollout.steps import offline
+
+    record_before = offline._record_before
+
+    def and_somebody_cordons_a_directory(*given: object) -> None:
+        record_before(*given)  # type: ignore[arg-type]
+        world.losses = [CORDONED]
+
+    monkeypatch.setattr(offline, "_record_before", and_somebody_cordons_a_directory)
+    runs.answers["offline.write_snapshot"] = ["Retry", "Roll back"]
+    state, states, record = run(runs, "4.2.1", where_refused="offline")
+    assert (state, states["offline.write_snapshot"], states["offline.undo.put_back"]) == ("failed", "failed", "success")
+    assert "put every node's metadata log back" in runs.bodies["offline.write_snapshot"]
+    assert (releases(world), world.finalized[METADATA_VERSION]) == ({R431}, 30)
+    assert {states[task] for task in states if "gate_back" in task} == {"success"}
+    assert outcome(record) == "rolled_back"
