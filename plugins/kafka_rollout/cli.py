@@ -36,6 +36,7 @@ from kafka_rollout.cli_common import (
     milliseconds,
     open_bench,
 )
+from kafka_rollout.cli_downgrade import downgrade
 from kafka_rollout.cli_features import features_app
 from kafka_rollout.cli_groups import groups_app
 from kafka_rollout.cli_metadata import metadata_app
@@ -66,6 +67,7 @@ app.add_typer(lock_app, name="lock")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(scans_app, name="scans")
 app.command()(scan)
+app.command()(downgrade)
 
 
 @app.command()

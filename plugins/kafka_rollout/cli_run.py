@@ -100,14 +100,14 @@ def roll(bench: Workbench, settings: Settings, request: RollRequest) -> int:
     plan = _plan(bench, settings, request)
     if request.dry_run:
         print_body(approval_body(plan))
-        _report(bench, plan, settings, dry_run=True)
+        report(bench, plan, settings, dry_run=True)
         return RefusedError.exit_code if plan.blockers else 0
 
     def act(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
         refuse_blockers(plan)
         if plan.hops:
             request.approver.approve(bench, plan, ApprovalOf.ROLL, approval_body(plan))
-        with _ledger(bench, settings, request):
+        with ledger_around(bench, settings, request.ledger, request.security_file):
             if plan.hops and not roll_hops(bench, plan, request.policy, on_progress=progress, stop_asked=stop_asked):
                 return False
             # A resumed run's plan may name levels that this call was not asked to finalize.
@@ -115,7 +115,7 @@ def roll(bench: Workbench, settings: Settings, request: RollRequest) -> int:
                 _finalize(bench, plan, settings, request, progress)
         return True
 
-    return _run(bench, plan, settings, act)
+    return run_to_report(bench, plan, settings, act)
 
 
 def back(bench: Workbench, settings: Settings, policy: GatePolicy, approver: Approver) -> int:
@@ -142,7 +142,7 @@ def back(bench: Workbench, settings: Settings, policy: GatePolicy, approver: App
         approver.approve(bench, plan, ApprovalOf.ROLL_BACK, body)
         return roll_back(bench, plan, policy, on_progress=progress, stop_asked=stop_asked)
 
-    return _run(bench, plan, settings, take_back if plan.offline else act)
+    return run_to_report(bench, plan, settings, take_back if plan.offline else act)
 
 
 def _plan(bench: Workbench, settings: Settings, request: RollRequest) -> Plan:
@@ -157,7 +157,7 @@ def _plan(bench: Workbench, settings: Settings, request: RollRequest) -> Plan:
         return plan
     if request.scan:
         try:
-            _scan(bench, settings, request.security, SCAN_BEFORE_ROLL, ProgressLines())
+            scan_logs(bench, settings, request.security, SCAN_BEFORE_ROLL, ProgressLines())
         except (TransientError, FatalError) as error:
             err.print(f"scan: {error}", soft_wrap=True)  # the plan has a finding for it, among others
     return plan_upgrade(
@@ -169,7 +169,7 @@ def _plan(bench: Workbench, settings: Settings, request: RollRequest) -> Plan:
     )
 
 
-def _run(
+def run_to_report(
     bench: Workbench, plan: Plan, settings: Settings, act: Callable[[Callable[[], bool], ProgressLines], bool]
 ) -> int:
     try:
@@ -180,10 +180,10 @@ def _run(
         raise
     except RolloutError:
         lock.let_go(bench)
-        _report(bench, plan, settings)
+        report(bench, plan, settings)
         raise
     lock.let_go(bench)
-    _report(bench, plan, settings)
+    report(bench, plan, settings)
     if not done:
         err.print(f"Stopped at a safe point. It goes on with: the same command and --run {bench.run_id}")
         return INTERRUPTED
@@ -225,13 +225,13 @@ def _finalize(bench: Workbench, plan: Plan, settings: Settings, request: RollReq
 def _way_back(
     bench: Workbench, plan: Plan, settings: Settings, security: ClientSecurity | None, progress: ProgressLines
 ) -> str:
-    failing = _scan(bench, settings, security, SCAN_VERDICT, progress).failing(plan.origin)
+    failing = scan_logs(bench, settings, security, SCAN_VERDICT, progress).failing(plan.origin)
     if not failing:
         return f"{plan.origin} could load every coordinator log as it is now."
     return f"{plan.origin} could not load {len(failing)} partition(s) of the coordinator logs any more."
 
 
-def _scan(
+def scan_logs(
     bench: Workbench, settings: Settings, security: ClientSecurity | None, file: str, progress: ProgressLines
 ) -> ScanResult:
     from kafka_rollout.adapters.scan_submit import scan_command
@@ -267,9 +267,9 @@ def stop_signal() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _ledger(bench: Workbench, settings: Settings, request: RollRequest) -> Iterator[None]:
+def ledger_around(bench: Workbench, settings: Settings, wanted: bool, security_file: Path | None) -> Iterator[None]:
     """Live traffic around a run, if asked for; what it lost fails the run."""
-    if not request.ledger:
+    if not wanted:
         yield
         return
     from kafka_rollout.adapters.ledger.process import start_ledger, stop_ledger
@@ -280,7 +280,7 @@ def _ledger(bench: Workbench, settings: Settings, request: RollRequest) -> Itera
         folder=folder,
         group=f"kafka-rollout-{bench.run_id}",
         replication_factor=min(3, len(bench.cluster.brokers)),
-        security_file=request.security_file,
+        security_file=security_file,
     )
     try:
         yield
@@ -297,7 +297,7 @@ def run_folder(settings: Settings, bench: Workbench) -> Path:
     return FileRunStore(settings.home, bench.cluster.name, bench.run_id).folder
 
 
-def _report(bench: Workbench, plan: Plan, settings: Settings, *, dry_run: bool = False) -> None:
+def report(bench: Workbench, plan: Plan, settings: Settings, *, dry_run: bool = False) -> None:
     page, data = write_run_report(bench, plan, dry_run=dry_run, settings=settings)
     out.print(f"report: {page}", soft_wrap=True)
     out.print(str(data), soft_wrap=True)

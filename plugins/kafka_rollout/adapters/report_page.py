@@ -10,6 +10,8 @@ from typing import Any
 from kafka_rollout.adapters.html_pages import clock, page_environment
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.plan import Plan
+from kafka_rollout.steps.downgrade_plan import is_downgrade
+from kafka_rollout.steps.downgrade_report import build_downgrade_report
 from kafka_rollout.steps.report import build_report
 from kafka_rollout.steps.workbench import Workbench
 
@@ -33,7 +35,8 @@ def write_run_report(
     bench: Workbench, plan: Plan, *, dry_run: bool = False, settings: Settings | None = None
 ) -> tuple[Path, Path]:
     """Build the run's report, render it and put both files into the report store: (report.html, report.json)."""
-    data = build_report(bench, plan, dry_run=dry_run)
+    build = build_downgrade_report if is_downgrade(bench) else build_report
+    data = build(bench, plan, dry_run=dry_run)
     return bench.run.write_report(render(data, settings=settings), data)
 
 

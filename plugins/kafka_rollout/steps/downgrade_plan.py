@@ -52,6 +52,12 @@ def plan_downgrade(
     return plan
 
 
+def is_downgrade(bench: Workbench) -> bool:
+    """Whether the run is a downgrade's, by the record of its plan."""
+    made = next((event for event in bench.run.events() if event.get("kind") == "plan"), {})
+    return made.get("run_of") == DOWNGRADE
+
+
 def weigh(bench: Workbench, codes: frozenset[str], findings: Iterable[Finding]) -> Plan:
     """The frozen plan with `findings` in place of those with `codes` that it had: a repeated scan counts once.
 

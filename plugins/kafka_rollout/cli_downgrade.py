@@ -1,0 +1,218 @@
+"""`kafka-rollout downgrade`: the whole downgrade from a shell, by the same steps, gates and record as the DAG."""
+
+# ruff: noqa: PLR0917 - a command's options are its parameters
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.cli_common import (
+    Approved,
+    ClusterName,
+    ConnectionFile,
+    Interval,
+    Looks,
+    Reason,
+    RunId,
+    Soak,
+    Target,
+    Timeout,
+    Yes,
+    open_bench,
+)
+from kafka_rollout.cli_output import ProgressLines, err, print_body
+from kafka_rollout.cli_run import Approver, ledger_around, report, run_to_report, scan_logs
+from kafka_rollout.domain.downgrade_planning import WhereRefused
+from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.domain.gate_watch import GatePolicy
+from kafka_rollout.domain.gates import GateLook
+from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.steps import offline
+from kafka_rollout.steps.approval import ApprovalOf, refuse_blockers
+from kafka_rollout.steps.cluster_inventory import compare_inventory, take_inventory
+from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.downgrade_approval import levels_body, roll_body
+from kafka_rollout.steps.downgrade_metadata import report_losses, scan_metadata_logs
+from kafka_rollout.steps.downgrade_plan import is_downgrade, plan_downgrade, weigh_coordinator_logs
+from kafka_rollout.steps.features import check_support, finalize, pending_changes, refuse
+from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
+from kafka_rollout.steps.offline_facts import offline_facts
+from kafka_rollout.steps.offline_record import stop_has_begun
+from kafka_rollout.steps.plan import refuse_new_blockers
+from kafka_rollout.steps.snapshot import prove_snapshot
+from kafka_rollout.steps.whole_roll import roll_hops
+from kafka_rollout.steps.workbench import Workbench
+
+_SNAPSHOT_S = 2 * 3600.0  # a snapshot may take as long as the nodes' interval says; the gate tells until when
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DowngradeRequest:
+    """What a person asked for on the command line."""
+
+    target: Release
+    level: int | None
+    unsafe: bool
+    where_refused: WhereRefused
+    policy: GatePolicy
+    approver: Approver
+    dry_run: bool
+    ledger: bool
+    security: ClientSecurity | None
+    security_file: Path | None
+
+
+def downgrade(
+    cluster: ClusterName,
+    to: Target,
+    level: Annotated[
+        int | None, typer.Option("--to-level", help="metadata.version; the highest that the target knows without.")
+    ] = None,
+    unsafe: Annotated[
+        bool, typer.Option("--unsafe/--safe", help="Go on where something real is lost, and name it; or refuse.")
+    ] = False,
+    where_refused: Annotated[
+        WhereRefused, typer.Option(help="What to do where released Kafka refuses the level.")
+    ] = WhereRefused.STOP,
+    approve_as: Approved = None,
+    reason: Reason = None,
+    soak: Soak = 30.0,
+    looks: Looks = 3,
+    interval: Interval = 1.0,
+    timeout: Timeout = 600.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="End with the plan, the scans and the losses.")] = False,
+    ledger: Annotated[bool, typer.Option("--ledger", help="Run live traffic beside it and compare.")] = False,
+    yes: Yes = False,
+    run: RunId = None,
+    connection_file: ConnectionFile = None,
+) -> None:
+    """Take a cluster back to an older release and its levels: scans, loss report, levels, then node by node.
+
+    Needs a named approval. Ctrl-C stops at the next safe point; --run resumes.
+    """
+    if not dry_run and run is None and (not approve_as or not reason):
+        raise UserError(
+            "A downgrade needs a named approval.", remedy="Add --approve-as NAME --reason TEXT, or --dry-run."
+        )
+    with open_bench(cluster, run, connection_file) as (bench, settings, security):
+        request = DowngradeRequest(
+            target=Release.parse(to),
+            level=level,
+            unsafe=unsafe,
+            where_refused=where_refused,
+            policy=GatePolicy(looks=looks, interval_s=interval, timeout_s=timeout, soak_s=soak),
+            approver=Approver(name=approve_as, reason=reason, asks=not yes),
+            dry_run=dry_run,
+            ledger=ledger,
+            security=security,
+            security_file=connection_file,
+        )
+        raise typer.Exit(go_down(bench, settings, request))
+
+
+def go_down(bench: Workbench, settings: Settings, request: DowngradeRequest) -> int:
+    """The whole downgrade; returns the exit code. The report is written however it ends."""
+    plan = _plan(bench, settings, request)
+    if request.dry_run:
+        print_body(roll_body(bench, plan))
+        report(bench, plan, settings, dry_run=True)
+        return RefusedError.exit_code if plan.blockers else 0
+
+    def act(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
+        refuse_blockers(plan)
+        under_way = plan.offline and stop_has_begun(bench)  # resumed with nodes stopped: there is nobody to ask
+        if not under_way and pending_changes(bench, plan):
+            support = check_support(bench, plan)
+            refuse(support)
+            request.approver.approve(bench, plan, ApprovalOf.FINALIZE, levels_body(bench, plan, support))
+        take_inventory(bench)
+        with ledger_around(bench, settings, request.ledger, request.security_file):
+            if not under_way:
+                _lower(bench, plan, request, progress)
+            if plan.hops and not under_way:
+                refuse_new_blockers(bench, plan)
+                facts = offline_facts(bench, plan).lines if plan.offline else ()
+                request.approver.approve(bench, plan, ApprovalOf.ROLL, roll_body(bench, plan, facts))
+            if plan.offline:
+                _offline(bench, plan, request, progress)
+            elif not roll_hops(bench, plan, request.policy, on_progress=progress, stop_asked=stop_asked):
+                return False
+            for kind in (GateKind.LEVELS, GateKind.METADATA_VERSION):
+                _wait(bench, plan, GateRef(kind=kind), request.policy, progress)
+            if amiss := [one.sentence for one in compare_inventory(bench) if not one.foretold]:
+                raise FatalError(" ".join(amiss[:20]), remedy="Look for what is gone before anybody writes to it.")
+        return True
+
+    return run_to_report(bench, plan, settings, act)
+
+
+def _plan(bench: Workbench, settings: Settings, request: DowngradeRequest) -> Plan:
+    """The run's plan with what its scans say: a resumed run keeps its own."""
+    if any(event.get("kind") == "plan" for event in bench.run.events()):
+        plan = bench.run.load_plan()
+        if plan.target != request.target or not is_downgrade(bench):
+            raise UserError(
+                f"Run {bench.run_id} goes to {plan.target} as {plan.direction}.",
+                remedy="Leave --run out to start anew.",
+            )
+        return plan
+    plan = plan_downgrade(
+        bench, request.target, level=request.level, unsafe=request.unsafe, where_refused=request.where_refused
+    )
+    progress = ProgressLines()
+    if plan.hops:
+        try:
+            scan_logs(bench, settings, request.security, SCAN_BEFORE_ROLL, progress)
+        except (TransientError, FatalError) as error:
+            err.print(f"scan: {error}", soft_wrap=True)  # the plan has a finding for it, among others
+    progress.say("metadata logs: replaying every node's with the older release's classes")
+    weigh_coordinator_logs(bench, scan_metadata_logs(bench, plan))
+    progress.say("losses: writing the metadata at the lower level")
+    weighed, _ = report_losses(bench, plan)
+    return weighed
+
+
+def _lower(bench: Workbench, plan: Plan, request: DowngradeRequest, progress: ProgressLines) -> None:
+    progress.say("features: lowering, metadata.version last")
+    finalize(bench, plan)
+    _wait(bench, plan, GateRef(kind=GateKind.FINALIZED), request.policy, progress)
+    if plan.offline or not (plan.hops or plan.feature_changes):
+        return
+    longer = replace(request.policy, timeout_s=_SNAPSHOT_S)
+    _wait(bench, plan, GateRef(kind=GateKind.SNAPSHOT), longer, progress)
+    prove_snapshot(bench, plan)
+    for kind in (GateKind.METADATA_VERSION, GateKind.METADATA_LOG):
+        _wait(bench, plan, GateRef(kind=kind), request.policy, progress)
+
+
+def _offline(bench: Workbench, plan: Plan, request: DowngradeRequest, progress: ProgressLines) -> None:
+    for what, step in (
+        ("stopping all nodes", offline.stop_all),
+        ("choosing the metadata log", offline.choose),
+        ("writing the snapshot", offline.write_snapshot),
+        ("installing the snapshot", offline.install_snapshot),
+        ("installing the binary", offline.install_binaries),
+        ("starting the controllers", offline.start_controllers),
+        ("starting the brokers", offline.start_brokers),
+    ):
+        progress.say(f"offline: {what}")
+        step(bench, plan)
+    for node in (*bench.cluster.controllers, *(n for n in bench.cluster.nodes if not n.is_controller)):
+        ref = GateRef(kind=GateKind.AFTER_START, hop=plan.hops[0].key, node_id=node.node_id)
+        _wait(bench, plan, ref, request.policy, progress)
+
+
+def _wait(bench: Workbench, plan: Plan, ref: GateRef, policy: GatePolicy, progress: ProgressLines) -> None:
+    def on_look(seen: GateLook, message: str) -> None:
+        progress.say(f"gate {seen.gate}: {message}")
+
+    # Only a node that was just started has to soak, and to hold several looks in a row.
+    after_start = ref.kind is GateKind.AFTER_START
+    wait_for_gate(bench, plan, ref, policy if after_start else replace(policy, soak_s=0.0, looks=1), on_look)

@@ -1,0 +1,95 @@
+"""The downgrade from a shell, over a fake cluster: the same order and the same refusals as the DAG's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout import cli_downgrade
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.cli_run import Approver
+from kafka_rollout.domain.downgrade_planning import WhereRefused
+from kafka_rollout.domain.errors import RefusedError
+from kafka_rollout.domain.gate_watch import GatePolicy
+from kafka_rollout.domain.metadata_losses import Loss
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.ports import CheckpointFile
+from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.workbench import Workbench
+from tests.fake_cluster import R341, R431, FakeCluster
+from tests.fakes import fake_bench
+
+QUICK = GatePolicy(looks=1, interval_s=0.0, timeout_s=5.0, soak_s=0.0)
+NOTHING = {"cluster": "fake", "scanned_at": 0.0, "logs": (), "classes": (), "verdicts": ()}
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    def nothing_is_in_the_logs(bench: Workbench, *_: object) -> None:
+        bench.run.attach(SCAN_BEFORE_ROLL, NOTHING)
+
+    monkeypatch.setattr(cli_downgrade, "scan_logs", nothing_is_in_the_logs)
+    world = FakeCluster(R431, finalized={"metadata.version": 29, "share.version": 1})
+    world.java = 17
+    for node in world.nodes.values():
+        node.checkpoints.append(CheckpointFile(node_id=0, path="x", end_offset=500, epoch=3, size=1, modified_at=4e9))
+    return world
+
+
+def request(target: str, *, dry_run: bool = False, level: int | None = None) -> cli_downgrade.DowngradeRequest:
+    return cli_downgrade.DowngradeRequest(
+        target=Release.parse(target),
+        level=level,
+        unsafe=False,
+        where_refused=WhereRefused.STOP,
+        policy=QUICK,
+        approver=Approver(name="alice", reason="CHG-1", asks=False),
+        dry_run=dry_run,
+        ledger=False,
+        security=None,
+        security_file=None,
+    )
+
+
+def run(world: FakeCluster, home: Path, wanted: cli_downgrade.DowngradeRequest) -> tuple[int, Workbench]:
+    bench = fake_bench(world, home)
+    return cli_downgrade.go_down(bench, Settings.from_environment(), wanted), bench
+
+
+def outcome(bench: Workbench) -> str:
+    return str((bench.run.attachment("report.json") or {})["outcome"])
+
+
+def test_levels_fall_then_the_binary_and_the_report_says_finished(world: FakeCluster, tmp_path: Path) -> None:
+    code, bench = run(world, tmp_path, request("4.0.1", level=23))
+    assert (code, outcome(bench)) == (0, "finished")
+    assert [targets for targets, only in world.updates if not only] == [{"share.version": 0}, {"metadata.version": 23}]
+    assert world.stops == [11, 12, 13, 2, 3, 1]
+    assert bench.lock.holder("fake") is None
+
+
+def test_a_real_loss_refuses_before_the_controller_is_asked(world: FakeCluster, tmp_path: Path) -> None:
+    world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")]
+    bench = fake_bench(world, tmp_path)
+    with pytest.raises(RefusedError, match="Broker 11 loses /data/2"):
+        cli_downgrade.go_down(bench, Settings.from_environment(), request("4.0.1"))
+    assert (world.updates, world.stops, outcome(bench)) == ([], [], "refused")
+
+
+def test_a_dry_run_shows_plan_and_blockers_by_its_exit_code(
+    world: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, bench = run(world, tmp_path, request("4.0.1", dry_run=True))
+    assert (code, outcome(bench), world.updates, world.stops) == (0, "dry_run", [], [])
+    world.unseen = {1}
+    code, _ = run(world, tmp_path / "second", request("4.0.1", dry_run=True))
+    assert code == RefusedError.exit_code
+    assert "METADATA-LOG-UNSEEN" in capsys.readouterr().out
+
+
+def test_a_log_is_trimmed_in_its_nodes_turn(world: FakeCluster, tmp_path: Path) -> None:
+    world.finalized = {"metadata.version": 8}
+    world.unreadable = {(11, R341)}
+    code, bench = run(world, tmp_path, request("3.4.1"))
+    assert (code, world.trims, outcome(bench)) == (0, [11], "finished")
