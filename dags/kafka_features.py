@@ -88,7 +88,7 @@ def feature_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param
             type=["null", "string"],
             enum=[None, *releases],
             title="Release",
-            description="Whose levels are meant: for *everything down*, or for an update without single features.",
+            description="Whose levels are meant: for 'everything down', or for an update without single features.",
         ),
         "upgrade": _features("Raise or add", _FEATURE_AND_LEVEL, "feature:level, one a line"),
         "downgrade": _features("Lower", _FEATURE_AND_LEVEL, "feature:level, one a line; a level below 1 deletes"),
@@ -127,7 +127,7 @@ def _features(title: str, pattern: str, description: str) -> Param:
         type="array",
         items={"type": "string", "pattern": pattern},
         title=title,
-        description=f"{description} (for *single features*).",
+        description=f"{description} (for 'single features').",
         section="Single features",
     )
 

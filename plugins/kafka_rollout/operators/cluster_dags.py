@@ -133,9 +133,9 @@ def approvals(cluster: ClusterSpec) -> dict[str, Param]:
             items={"type": "string", "minLength": 1},
             title="Who may approve",
             description=(
-                f"User names, one a line, out of the inventory's: {', '.join(cluster.approvers)}."
+                f"User ids, one a line, out of the inventory's: {', '.join(cluster.approvers)}."
                 if cluster.approvers
-                else "User names, one a line; none: everyone who may trigger this DAG."
+                else "User ids, one a line; none: everyone who may trigger this DAG."
             ),
             section=_APPROVALS,
         ),

@@ -195,6 +195,8 @@ def consumer(folder: Path, security: Mapping[str, Any], group: str, protocol: st
             "isolation.level": "read_committed",
             # Committed offsets do not tell that all was read: they stay before trailing aborted records and markers.
             "enable.partition.eof": True,
+            # A broker that has not heard yet of a topic made just now would not be asked again for five minutes.
+            "topic.metadata.refresh.interval.ms": 2000,
         }
         member = Consumer(settings)
         member.subscribe(list(TOPICS))
