@@ -3,50 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from kafka_rollout.adapters import metadata_install
-from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.adapters.metadata_log import log_range, open_folder
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
-from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.adapters.workbench import open_workbench
+from kafka_rollout.cli import run_main
 from kafka_rollout.domain.downgrade_planning import WhereRefused
 from kafka_rollout.domain.errors import RefusedError, UserError
 from kafka_rollout.domain.gate_watch import GatePolicy
 from kafka_rollout.domain.plan import Plan
 from kafka_rollout.domain.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.topology import NodeSpec
-from kafka_rollout.steps import lock
 from kafka_rollout.steps import offline as steps
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.downgrade_plan import plan_downgrade
 from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
 from kafka_rollout.steps.offline_facts import offline_facts
-from kafka_rollout.steps.offline_undo import gates_after_undo, undo_offline
+from kafka_rollout.steps.offline_undo import undo_offline
 from kafka_rollout.steps.workbench import Workbench
 from tests.dying_files import DyingFiles, KilledError
 from tests.integration.cluster_contents import WITH_ACLS, contents, fill
 from tests.integration.conftest import MakeCluster
+from tests.integration.test_features import opened
+from tests.integration.test_metadata_on_brokers import SNAPSHOTS
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
 NEW, OLD = Release(4, 3, 1), Release(4, 2, 1)
 HOP = "4.3.1-to-4.2.1"
 GATE = GatePolicy(looks=2, interval_s=0.5, timeout_s=240, soak_s=0)
-
-
-@contextmanager
-def opened(cluster: LocalCluster, home: Path, run_id: str = "run") -> Iterator[Workbench]:
-    settings = replace(Settings.from_environment(), clusters=cluster.inventory_path.parent, home=home)
-    with open_workbench(cluster.spec.name, run_id, None, settings) as bench:
-        yield bench
-        lock.let_go(bench)
 
 
 def approved_plan(bench: Workbench) -> Plan:
@@ -123,9 +113,7 @@ def refuse_what_is_not_enough_or_not_ours(bench: Workbench, plan: Plan) -> None:
     assert bytes_of(bench) == before
 
 
-@pytest.mark.parametrize(
-    "quorum", ["static", pytest.param("dynamic", marks=pytest.mark.full)]
-)  # fmt: skip
+@pytest.mark.parametrize("quorum", ["static", pytest.param("dynamic", marks=pytest.mark.full)])
 def test_combined_nodes_killed_at_every_change_of_the_disk_end_on_the_older_release_with_everything_there(
     make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quorum: str
 ) -> None:
@@ -154,39 +142,46 @@ def test_combined_nodes_killed_at_every_change_of_the_disk_end_on_the_older_rele
     assert contents(cluster.spec) == before
 
 
-@pytest.mark.parametrize(
-    "quorum", ["dynamic", pytest.param("static", marks=pytest.mark.full)]
-)  # fmt: skip
-def test_separate_nodes_are_taken_back_from_controllers_on_the_new_level_and_go_down_after_that(
+@pytest.mark.parametrize("quorum", ["dynamic", pytest.param("static", marks=pytest.mark.full)])
+def test_separate_nodes_are_trimmed_and_taken_back_from_controllers_on_the_new_level_and_go_down_after_that(
     make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quorum: str
 ) -> None:
-    cluster = make_cluster(str(NEW), layout="separate", quorum=quorum, extra_config=WITH_ACLS)
+    cluster = make_cluster(str(NEW), layout="separate", quorum=quorum, extra_config={**WITH_ACLS, **SNAPSHOTS})
     fill(cluster)
     before = contents(cluster.spec)
     with opened(cluster, tmp_path / "home") as bench:
         finalized = levels(bench)[1]
+        wait_until(lambda: all(bench.runtime.checkpoints(node) for node in cluster.spec.nodes), 240)
         plan = approved_plan(bench)
         steps.stop_all(bench, plan)
+        for node in cluster.spec.nodes:
+            assert metadata("trim", bench, node, "--release", NEW) == 0
+        assert 0 not in starts_of_logs(bench)
         stopped = bytes_of(bench)
+        for node in (cluster.spec.controllers[0], cluster.spec.nodes[-1]):
+            out = tmp_path / f"of-{node.node_id}"
+            assert metadata("snapshot", bench, node, "--to-level", 29, "--release", OLD, "--out", out) == 0
+        assert bytes_of(bench) == stopped
         assert steps.choose(bench, plan).voters == (101, 102, 103)
         steps.install_snapshot(bench, plan)
         steps.install_binaries(bench, plan)
         steps.start_controllers(bench, plan)
         assert {str(bench.metrics.read(node).release) for node in bench.cluster.controllers} == {str(OLD)}
-        seen: list[dict[str, bytes]] = []
-        start = LocalProcessRuntime.start
+    seen: list[dict[str, bytes]] = []
+    start = LocalProcessRuntime.start
 
-        def look_then_start(runtime: LocalProcessRuntime, node: NodeSpec) -> None:
-            seen.append(bytes_of(bench) if not seen else {})
-            start(runtime, node)
+    def look_then_start(runtime: LocalProcessRuntime, node: NodeSpec) -> None:
+        seen.append({} if seen else bytes_of(bench))
+        start(runtime, node)
 
-        record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "a test")
-        monkeypatch.setattr(LocalProcessRuntime, "start", look_then_start)
-        assert undo_offline(bench, plan) == (1, 2, 3, 101, 102, 103)
-        monkeypatch.setattr(LocalProcessRuntime, "start", start)
-        assert seen[0] == stopped
-        for gate in gates_after_undo(plan):
-            wait_for_gate(bench, plan, gate, GATE)
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalProcessRuntime, "start", look_then_start)
+        patched.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
+        patched.setenv("KAFKA_ROLLOUT_CLUSTERS", str(cluster.inventory_path.parent))
+        named = ("--approve-as", "alice", "--reason", "a test", "--yes", "--timeout", "240")
+        assert run_main(["roll-back", "--cluster", cluster.spec.name, "--run", "run", *named]) == 0
+    assert seen[0] == stopped, "every byte is as it was before the installation"
+    with opened(cluster, tmp_path / "home") as bench:
         assert levels(bench)[1] == finalized
         assert contents(cluster.spec) == before
         # Once more, and through.
@@ -194,3 +189,13 @@ def test_separate_nodes_are_taken_back_from_controllers_on_the_new_level_and_go_
         go_down(bench, plan)
         assert levels(bench)[1] == {**finalized, METADATA_VERSION: 29}
     assert contents(cluster.spec) == before
+
+
+def metadata(command: str, bench: Workbench, node: NodeSpec, *options: object) -> int:
+    """`kafka-rollout metadata`, on one node's directory."""
+    return run_main(["metadata", command, "--log-dir", str(bench.runtime.metadata_log_dir(node)), *map(str, options)])
+
+
+def starts_of_logs(bench: Workbench) -> set[int]:
+    folders = [open_folder(Path(str(bench.runtime.metadata_log_dir(node)))) for node in bench.cluster.nodes]
+    return {log_range(folder)[0] for folder in folders}

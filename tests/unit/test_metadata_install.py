@@ -275,15 +275,19 @@ def test_a_cut_off_snapshot_or_a_damaged_backup_changes_nothing(folder: Metadata
     assert whole(folder) == held
 
 
-def test_what_a_started_node_wrote_on_the_snapshot_stays_when_the_installation_is_finished(
-    folder: MetadataFolder, snapshot: Path
-) -> None:
+def killed_with_the_snapshot_in_place(folder: MetadataFolder, snapshot: Path) -> None:
     class Dying(Files):
         def remove(self, path: Path) -> None:
             raise KilledError
 
     with pytest.raises(KilledError):
         install(folder, snapshot, files=Dying())
+
+
+def test_what_a_started_node_wrote_on_the_snapshot_stays_when_the_installation_is_finished(
+    folder: MetadataFolder, snapshot: Path
+) -> None:
+    killed_with_the_snapshot_in_place(folder, snapshot)
     theirs = {f"{END:020}.log": registration(END, EPOCH), "leader-epoch-checkpoint": f"0\n1\n{EPOCH} {END}\n".encode()}
     for name, content in theirs.items():
         (folder.log / name).write_bytes(content)
@@ -295,12 +299,7 @@ def test_what_a_started_node_wrote_on_the_snapshot_stays_when_the_installation_i
 def test_a_later_snapshot_of_a_started_node_is_not_pushed_aside_by_the_installed_one(
     folder: MetadataFolder, snapshot: Path
 ) -> None:
-    class Dying(Files):
-        def remove(self, path: Path) -> None:
-            raise KilledError
-
-    with pytest.raises(KilledError):
-        install(folder, snapshot, files=Dying())
+    killed_with_the_snapshot_in_place(folder, snapshot)
     later = f"{90:020}-{EPOCH + 1:010}.checkpoint"
     (folder.log / NEW).rename(folder.log / later)
     install(folder, snapshot)

@@ -79,7 +79,8 @@ class DirectoryMetadataLogs:
     def log_bytes(self, directory: Path, *, cluster_id: str) -> int:
         folder = open_folder(directory, cluster_id=cluster_id)
         with reading(folder.log):
-            return sum(path.stat().st_size for path in folder.log.iterdir() if path.is_file())
+            # Indexes are allocated ahead and hold nothing yet.
+            return sum(path.stat().st_size for path in (*folder.segments, *(c.path for c in folder.checkpoints)))
 
     def write_snapshot(
         self,

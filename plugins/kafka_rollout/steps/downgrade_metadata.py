@@ -34,6 +34,7 @@ from kafka_rollout.domain.plan import Direction, Hop, Plan
 from kafka_rollout.domain.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.topology import NodeSpec
 from kafka_rollout.steps.downgrade_plan import weigh
+from kafka_rollout.steps.node_directories import metadata_directory
 from kafka_rollout.steps.turns import is_way_back
 from kafka_rollout.steps.workbench import Workbench
 
@@ -140,7 +141,7 @@ def make_readable(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> Non
         return
     try:
         scan = _scan(bench, plan, node, hop.to_release)
-        directory = _directory(bench, node)
+        directory = metadata_directory(bench, node)
         if bootstrap_fails(scan):
             _replace_bootstrap(bench, plan, hop, node, directory)
         if readiness(scan) is Readiness.TRIM:
@@ -209,18 +210,8 @@ def _scan_all(bench: Workbench, plan: Plan) -> tuple[list[tuple[int, MetadataSca
 
 def _scan(bench: Workbench, plan: Plan, node: NodeSpec, release: Release) -> MetadataScan:
     return bench.metadata_logs.scan(
-        _directory(bench, node), release, cluster_id=plan.cluster_id, settings=bench.runtime.config(node)
+        metadata_directory(bench, node), release, cluster_id=plan.cluster_id, settings=bench.runtime.config(node)
     )
-
-
-def _directory(bench: Workbench, node: NodeSpec) -> Path:
-    directory = bench.runtime.metadata_log_dir(node)
-    if directory is None:
-        raise RefusedError(
-            f"The runtime {bench.cluster.runtime} sees no files of node {node.node_id}.",
-            remedy="Give the inventory's nodes their directories.",
-        )
-    return directory
 
 
 def _record(bench: Workbench, stage: str, scans: Iterable[tuple[int, MetadataScan]]) -> None:

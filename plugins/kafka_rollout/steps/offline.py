@@ -23,6 +23,7 @@ from kafka_rollout.domain.wording import few, nodes
 from kafka_rollout.steps import lock
 from kafka_rollout.steps.approval import ApprovalOf, require_approval
 from kafka_rollout.steps.features import pending_changes
+from kafka_rollout.steps.node_directories import metadata_directory
 from kafka_rollout.steps.observe import observe_some
 from kafka_rollout.steps.offline_record import (
     CHOSEN,
@@ -32,7 +33,6 @@ from kafka_rollout.steps.offline_record import (
     STOPPING,
     UNDOING,
     WRITTEN,
-    directory_of,
     installed_on,
     last,
     offline_hop,
@@ -101,7 +101,7 @@ def choose(bench: Workbench, plan: Plan) -> ChosenLog:
     for node in bench.cluster.nodes:
         try:
             found_log = bench.metadata_logs.node_log(
-                directory_of(bench, node), node.node_id, cluster_id=plan.cluster_id
+                metadata_directory(bench, node), node.node_id, cluster_id=plan.cluster_id
             )
             logs.append(found_log)
         except UnreadableLogError as error:
@@ -131,7 +131,7 @@ def write_snapshot(bench: Workbench, plan: Plan) -> Path:
     path.unlink(missing_ok=True)
     planned = {name: level for name, level in plan.levels.items() if name != METADATA_VERSION}
     written = bench.metadata_logs.write_snapshot(
-        directory_of(bench, bench.cluster.node(chosen.node_id)),
+        metadata_directory(bench, bench.cluster.node(chosen.node_id)),
         path.parent,
         level=plan.levels[METADATA_VERSION],
         features=planned,
@@ -256,7 +256,7 @@ def _install(bench: Workbench, plan: Plan, node: NodeSpec, snapshot: Path) -> st
     """A node whose directory holds no log has nothing that could stand against the snapshot, and fetches it."""
     try:
         return bench.metadata_logs.install(
-            directory_of(bench, node),
+            metadata_directory(bench, node),
             snapshot,
             level=plan.levels[METADATA_VERSION],
             target=plan.target,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from kafka_rollout.domain.errors import UserError
 from kafka_rollout.domain.offline import OutageEstimate, no_return, outage_estimate
 from kafka_rollout.domain.plan import Plan
+from kafka_rollout.steps.node_directories import metadata_directory
 from kafka_rollout.steps.offline import WITHOUT_QUORUM_S
-from kafka_rollout.steps.offline_record import directory_of
 from kafka_rollout.steps.workbench import Workbench
 
 
@@ -34,7 +34,7 @@ def offline_facts(bench: Workbench, plan: Plan) -> OfflineFacts:
     sizes = []
     for node in bench.cluster.nodes:
         try:
-            sizes.append(bench.metadata_logs.log_bytes(directory_of(bench, node), cluster_id=plan.cluster_id))
+            sizes.append(bench.metadata_logs.log_bytes(metadata_directory(bench, node), cluster_id=plan.cluster_id))
         except UserError:
             continue  # a node without a readable log; the run says so when it chooses
     replicas = sum(len(partition.replicas) for partition in bench.admin.partitions())

@@ -7,12 +7,10 @@ chosen, for the chosen one is among those that are replaced.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.plan import Hop, Plan
-from kafka_rollout.domain.topology import NodeSpec
 from kafka_rollout.steps.workbench import Workbench
 
 STOPPING = "offline-stopping"
@@ -61,14 +59,3 @@ def installed_on(bench: Workbench) -> dict[int, str]:
         for event in events_of_this_try(bench)
         if event.get("kind") == INSTALLED
     }
-
-
-def directory_of(bench: Workbench, node: NodeSpec) -> Path:
-    """The node's metadata directory; raises RefusedError where the runtime cannot see it."""
-    directory = bench.runtime.metadata_log_dir(node)
-    if directory is None:
-        raise RefusedError(
-            f"The runtime {bench.cluster.runtime} sees no files of node {node.node_id}.",
-            remedy="Use `kafka-rollout metadata install` on its host, as docs/offline-downgrade.md says.",
-        )
-    return directory

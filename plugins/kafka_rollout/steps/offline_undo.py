@@ -12,12 +12,12 @@ from kafka_rollout.domain.topology import NodeSpec
 from kafka_rollout.steps import lock
 from kafka_rollout.steps.approval import ApprovalOf, require_approval
 from kafka_rollout.steps.gate import GateKind, GateRef
+from kafka_rollout.steps.node_directories import metadata_directory
 from kafka_rollout.steps.offline import STOP_DEADLINE_S
 from kafka_rollout.steps.offline_record import (
     NO_RETURN,
     UNDOING,
     UNDONE,
-    directory_of,
     events_of_this_try,
     last,
     offline_hop,
@@ -82,7 +82,7 @@ def _refuse_too_late(bench: Workbench, plan: Plan, hop: Hop) -> None:
 def _refuse_used(bench: Workbench, plan: Plan) -> None:
     for node in bench.cluster.nodes:
         try:
-            bench.metadata_logs.refuse_used(directory_of(bench, node), cluster_id=plan.cluster_id)
+            bench.metadata_logs.refuse_used(metadata_directory(bench, node), cluster_id=plan.cluster_id)
         except UnreadableLogError:
             continue  # no log, so nothing of it was replaced
 
@@ -98,7 +98,7 @@ def _put_back(bench: Workbench, plan: Plan, node: NodeSpec) -> bool:
     if bench.runtime.process(node).pid is not None:
         return False  # it was not stopped, or it is started again already
     try:
-        sentence = bench.metadata_logs.undo_install(directory_of(bench, node), cluster_id=plan.cluster_id)
+        sentence = bench.metadata_logs.undo_install(metadata_directory(bench, node), cluster_id=plan.cluster_id)
     except UnreadableLogError:
         return False
     if sentence is not None:
