@@ -37,7 +37,7 @@ def test_a_release_that_could_not_even_read_bootstrap_checkpoint_replays_what_is
     before = whole(folder)
     assert run("choose", folder.root, "--json", tmp_path / "chosen.json") == 0
     chosen = json.loads((tmp_path / "chosen.json").read_text())
-    assert (chosen["node_id"], chosen["end_offset"], chosen["snapshot_epoch"], chosen["voters"]) == (1, 57, 2, [1])
+    assert (chosen["node_id"], chosen["end_offset"], chosen["snapshot_epoch"], chosen["voters"]) == (1, 57, 101, [1])
     features = [word for name in LOWER for word in ("--feature", f"{name}:0")]
     options = ("--to-level", 20, "--release", "3.9.1", "--epoch", chosen["snapshot_epoch"], *features)
     snapshot = written(folder, tmp_path / "out", *options)
@@ -63,7 +63,7 @@ def test_a_release_that_could_not_even_read_bootstrap_checkpoint_replays_what_is
 def test_bad_input_is_one_sentence_and_changes_nothing(
     folder: MetadataFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    snapshot = written(folder, tmp_path / "out", "--to-level", 29, "--epoch", 5)
+    snapshot = written(folder, tmp_path / "out", "--to-level", 29, "--epoch", 105)
     cut = Path(shutil.copy(snapshot, tmp_path / snapshot.name))
     os.truncate(cut, 700)
     old = Path(shutil.copy(snapshot, tmp_path / f"{57:020}-{1:010}.checkpoint"))

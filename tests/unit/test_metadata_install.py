@@ -20,7 +20,7 @@ from tests.dying_files import DyingFiles, KilledError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 OLD_SNAPSHOT = f"{37:020}-{1:010}.checkpoint"
-END, EPOCH = 57, 2
+END, EPOCH = 57, 101
 NEW = f"{END:020}-{EPOCH:010}.checkpoint"
 KEPT = {"quorum-state", "partition.metadata"}
 
@@ -228,12 +228,13 @@ def test_what_a_node_wrote_between_a_killed_installation_and_the_next_call_is_ne
     assert whole(folder)["bootstrap.checkpoint"] == before
 
 
-def test_a_snapshot_that_the_node_would_give_up_for_its_own_log_is_refused(
-    folder: MetadataFolder, snapshot: Path
+@pytest.mark.parametrize("epoch", [1, EPOCH - 1])
+def test_a_node_that_knows_an_epoch_too_near_to_the_snapshots_was_started_since_and_is_refused(
+    folder: MetadataFolder, snapshot: Path, epoch: int
 ) -> None:
     before = whole(folder)
     with pytest.raises(RefusedError, match="knows epoch 1"):
-        install(folder, snapshot.rename(snapshot.with_name(f"{END:020}-{1:010}.checkpoint")))
+        install(folder, snapshot.rename(snapshot.with_name(f"{END:020}-{epoch:010}.checkpoint")))
     assert whole(folder) == before
 
 
@@ -252,7 +253,7 @@ def test_another_snapshot_waits_until_the_begun_installation_is_finished_or_take
 def test_a_second_installation_is_taken_back_to_the_first(folder: MetadataFolder, snapshot: Path) -> None:
     install(folder, snapshot)
     first = {name: content for name, content in whole(folder).items() if "kafka-rollout" not in name}
-    other = Path(shutil.copy(snapshot, snapshot.with_name(f"{END:020}-{EPOCH + 1:010}.checkpoint")))
+    other = Path(shutil.copy(snapshot, snapshot.with_name(f"{END:020}-{2 * EPOCH:010}.checkpoint")))
     install(folder, other)
     uninstall(folder)
     assert {name: content for name, content in whole(folder).items() if "kafka-rollout" not in name} == first

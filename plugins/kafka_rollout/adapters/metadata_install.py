@@ -40,6 +40,7 @@ from kafka_rollout.adapters.metadata_quorum import quorum_state
 from kafka_rollout.domain.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.metadata_records import RecordType
 from kafka_rollout.domain.metadata_trim import LEADER_EPOCHS
+from kafka_rollout.domain.offline import EPOCHS_ABOVE
 
 _BACKUP = "kafka-rollout-install-"
 _OF_THE_LOG = re.compile(r"\d{20}(-\d{10})?\.(log|index|timeindex|txnindex|snapshot|checkpoint)(\.\w+)?")
@@ -228,12 +229,15 @@ def _refuse_moved_on(folder: MetadataFolder, begun: _Begun) -> None:
 
 
 def _refuse_behind(folder: MetadataFolder, epoch: int, name: str) -> None:
-    """A node writes an epoch down (quorum-state) before anything of it is in its log."""
+    """A node writes an epoch down (quorum-state) before anything of it is in its log: one that was started since the
+    log was chosen knows a later epoch than was known then.
+    """
     known = max([int(quorum_state(folder).get("leaderEpoch", 0)), *(one.epoch for one in folder.checkpoints)])
-    if epoch <= known:
+    if epoch < known + EPOCHS_ABOVE:
         raise RefusedError(
-            f"The node of {folder.log} knows epoch {known}, so it would give {name} up for its own log or mix both.",
-            remedy=f"Write the snapshot with an epoch above that of every node: --epoch {known + 1} or higher.",
+            f"The node of {folder.log} knows epoch {known}, and {name} is not {EPOCHS_ABOVE} above it: the node was "
+            "started since the log was chosen, or the snapshot was not written for this.",
+            remedy="Choose the log of all stopped nodes anew (metadata choose), and write the snapshot with its epoch.",
         )
 
 

@@ -3,7 +3,7 @@ can be undone. Pure.
 
 A committed record is in the logs of a majority of voters. Of the logs of any majority the one that is furthest (the
 highest epoch of its last record, then the highest end) therefore holds all committed records: Raft's rule of who may
-be elected. The snapshot's epoch is one above every epoch that any of these nodes knows: a leader was voted for by a
+be elected. The snapshot's epoch is above every epoch that any of these nodes knows: a leader was voted for by a
 majority, which wrote its epoch down (quorum-state) before. So no log that was left out can be ahead of the snapshot,
 and a node that still has the old log gives it up for it (KafkaMetadataLog.truncateToLatestSnapshot).
 """
@@ -21,6 +21,10 @@ from kafka_rollout.domain.quorum import majority
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.topology import ClusterSpec
 from kafka_rollout.domain.wording import few, nodes
+
+EPOCHS_ABOVE = 100
+"""How far the snapshot's epoch is above any that a node knows: further than nodes that are started with their old logs
+in the middle of an installation get by elections, so that the two histories never meet in one epoch."""
 
 
 class UnreadableLogError(UserError):
@@ -83,7 +87,7 @@ def choose_log(logs: Sequence[NodeLog], voters: Collection[int], not_read: Mappi
         node_id=best.node_id,
         end_offset=best.end_offset,
         epoch=best.epoch,
-        snapshot_epoch=1 + max(max(log.epoch, log.known_epoch) for log in logs),
+        snapshot_epoch=EPOCHS_ABOVE + max(max(log.epoch, log.known_epoch) for log in logs),
         voters=tuple(sorted(best.voters or voters)),
         read=tuple(sorted(read)),
         not_read=tuple(not_read[node_id] for node_id in sorted(not_read)),

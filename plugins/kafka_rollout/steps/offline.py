@@ -7,7 +7,7 @@ order. Until the first broker starts on the new level, steps.offline_undo takes 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,7 @@ from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.node_gates import seen_before_stop
 from kafka_rollout.domain.offline import ChosenLog, NodeLog, UnreadableLogError, choose_log, no_return
 from kafka_rollout.domain.plan import Hop, Plan
-from kafka_rollout.domain.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.releases import METADATA_VERSION
 from kafka_rollout.domain.topology import NodeSpec
 from kafka_rollout.domain.wording import few, nodes
 from kafka_rollout.steps import lock
@@ -81,8 +81,8 @@ def stop_all(bench: Workbench, plan: Plan) -> tuple[int, ...]:
         stopped = []
         brokers = [node for node in bench.cluster.nodes if not node.is_controller]
         for round_, force in ((brokers, False), (bench.cluster.controllers, True)):
-            running = [node for node in round_ if bench.runtime.process(node).pid is not None]
-            _refuse_others_release(bench, running, hop.from_release)
+            up = [node for node in round_ if bench.runtime.process(node).pid is not None]
+            running = [node for node in up if not _is_past(bench, node, hop)]
             _at_once(partial(_stop, bench, hop, force=force), running)
             stopped += [node.node_id for node in running]
     return tuple(stopped)
@@ -354,15 +354,10 @@ def _runs(node: NodeSpec, remedy: str) -> RefusedError:
     return RefusedError(f"Node {node.node_id} ({node.name}) runs.", remedy=remedy)
 
 
-def _refuse_others_release(bench: Workbench, running: Iterable[NodeSpec], release: Release) -> None:
-    """A node that was started on the target already is past this step: stopping it is not what was asked."""
-    for node in running:
-        starts = bench.runtime.starts(node)
-        if last(bench, NO_RETURN) is not None or (starts and starts[-1].release != release):
-            raise RefusedError(
-                f"Node {node.node_id} was started on {starts[-1].release if starts else 'another release'} already.",
-                remedy="The stop is over: go on with the later steps.",
-            )
+def _is_past(bench: Workbench, node: NodeSpec, hop: Hop) -> bool:
+    """Whether the node was started on the target already: a resumed run does not stop it once more."""
+    starts = bench.runtime.starts(node)
+    return bool(starts) and starts[-1].release == hop.to_release
 
 
 def _at_once(act: Callable[[NodeSpec], None], chosen: Sequence[NodeSpec]) -> None:

@@ -92,10 +92,7 @@ def test_run_again_from_the_start_after_a_kill_it_ends_right_and_stops_and_start
 ) -> None:
     plan = approved(bench)
     go(bench, plan, FORWARD[: dies_after + 1])
-    if dies_after < FORWARD.index(offline.start_controllers):
-        go(bench, plan)
-    else:
-        go(bench, plan, FORWARD[1:])
+    go(bench, plan)
     assert releases(world) == {"4.2.1"}
     assert sorted(world.stops) == [1, 2, 3, 11, 12, 13]
     assert all(len(node.starts) == 1 for node in world.nodes.values())
@@ -147,7 +144,7 @@ def test_a_minority_without_a_log_is_left_as_it_is_and_a_majority_is_refused(
         offline.choose(bench, plan)
     world.no_log = {1}
     chosen = offline.choose(bench, plan)
-    assert (chosen.node_id, chosen.snapshot_epoch, chosen.read) == (2, 5, (2, 3, 11, 12, 13))
+    assert (chosen.node_id, chosen.snapshot_epoch, chosen.read) == (2, 104, (2, 3, 11, 12, 13))
     assert chosen.not_read[0].startswith("node 1: ")
 
 
