@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, Param, TaskGroup
@@ -144,13 +145,13 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         doc_md="Every node's metadata log and snapshot, replayed by the older releases' own classes.",
         trigger_rule="all_done",  # a scan that could not be done is one finding among others
         **name,
-        **quick(),
+        **_reading(),
     )
     losses = ReportLossesOperator(
         task_id="report_losses",
         doc_md="What the lower metadata.version loses, before the controller is asked anything.",
         **name,
-        **quick(),
+        **_reading(),
     )
     end_dry_run = DryRunOperator(task_id="dry_run", doc_md="A dry run goes on with the report.", **name, **quick())
     approve_levels = ApproveLevelsOperator(
@@ -258,7 +259,7 @@ def _lowering(cluster: ClusterSpec) -> list[BaseOperator]:
         doc_md="Can the older release read every node's log now, after a trim where it takes one?",
         kind=GateKind.METADATA_LOG,
         **name,
-        **quick(),
+        **_reading(),
     )
     online = [gate_snapshot, prove_snapshot, current, check_logs]
     pass_levels.skipped = [task.task_id for task in online]
@@ -291,6 +292,11 @@ def _proving(cluster: ClusterSpec) -> list[BaseOperator]:
     tasks: list[BaseOperator] = [levels, metadata_version, after]
     chain(*tasks)
     return tasks
+
+
+def _reading() -> dict[str, Any]:
+    """Each node's metadata log takes seconds, and a large cluster has many."""
+    return {**quick(), "execution_timeout": timedelta(hours=1)}
 
 
 for _dag in dags_of_clusters(Settings.from_environment(), DOWNGRADE_DAG_PREFIX, build_downgrade, tags=TAGS):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -32,6 +35,9 @@ def cordon_a_second_directory(cluster: LocalCluster) -> int:
     second.mkdir()
     text = config.read_text()
     (directories,) = [line for line in text.splitlines() if line.startswith("log.dirs=")]
+    formatted = (Path(directories.removeprefix("log.dirs=")) / "meta.properties").read_text()
+    own = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+    (second / "meta.properties").write_text(re.sub(r"(?m)^directory\.id=.*$", f"directory.id={own}", formatted))
     text = text.replace(directories, f"{directories},{second}\ncordoned.log.dirs={second}")
     server_properties.write_atomically(config, text)
     return node.node_id

@@ -46,14 +46,15 @@ def make_downgrade_plan(
     """The plan with all its findings but those of the logs; blockers are in it, not raised.
 
     `level` None: the highest metadata.version that the target knows and that is at most the present one. It is offline
-    only where Kafka refuses the level and `where_refused` allows that. `configs`, `config_problems` and
-    `java` are those of make_plan. Raises UserError for a target or a level that cannot be planned for,
+    only where Kafka refuses the level, `where_refused` allows that, and the binary goes down as well.
+    `configs`, `config_problems` and `java` are those of make_plan. Raises UserError for a target or a level that cannot be planned for,
     RefusedError where no node tells its release.
     """
     origin = highest_running(cluster, state)
     level = target_level(catalogue, state, target, level)
     refused = refused_by_kafka(cluster, catalogue, state, level)
-    offline = bool(refused) and where_refused is WhereRefused.OFFLINE
+    # Offline the older binary starts on the lower level: without one there is no such way.
+    offline = bool(refused) and where_refused is WhereRefused.OFFLINE and target < origin
     hops = plan_hops(cluster, catalogue, state, target, together=not offline)
     path = (origin, *(hop.to_release for hop in hops))
     changes = downgrade_levels(catalogue, state, path[1:], level)
@@ -95,7 +96,7 @@ def _of_levels(findings: Iterable[Finding], refused: str, *, offline: bool) -> I
             yield replace(
                 finding,
                 remedy=f"Choose a level that Kafka goes down to, or start the run with '{WhereRefused.OFFLINE}' where "
-                "Kafka refuses: all nodes are stopped then.",
+                "Kafka refuses and an older target release: all nodes are stopped then.",
             )
     if offline:
         yield Finding(

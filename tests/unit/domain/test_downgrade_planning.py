@@ -95,8 +95,15 @@ def test_offline_the_other_features_fall_online_first_and_there_is_no_release_be
     found = plan(seen, R391, level=21, where_refused=WhereRefused.OFFLINE)
     assert [change.feature for change in found.online_changes] == ["share.version"]
     seen = at(30)
-    (hop,) = plan(seen, R341, level=8, where_refused=WhereRefused.OFFLINE).hops
-    assert (hop.from_release, hop.to_release) == (R431, R341)
+    (hop,) = plan(seen, R340, level=8, where_refused=WhereRefused.OFFLINE).hops
+    assert (hop.from_release, hop.to_release) == (R431, R340)
+
+
+def test_a_level_may_fall_while_the_binary_stays_but_not_offline() -> None:
+    found = plan(at(29), R431, level=23)
+    assert (found.levels, found.hops, found.blockers) == ({"metadata.version": 23}, (), ())
+    refused = plan(at(30), R431, level=29, where_refused=WhereRefused.OFFLINE)
+    assert (codes(refused), refused.offline) == ({"FEATURE-DOWNGRADE-REFUSED"}, False)
 
 
 def test_what_only_a_roll_needs_is_no_blocker_offline() -> None:
