@@ -47,8 +47,8 @@ def make_downgrade_plan(
 
     `level` None: the highest metadata.version that the target knows and that is at most the present one. It is offline
     only where Kafka refuses the level, `where_refused` allows that, and the binary goes down as well.
-    `configs`, `config_problems` and `java` are those of make_plan. Raises UserError for a target or a level that cannot be planned for,
-    RefusedError where no node tells its release.
+    `configs`, `config_problems` and `java` are those of make_plan. Raises UserError for a target or a level that cannot
+    be planned for, RefusedError where no node tells its release.
     """
     origin = highest_running(cluster, state)
     level = target_level(catalogue, state, target, level)
