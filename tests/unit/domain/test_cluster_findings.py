@@ -59,6 +59,13 @@ def test_partitions_that_the_brokers_do_not_show_are_a_blocker() -> None:
     (finding,) = (f for key, f in _findings(state(nodes={**state().nodes, **sees_more})).items() if "HIDDEN" in key[0])
     assert finding.severity is Severity.BLOCKER
     assert "the other 2" in finding.sentence
+    # 3.4.0's controllers never forget what was deleted while they did not lead.
+    counts_deleted = {1: node_state(1, R340, partition_count=shown + 6)}
+    (finding,) = (f for k, f in _findings(state(nodes={**state().nodes, **counts_deleted})).items() if "HIDDEN" in k[0])
+    assert finding.severity is Severity.WARNING
+    assert "go on counting what was deleted" in finding.sentence
+    both = {**counts_deleted, 2: node_state(2, R391, partition_count=shown)}
+    assert "PARTITIONS-HIDDEN" not in {k[0] for k in _findings(state(nodes={**state().nodes, **both}))}
     sees_all = {1: node_state(1, R391, partition_count=shown)}
     assert _findings(state(nodes={**state().nodes, **sees_all})) == {}
 
