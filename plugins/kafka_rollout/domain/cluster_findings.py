@@ -78,8 +78,8 @@ def _hidden(state: ClusterState) -> Iterable[Finding]:
             code="PARTITIONS-HIDDEN",
             severity=Severity.BLOCKER if trusted else Severity.WARNING,
             subject="this tool's user",
-            sentence=f"The controllers count {counted} partitions and the brokers show {shown}: nothing watches over the "
-            f"other {counted - shown}{doubt}.",
+            sentence=f"The controllers count {counted} partitions and the brokers show {shown}: nothing watches over "
+            f"the other {counted - shown}{doubt}.",
             remedy="Allow the user to DESCRIBE all topics; if a topic was deleted just now, look again.",
         )
 
