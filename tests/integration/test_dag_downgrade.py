@@ -17,6 +17,7 @@ from tests.integration.airflow_harness import (
     nothing_lost,
     start_order,
 )
+from tests.integration.cluster_contents import WITH_ACLS, fill
 from tests.integration.conftest import MakeCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
@@ -28,8 +29,13 @@ def test_a_level_that_kafka_lowers_falls_under_live_traffic_and_the_binary_follo
     house: House, make_cluster: MakeCluster
 ) -> None:
     cluster = make_cluster(
-        "4.3.1", name="down", layout="combined", metadata_version="4.2-IV1", extra_config=QUICK_SNAPSHOTS
+        "4.3.1",
+        name="down",
+        layout="combined",
+        metadata_version="4.2-IV1",
+        extra_config={**QUICK_SNAPSHOTS, **WITH_ACLS},
     )
+    fill(cluster)
     house.add(cluster, DOWNGRADE)
     active = active_controller(cluster)
     run = house.trigger(cluster, "4.0.1", dag=DOWNGRADE, target_level=23)
@@ -61,6 +67,7 @@ def test_a_level_that_kafka_lowers_falls_under_live_traffic_and_the_binary_follo
     nothing_lost(report["ledger"])
     assert report["losses"]["losses"] == []
     assert report["inventory"]["differences"] == []
+    assert min(report["inventory"]["before"].values()) >= 1, "there was something of everything to be compared"
     assert report["snapshot"]["proved"]
     assert report["snapshot"]["features"]["metadata.version"] == 23
     assert {one["readiness"] for one in report["metadata_logs"][-1]["nodes"]} == {"ready"}

@@ -23,6 +23,7 @@ from tests.fakes import fake_bench
 
 HOP = "3.9.1-to-4.3.1"
 NODE = 12  # a broker
+PORTS = ("admin", "runtime", "metrics", "metadata_logs", "run", "lock")
 
 
 class Killed(BaseException):
@@ -57,8 +58,7 @@ def killed_after(bench: Workbench, calls: int) -> Workbench:
             if left[0] <= 0:
                 raise Killed
 
-    ports = {name: KilledAfter(getattr(bench, name), count) for name in ("admin", "runtime", "metrics", "run", "lock")}
-    return replace(bench, **ports)
+    return replace(bench, **{name: KilledAfter(getattr(bench, name), count) for name in PORTS})
 
 
 def starts_on(cluster: FakeCluster, node_id: int, release: Any) -> int:
@@ -72,8 +72,7 @@ def count_calls(bench: Workbench, act: Callable[[Workbench], Any]) -> int:
         with guard:
             calls[0] += 1
 
-    names = ("admin", "runtime", "metrics", "run", "lock")
-    act(replace(bench, **{name: KilledAfter(getattr(bench, name), count) for name in names}))
+    act(replace(bench, **{name: KilledAfter(getattr(bench, name), count) for name in PORTS}))
     return calls[0]
 
 
