@@ -3,7 +3,7 @@
 # ruff: noqa: PLR0917 - a command's options are its parameters
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -121,7 +121,7 @@ def go_down(bench: Workbench, settings: Settings, request: DowngradeRequest) -> 
     """The whole downgrade; returns the exit code. The report is written however it ends."""
     plan = _plan(bench, settings, request)
     if request.dry_run:
-        print_body(roll_body(bench, plan))
+        print_body(roll_body(bench, plan, _facts(bench, plan)))
         report(bench, plan, settings, dry_run=True)
         return RefusedError.exit_code if plan.blockers else 0
 
@@ -138,8 +138,8 @@ def go_down(bench: Workbench, settings: Settings, request: DowngradeRequest) -> 
                 _lower(bench, plan, request, progress)
             if plan.hops and not under_way:
                 refuse_new_blockers(bench, plan)
-                facts = offline_facts(bench, plan).lines if plan.offline else ()
-                request.approver.approve(bench, plan, ApprovalOf.ROLL, roll_body(bench, plan, facts))
+                body = roll_body(bench, plan, _facts(bench, plan))
+                request.approver.approve(bench, plan, ApprovalOf.ROLL, body)
             if plan.offline:
                 _offline(bench, plan, request, progress)
             elif not roll_hops(bench, plan, request.policy, on_progress=progress, stop_asked=stop_asked):
@@ -151,6 +151,11 @@ def go_down(bench: Workbench, settings: Settings, request: DowngradeRequest) -> 
         return True
 
     return run_to_report(bench, plan, settings, act)
+
+
+def _facts(bench: Workbench, plan: Plan) -> Sequence[str]:
+    """What a person must know of an offline downgrade; nothing of any other."""
+    return offline_facts(bench, plan).lines if plan.offline else ()
 
 
 def _plan(bench: Workbench, settings: Settings, request: DowngradeRequest) -> Plan:

@@ -5,6 +5,7 @@ Only an empty log takes its levels, so nothing of the cluster's state is in it b
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import tempfile
 from pathlib import Path
@@ -13,7 +14,7 @@ from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.metadata_backup import Files, changing, sha256_of
 from kafka_rollout.adapters.metadata_facts import known_releases
 from kafka_rollout.adapters.metadata_images import image_classes
-from kafka_rollout.adapters.metadata_log import BOOTSTRAP, MetadataFolder, stopped_node
+from kafka_rollout.adapters.metadata_log import BOOTSTRAP, MetadataFolder, read_file, stopped_node
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.releases import METADATA_VERSION, Release
@@ -23,13 +24,13 @@ def lower_bootstrap(
     folder: MetadataFolder, out: Path, *, level: int, target: Release, cache: ReleaseCache
 ) -> Path | None:
     """The node's bootstrap.checkpoint with no level above `level` and the target's, as a file in `out`; None where the
-    node has none. Nodes are formatted alike: one file serves all whose are the same, made once.
+    node has none. Nodes are formatted alike: one file serves all with the same records, made once.
 
     Raises RefusedError where the target's classes do not read it.
     """
     if folder.bootstrap is None:
         return None
-    final = out / f"bootstrap-{sha256_of(folder.bootstrap)[:16]}-{level}-{target}.checkpoint"
+    final = out / f"bootstrap-{_records_sha256(folder.bootstrap)[:16]}-{level}-{target}.checkpoint"
     if final.exists():
         return final
     with tempfile.TemporaryDirectory(prefix=".kafka-rollout-", dir=out) as name:
@@ -53,6 +54,16 @@ def lower_bootstrap(
         (new / BOOTSTRAP).chmod(0o600)
         (new / BOOTSTRAP).rename(final)
     return final
+
+
+def _records_sha256(path: Path) -> str:
+    """Without the times, which differ on every node."""
+    digest = hashlib.sha256()
+    for batch in read_file(path, last=False):
+        for record in batch.records:
+            if not batch.is_control:
+                digest.update(len(record.value).to_bytes(4) + record.value)
+    return digest.hexdigest()
 
 
 def replace_bootstrap(folder: MetadataFolder, *, level: int, target: Release, cache: ReleaseCache) -> Path | None:

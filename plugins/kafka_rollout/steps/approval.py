@@ -200,7 +200,11 @@ def hops_part(plan: Plan) -> list[str]:
             f"{place}. {turn.name} ({turn.node_id}{', active controller' if turn.active_controller else ''})"
             for place, turn in enumerate(hop.order, start=1)
         )
-        parts += [heading(f"{hop.from_release} → {hop.to_release}, one node at a time"), order, plain(hop.reason)]
+        way = f"{hop.from_release} → {hop.to_release}"
+        if plan.offline:
+            parts += [heading(f"{way}, all nodes at once"), plain(hop.reason)]
+        else:
+            parts += [heading(f"{way}, one node at a time"), order, plain(hop.reason)]
     return parts
 
 

@@ -92,6 +92,10 @@ def choose(bench: Workbench, plan: Plan) -> ChosenLog:
     """Which node's log is the cluster's; the first answer counts for the whole try. Raises RefusedError unless the
     logs of a majority of voters are at hand, and for a log of another cluster."""
     plan, _ = _begin(bench, plan, "Choose the metadata log")
+    return _chosen(bench, plan)
+
+
+def _chosen(bench: Workbench, plan: Plan) -> ChosenLog:
     found = last(bench, CHOSEN)
     if found is not None:
         return ChosenLog.from_dict(found)
@@ -118,8 +122,12 @@ def write_snapshot(bench: Workbench, plan: Plan) -> Path:
 
     Every loss is recorded. Raises RefusedError where something real would be lost and the plan is not `unsafe`.
     """
-    plan, hop = _begin(bench, plan, "Write the snapshot")
-    chosen = choose(bench, plan)
+    plan, _ = _begin(bench, plan, "Write the snapshot")
+    return _written(bench, plan)
+
+
+def _written(bench: Workbench, plan: Plan) -> Path:
+    chosen = _chosen(bench, plan)
     path = snapshot_path(bench, chosen)
     if last(bench, WRITTEN) is not None and path.exists():
         return path
@@ -136,7 +144,7 @@ def write_snapshot(bench: Workbench, plan: Plan) -> Path:
         level=plan.levels[METADATA_VERSION],
         features=planned,
         epoch=chosen.snapshot_epoch,
-        target=hop.to_release,
+        target=plan.target,
         cluster_id=plan.cluster_id,
     )
     lost = [loss for loss in written.losses if loss.subject not in planned]
@@ -173,7 +181,7 @@ def install_snapshot(bench: Workbench, plan: Plan) -> dict[int, str]:
         _refuse_taken_back(bench)
         left = [node for node in bench.cluster.nodes if node.node_id not in installed_on(bench)]
         if left:
-            path = write_snapshot(bench, plan)
+            path = _written(bench, plan)
             _refuse_running(bench)
         for node in left:
             sentence = _install(bench, plan, node, path)
