@@ -31,6 +31,8 @@ _WHOLE_CLUSTER = {
     "finalized": "every node to report the new levels",
     "snapshot": "a snapshot of every node with the new metadata.version",
     "metadata-version": "CurrentMetadataVersion of every node",
+    "metadata-log": "metadata logs that the older release can read",
+    "levels": "the planned levels of every node",
 }
 
 
@@ -95,6 +97,13 @@ class Progress:
             case "scan-tail":
                 new = f": {'; '.join(event['findings'])}" if event["findings"] else ""
                 return f"coordinator logs: {event['offsets']} offsets came since the scan{new}"
+            case "losses":
+                lost = f"{event['losses']} real losses" if event["losses"] else "nothing real is lost"
+                return f"metadata.version {event['from_level']} → {event['to_level']}: {lost}"
+            case "trimmed":
+                return f"node {event['node_id']}: {event['sentence']}"
+            case "inventory" if event["when"] == "after":
+                return f"compared with before: {event['differences'] or 'no'} differences"
             case "stopping":
                 self._stopped_at[_key(event)] = float(event["at"])
                 return f"{place(plan, event)}: stopping"
