@@ -247,7 +247,9 @@ def _record_before(bench: Workbench, hop: Hop) -> None:
     for node in bench.cluster.nodes:
         before = seen_before_stop(state, node.node_id, hop.from_release, time.time())
         bench.run.save_before_stop(hop.key, before)
-    bench.run.record(STOPPING, {"voters": [voter.replica_id for voter in state.quorum.voters]})
+    voters = [voter.replica_id for voter in state.quorum.voters]
+    sentence = f"All nodes are asked to stop; the quorum's voters are {', '.join(map(str, voters))}."
+    bench.run.record(STOPPING, {"voters": voters, "sentence": sentence})
 
 
 def _stop(bench: Workbench, hop: Hop, node: NodeSpec, *, force: bool) -> None:

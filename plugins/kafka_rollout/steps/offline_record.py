@@ -19,6 +19,7 @@ WRITTEN = "offline-snapshot"
 INSTALLED = "offline-installed"
 NO_RETURN = "offline-no-return"
 UNDOING = "offline-undoing"
+PUT_BACK = "offline-put-back"
 UNDONE = "offline-undone"
 SNAPSHOTS = "offline"  # folder of the run's private path
 

@@ -16,6 +16,7 @@ from kafka_rollout.steps.node_directories import metadata_directory
 from kafka_rollout.steps.offline import STOP_DEADLINE_S
 from kafka_rollout.steps.offline_record import (
     NO_RETURN,
+    PUT_BACK,
     UNDOING,
     UNDONE,
     events_of_this_try,
@@ -46,7 +47,9 @@ def undo_offline(bench: Workbench, plan: Plan) -> tuple[int, ...]:
                 if _runs_target(bench, node, hop):
                     bench.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=True)
             _refuse_used(bench, plan)  # what was written until the stop
-            bench.run.record(UNDOING, {"hop": hop.key})
+            bench.run.record(
+                UNDOING, {"sentence": "No broker has registered on the new level: everything is put back."}
+            )
         put_back = [node.node_id for node in bench.cluster.nodes if _put_back(bench, plan, node)]
         for node in (*bench.cluster.controllers, *(n for n in bench.cluster.nodes if not n.is_controller)):
             if bench.runtime.process(node).pid is None:
@@ -54,7 +57,8 @@ def undo_offline(bench: Workbench, plan: Plan) -> tuple[int, ...]:
                 bench.runtime.start(node)
                 _record_start(bench, node, hop)
         restored = sorted({*put_back, *_restored_before(bench)})
-        bench.run.record(UNDONE, {"nodes": restored})
+        sentence = f"Nodes started on {hop.from_release}; put back: {', '.join(map(str, restored)) or 'none'}."
+        bench.run.record(UNDONE, {"nodes": restored, "sentence": sentence})
     return tuple(restored)
 
 
@@ -102,12 +106,12 @@ def _put_back(bench: Workbench, plan: Plan, node: NodeSpec) -> bool:
     except UnreadableLogError:
         return False
     if sentence is not None:
-        bench.run.record("offline-put-back", {"node_id": node.node_id, "sentence": sentence})
+        bench.run.record(PUT_BACK, {"node_id": node.node_id, "sentence": f"node {node.node_id}: {sentence}"})
     return sentence is not None
 
 
 def _restored_before(bench: Workbench) -> list[int]:
-    return [event["node_id"] for event in events_of_this_try(bench) if event.get("kind") == "offline-put-back"]
+    return [event["node_id"] for event in events_of_this_try(bench) if event.get("kind") == PUT_BACK]
 
 
 def _record_start(bench: Workbench, node: NodeSpec, hop: Hop) -> None:
