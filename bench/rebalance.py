@@ -42,6 +42,7 @@ from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
 from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
+from kafka_rollout.clients.joins import KeptJoins
 from kafka_rollout.domain.errors import FatalError
 from kafka_rollout.domain.rebalance.member import Handover, Member
 from kafka_rollout.domain.rebalance.protocols import Partition, RebalanceProtocol
@@ -68,6 +69,14 @@ class FixedMember(Member):
     def assigned(self, *, owned: frozenset[Partition], assigned: frozenset[Partition]) -> tuple[Self, Handover]:
         after, handover = super().assigned(owned=owned, assigned=assigned)
         return replace(after, protocol=self.protocol), handover
+
+
+class RangeConsumer(KafkaConsumer):  # type: ignore[misc]
+    """kafka-python's, but for joins that it would throw away and begin anew, which would not be eager's fault."""
+
+    def __init__(self, **configs: Any) -> None:
+        super().__init__(**configs)
+        self._coordinator.__class__ = KeptJoins
 
 
 class FixedProtocolConsumer(DynamicProtocolConsumer):
@@ -134,7 +143,7 @@ class Running(threading.Thread):
 
 
 Make = Callable[..., KafkaConsumer]
-OLD: tuple[Make, Any] = (KafkaConsumer, (RangePartitionAssignor,))
+OLD: tuple[Make, Any] = (RangeConsumer, (RangePartitionAssignor,))
 DYNAMIC: tuple[Make, Any] = (DynamicProtocolConsumer, ("cooperative-sticky", "range"))
 FIRST_BOUNCE: tuple[Make, Any] = (FixedProtocolConsumer, ("cooperative-sticky", "range"))
 SECOND_BOUNCE: tuple[Make, Any] = (FixedProtocolConsumer, ("cooperative-sticky",))

@@ -20,6 +20,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from kafka_rollout.clients.assignors import CooperativeStickyAssignor
+from kafka_rollout.clients.joins import KeptJoins
 from kafka_rollout.domain.errors import UserError
 from kafka_rollout.domain.rebalance.member import Member
 from kafka_rollout.domain.rebalance.protocols import Assignor, RebalanceProtocol
@@ -45,12 +46,12 @@ _TOUCHED: dict[type, dict[str, tuple[str, ...]]] = {
     SubscriptionState: {"assign_from_subscribed": ("assignments",), "assigned_partitions": ()},
 }
 _ATTRIBUTES = (
-    *("_assignment_snapshot", "_assignors", "_generation", "_is_leader", "_net", "_rebalance_protocol"),
+    *("_assignment_snapshot", "_assignors", "_generation", "_is_leader", "_join_task", "_net", "_rebalance_protocol"),
     *("_subscription", "auto_commit_interval", "next_auto_commit_deadline", "rejoining"),
 )
 
 
-class DynamicCoordinator(ConsumerCoordinator):  # type: ignore[misc]
+class DynamicCoordinator(KeptJoins):
     """Decides by `Member`; what is left to the base class is the wire, the heartbeats and the commits."""
 
     _member: Member
@@ -84,15 +85,6 @@ class DynamicCoordinator(ConsumerCoordinator):  # type: ignore[misc]
                 assignor.claim(self._subscription.assigned_partitions(), self._generation.generation_id)
         protocols: list[tuple[str, Any]] = super().group_protocols()
         return protocols
-
-    def need_rejoin(self) -> bool:
-        """A join that began is always gone on with.
-
-        A leader joins because metadata changed, and by assigning with the new metadata the reason is gone. The base
-        class then forgets the join if a poll() ran out of time meanwhile: no assignment, no heartbeats, for ever.
-        """
-        begun = self.rejoining and self._subscription.partitions_auto_assigned()
-        return bool(begun or super().need_rejoin())
 
     def reset_generation(self, member_id: str = UNKNOWN_MEMBER_ID) -> None:
         super().reset_generation(member_id)
