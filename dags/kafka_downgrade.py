@@ -224,6 +224,15 @@ def _build_tasks(cluster: ClusterSpec) -> None:
 def _lowering(cluster: ClusterSpec) -> list[BaseOperator]:
     """From the approved levels to metadata logs that the older release can read."""
     name: dict[str, Any] = {"cluster": cluster.name}
+    groups = GateSensor(
+        task_id="gate_groups",
+        doc_md="Groups that lose their type are converted, their tombstones written, and the older releases can load "
+        "what is left.",
+        kind=GateKind.GROUPS,
+        trigger_rule=PASSED_BY,
+        **name,
+        **quick(),
+    )
     lower = FinalizeOperator(
         task_id="lower_features", doc_md="metadata.version last.", trigger_rule=PASSED_BY, **name, **acting()
     )
@@ -263,7 +272,7 @@ def _lowering(cluster: ClusterSpec) -> list[BaseOperator]:
     )
     online = [gate_snapshot, prove_snapshot, current, check_logs]
     pass_levels.skipped = [task.task_id for task in online]
-    tasks: list[BaseOperator] = [lower, gate_finalized, pass_levels, *online]
+    tasks: list[BaseOperator] = [groups, lower, gate_finalized, pass_levels, *online]
     chain(*tasks)
     return tasks
 

@@ -142,6 +142,14 @@ def _build_tasks(cluster: ClusterSpec) -> None:
     approve = ApproveFeaturesOperator(
         task_id="approve", doc_md="A person approves what changes and who uses it.", **name, **quick()
     )
+    gate_groups = GateSensor(
+        task_id="gate_groups",
+        doc_md="Groups that lose their type are converted, and their tombstones written.",
+        kind=GateKind.GROUPS,
+        trigger_rule=PASSED_BY,
+        **name,
+        **quick(),
+    )
     update = UpdateFeaturesOperator(
         task_id="update",
         doc_md="metadata.version first on the way up, last on the way down.",
@@ -177,7 +185,7 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         **name,
         **quick(),
     )
-    changing = [approve, update, gate_finalized, look_again, verify]
+    changing = [approve, gate_groups, update, gate_finalized, look_again, verify]
     chain(observe, plan, end_dry_run, *changing, report, outcome)
     end_dry_run.skipped = [task.task_id for task in changing]
 

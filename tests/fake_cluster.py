@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import PROJECT_ROOT
+from kafka_rollout.domain.group_records import GroupRecords
 from kafka_rollout.domain.metadata_losses import Loss
 from kafka_rollout.domain.releases import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.domain.scan import RecordClass
@@ -112,6 +113,7 @@ class FakeCluster:
         self.level_before: int | None = None  # of the metadata logs that are in the backups
         self.unseen: set[int] = set()  # nodes whose files the runtime does not see
         self.written_since: list[RecordClass] = []  # to the coordinator logs, after they were scanned
+        self.group_records = GroupRecords(read_at=0.0, offsets=0)
         self.updates: list[tuple[dict[str, int], bool]] = []  # (targets, validate_only) that were accepted
         self.stops: list[int] = []
         self.looks = 0

@@ -18,6 +18,7 @@ from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.domain.cluster_inventory import ClusterInventory
 from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.feature_checks import undo_of
+from kafka_rollout.domain.group_records import GroupRecords
 from kafka_rollout.domain.plan import ConfigChange, Undo
 from kafka_rollout.domain.releases import KRAFT_VERSION, METADATA_VERSION, Release
 from kafka_rollout.domain.scan import ScanResult
@@ -332,6 +333,9 @@ class FakeLogs:
             sizes=(),
         )
         return carry_on(self._cluster.catalogue, before, tail)
+
+    def group_records(self) -> GroupRecords:
+        return self._cluster.group_records
 
 
 def fake_bench(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> Workbench:

@@ -27,7 +27,7 @@ from kafka_rollout.cli_common import (
     open_bench,
 )
 from kafka_rollout.cli_output import ProgressLines, err, print_body
-from kafka_rollout.cli_run import Approver, ledger_around, report, run_to_report, scan_logs
+from kafka_rollout.cli_run import Approver, beside_the_roll, report, run_to_report, scan_logs
 from kafka_rollout.domain.downgrade_planning import WhereRefused
 from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.gate_watch import GatePolicy
@@ -133,7 +133,7 @@ def go_down(bench: Workbench, settings: Settings, request: DowngradeRequest) -> 
             refuse(support)
             request.approver.approve(bench, plan, ApprovalOf.FINALIZE, levels_body(bench, plan, support))
         take_inventory(bench)
-        with ledger_around(bench, settings, request.ledger, request.security_file):
+        with beside_the_roll(bench, settings, request.ledger, request.security_file):
             if not under_way:
                 _lower(bench, plan, request, progress)
             if plan.hops and not under_way:
@@ -185,6 +185,7 @@ def _plan(bench: Workbench, settings: Settings, request: DowngradeRequest) -> Pl
 
 
 def _lower(bench: Workbench, plan: Plan, request: DowngradeRequest, progress: ProgressLines) -> None:
+    _wait(bench, plan, GateRef(kind=GateKind.GROUPS), request.policy, progress)
     progress.say("features: lowering, metadata.version last")
     finalize(bench, plan)
     _wait(bench, plan, GateRef(kind=GateKind.FINALIZED), request.policy, progress)

@@ -1,7 +1,11 @@
-"""Consumer groups from a shell: how each gets to another protocol."""
+"""Consumer groups from a shell: who they are, how each gets to another protocol, and watching that they get there."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -9,53 +13,168 @@ from rich.markup import escape
 from rich.table import Table
 
 from kafka_rollout import cli_output as show
+from kafka_rollout.adapters.group_lag import with_lag
 from kafka_rollout.adapters.kafka_groups import describe_groups, migration_policies
 from kafka_rollout.adapters.kafka_requests import ClusterConnections
 from kafka_rollout.adapters.security import ClientSecurity
-from kafka_rollout.cli_common import AsJson, ClusterName, ConnectionFile, open_bench
-from kafka_rollout.domain.errors import RefusedError
+from kafka_rollout.cli_common import AsJson, ClusterName, ConnectionFile, Interval, Timeout, open_bench
+from kafka_rollout.domain.errors import RefusedError, TransientError
+from kafka_rollout.domain.gate_watch import GatePolicy, GateWatch, WatchState
 from kafka_rollout.domain.group_migration import GROUP_VERSION, ClusterFacts, Goal, GroupPlan, plan_groups
+from kafka_rollout.domain.groups import CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember, with_records
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.steps.groups import look_at_conversion
+from kafka_rollout.steps.workbench import Workbench
 
-HELP = """Consumer groups: their members, and how each gets to cooperative rebalancing, to the consumer protocol
+HELP = """Consumer groups: who they are, and how each gets to cooperative rebalancing, to the consumer protocol
 (KIP-848) or back to classic. Changes nothing.
 
-Exit codes: 0 there is a plan for every group, or nothing to do; 1 a broker does not answer now; 3 some cannot go.
+Exit codes: 0 there is a plan for every group, or nothing to do; 1 a broker does not answer now; 3 some cannot go, or
+what is watched did not come.
 """
 _TIMEOUT_S = 10.0
+_TYPES = (CONSUMER, SHARE, STREAMS)
+
+Records = Annotated[
+    bool,
+    typer.Option(
+        "--records/--no-records", help="Read the coordinator log too: all assignors of members, where it has them."
+    ),
+]
 
 groups_app = typer.Typer(help=HELP, no_args_is_help=True)
 
 
-@groups_app.callback()
-def groups() -> None:
-    """`plan` stays a command of its own, although it is the only one."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asking:
+    bench: Workbench
+    nodes: ClusterConnections
+    security: ClientSecurity | None
+
+    def groups(self, *, records: bool) -> tuple[tuple[DescribedGroup, ...], str]:
+        """All groups, and why the coordinator log does not add to them, if it does not."""
+        groups = describe_groups(self.nodes)
+        if not records:
+            return groups, "The coordinator log was not read."
+        try:
+            return with_records(groups, self.bench.logs.group_records().newest), ""
+        except (RefusedError, TransientError) as error:
+            return groups, f"The coordinator log does not add to it: {error}"
+
+
+@contextmanager
+def _asking(cluster: str, connection_file: ConnectionFile) -> Iterator[_Asking]:
+    with open_bench(cluster, None, connection_file) as (bench, _, security):
+        nodes = ClusterConnections(bench.cluster, security or ClientSecurity(), timeout_s=_TIMEOUT_S)
+        try:
+            yield _Asking(bench=bench, nodes=nodes, security=security)
+        finally:
+            nodes.close()
+
+
+@groups_app.command("list")
+def list_(
+    cluster: ClusterName,
+    records: Records = True,
+    as_json: AsJson = False,
+    connection_file: ConnectionFile = None,
+) -> None:
+    """Every group: type, protocol, assignors of its members, static members, lag; Connect's are named as such."""
+    with _asking(cluster, connection_file) as asking:
+        groups, left_out = asking.groups(records=records)
+        groups = with_lag(asking.bench.cluster.bootstrap_servers, asking.security, groups)
+    if as_json:
+        show.print_json({"cluster": cluster, "left_out": left_out, "groups": groups})
+        return
+    table = Table("Group", "Type", "State", "Protocol", "Assignor", "Members", "Static", "Lag")
+    for group in groups:
+        table.add_row(
+            *map(escape, (group.group_id, group.type, group.state, group.protocol_type, group.assignor)),
+            str(len(group.members)),
+            escape(", ".join(group.static_members)),
+            "?" if group.lag is None else str(group.lag),
+        )
+    show.out.print(table)
+    for group in groups:
+        if group.connect or group.problem:
+            show.out.print(escape(f"{group.group_id}: {group.problem or group.connect}"))
+        for member in group.members:
+            show.out.print(escape(f"  {group.group_id} · {_of_member(member)}"))
+    if left_out:
+        show.out.print(escape(left_out))
+
+
+def _of_member(member: GroupMember) -> str:
+    assignors = ", ".join(member.assignors) or "the brokers' assignor"
+    more = "" if member.all_assignors_known else " (others that it may have are not told)"
+    kept = ", kept its partitions in the last rebalance" if member.kept_partitions else ""
+    static = f", static as {member.instance_id}" if member.instance_id else ""
+    return f"{member.client_id} at {member.host}{static}: {assignors}{more}{kept}"
 
 
 @groups_app.command("plan")
 def plan(
     cluster: ClusterName,
     to: Annotated[Goal, typer.Option("--to", help="Where the groups should go.")] = Goal.COOPERATIVE,
+    records: Records = True,
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
     """For each group: type, assignor, members, the bounces it takes and their steps, in the order to take them."""
-    with open_bench(cluster, None, connection_file) as (bench, _, security):
-        nodes = ClusterConnections(bench.cluster, security or ClientSecurity(), timeout_s=_TIMEOUT_S)
-        try:
-            finalized = bench.admin.features(bench.cluster.brokers[0]).finalized
-            facts = ClusterFacts(group_version=finalized.get(GROUP_VERSION, 0), policies=migration_policies(nodes))
-            plans = plan_groups(describe_groups(nodes), to, facts)
-        finally:
-            nodes.close()
+    with _asking(cluster, connection_file) as asking:
+        bench = asking.bench
+        finalized = bench.admin.features(bench.cluster.brokers[0]).finalized
+        facts = ClusterFacts(group_version=finalized.get(GROUP_VERSION, 0), policies=migration_policies(asking.nodes))
+        groups, left_out = asking.groups(records=records)
+        plans = plan_groups(groups, to, facts)
     if as_json:
-        show.print_json({"cluster": bench.cluster.name, "to": to, "facts": facts, "groups": plans})
+        show.print_json({"cluster": cluster, "to": to, "facts": facts, "left_out": left_out, "groups": plans})
     else:
-        _print(plans, facts)
+        _print(plans, facts, to)
     if any(each.finding for each in plans):
         raise typer.Exit(RefusedError.exit_code)
 
 
-def _print(plans: tuple[GroupPlan, ...], facts: ClusterFacts) -> None:
+@groups_app.command("watch")
+def watch(
+    cluster: ClusterName,
+    *,
+    types: Annotated[
+        list[str] | None, typer.Option("--type", help=f"Types that are to go: {', '.join(_TYPES)}. Default: consumer.")
+    ] = None,
+    release: Annotated[
+        list[str] | None, typer.Option("--release", help="A release that has to load what is left in the log.")
+    ] = None,
+    interval: Interval = 5.0,
+    timeout: Timeout = 3600.0,
+    connection_file: ConnectionFile = None,
+) -> None:
+    """Watch groups go back to classic, until the tombstones of their records are written and releases can load them."""
+    kinds = frozenset(types or [CONSUMER])
+    if unknown := kinds - set(_TYPES):
+        raise typer.BadParameter(f"There is no group type {', '.join(sorted(unknown))}; there are {', '.join(_TYPES)}.")
+    releases = [Release.parse(text) for text in release or ()]
+    waiting = GateWatch(policy=GatePolicy(looks=1, interval_s=interval, timeout_s=timeout))
+    said = ""
+    with _asking(cluster, connection_file) as asking:
+        for each in releases:
+            asking.bench.catalogue.get(each)
+        while True:
+            seen = look_at_conversion(asking.bench, kinds, releases)
+            status = waiting.seen(seen, time.time())
+            if status.message != said:
+                show.out.print(escape(status.message))
+                said = status.message
+            if status.done:
+                break
+            time.sleep(interval)
+    for condition in seen.conditions:
+        show.out.print(escape(f"{'✓' if condition.holds else '✗'} {condition.name}: {condition.evidence}"))
+    if status.state is not WatchState.HELD:
+        raise typer.Exit(RefusedError.exit_code)
+
+
+def _print(plans: tuple[GroupPlan, ...], facts: ClusterFacts, to: Goal) -> None:
     table = Table("Group", "Type", "State", "Assignor", "Members", "Static", "Bounces")
     for each in plans:
         group = each.group
@@ -72,6 +191,10 @@ def _print(plans: tuple[GroupPlan, ...], facts: ClusterFacts) -> None:
             show.out.print(f"{escape(each.group.group_id)}:")
         for number, step in enumerate(each.steps, start=1):
             show.out.print(f"  {number}. {escape(step)}")
+        if each.note:
+            show.out.print(escape(f"{each.group.group_id}: {each.note}"))
     show.print_findings(tuple(each.finding for each in plans if each.finding))
-    if any(each.group.type == "consumer" and each.steps for each in plans):
-        show.out.print(f"Only then lower {GROUP_VERSION} (now {facts.group_version}).")
+    if to is Goal.CLASSIC and any(each.steps for each in plans):
+        show.out.print(
+            f"In this order. `groups watch` tells when {GROUP_VERSION} (now {facts.group_version}) may fall."
+        )

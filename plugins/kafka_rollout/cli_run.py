@@ -107,7 +107,7 @@ def roll(bench: Workbench, settings: Settings, request: RollRequest) -> int:
         refuse_blockers(plan)
         if plan.hops:
             request.approver.approve(bench, plan, ApprovalOf.ROLL, approval_body(plan))
-        with ledger_around(bench, settings, request.ledger, request.security_file):
+        with beside_the_roll(bench, settings, request.ledger, request.security_file):
             if plan.hops and not roll_hops(bench, plan, request.policy, on_progress=progress, stop_asked=stop_asked):
                 return False
             # A resumed run's plan may name levels that this call was not asked to finalize.
@@ -267,7 +267,21 @@ def stop_signal() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def ledger_around(bench: Workbench, settings: Settings, wanted: bool, security_file: Path | None) -> Iterator[None]:
+def beside_the_roll(bench: Workbench, settings: Settings, ledger: bool, security_file: Path | None) -> Iterator[None]:
+    """The watch of groups, and live traffic if asked for; the report shows both."""
+    from kafka_rollout.adapters.group_watcher import FOLDER, start_group_watch, stop_group_watch
+
+    folder = run_folder(settings, bench) / FOLDER
+    start_group_watch(folder, cluster=bench.cluster.name, run_id=bench.run_id, security_file=security_file)
+    try:
+        with _ledger_around(bench, settings, ledger, security_file):
+            yield
+    finally:
+        stop_group_watch(folder)
+
+
+@contextmanager
+def _ledger_around(bench: Workbench, settings: Settings, wanted: bool, security_file: Path | None) -> Iterator[None]:
     """Live traffic around a run, if asked for; what it lost fails the run."""
     if not wanted:
         yield

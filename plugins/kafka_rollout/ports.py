@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from kafka_rollout.domain.cluster_inventory import ClusterInventory
 from kafka_rollout.domain.gates import BeforeStop, GateLook
+from kafka_rollout.domain.group_records import GroupRecords
 from kafka_rollout.domain.metadata_losses import LossReport
 from kafka_rollout.domain.metadata_scan import MetadataScan
 from kafka_rollout.domain.metadata_trim import TrimResult
@@ -234,6 +235,10 @@ class MetadataLogs(Protocol):
 class CoordinatorLogs(Protocol):
     def scan_on(self, before: ScanResult) -> ScanResult:
         """The scan carried on to what the logs hold now; verdicts of the same releases. Reads only."""
+        ...
+
+    def group_records(self) -> GroupRecords:
+        """What __consumer_offsets holds of groups now, all of it read anew; raises RefusedError if it is too long."""
         ...
 
 

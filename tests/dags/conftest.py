@@ -50,6 +50,8 @@ def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "fake.yaml").write_text(dump_cluster(spec_with_homes()))
     monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(folder))
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
+    # A fake cluster has no groups that a process of its own could watch.
+    monkeypatch.setattr("kafka_rollout.adapters.group_watcher.start_group_watch", lambda folder, **_: 0)
     return folder
 
 

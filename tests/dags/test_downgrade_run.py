@@ -240,7 +240,14 @@ def test_only_what_ends_a_run_goes_on_after_a_failure(load_dags: Callable[[], di
     assert {task_id for task_id, rule in rules.items() if rule == "all_done"} == also
     assert dag.max_active_runs == 1
     order = ["observe", "plan", "scan_before_roll", "scan_metadata_logs", "report_losses", "approve_levels"]
-    order += ["lower_features", "gate_finalized", "gate_snapshot", "gate_metadata_version", "check_metadata_logs"]
+    order += [
+        "gate_groups",
+        "lower_features",
+        "gate_finalized",
+        "gate_snapshot",
+        "gate_metadata_version",
+        "check_metadata_logs",
+    ]
     order += ["approve_roll", "roll.begin", "verify_levels", "inventory_after", "report"]
     for before, after in pairwise(order):
         assert after in {task.task_id for task in dag.get_task(before).get_flat_relatives(upstream=False)}

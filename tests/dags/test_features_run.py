@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.airflow
 
 DAG_ID = "kafka_features_fake"
-CHANGING = {"approve", "update", "gate_finalized", "look_again", "verify_metadata_version"}
+CHANGING = {"approve", "gate_groups", "update", "gate_finalized", "look_again", "verify_metadata_version"}
 LEVELS = {"metadata.version": 29, "group.version": 1, "transaction.version": 2}
 
 

@@ -14,10 +14,12 @@ from typing import Any
 from kafka_rollout.adapters import scan_submit
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.fetch_source import FetchSource
+from kafka_rollout.adapters.group_records import read_group_records
 from kafka_rollout.adapters.schemas import Schemas, load_schemas
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.errors import RolloutError
+from kafka_rollout.domain.group_records import GroupRecords
 from kafka_rollout.domain.releases import Catalogue, Release
 from kafka_rollout.domain.scan import BrokenRecords, LogRange, LogSize, RecordClass, ScanResult
 from kafka_rollout.domain.scan_judging import unknown_ends
@@ -48,6 +50,10 @@ class LiveCoordinatorLogs:
                 # What came meanwhile is read here, however long it is: the next one would be as long.
                 tail = tail_of(before.logs, self._ranges(source)) or ()
             return carry_on(self.catalogue, before, self._read(source, before, tail))
+
+    def group_records(self) -> GroupRecords:
+        with FetchSource(self.cluster.bootstrap_servers, self._client()) as source:
+            return read_group_records(source, load_schemas(self.settings.include))
 
     def _tail(self, source: FetchSource, before: ScanResult) -> tuple[LogRange, ...] | None:
         """None for Spark: it is long, or the logs are no longer those that were scanned."""

@@ -3,36 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest, ListTransactionsRequest
 
-from kafka_rollout.adapters.kafka_messages import ConsumerGroupDescribeRequest, ShareGroupDescribeRequest
+from kafka_rollout.adapters.kafka_messages import (
+    ConsumerGroupDescribeRequest,
+    ShareGroupDescribeRequest,
+    StreamsGroupDescribeRequest,
+)
 from kafka_rollout.adapters.kafka_requests import ClusterConnections, Target, error_name, raise_for_error
 from kafka_rollout.domain.state import GroupState, TransactionState
 
 _CLASSIC = "classic"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedGroup:
+    """What ListGroups says of a group; all are classic where the release does not say."""
+
+    group_id: str
+    type: str
+    state: str
+    protocol_type: str
+
+
+def listed_groups(nodes: ClusterConnections, broker: Target) -> tuple[ListedGroup, ...]:
+    """The groups that a broker coordinates; raises TransientError when it does not answer or still loads."""
+    response = nodes.ask(broker, ListGroupsRequest(states_filter=[], types_filter=[]))
+    raise_for_error(response.error_code, what="ListGroups", who=broker.who, right="DESCRIBE on CLUSTER")
+    return tuple(
+        ListedGroup(
+            group_id=group.group_id,
+            type=(group.group_type or _CLASSIC).lower(),  # before ListGroups v5 (KIP-848) there were no others
+            state=group.group_state or "",
+            protocol_type=group.protocol_type or "",
+        )
+        for group in response.groups
+    )
+
+
 def list_groups(nodes: ClusterConnections, brokers: Sequence[Target]) -> tuple[GroupState, ...]:
     """Groups of all `brokers`, by id; raises TransientError when one of them does not answer or still loads."""
     groups: dict[str, GroupState] = {}
     for broker in brokers:
-        response = nodes.ask(broker, ListGroupsRequest(states_filter=[], types_filter=[]))
-        raise_for_error(response.error_code, what="ListGroups", who=broker.who, right="DESCRIBE on CLUSTER")
-        listed = list(response.groups)
-        types = {group.group_id: _type_of(group) for group in listed}
+        listed = listed_groups(nodes, broker)
         members = {
-            **_members(nodes, broker, _classic_request(_of_type(types, _CLASSIC))),
-            **_members(nodes, broker, _described_by(ConsumerGroupDescribeRequest, _of_type(types, "consumer"))),
-            **_members(nodes, broker, _described_by(ShareGroupDescribeRequest, _of_type(types, "share"))),
+            **_members(nodes, broker, _classic_request(_of_type(listed, _CLASSIC))),
+            **_members(nodes, broker, _described_by(ConsumerGroupDescribeRequest, _of_type(listed, "consumer"))),
+            **_members(nodes, broker, _described_by(ShareGroupDescribeRequest, _of_type(listed, "share"))),
+            **_members(nodes, broker, _described_by(StreamsGroupDescribeRequest, _of_type(listed, "streams"))),
         }
         for group in listed:
             groups[group.group_id] = GroupState(
                 group_id=group.group_id,
-                type=types[group.group_id],
-                state=group.group_state or "",
-                protocol_type=group.protocol_type or "",
+                type=group.type,
+                state=group.state,
+                protocol_type=group.protocol_type,
                 members=members.get(group.group_id),
             )
     return tuple(groups[group_id] for group_id in sorted(groups))
@@ -55,13 +83,8 @@ def list_transactions(nodes: ClusterConnections, brokers: Sequence[Target]) -> t
     return tuple(found[transactional_id] for transactional_id in sorted(found))
 
 
-def _type_of(group: Any) -> str:
-    """Before ListGroups v5 (KIP-848) there were only classic groups."""
-    return (group.group_type or _CLASSIC).lower()
-
-
-def _of_type(types: dict[str, str], wanted: str) -> list[str]:
-    return [group_id for group_id, kind in types.items() if kind == wanted]
+def _of_type(listed: Sequence[ListedGroup], wanted: str) -> list[str]:
+    return [group.group_id for group in listed if group.type == wanted]
 
 
 def _classic_request(group_ids: list[str]) -> Any:

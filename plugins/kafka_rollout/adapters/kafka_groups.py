@@ -2,41 +2,53 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeGroupsRequest
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from kafka_rollout.adapters.kafka_coordinators import list_groups
-from kafka_rollout.adapters.kafka_messages import ConsumerGroupDescribeRequest
-from kafka_rollout.adapters.kafka_requests import ClusterConnections, Target, error_name, raise_for_error
-from kafka_rollout.domain.group_migration import MIGRATION_POLICY, DescribedGroup, GroupMember
+from kafka_rollout.adapters.kafka_coordinators import ListedGroup, listed_groups
+from kafka_rollout.adapters.kafka_messages import (
+    ConsumerGroupDescribeRequest,
+    ShareGroupDescribeRequest,
+    StreamsGroupDescribeRequest,
+)
+from kafka_rollout.adapters.kafka_requests import NO_ERROR, ClusterConnections, Target, error_name, raise_for_error
+from kafka_rollout.domain.group_migration import MIGRATION_POLICY
+from kafka_rollout.domain.groups import CLASSIC, CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember, Partition
+
+PATIENCE_S = 30.0  # for groups that rebalance; most are through in a second or two
 
 _BROKER = 4  # DescribeConfigs' resource type
-_CLASSIC_MEMBER = 0  # ConsumerGroupDescribe v1 (KIP-1099)
+_GONE = frozenset({"GROUP_ID_NOT_FOUND"})
+_PAUSE_S = 0.3
+# ConsumerGroupDescribe v1 (KIP-1099): a member of the classic protocol has the type 0.
+_CLASSIC_MEMBER = 0
+_ASKED_BY: dict[str, tuple[Any, str]] = {
+    CLASSIC: (DescribeGroupsRequest, "groups"),
+    CONSUMER: (ConsumerGroupDescribeRequest, "group_ids"),
+    SHARE: (ShareGroupDescribeRequest, "group_ids"),
+    STREAMS: (StreamsGroupDescribeRequest, "group_ids"),
+}
 
 
-def describe_groups(nodes: ClusterConnections) -> tuple[DescribedGroup, ...]:
-    """All groups by id. Raises TransientError when a broker does not answer or still loads."""
-    described: dict[str, DescribedGroup] = {}
-    for broker in nodes.brokers:
-        listed = list_groups(nodes, [broker])
-        of_type = {kind: [group.group_id for group in listed if group.type == kind] for kind in ("classic", "consumer")}
-        found = {
-            **_answers(nodes, broker, DescribeGroupsRequest, "groups", of_type["classic"]),
-            **_answers(nodes, broker, ConsumerGroupDescribeRequest, "group_ids", of_type["consumer"]),
-        }
-        for group in listed:
-            answer = found.get(group.group_id)
-            described[group.group_id] = DescribedGroup(
-                group_id=group.group_id,
-                type=group.type,
-                state=group.state,
-                protocol_type=group.protocol_type,
-                assignor="" if answer is None else _assignor(answer),
-                members=() if answer is None else tuple(map(_member, answer.members)),
-            )
-    return tuple(described[group_id] for group_id in sorted(described))
+def describe_groups(nodes: ClusterConnections, *, patience_s: float = PATIENCE_S) -> tuple[DescribedGroup, ...]:
+    """All groups by id. Raises TransientError when a broker does not answer or still loads.
+
+    A group that rebalances tells neither its assignor nor what its members have: it is asked again until it is through,
+    or `patience_s` is over; then it is returned as it is.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        described: dict[str, DescribedGroup] = {}
+        for broker in nodes.brokers:
+            described |= {group.group_id: group for group in groups_of_broker(nodes, broker)}
+        settled = not any(group.is_rebalancing or group.problem for group in described.values())
+        if settled or time.monotonic() >= deadline:
+            return tuple(described[group_id] for group_id in sorted(described))
+        time.sleep(_PAUSE_S)
 
 
 def migration_policies(nodes: ClusterConnections) -> dict[int, str | None]:
@@ -44,27 +56,88 @@ def migration_policies(nodes: ClusterConnections) -> dict[int, str | None]:
     return {broker.node_id: _policy(nodes, broker) for broker in nodes.brokers}
 
 
-def _answers(
-    nodes: ClusterConnections, broker: Target, request: Any, field: str, group_ids: list[str]
-) -> dict[str, Any]:
-    """Groups that went meanwhile, or may not be described, are left out."""
-    if not group_ids:
-        return {}
-    groups: Iterable[Any] = nodes.ask(broker, request(**{field: group_ids}, include_authorized_operations=False)).groups
-    return {group.group_id: group for group in groups if error_name(group.error_code) == "NONE"}
+def groups_of_broker(nodes: ClusterConnections, broker: Target) -> Iterable[DescribedGroup]:
+    """Those that a broker coordinates, as they are at this moment."""
+    listed = listed_groups(nodes, broker)
+    for kind, (request, field) in _ASKED_BY.items():
+        of_kind = {group.group_id: group for group in listed if group.type == kind}
+        if not of_kind:
+            continue
+        asked = request(**{field: list(of_kind)}, include_authorized_operations=False)
+        for answer in nodes.ask(broker, asked).groups:
+            group = of_kind[answer.group_id]
+            problem = error_name(answer.error_code)
+            # A classic group that is no more is "dead", without an error before DescribeGroups v6.
+            if problem not in _GONE and not (problem == NO_ERROR and answer.group_state == "Dead"):
+                yield _unknown(group, problem) if problem != NO_ERROR else _described(group, answer)
 
 
-def _assignor(answer: Any) -> str:
-    return str(getattr(answer, "protocol_data", None) or getattr(answer, "assignor_name", None) or "")
+def _unknown(group: ListedGroup, problem: str) -> DescribedGroup:
+    return DescribedGroup(
+        group_id=group.group_id,
+        type=group.type,
+        state=group.state,
+        protocol_type=group.protocol_type,
+        problem=f"its coordinator answers {problem}",
+    )
 
 
-def _member(member: Any) -> GroupMember:
+def _described(group: ListedGroup, answer: Any) -> DescribedGroup:
+    assignor = str(getattr(answer, "protocol_data", None) or getattr(answer, "assignor_name", None) or "")
+    of_consumers = group.type == CLASSIC and group.protocol_type == "consumer"
+    return DescribedGroup(
+        group_id=group.group_id,
+        type=group.type,
+        state=answer.group_state or group.state,
+        protocol_type=group.protocol_type,
+        assignor=assignor,
+        members=tuple(_member(member, group.type, assignor if of_consumers else "") for member in answer.members),
+        epoch=getattr(answer, "group_epoch", None),
+    )
+
+
+def _member(member: Any, kind: str, assignor: str) -> GroupMember:
+    """`assignor`: the selected one of a classic group of consumers, whose bytes are theirs to read; else empty."""
+    if kind == CLASSIC:
+        uses_classic = True
+    elif kind == STREAMS:
+        uses_classic = bool(member.is_classic)
+    else:
+        uses_classic = kind == CONSUMER and getattr(member, "member_type", _CLASSIC_MEMBER) == _CLASSIC_MEMBER
     return GroupMember(
+        member_id=member.member_id,
         client_id=member.client_id,
         host=member.client_host,
         instance_id=getattr(member, "group_instance_id", None) or getattr(member, "instance_id", None),
-        uses_classic=getattr(member, "member_type", _CLASSIC_MEMBER) == _CLASSIC_MEMBER,
+        uses_classic=uses_classic,
+        assignors=(assignor,) if assignor else (),
+        kept_partitions=bool(assignor) and _kept_partitions(member.member_metadata),
+        assigned=_classic_assignment(member.member_assignment) if assignor else _assignment(member),
     )
+
+
+def _kept_partitions(metadata: bytes) -> bool:
+    subscription = _read(ConsumerProtocolSubscription, metadata)
+    return subscription is not None and bool(subscription.owned_partitions)
+
+
+def _classic_assignment(data: bytes) -> tuple[Partition, ...]:
+    assignment = _read(ConsumerProtocolAssignment, data)
+    return () if assignment is None else tuple(sorted((each.topic, each.partition) for each in assignment.partitions()))
+
+
+def _read(kind: Any, data: bytes) -> Any:
+    """None for no bytes, and for what is not of this kind: members may have assignors with data of their own."""
+    try:
+        return kind.decode(data) if data else None
+    except Exception:
+        return None
+
+
+def _assignment(member: Any) -> tuple[Partition, ...]:
+    """Of a member of the newer types; a Streams member has tasks, whose topics the answer does not name."""
+    topics = getattr(getattr(member, "assignment", None), "topic_partitions", None) or ()
+    return tuple(sorted((topic.topic_name, number) for topic in topics for number in topic.partitions))
 
 
 def _policy(nodes: ClusterConnections, broker: Target) -> str | None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kafka_rollout.domain.findings import Finding, Severity
+from kafka_rollout.domain.group_records import SERVED_BY
 from kafka_rollout.domain.state import ClusterState, GroupState
 from kafka_rollout.domain.wording import few
 
-# The group type that a broker serves only while the feature is at 1 or higher (KafkaApis of 4.3.1).
-_SERVED_BY = {"group.version": "consumer", "share.version": "share", "streams.version": "streams"}
 _TRANSACTION_VERSION = "transaction.version"
 _CLIENTS_SEE_IT_FROM = 2  # KIP-890: from here on clients bump their epoch with every transaction
 _ELR_VERSION = "eligible.leader.replicas.version"
@@ -25,9 +24,9 @@ def user_findings(state: ClusterState, targets: Mapping[str, int], *, unsafe: bo
     """
     falling = {f for f, level in targets.items() if level < state.finalized.get(f, 0)}
     in_use = Severity.WARNING if unsafe else Severity.BLOCKER
-    if falling & {*_SERVED_BY, _TRANSACTION_VERSION}:
+    if falling & {*SERVED_BY, _TRANSACTION_VERSION}:
         yield from _unknown(state, falling)
-    for feature, kind in _SERVED_BY.items():
+    for feature, kind in SERVED_BY.items():
         if feature in falling and targets[feature] < 1:
             yield from _groups(state, feature, kind, in_use)
     if _TRANSACTION_VERSION in falling and targets[_TRANSACTION_VERSION] < _CLIENTS_SEE_IT_FROM:

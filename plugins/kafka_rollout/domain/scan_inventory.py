@@ -187,7 +187,7 @@ def take_inventory(records: Iterable[StateRecord], commits: Mapping[str, int] | 
     for record in records:
         if record.value is None:
             continue
-        key, value = _camel(record.key), _camel(record.value)
+        key, value = camel_fields(record.key), camel_fields(record.value)
         if record.record == GROUP_METADATA:
             groups.append(_classic(record.partition, key, value))
         elif record.record == TRANSACTION_LOG:
@@ -216,7 +216,7 @@ def describes_owner(record: str) -> bool:
     return record in {GROUP_METADATA, TRANSACTION_LOG, SHARE_SNAPSHOT} or _MODERN.fullmatch(record) is not None
 
 
-def _camel(fields: Mapping[str, Any]) -> dict[str, Any]:
+def camel_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields by lower camel case: Kafka's definitions write `groupId` in some records and `GroupId` in others."""
     return {name[:1].lower() + name[1:]: value for name, value in fields.items()}
 
@@ -241,7 +241,7 @@ def _transactional_id(partition: int, key: Mapping[str, Any], value: Mapping[str
         name=key["transactionalId"],
         state=_TRANSACTION_STATES[status] if known else f"unknown ({status})",
         partition=partition,
-        partitions=sum(len(_camel(topic)["partitionIds"]) for topic in value["transactionPartitions"] or ()),
+        partitions=sum(len(camel_fields(topic)["partitionIds"]) for topic in value["transactionPartitions"] or ()),
         updated_at=value["transactionLastUpdateTimestampMs"],
     )
 

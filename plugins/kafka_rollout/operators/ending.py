@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
-from kafka_rollout.operators.ledger import SECURITY_FILE, ledger_folder, run_ledger
+from kafka_rollout.operators.ledger import SECURITY_FILE, ledger_folder, run_ledger, stop_watching_groups
 from kafka_rollout.operators.planning import FINALIZE_LATER
 from kafka_rollout.operators.rollout import PLAN_TASK, RolloutOperator, failed_tasks, frozen_plan
 from kafka_rollout.views.links import ReportLink
@@ -30,11 +30,12 @@ class StartLedgerOperator(RolloutOperator):
 
 
 class StopLedgerOperator(RolloutOperator):
-    """End the ledger, whatever happened before, and keep its verdict."""
+    """End the ledger and the watch of groups, whatever happened before, and keep the ledger's verdict."""
 
     def act(self, context: Context, bench: Workbench) -> Any:
         from kafka_rollout.adapters.ledger.process import stop_ledger
 
+        stop_watching_groups(bench)
         folder = ledger_folder(bench)
         if not (folder / "settings.json").exists():
             raise AirflowSkipException("This run keeps no ledger of live traffic.")

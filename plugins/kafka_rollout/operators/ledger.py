@@ -1,4 +1,4 @@
-"""The live-traffic ledger of a run: where it lies, and that it runs while something is changed."""
+"""What runs beside a run while something is changed: the live-traffic ledger, if asked for, and the watch of groups."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kafka_rollout.steps.workbench import Workbench
 
 SECURITY_FILE = "ledger-security.json"  # private to the run, and gone when the ledger is stopped
+GROUPS_SECURITY_FILE = "groups-security.json"
 
 
 def ledger_folder(bench: Workbench) -> Path:
@@ -40,13 +41,33 @@ def run_ledger(bench: Workbench) -> int:
     )
 
 
+def watch_groups(bench: Workbench) -> None:
+    """The cluster's groups are watched from here on: rebalances, time without owner. Reads only, and stops nothing."""
+    from kafka_rollout.adapters.group_watcher import FOLDER, start_group_watch
+    from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
+
+    security_file = bench.run.private_path(GROUPS_SECURITY_FILE)
+    KafkaClusterHook(bench.cluster.name).security().write_file(security_file)
+    start_group_watch(
+        run_folder(bench) / FOLDER, cluster=bench.cluster.name, run_id=bench.run_id, security_file=security_file
+    )
+
+
+def stop_watching_groups(bench: Workbench) -> None:
+    from kafka_rollout.adapters.group_watcher import FOLDER, stop_group_watch
+
+    stop_group_watch(run_folder(bench) / FOLDER)
+    bench.run.private_path(GROUPS_SECURITY_FILE).unlink(missing_ok=True)
+
+
 def keep_ledger_running(context: Context, bench: Workbench) -> None:
-    """Before a change: the ledger of a run that asks for one runs.
+    """Before a change: groups are watched, and the ledger of a run that asks for one runs.
 
     A run that fails ends its ledger, since nobody may come back. When the failed task is cleared, the task that
     started the ledger is not run again, so whoever changes something sees to it. A ledger that cannot be started stops
     nothing: the cluster may be in the very state that the change is to mend.
     """
+    watch_groups(bench)
     if not context["params"].get("ledger"):
         return
     try:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # are waited for in the task itself.
 PATIENCE_S = 12.0
 INTERVAL_S = 1.0
+GROUPS_INTERVAL_S = 10.0  # each look reads a whole log
 
 
 class GateSensor(BaseSensorOperator):
@@ -117,7 +118,7 @@ class GateSensor(BaseSensorOperator):
             timeout_s += _snapshot_interval_s(bench)
         return GatePolicy(
             looks=int(params["looks"]) if self.kind is GateKind.AFTER_START else 1,
-            interval_s=INTERVAL_S,
+            interval_s=GROUPS_INTERVAL_S if self.kind is GateKind.GROUPS else INTERVAL_S,
             timeout_s=timeout_s,
             soak_s=float(params["soak_seconds"]) if self.kind is GateKind.AFTER_START else 0.0,
         )

@@ -19,6 +19,7 @@ from kafka_rollout.domain.topology import NodeSpec
 from kafka_rollout.steps import lock
 from kafka_rollout.steps.downgrade_metadata import last_failing_offset, look_at_metadata_logs
 from kafka_rollout.steps.finalization import finalization
+from kafka_rollout.steps.groups import look_at_groups
 from kafka_rollout.steps.observe import observe_some
 from kafka_rollout.steps.turns import TurnState, is_way_back, last_words, turn_state
 from kafka_rollout.steps.workbench import Workbench
@@ -34,6 +35,7 @@ class GateKind(StrEnum):
     SNAPSHOT = "snapshot"
     METADATA_VERSION = "metadata-version"
     METADATA_LOG = "metadata-log"  # of a downgrade: every node's log can be read by the older release
+    GROUPS = "groups"  # those that lose their type are converted, and the path's releases can load what is left
     LEVELS = "levels"  # of a downgrade, in the end: all planned levels, however they came about
 
 
@@ -258,12 +260,18 @@ def _metadata_version(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
     return cluster_gates.metadata_version(bench.cluster, bench.catalogue, state, level)
 
 
+def _groups(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
+    seen = look_at_groups(bench, plan)
+    return seen if seen.conditions else _nothing_to_wait_for(ref, "no group loses its type by this plan")
+
+
 _LOOKS: Mapping[GateKind, Callable[[Workbench, Plan, GateRef], GateLook]] = {
     GateKind.BEFORE_STOP: _before_stop,
     GateKind.AFTER_START: _after_start,
     GateKind.FINALIZED: _finalized,
     GateKind.SNAPSHOT: _snapshot,
     GateKind.METADATA_VERSION: _metadata_version,
+    GateKind.GROUPS: _groups,
     GateKind.METADATA_LOG: _metadata_log,
     GateKind.LEVELS: _all_levels,
 }

@@ -12,6 +12,7 @@ from kafka_rollout.domain.downgrade_planning import OF_ROLLS
 from kafka_rollout.domain.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.feature_checks import range_findings
 from kafka_rollout.domain.findings import Finding, Verdict
+from kafka_rollout.domain.group_findings import group_findings
 from kafka_rollout.domain.path import hop_releases
 from kafka_rollout.domain.plan import Plan
 from kafka_rollout.domain.planning import make_plan
@@ -144,7 +145,8 @@ def recheck(bench: Workbench, plan: Plan) -> Verdict:
     # What falls on the way has fallen before a node starts on the target.
     falls = {c.feature: c.target for c in plan.feature_changes if c.target < c.current}
     ranges = range_findings(bench.catalogue, state, plan.target, planned=falls)
-    found = (*now.findings, *ranges.findings)
+    unserved = group_findings(bench.catalogue, state, plan.target, planned=falls)
+    found = (*now.findings, *ranges.findings, *unserved)
     verdict = Verdict(
         question=now.question, findings=tuple(f for f in found if not (plan.offline and f.code in OF_ROLLS))
     )

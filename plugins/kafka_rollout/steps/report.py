@@ -24,6 +24,7 @@ __all__ = ["FORMAT", "Outcome", "build_report"]
 FORMAT = 1
 SCAN_VERDICT = "scan/verdict.json"
 LEDGER_VERDICT = "ledger/verdict.json"
+GROUPS_WATCHED = "groups/watch.json"
 _KEPT_LOOKS = 20
 
 
@@ -69,6 +70,7 @@ def build_report(bench: Workbench, plan: Plan, *, dry_run: bool = False) -> dict
         "scan": bench.run.attachment(SCAN_VERDICT),
         "scan_tails": [event for event in events if event.get("kind") == "scan-tail"],
         "ledger": bench.run.attachment(LEDGER_VERDICT),
+        "groups": bench.run.attachment(GROUPS_WATCHED),
         "snapshot": _last(events, "snapshot"),
         "unanswered": [unanswered] if unanswered else list(state.unanswered if state else ()),
     }

@@ -1,15 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from kafka_rollout.domain.group_migration import (
-    ClusterFacts,
-    DescribedGroup,
-    Goal,
-    GroupMember,
-    GroupPlan,
-    plan_groups,
-)
+from kafka_rollout.domain.group_migration import ClusterFacts, Goal, GroupPlan, plan_groups
+from kafka_rollout.domain.groups import DescribedGroup, GroupMember
 
 FACTS = ClusterFacts(group_version=1, policies={1: "BIDIRECTIONAL", 2: "bidirectional"})
 MEMBER = GroupMember(client_id="app", host="/127.0.0.1")
@@ -109,3 +105,47 @@ def test_share_and_streams_groups_have_to_stop_on_the_way_back() -> None:
         assert plan(of_type(kind, "g", NEW_MEMBER), Goal.CLASSIC).bounces is None
         assert plan(of_type(kind, "g", NEW_MEMBER), Goal.CLASSIC).steps
         assert plan(of_type(kind, "g", NEW_MEMBER), Goal.CONSUMER).finding
+
+
+def test_a_group_that_rebalances_is_a_finding_and_no_plan_but_classic_it_stays() -> None:
+    group = replace(classic(assignor=""), state="PreparingRebalance")
+    for goal in (Goal.COOPERATIVE, Goal.CONSUMER):
+        finding = plan(group, goal).finding
+        assert finding is not None
+        assert finding.code == "GROUP-REBALANCES"
+    assert plan(group, Goal.CLASSIC).finding is None
+
+
+def test_a_group_that_its_coordinator_does_not_describe_is_a_finding() -> None:
+    finding = plan(replace(classic(), problem="its coordinator answers NOT_COORDINATOR"), Goal.COOPERATIVE).finding
+    assert finding is not None
+    assert "NOT_COORDINATOR" in finding.sentence
+
+
+def test_an_assignor_of_the_applications_own_has_no_place_in_the_consumer_protocol() -> None:
+    finding = plan(classic(assignor="by-tenant"), Goal.CONSUMER).finding
+    assert finding is not None
+    assert "by-tenant" in finding.sentence
+
+
+def test_members_that_come_back_need_an_assignor_that_the_classic_ones_have() -> None:
+    def member(*assignors: str) -> GroupMember:
+        return replace(MEMBER, assignors=assignors, all_assignors_known=True)
+
+    both = of_type("consumer", "half", NEW_MEMBER, member("range", "sticky"), member("sticky"))
+    assert "that the classic members have (sticky)" in plan(both, Goal.CLASSIC).steps[0]
+    finding = plan(of_type("consumer", "half", member("range"), member("sticky")), Goal.CLASSIC).finding
+    assert finding is not None
+    assert finding.code == "GROUP-NO-COMMON-ASSIGNOR"
+
+
+def test_a_cooperative_group_of_which_nobody_was_seen_to_keep_anything_may_be_eager() -> None:
+    assert "still EAGER" in plan(classic(assignor="cooperative-sticky"), Goal.COOPERATIVE).note
+    keeps = replace(classic(assignor="cooperative-sticky"), members=(replace(MEMBER, kept_partitions=True),))
+    assert plan(keeps, Goal.COOPERATIVE).note == ""
+
+
+def test_consumers_go_back_before_share_and_streams_groups() -> None:
+    kinds = ("share", "streams", "consumer")
+    planned = plan_groups([of_type(kind, f"a-{kind}", NEW_MEMBER) for kind in kinds], Goal.CLASSIC, FACTS)
+    assert [each.group.type for each in planned] == ["consumer", "streams", "share"]

@@ -10,12 +10,14 @@ import pytest
 from kafka_rollout.adapters.report_page import render, write_run_report
 from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.gate_watch import GatePolicy
+from kafka_rollout.domain.group_watch import GroupWatch
+from kafka_rollout.domain.groups import DescribedGroup, GroupMember
 from kafka_rollout.domain.plan import Plan
 from kafka_rollout.steps.approval import APPROVED, REJECTED, ApprovalOf, approval_body, record_approval
 from kafka_rollout.steps.features import finalize
 from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
 from kafka_rollout.steps.plan import plan_upgrade
-from kafka_rollout.steps.report import build_report
+from kafka_rollout.steps.report import GROUPS_WATCHED, build_report
 from kafka_rollout.steps.snapshot import prove_snapshot
 from kafka_rollout.steps.whole_roll import Progress, roll_back, roll_hops
 from kafka_rollout.steps.workbench import Workbench
@@ -102,6 +104,26 @@ def test_finalized_and_proved_is_finished_and_the_page_holds_every_gate(
     assert "soaked &lt;b&gt;well&lt;/b&gt;" in html
     assert html.count("<details") >= 15
     assert not any(word in html for word in ("http://", "https://", "<script", "<link", "url("))
+
+
+def test_the_page_shows_what_was_seen_of_groups_that_have_partitions(bench: Workbench, plan: Plan) -> None:
+    watch = GroupWatch()
+    for at, assigned in ((0.0, (("orders", 0),)), (2.0, ()), (4.5, ())):
+        member = GroupMember(client_id="app", host="/h", member_id="m", assigned=assigned)
+        watch.seen(
+            [
+                DescribedGroup(group_id="<b>", type="classic", state="Stable", assignor="range", members=(member,)),
+                DescribedGroup(group_id="idle-one", type="classic", state="Empty"),
+            ],
+            at,
+        )
+    bench.run.attach(GROUPS_WATCHED, watch.to_dict())  # type: ignore[attr-defined]
+    html = render(build_report(bench, plan))
+    assert "1 of 1 rebalanced" in html
+    assert "<td>&lt;b&gt;</td><td>classic</td><td>range</td>" in html
+    assert '<td class="n">1</td><td class="n">4.5</td>' in html
+    assert ", orders-0</td>" in html
+    assert "idle-one" not in html
 
 
 def cluster_snapshots(cluster: FakeCluster) -> None:

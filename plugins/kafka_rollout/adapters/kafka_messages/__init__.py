@@ -24,3 +24,11 @@ class ShareGroupDescribeRequest(ApiMessage, load_json=_HERE):  # type: ignore[mi
 
 class ShareGroupDescribeResponse(ApiMessage, load_json=_HERE):  # type: ignore[misc,call-arg]
     """KIP-932."""
+
+
+class StreamsGroupDescribeRequest(ApiMessage, load_json=_HERE):  # type: ignore[misc,call-arg]
+    """KIP-1071."""
+
+
+class StreamsGroupDescribeResponse(ApiMessage, load_json=_HERE):  # type: ignore[misc,call-arg]
+    """KIP-1071."""

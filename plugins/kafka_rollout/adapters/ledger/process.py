@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError as KafkaPythonError
 
+from kafka_rollout.adapters import detached
 from kafka_rollout.adapters.ledger.journal import VERDICT, Journal, compare_journals, end_stretch
 from kafka_rollout.adapters.ledger.traffic import (
     TOPICS,
@@ -90,25 +90,12 @@ def start_ledger(
 
 
 def _spawn(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    with (folder / "ledger.log").open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", MODULE, "--folder", str(folder), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=environment,
-            start_new_session=True,
-        )
+    return detached.spawn(MODULE, folder, *arguments, log_name="ledger.log")
 
 
 def find_process(folder: Path) -> psutil.Process | None:
-    """The running ledger of a folder, found by its command line."""
-    for process in psutil.process_iter(["cmdline", "status"]):
-        words = process.info["cmdline"] or []
-        if MODULE in words and str(folder) in words and process.info["status"] != psutil.STATUS_ZOMBIE:
-            return process
-    return None
+    """The running ledger of a folder."""
+    return detached.find_process(MODULE, folder)
 
 
 def stop_process(folder: Path, deadline_s: float = 10.0) -> None:

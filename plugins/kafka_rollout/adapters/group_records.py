@@ -1,0 +1,105 @@
+"""Reading what __consumer_offsets holds of groups: the newest record of each key, and the classes of all."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_rollout.adapters.codecs import CODECS
+from kafka_rollout.adapters.fetch_source import FetchSource
+from kafka_rollout.adapters.schemas import Schemas
+from kafka_rollout.domain.errors import RefusedError
+from kafka_rollout.domain.group_records import OFFSETS_TOPIC, GroupRecords
+from kafka_rollout.domain.scan import LogRange, RecordClass
+from kafka_rollout.domain.scan_cleaning import defaults_of
+from kafka_rollout.domain.scan_inventory import StateRecord
+from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassCounts, ClassKey, RecordLayouts
+from kafka_rollout.wire.messages import MessageFormatError, decode
+from kafka_rollout.wire.record_batch import RecordSpan
+
+LONGEST = 2_000_000  # offsets: under a minute
+_TOPIC = [OFFSETS_TOPIC]
+_COMMITS = frozenset({0, 1})  # key versions of committed offsets
+
+
+def read_group_records(source: FetchSource, schemas: Schemas, *, longest: int = LONGEST) -> GroupRecords:
+    """Raises RefusedError for a log that is too long to be read in one process, TransientError as FetchSource does."""
+    ranges = source.ranges(_TOPIC)
+    offsets = sum(log.end - log.start for log in ranges)
+    if offsets > longest:
+        raise RefusedError(
+            f"{OFFSETS_TOPIC} has {offsets:,} offsets, more than are read in one process ({longest:,}).",
+            remedy="Let Spark read it: kafka-rollout scan --live.",
+        )
+    read = [_Partition(log=log) for log in ranges]
+    for partition in read:
+        partition.go_through(source)
+    return GroupRecords(
+        read_at=time.time(),
+        offsets=offsets,
+        newest=tuple(record for partition in read for record in partition.newest_records(schemas)),
+        classes=tuple(found for partition in read for found in partition.classes()),
+        partitions=tuple((log.topic, log.partition) for log in ranges),
+        cleaning=source.cleaning(_TOPIC if ranges else []).get(OFFSETS_TOPIC, defaults_of(OFFSETS_TOPIC)),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Partition:
+    log: LogRange
+    counts: ClassCounts = field(default_factory=ClassCounts)
+    newest: dict[bytes, tuple[int, bytes | None]] = field(default_factory=dict)
+
+    def go_through(self, source: FetchSource) -> None:
+        for fetched in source.read(self.log):
+            start = max(self.log.start, fetched.fetch_offset)
+            self.counts.add(fetched.data, CODECS, start=start, end=self.log.end, on_record=self._keep)
+
+    def _keep(self, payload: bytes, record: RecordSpan, what: ClassKey) -> None:
+        if what[0] is None or what[0] in _COMMITS:
+            return
+        key = payload[record.key_at : record.key_at + record.key_length]
+        value = payload[record.value_at : record.value_at + record.value_length] if record.value_length >= 0 else None
+        self.newest[key] = (record.offset, value)
+
+    def newest_records(self, schemas: Schemas) -> list[StateRecord]:
+        """Those that the newest release of the catalogue can read; what it cannot is in the classes all the same."""
+        found = []
+        for key, (offset, value) in self.newest.items():
+            layouts = schemas.layouts(schemas.releases[-1], OFFSETS_TOPIC, int.from_bytes(key[:VERSION_BYTES], "big"))
+            if layouts is None:
+                continue
+            try:
+                record = StateRecord(
+                    topic=self.log.topic,
+                    partition=self.log.partition,
+                    record=layouts.name,
+                    key=decode(layouts.key, key, VERSION_BYTES).value,
+                    value=None if value is None else _value(layouts, value),
+                    offset=offset,
+                )
+            except MessageFormatError:
+                continue
+            found.append(record)
+        return found
+
+    def classes(self) -> list[RecordClass]:
+        return [
+            RecordClass(
+                topic=self.log.topic,
+                partition=self.log.partition,
+                key_version=key,
+                value_version=value,
+                count=count,
+                first_offset=self.counts.first_offsets[key, value],
+            )
+            for (key, value), count in self.counts.counts.items()
+        ]
+
+
+def _value(layouts: RecordLayouts, value: bytes) -> Any:
+    version = int.from_bytes(value[:VERSION_BYTES], "big", signed=True)
+    if version not in layouts.value.valid_versions:
+        raise MessageFormatError(f"{layouts.name} has no version {version}.")
+    return decode(layouts.value.layout(version), value, VERSION_BYTES).value

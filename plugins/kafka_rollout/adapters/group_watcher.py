@@ -1,0 +1,131 @@
+"""Watching a cluster's groups as a process of its own: it looks through every stop of a roll.
+
+    python -m kafka_rollout.adapters.group_watcher --folder F
+
+The folder holds `settings.json` (cluster, run, where credentials are) and `watch.json`, written anew all the time. It
+reads only. SIGTERM ends it; it also ends by itself when its run no longer holds the cluster's lock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+import time
+from pathlib import Path
+from threading import Event
+
+from kafka_rollout.adapters.change_lock import FileChangeLock
+from kafka_rollout.adapters.detached import find_process, spawn
+from kafka_rollout.adapters.durable_files import write_whole
+from kafka_rollout.adapters.inventory import find_cluster
+from kafka_rollout.adapters.kafka_groups import groups_of_broker
+from kafka_rollout.adapters.kafka_requests import ClusterConnections
+from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.domain.errors import RolloutError
+from kafka_rollout.domain.group_watch import GroupWatch
+from kafka_rollout.domain.groups import DescribedGroup
+
+log = logging.getLogger(__name__)
+
+MODULE = "kafka_rollout.adapters.group_watcher"
+WATCH_FILE = "watch.json"
+FOLDER = "groups"
+_EVERY_S = 1.0
+_SHARE = 0.2  # of the time that may go into looking: a cluster of many groups is looked at more seldom
+_TIMEOUT_S = 3.0
+_WRITE_EVERY_S = 5.0
+_UNLOCKED_S = 900.0
+_END_S = 20.0
+
+
+def start_group_watch(folder: Path, *, cluster: str, run_id: str, security_file: Path | None = None) -> int:
+    """Start the watcher of a run, detached, unless it is running; returns its pid."""
+    running = find_process(MODULE, folder)
+    if running is not None:
+        return running.pid
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    settings = {"cluster": cluster, "run_id": run_id, "security_file": str(security_file) if security_file else None}
+    (folder / "settings.json").write_text(json.dumps(settings))
+    if (folder / WATCH_FILE).exists():  # of a run that goes on after it had stopped
+        (folder / WATCH_FILE).rename(folder / f"watch-until-{int(time.time())}.json")
+    return spawn(MODULE, folder, log_name="watch.log").pid
+
+
+def stop_group_watch(folder: Path) -> None:
+    """End the watcher, if it runs; what it saw is in its folder."""
+    process = find_process(MODULE, folder)
+    if process is None:
+        return
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(_END_S)
+    except Exception:
+        process.kill()
+
+
+class GroupWatcher:
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        told = json.loads((folder / "settings.json").read_text())
+        security = ClientSecurity.from_file(Path(told["security_file"])) if told["security_file"] else ClientSecurity()
+        self._file = folder / WATCH_FILE
+        self._cluster: str = told["cluster"]
+        self._run_id: str = told["run_id"]
+        self._nodes = ClusterConnections(find_cluster(settings.clusters, self._cluster), security, timeout_s=_TIMEOUT_S)
+        self._lock = FileChangeLock(settings.home)
+        self._watch = GroupWatch()
+
+    def run(self, stop: Event) -> None:
+        written, held = 0.0, time.monotonic()
+        pause_s = 0.0
+        while not stop.wait(pause_s):
+            began = time.monotonic()
+            self._watch.seen(self._look(), began)
+            if began - written > _WRITE_EVERY_S:
+                self._write()
+                written = began
+                holder = self._lock.holder(self._cluster)
+                held = began if holder is not None and holder.holder == self._run_id else held
+                if began - held > _UNLOCKED_S:
+                    log.info("The run holds the lock no more.")
+                    break
+            took = time.monotonic() - began
+            pause_s = max(_EVERY_S - took, took * (1 / _SHARE - 1), 0.0)
+        self._write()
+        self._nodes.close()
+
+    def _look(self) -> list[DescribedGroup]:
+        """Groups whose coordinator does not answer are left out: it is being replaced."""
+        seen: list[DescribedGroup] = []
+        for broker in self._nodes.brokers:
+            try:
+                seen += groups_of_broker(self._nodes, broker)
+            except RolloutError as error:
+                log.info("%s", error)
+        return seen
+
+    def _write(self) -> None:
+        write_whole(self._file, json.dumps(self._watch.to_dict()).encode())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Watches a cluster's groups during a run; reads only.")
+    parser.add_argument("--folder", type=Path, required=True, help="the watch's folder, with settings.json in it")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    stop = Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.signal(signal.SIGINT, lambda *_: stop.set())
+    try:
+        GroupWatcher(arguments.folder, Settings.from_environment()).run(stop)
+    except RolloutError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

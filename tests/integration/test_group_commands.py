@@ -1,0 +1,203 @@
+"""`kafka-rollout groups` on a real broker: who is in which group, and watching a group go back to classic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from kafka.structs import TopicPartition
+
+from kafka_rollout.adapters.group_watcher import FOLDER, WATCH_FILE, start_group_watch, stop_group_watch
+from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.adapters.workbench import open_workbench
+from kafka_rollout.cli import run_main
+from kafka_rollout.domain import scan_cleaning
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.scan_cleaning import CleaningConfig
+from kafka_rollout.steps.groups import look_at_conversion
+from tests.integration.conftest import MakeCluster
+from tests.integration.group_harness import LiveGroup, wait_until
+from tests.integration.test_scan_cleaner import alter, make_offsets_topic
+from tools.coordinator_traffic import CONSUMER_OFFSETS, plant, versioned
+
+pytestmark = pytest.mark.integration
+
+Run = Callable[..., tuple[int, str]]
+INTOLERANT, TOLERANT = Release(3, 4, 0), Release(3, 4, 1)
+NO_GROUP = versioned(2, b"\0\1g")  # key of a group's metadata; its tombstone is loaded by every release
+
+
+@pytest.fixture(scope="module")
+def cluster(make_shared_cluster: MakeCluster) -> LocalCluster:
+    return make_shared_cluster(
+        "4.3.1",
+        name="group-commands",
+        layout="combined",
+        size=1,
+        extra_config={
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.num.partitions": "1",
+            "log.cleaner.backoff.ms": "500",
+        },
+    )
+
+
+@pytest.fixture
+def run(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
+    monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(cluster.inventory_path.parent))
+
+    def command(*words: str) -> tuple[int, str]:
+        capsys.readouterr()
+        code = run_main(["groups", words[0], "--cluster", cluster.spec.name, *words[1:]])
+        return code, " ".join(capsys.readouterr().out.split())
+
+    return command
+
+
+def test_an_intolerant_release_is_waited_for_until_the_cleaner_has_removed_what_it_cannot_load(
+    cluster: LocalCluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = cluster.spec.bootstrap_servers
+    monkeypatch.setattr(scan_cleaning, "HURRIED_MS", 2_000)
+    make_offsets_topic(servers)
+    plant(servers, CONSUMER_OFFSETS, 0, [(versioned(99, b"one"), versioned(7)), (versioned(99, b"one"), None)], "none")
+    with open_workbench(cluster.spec.name, "watching") as bench:
+        (loads,) = look_at_conversion(bench, (), [INTOLERANT]).conditions
+        assert not loads.holds
+        assert "max.compaction.lag.ms=2000" in loads.evidence
+        assert look_at_conversion(bench, (), [TOLERANT]).holds
+        alter(servers, CleaningConfig().hurry(CONSUMER_OFFSETS))
+
+        def is_clean() -> bool:
+            plant(servers, CONSUMER_OFFSETS, 0, [(NO_GROUP, None)], "none")  # an append is what closes a segment
+            return look_at_conversion(bench, (), [INTOLERANT]).holds
+
+        wait_until(is_clean, "the cleaner was there twice")
+
+
+@contextmanager
+def consumer_protocol(group: LiveGroup, **settings: Any) -> Iterator[Consumer]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": group.servers,
+            "group.id": group.topic,
+            "client.id": "newer",
+            "group.protocol": "consumer",
+            "enable.auto.commit": False,
+            **settings,
+        }
+    )
+    consumer.subscribe([group.topic])
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def test_a_consumer_group_is_watched_back_to_classic_until_its_tombstones_are_written(
+    cluster: LocalCluster, run: Run
+) -> None:
+    with LiveGroup(servers=cluster.spec.bootstrap_servers, topic="converted", partitions=2) as group:
+        with consumer_protocol(group) as consumer:
+            wait_until(lambda: consumer.poll(0.1) is not None and bool(consumer.assignment()), "it is in its group")
+            code, out = run("watch", "--interval", "0.2", "--timeout", "1")
+            assert code == 3
+            assert "1 group to be converted: converted" in out
+            group.old("classic")
+            wait_until(lambda: consumer.poll(0.1) is None or len(consumer.assignment()) == 1, "they share")
+            wait_until(lambda: len(group.workers["classic"].owned) == 1, "the classic member has its share")
+            code, out = run("plan", "--to", "classic", "--json")
+            planned = {each["group"]["group_id"]: each for each in json.loads(out)["groups"]}["converted"]
+            known = {m["client_id"]: (m["assignors"], m["uses_classic"]) for m in planned["group"]["members"]}
+            assert known == {"newer": ([], False), "classic": (["range"], True)}
+            assert "an assignor that the classic members have (range)" in planned["steps"][0]
+        code, out = run("watch", "--interval", "0.5", "--release", str(TOLERANT))
+        assert code == 0, out
+        assert "no record of a converted group is alive" in out
+        assert "3.4.1 can load __consumer_offsets: it passes over" in out
+        group.wait_settled()
+
+
+def test_a_watch_of_its_own_process_counts_rebalances_and_partition_seconds_without_owner(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
+    monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(cluster.inventory_path.parent))
+    folder = tmp_path / FOLDER
+
+    def watched() -> dict[str, Any]:
+        written = folder / WATCH_FILE
+        told = json.loads(written.read_text()) if written.exists() else {"groups": []}
+        return {each["group"]: each for each in told["groups"]}
+
+    with LiveGroup(servers=cluster.spec.bootstrap_servers, topic="looked-at", partitions=2) as group:
+        group.old("only")
+        group.wait_settled()
+        pid = start_group_watch(folder, cluster=cluster.spec.name, run_id="r")
+        try:
+            assert start_group_watch(folder, cluster=cluster.spec.name, run_id="r") == pid
+            wait_until(lambda: watched().get("looked-at", {}).get("partitions") == 2, "it is seen with its owner")
+            group.stop("only")
+            wait_until(lambda: watched()["looked-at"]["longest_unowned_s"] > 0, "nobody has its partitions")
+            group.old("again")
+            group.wait_settled()
+            wait_until(lambda: watched()["looked-at"]["rebalances"] >= 2, "it is seen with an owner again")
+        finally:
+            stop_group_watch(folder)
+        told = watched()["looked-at"]
+        assert told["unowned_partition_s"] == pytest.approx(sum(told["unowned_s"].values()), abs=0.2)
+        assert told["unowned_s"].keys() == {"looked-at-0", "looked-at-1"}
+        stop_group_watch(folder)  # there is none any more: nothing happens
+
+
+# Behind the others: a static member does not leave its group as it closes.
+def test_the_list_tells_type_assignors_static_members_and_lag_of_every_group(cluster: LocalCluster, run: Run) -> None:
+    with (
+        LiveGroup(servers=cluster.spec.bootstrap_servers, topic="connect-listed", partitions=2) as group,
+        LiveGroup(servers=cluster.spec.bootstrap_servers, topic="modern", partitions=1) as modern,
+        consumer_protocol(modern, **{"group.instance.id": "static-1"}) as consumer,
+    ):
+        group.old("old")
+        group.wait_settled()
+        wait_until(lambda: consumer.poll(0.1) is None or bool(consumer.assignment()), "it is in its group")
+        wait_until(lambda: modern.produced[3:] != [], "there are records")
+        modern.finish_writing()
+        told = TopicPartition("modern", 0)
+        end = len(modern.produced)
+        consumer.commit(offsets=[_confluent(told, end - 3)], asynchronous=False)
+        code, out = run("list", "--json")
+        groups = {each["group_id"]: each for each in json.loads(out)["groups"]}
+        assert code == 0
+        assert groups["modern"]["type"] == "consumer"
+        assert groups["modern"]["lag"] == 3
+        (member,) = groups["modern"]["members"]
+        assert (member["instance_id"], member["uses_classic"]) == ("static-1", False)
+        (old,) = groups["connect-listed"]["members"]
+        assert (groups["connect-listed"]["type"], old["assignors"], old["all_assignors_known"]) == (
+            "classic",
+            ["range"],
+            False,
+        )
+        assert [place[0] for place in old["assigned"]] == ["connect-listed"] * 2
+        _, page = run("list")
+        assert "their assignor is set in the workers" in page
+        assert "static as static-1" in page
+
+
+def _confluent(place: TopicPartition, offset: int) -> Any:
+    from confluent_kafka import TopicPartition as Place
+
+    return Place(place.topic, place.partition, offset)
+
+
+def test_a_type_that_does_not_exist_and_a_release_that_nobody_knows_are_one_sentence(run: Run) -> None:
+    assert run("watch", "--type", "classic")[0] == 2
+    assert run("watch", "--release", "9.9.9")[0] != 0

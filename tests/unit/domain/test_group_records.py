@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.domain.gates import Condition
+from kafka_rollout.domain.group_records import GroupRecords, conversion_conditions
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.scan import RecordClass
+from kafka_rollout.domain.scan_cleaning import CleaningConfig
+from kafka_rollout.domain.scan_inventory import StateRecord
+from kafka_rollout.domain.state import GroupState
+
+CATALOGUE = load_catalogue(Settings.from_environment().include)
+INTOLERANT, TOLERANT = Release(3, 4, 0), Release(3, 4, 1)
+ACTIVE = GroupState(group_id="g", type="consumer", state="Stable", members=2)
+CONVERTED = GroupState(group_id="g", type="classic", state="Stable", members=2)
+IDLE = GroupState(group_id="idle", type="consumer", state="Empty")
+NEWER = RecordClass(topic="__consumer_offsets", partition=0, key_version=3, value_version=None, count=4, first_offset=7)
+
+
+def live(group: str = "g", *, ended: bool = False) -> StateRecord:
+    value = None if ended else {"Epoch": 3}
+    key = {"GroupId": group}
+    return StateRecord(
+        topic="__consumer_offsets", partition=0, record="ConsumerGroupMetadata", key=key, value=value, offset=7
+    )
+
+
+def look(
+    groups: list[GroupState], records: GroupRecords, *releases: Release, kinds: tuple[str, ...] = ("consumer",)
+) -> list[Condition]:
+    return list(conversion_conditions(groups, records, kinds, catalogue=CATALOGUE, releases=releases))
+
+
+def records(*newest: StateRecord, classes: tuple[RecordClass, ...] = ()) -> GroupRecords:
+    return GroupRecords(
+        read_at=1.0, offsets=20, newest=newest, classes=classes, partitions=(("__consumer_offsets", 0),)
+    )
+
+
+def test_a_group_with_members_is_to_be_converted_first() -> None:
+    members, tombstones = look([ACTIVE], records(live()))
+    assert (members.holds, tombstones.holds) == (False, False)
+    assert "1 group to be converted: g" in members.evidence
+    assert "1 live record of g" in tombstones.evidence
+
+
+def test_a_converted_group_whose_tombstones_are_not_written_yet_is_waited_for() -> None:
+    members, tombstones = look([CONVERTED], records(live()))
+    assert (members.holds, tombstones.holds) == (True, False)
+
+
+def test_it_holds_when_the_tombstones_are_written() -> None:
+    assert all(condition.holds for condition in look([CONVERTED], records(live(ended=True))))
+
+
+def test_what_groups_without_members_keep_is_told_and_not_waited_for() -> None:
+    members, tombstones = look([IDLE], records(live("idle")))
+    assert (members.holds, tombstones.holds) == (True, True)
+    assert "idle without members keep 1 record" in tombstones.evidence
+
+
+def test_records_of_other_types_are_not_looked_at() -> None:
+    assert all(condition.holds for condition in look([ACTIVE], records(live()), kinds=("share",)))
+
+
+def test_a_release_that_cannot_load_even_tombstones_waits_for_the_cleaner_and_is_told_how_it_comes_sooner() -> None:
+    held = replace(records(live(ended=True), classes=(NEWER,)), cleaning=CleaningConfig(known=True))
+    *_, loads = look([CONVERTED], held, INTOLERANT)
+    assert not loads.holds
+    assert "1 partition not, __consumer_offsets-0 at offset 7" in loads.evidence
+    assert "max.compaction.lag.ms=60000" in loads.evidence
+
+
+def test_a_release_that_passes_over_them_does_not_wait_for_the_cleaner() -> None:
+    *_, loads = look([CONVERTED], records(live(ended=True), classes=(NEWER,)), TOLERANT)
+    assert loads.holds
+    assert loads.evidence == "it passes over 4 records"
+
+
+def test_without_a_falling_type_only_the_releases_are_asked() -> None:
+    (loads,) = look([ACTIVE], records(), INTOLERANT, kinds=())
+    assert loads.holds
