@@ -47,9 +47,7 @@ def undo_offline(bench: Workbench, plan: Plan) -> tuple[int, ...]:
                 if _runs_target(bench, node, hop):
                     bench.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=True)
             _refuse_used(bench, plan)  # what was written until the stop
-            bench.run.record(
-                UNDOING, {"sentence": "No broker has registered on the new level."}
-            )
+            bench.run.record(UNDOING, {"sentence": "No broker has registered on the new level."})
         put_back = [node.node_id for node in bench.cluster.nodes if _put_back(bench, plan, node)]
         for node in (*bench.cluster.controllers, *(n for n in bench.cluster.nodes if not n.is_controller)):
             if bench.runtime.process(node).pid is None:
