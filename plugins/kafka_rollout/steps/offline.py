@@ -47,6 +47,7 @@ STOP_DEADLINE_S = 180.0
 # A combined node that lost the quorum waits in its controlled shutdown for nobody.
 WITHOUT_QUORUM_S = 60.0
 READY_WITHIN_S = 120.0
+_LONGEST_S = 3600.0  # a single call: the largest metadata logs are read, written and copied in less
 _POLL_S = 0.5
 _AT_ONCE = 8
 
@@ -235,7 +236,8 @@ def _begin(bench: Workbench, plan: Plan, what: str) -> tuple[Plan, Hop]:
     plan = check_plan(bench, plan.hash)
     hop = offline_hop(plan)
     require_approval(bench, plan, ApprovalOf.ROLL)
-    lock.hold(bench, f"{what} of cluster {plan.cluster} (offline, {hop.from_release} to {hop.to_release}).")
+    purpose = f"{what} of cluster {plan.cluster} (offline, {hop.from_release} to {hop.to_release})."
+    lock.hold(bench, purpose, for_s=lock.LEASE_S + _LONGEST_S)
     return plan, hop
 
 
