@@ -116,6 +116,9 @@ def test_a_roll_killed_in_node_two_is_resumed_and_finished(shell: Shell) -> None
     assert report["snapshot"]["proved"]
     assert report["ledger"]["ok"]
     assert report["ledger"]["acknowledged"] > 0
+    of_ledger = {each["group"].rsplit("-", 1)[-1]: each for each in report["groups"]["groups"] if each["partitions"]}
+    assert of_ledger["classic"]["partitions"] == 12
+    assert of_ledger["classic"]["watched_s"] > 0
     assert shell("verify", "--cluster", "shell").returncode == 0
 
     refused = shell("roll-back", "--cluster", "shell", "--run", run.name, *APPROVED)

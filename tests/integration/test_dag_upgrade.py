@@ -73,6 +73,9 @@ def test_three_brokers_and_controllers_reach_the_target_with_every_level_finaliz
         ("finalize", "anna"),
     }
     nothing_lost(report["ledger"])
+    watched = {each["group"].rsplit("-", 1)[-1]: each for each in report["groups"]["groups"] if each["partitions"]}
+    assert watched["classic"]["partitions"] == 12
+    assert report["groups"]["looks"] > 10
     assert report["snapshot"]["proved"]
     assert report["snapshot"]["features"]["metadata.version"] == METADATA_VERSION_4_3
     assert report["scan"] is not None
