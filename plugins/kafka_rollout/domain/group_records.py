@@ -67,7 +67,7 @@ def conversion_conditions(
     """
     if isinstance(records, str):
         loads: tuple[Condition, ...] = (
-            Condition(name=f"{OFFSETS_TOPIC} is judged by the run's scans alone", holds=True, evidence=records),
+            Condition(name=f"the records in {OFFSETS_TOPIC} are left to a scan", holds=True, evidence=records),
         )
     else:
         loads = tuple(_loads(catalogue, records, release) for release in releases)

@@ -29,13 +29,16 @@ def falling_types(plan: Plan) -> frozenset[str]:
 def look_at_groups(bench: Workbench, plan: Plan) -> GateLook:
     """What the plan's next step needs of groups; nothing on a way up, where no type loses its feature."""
     releases = [hop.to_release for hop in plan.hops] if plan.direction is Direction.DOWNGRADE else []
-    return look_at_conversion(bench, falling_types(plan), releases)
+    return look_at_conversion(bench, falling_types(plan), releases, leave_long_logs=True)
 
 
-def look_at_conversion(bench: Workbench, kinds: Collection[str], releases: Sequence[Release]) -> GateLook:
+def look_at_conversion(
+    bench: Workbench, kinds: Collection[str], releases: Sequence[Release], *, leave_long_logs: bool = False
+) -> GateLook:
     """Whether groups of these types are converted, and what releases would do with their records.
 
-    A log that is too long to be read here is left to the run's scans, which judge it for every release of the path.
+    A log that is too long to be read here raises RefusedError; with `leave_long_logs` it is left to a scan, as in a
+    run: what rolls scans it anyway, and where nothing is rolled its records stop nobody yet.
     """
     conditions: tuple[Condition, ...] = ()
     if kinds or releases:
@@ -43,6 +46,8 @@ def look_at_conversion(bench: Workbench, kinds: Collection[str], releases: Seque
         try:
             records: GroupRecords | str = bench.logs.group_records()
         except RefusedError as error:
+            if not leave_long_logs:
+                raise
             records = error.sentence
         wanted = tuple(dict.fromkeys(releases))
         conditions = conversion_conditions(groups, records, kinds, catalogue=bench.catalogue, releases=wanted)

@@ -12,6 +12,7 @@ from kafka_rollout.domain.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.scan_inventory import StateRecord
 from kafka_rollout.domain.state import GroupState
 from kafka_rollout.steps.gate import GateKind, GateRef, look
+from kafka_rollout.steps.groups import look_at_conversion
 from kafka_rollout.steps.workbench import Workbench
 from tests.fake_cluster import FakeCluster
 from tests.fakes import FakeLogs
@@ -73,3 +74,5 @@ def test_a_log_that_is_too_long_to_be_read_is_left_to_the_scans_but_members_are_
     seen = look(bench, falling(plan), GATE)
     assert seen.holds
     assert "3,000,000" in seen.conditions[-1].evidence
+    with pytest.raises(RefusedError, match="3,000,000"):  # without a run there is no scan that it could be left to
+        look_at_conversion(bench, ("consumer",), ())
