@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
+from kafka.protocol.consumer import JoinGroupRequest, SyncGroupRequest
 from kafka.structs import TopicPartition
 
 from kafka_rollout.adapters.group_watcher import FOLDER, WATCH_FILE, start_group_watch, stop_group_watch
+from kafka_rollout.adapters.kafka_requests import ClusterConnections
 from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.workbench import open_workbench
 from kafka_rollout.cli import run_main
 from kafka_rollout.domain import scan_cleaning
@@ -190,6 +193,50 @@ def test_the_list_tells_type_assignors_static_members_and_lag_of_every_group(clu
         _, page = run("list")
         assert "their assignor is set in the workers" in page
         assert "static as static-1" in page
+
+
+def test_connects_workers_are_named_and_get_their_own_plan(cluster: LocalCluster, run: Run) -> None:
+    """A worker is a member of the classic protocol whose protocol type is connect."""
+    nodes = ClusterConnections(cluster.spec, ClientSecurity(), timeout_s=30)
+    try:
+        member = ""
+        for _ in range(2):  # the first time the coordinator gives it an id
+            joined = nodes.ask(nodes.brokers[0], join_as_worker(member))
+            member = joined.member_id
+        assert joined.error_code == 0
+        nodes.ask(
+            nodes.brokers[0],
+            SyncGroupRequest(
+                group_id="workers",
+                generation_id=joined.generation_id,
+                member_id=member,
+                group_instance_id=None,
+                protocol_type="connect",
+                protocol_name="default",
+                assignments=[],
+            ),
+        )
+        code, out = run("list", "--json")
+        assert code == 0
+        told = {each["group_id"]: each for each in json.loads(out)["groups"]}["workers"]
+        assert (told["protocol_type"], told["assignor"], told["state"]) == ("connect", "default", "Stable")
+        assert "workers: Connect's workers" in run("list")[1]
+        assert "connect.protocol=sessioned" in run("plan", "--to", "cooperative")[1]
+    finally:
+        nodes.close()
+
+
+def join_as_worker(member_id: str) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id="workers",
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        member_id=member_id,
+        group_instance_id=None,
+        protocol_type="connect",
+        protocols=[("default", b"")],
+        max_version=7,
+    )
 
 
 def _confluent(place: TopicPartition, offset: int) -> Any:
