@@ -156,8 +156,12 @@ def _template() -> tuple[npt.NDArray[np.uint8], list[int], list[int]]:
     names = [f"payments-{number:0{_DIGITS}}" for number in range(RECORDS_PER_BATCH)]
     noise = random.Random(12)
     for number, name in enumerate(names):
-        key, value = _group(name) if number == _GROUP_AT else _commit(name, number % _KEYS_PER_GROUP, noise)
-        builder.append(number, _TIMESTAMP + number, key, None if number == _TOMBSTONE_AT else value, [])
+        committed_at = _TIMESTAMP + 7 * (number // _KEYS_PER_GROUP)  # by one request of its group
+        if number == _GROUP_AT:
+            key, value = _group(name)
+        else:
+            key, value = _commit(name, number % _KEYS_PER_GROUP, committed_at, noise)
+        builder.append(number, committed_at, key, None if number == _TOMBSTONE_AT else value, [])
     batch = bytes(builder.build())
     groups, offsets = [], []
     for number, name in enumerate(names):
@@ -167,14 +171,17 @@ def _template() -> tuple[npt.NDArray[np.uint8], list[int], list[int]]:
     return np.frombuffer(batch, dtype=np.uint8), groups, offsets
 
 
-def _commit(group: str, partition: int, noise: random.Random) -> tuple[bytes, bytes]:
-    """As Kafka Streams commits: the metadata is its time of the partition, in base64."""
+def _commit(group: str, partition: int, committed_at: int, noise: random.Random) -> tuple[bytes, bytes]:
+    """As Kafka Streams commits (TopicPartitionMetadata): the metadata is its version 2 and the partition's time, in
+    base64; here of the last minute.
+    """
+    partition_time = committed_at - noise.randrange(60_000)
     key = {"group": group, "topic": f"orders.events.{noise.randrange(1 << 16):04x}", "partition": partition}
     value = {
         "offset": _OFFSET,
         "leaderEpoch": 3,
-        "metadata": base64.b64encode(noise.randbytes(9)).decode(),
-        "commitTimestamp": _TIMESTAMP + noise.randrange(10**6),
+        "metadata": base64.b64encode(struct.pack(">bq", 2, partition_time)).decode(),
+        "commitTimestamp": committed_at,
     }
     return _message(_OFFSET_COMMIT, key, value)
 

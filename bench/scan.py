@@ -76,10 +76,12 @@ class Bench:
 
     def log(self, name: str, mebibytes: int, keys: float, partitions: int = 1) -> tuple[Written, ...]:
         self.say(f"writing {name}")
-        return write_log(
+        written = write_log(
             self.folder / name,
             LogPlan(log_bytes=mebibytes * _MIB, codecs=_CODECS, keys=int(keys * 1e6), partitions=partitions),
         )
+        os.sync()  # what is written out later is written while something is timed
+        return written
 
     def tell(self, name: str, figures: Mapping[str, float], unit: str) -> None:
         self.result.setdefault("figures", {})[name] = {**figures, "unit": unit}
@@ -229,18 +231,22 @@ def _by_size(bench: Bench, spark: WarmSession, logs: tuple[Written, ...]) -> Non
     parts = {step: logs[:step] for step in _STEPS}
     seconds: defaultdict[int, list[float]] = defaultdict(list)
     memory: defaultdict[int, list[float]] = defaultdict(list)
+    from_disk: defaultdict[int, list[float]] = defaultdict(list)
     cat_s([log.folder for log in logs])
     for number in range(1, bench.rounds + 1):
         bench.say(f"sizes: round {number} of {bench.rounds}")
         for step, part in parts.items():
+            before = psutil.disk_io_counters().read_bytes
             with MemoryWatch(os.getpid()) as watch:
                 took, _ = spark.files_s([log.folder for log in part], question, _records(part))
+            from_disk[step].append((psutil.disk_io_counters().read_bytes - before) / _MB)
             seconds[step].append(took)
             memory[step].append(watch.worker_mib)
     for step, part in parts.items():
         name = f"sizes: {_bytes(part) / 2**30:.3g} GiB"
         bench.tell(name, spread(seconds[step]), "s")
         bench.tell(f"{name}, a worker at most", spread(memory[step]), "MiB")
+        bench.tell(f"{name}, read from disk by all of the machine", spread(from_disk[step]), "MB")
     last, before = _STEPS[-1], _STEPS[-2]
     growth = ratios(seconds[last], seconds[before])
     bench.tell("sizes: time of the largest to the half of it", growth, "x")
@@ -292,7 +298,7 @@ def _many_keys(bench: Bench) -> None:
         )
         stack.callback(process.wait)
         stack.callback(process.terminate)
-        with MemoryWatch(process.pid) as watch:
+        with MemoryWatch(process.pid, together=True) as watch:
             code = process.wait()
         took = time.monotonic() - began
     result = json.loads(out.read_text())

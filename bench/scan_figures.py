@@ -63,12 +63,13 @@ class Goal:
 
 
 class MemoryWatch:
-    """While it is open, the peaks of a process and all its descendants: of all together (what they share counts once),
-    and of the largest of Spark's Python workers (resident, with what it shares). A context manager.
+    """While it is open, the peaks of a process and all its descendants: of the largest of Spark's Python workers
+    (resident, with what it shares), and, if `together`, of all of them (what they share counts once; the kernel walks
+    through all of their memory for it, which takes processor time). A context manager.
     """
 
-    def __init__(self, pid: int) -> None:
-        self._root = psutil.Process(pid)
+    def __init__(self, pid: int, *, together: bool = False) -> None:
+        self._root, self._together = psutil.Process(pid), together
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self.all_bytes = self.worker_bytes = 0
@@ -98,8 +99,8 @@ class MemoryWatch:
         together = 0
         for process in (self._root, *self._root.children(recursive=True)):
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                memory = process.memory_full_info()
-                together += memory.pss
+                if self._together:
+                    together += process.memory_full_info().pss
                 if any("pyspark.daemon" in argument for argument in process.cmdline()):
-                    self.worker_bytes = max(self.worker_bytes, memory.rss)
+                    self.worker_bytes = max(self.worker_bytes, process.memory_info().rss)
         self.all_bytes = max(self.all_bytes, together)

@@ -154,6 +154,7 @@ def session() -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")  # what is merged is small: classes, not records
+        .config("spark.sql.adaptive.enabled", "false")  # it would plan anew between stages, and change nothing
         .getOrCreate()
     )
     # A worker's error reaches the person as its one sentence; Spark would print its trace several times over.

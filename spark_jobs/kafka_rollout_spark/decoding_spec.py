@@ -10,7 +10,7 @@ from kafka_rollout.domain.releases import Release
 from kafka_rollout.wire.layouts import Layout
 from kafka_rollout_spark.kernel.hashing import random_points
 
-_BYTES_PER_BUCKET = 256 * 1024 * 1024
+_BYTES_PER_BUCKET = 192 * 1024 * 1024
 
 
 class ScanDepth(StrEnum):

@@ -15,7 +15,7 @@ from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
 from kafka_rollout_spark.table_rows import rows
 
 _FIRST_SLOTS = 1 << 16
-_FULL = 0.6  # of the slots
+_FULL = 0.75  # of the slots
 
 # topic, partition, key version, value version, (part, releases) of every layout that cannot read such a record
 LiveClass = tuple[str, int, int | None, int | None, tuple[tuple[str, str], ...]]

@@ -36,6 +36,7 @@ def spark() -> Iterator[SparkSession]:
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.adaptive.enabled", "false")
             .getOrCreate()
         )
         session.sparkContext.setLogLevel("OFF")

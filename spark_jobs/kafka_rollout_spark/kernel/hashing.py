@@ -22,7 +22,7 @@ PRIME = 2**61 - 1
 _PRIME, _61, _3 = np.uint64(PRIME), np.uint64(61), np.uint64(3)
 _CHUNK, _OF_CHUNK = 7, np.uint64(2**56 - 1)
 _SHORT = 16  # chunks
-_8, _ONE = np.uint64(8), np.uint64(1)
+_8, _64, _ONE = np.uint64(8), np.uint64(64), np.uint64(1)
 
 
 def random_points() -> tuple[int, int]:
@@ -65,8 +65,15 @@ def hashes(at: int, size: int, first: int, second: int, powers: int) -> tuple[An
         power = powers + 16 * chunks
         low, high = here * word_at(power), high_product(here, word_at(power))
         other_low, other_high = there * word_at(power + 8), high_product(there, word_at(power + 8))
+        rest = size - _CHUNK * (chunks - 1)
         for place in range(chunks):
-            chunk = _chunk(at + _CHUNK * place, at + size)
+            if place < chunks - 1:
+                chunk = word_at(at) & _OF_CHUNK
+            elif chunks > 1:
+                chunk = word_at(at + rest - 8) >> (_64 - _8 * np.uint64(rest))
+            else:
+                chunk = _chunk(at, at + size)
+            at += _CHUNK
             power -= 16
             more = chunk * word_at(power)
             low += more
