@@ -24,6 +24,7 @@ from kafka_rollout_spark.table_rows import Key, Memory, TableRows, rows
 
 _FIRST_SCRATCH = 4 << 20
 _GROWTH = 4
+_ENTRIES_A_ROW = 1 << 17  # 4 MiB: Spark handles whole rows
 
 
 class LogReader:
@@ -277,7 +278,9 @@ class LogReader:
         self._tables.key_table[:] = 0
         self._control[t.KEYS_USED] = 0
         for bucket in np.flatnonzero(counts).tolist():
-            yield self._rows.bucket(*self.log, bucket, entries[ends[bucket] - counts[bucket] : ends[bucket]])
+            of_bucket = entries[ends[bucket] - counts[bucket] : ends[bucket]]
+            for at in range(0, len(of_bucket), _ENTRIES_A_ROW):
+                yield self._rows.bucket(*self.log, bucket, of_bucket[at : at + _ENTRIES_A_ROW])
 
 
 _LOG_COLUMNS = {
