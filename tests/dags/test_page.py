@@ -15,6 +15,7 @@ from kafka_rollout.adapters.scan_history import ScanHistory
 from kafka_rollout.adapters.scan_reports import ScanReports
 from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.downgrade_plan import DOWNGRADE
 from kafka_rollout.steps.feature_update import FEATURES
 from kafka_rollout.steps.plan import plan_upgrade
 from kafka_rollout.steps.roll import replace_node
@@ -89,16 +90,23 @@ def test_a_run_is_shown_by_the_dag_that_it_is_of_and_by_no_other(client: Any, tm
     run = FileRunStore(tmp_path / "home", "fake", "features__1")
     run.record("plan", {"run_of": FEATURES})
     run.write_report("<h1>Features</h1>", {"outcome": "finished"})
+    down = FileRunStore(tmp_path / "home", "fake", "down__1")
+    down.record("plan", {"run_of": DOWNGRADE})
+    down.write_report("<h1>Down</h1>", {"outcome": "finished"})
     for dag, run_id, status in (
         ("kafka_features_fake", "features__1", 200),
         ("kafka_upgrade_fake", "features__1", 404),
         ("kafka_features_fake", RUN, 404),
+        ("kafka_downgrade_fake", "down__1", 200),
+        ("kafka_downgrade_fake", RUN, 404),
+        ("kafka_upgrade_fake", "down__1", 404),
     ):
         found = client.get(f"{PREFIX}/dags/{dag}/report", params={"run_id": run_id}, headers=signed_in)
         assert found.status_code == status, (dag, run_id)
     (cluster,) = client.get(f"{PREFIX}/runs", headers=signed_in).json()
     assert {one["run_id"]: one["dag_id"] for one in cluster["runs"]} == {
         "features__1": "kafka_features_fake",
+        "down__1": "kafka_downgrade_fake",
         RUN: "kafka_upgrade_fake",
     }
 
@@ -145,6 +153,7 @@ def test_an_upgrade_s_scans_are_reached_from_their_tasks_and_nothing_else_is(cli
     (run.folder / "scan" / "before-roll.html").write_text("<h1>Before</h1>")
     for dag_id, task_id, status in (
         ("kafka_upgrade_fake", "scan_before_roll", 200),
+        ("kafka_downgrade_fake", "scan_before_roll", 200),
         ("kafka_upgrade_fake", "scan_coordinator_logs", 404),
         ("kafka_upgrade_fake", "../plan", 404),
         ("fake", "scan_before_roll", 404),
