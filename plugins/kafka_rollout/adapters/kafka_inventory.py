@@ -30,6 +30,8 @@ _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _RESOURCES = {2: "topic", 3: "group", 4: "cluster", 5: "transactional id", 6: "delegation token", 7: "user"}
 _PATTERNS = {3: "", 4: "prefixed "}
 _PERMISSIONS = {2: "deny", 3: "allow"}
+# A group that went meanwhile, or one of a type that the finalized levels do not serve.
+_NO_OFFSETS = frozenset({"GROUP_ID_NOT_FOUND", "INVALID_GROUP_ID", "UNSUPPORTED_VERSION"})
 _UNSUPPORTED = frozenset({"UNSUPPORTED_VERSION", "INVALID_REQUEST"})
 
 
@@ -128,6 +130,8 @@ def _groups(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict
             max_version=9,  # from 10 on topics have no names
         )
         for group in nodes.ask(broker, request).groups:
+            if error_name(group.error_code) in _NO_OFFSETS:
+                continue
             what = f"the offsets of group {group.group_id}"
             raise_for_error(group.error_code, what=what, who=broker.who, right="DESCRIBE on GROUP")
             found[group.group_id]["offsets"] = {
