@@ -47,6 +47,7 @@ MODULE = "kafka_rollout.adapters.ledger.process"
 PARTITIONS = 6
 RATE_RECORDS = 30.0
 RATE_TRANSACTIONS = 3.0
+FIRST_RECORD_SECONDS = 120.0
 DRAIN_SECONDS = 90.0
 PROBE_SECONDS = 5.0
 
@@ -73,7 +74,7 @@ def start_ledger(
     }
     (folder / "settings.json").write_text(json.dumps(settings, indent=2))
     process = _spawn(folder)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + FIRST_RECORD_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
             break
