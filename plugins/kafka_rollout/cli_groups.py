@@ -20,17 +20,17 @@ from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.cli_common import AsJson, ClusterName, ConnectionFile, Interval, Timeout, open_bench
 from kafka_rollout.domain.errors import RefusedError, TransientError
 from kafka_rollout.domain.gate_watch import GatePolicy, GateWatch, WatchState
+from kafka_rollout.domain.gates import Condition, GateLook
 from kafka_rollout.domain.group_migration import GROUP_VERSION, ClusterFacts, Goal, GroupPlan, plan_groups
 from kafka_rollout.domain.groups import CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember, with_records
 from kafka_rollout.domain.releases import Release
-from kafka_rollout.steps.groups import look_at_conversion
+from kafka_rollout.steps.groups import GATE, look_at_conversion
 from kafka_rollout.steps.workbench import Workbench
 
 HELP = """Consumer groups: who they are, and how each gets to cooperative rebalancing, to the consumer protocol
 (KIP-848) or back to classic. Changes nothing.
 
-Exit codes: 0 there is a plan for every group, or nothing to do; 1 a broker does not answer now; 3 some cannot go, or
-what is watched did not come.
+Exit codes: 0 well, 1 a broker does not answer now, 3 a group cannot go, or is not back in time.
 """
 _TIMEOUT_S = 10.0
 _TYPES = (CONSUMER, SHARE, STREAMS)
@@ -160,7 +160,7 @@ def watch(
         for each in releases:
             asking.bench.catalogue.get(each)
         while True:
-            seen = look_at_conversion(asking.bench, kinds, releases)
+            seen = _look(asking.bench, kinds, releases)
             status = waiting.seen(seen, time.time())
             if status.message != said:
                 show.out.print(escape(status.message))
@@ -172,6 +172,15 @@ def watch(
         show.out.print(escape(f"{'✓' if condition.holds else '✗'} {condition.name}: {condition.evidence}"))
     if status.state is not WatchState.HELD:
         raise typer.Exit(RefusedError.exit_code)
+
+
+def _look(bench: Workbench, kinds: frozenset[str], releases: list[Release]) -> GateLook:
+    """A cluster that does not answer for a while ends no watch."""
+    try:
+        return look_at_conversion(bench, kinds, releases)
+    except TransientError as error:
+        unanswered = Condition(name="the cluster answers", holds=False, evidence=error.sentence)
+        return GateLook(gate=GATE, at=time.time(), conditions=(unanswered,))
 
 
 def _print(plans: tuple[GroupPlan, ...], facts: ClusterFacts, to: Goal) -> None:
