@@ -77,6 +77,7 @@ class GroupWatcher:
         self._nodes = ClusterConnections(find_cluster(settings.clusters, self._cluster), security, timeout_s=_TIMEOUT_S)
         self._lock = FileChangeLock(settings.home)
         self._watch = GroupWatch()
+        self._silent: set[int] = set()  # brokers that did not answer the last look
 
     def run(self, stop: Event) -> None:
         written, held = 0.0, time.monotonic()
@@ -103,8 +104,11 @@ class GroupWatcher:
         for broker in self._nodes.brokers:
             try:
                 seen += groups_of_broker(self._nodes, broker)
+                self._silent.discard(broker.node_id)
             except RolloutError as error:
-                log.info("%s", error)
+                if broker.node_id not in self._silent:
+                    log.info("%s", error)
+                self._silent.add(broker.node_id)
         return seen
 
     def _write(self) -> None:

@@ -120,8 +120,8 @@ def test_the_page_shows_what_was_seen_of_groups_that_have_partitions(bench: Work
     bench.run.attach(GROUPS_WATCHED, watch.to_dict())  # type: ignore[attr-defined]
     html = render(build_report(bench, plan))
     assert "1 of 1 rebalanced" in html
-    assert "<td>&lt;b&gt;</td><td>classic</td><td>range</td>" in html
-    assert '<td class="n">1</td><td class="n">4.5</td>' in html
+    assert "<td>&lt;b&gt;</td><td>classic, range</td>" in html
+    assert '<td class="n">1</td><td class="n">4.5 s</td>' in html
     assert ", orders-0</td>" in html
     assert "idle-one" not in html
 
