@@ -15,10 +15,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _state_of_sources() -> str:
-    """numba compiles anew when a function's own file changes, but not when what was inlined into it does."""
+    """numba compiles anew when a function's own file is another one or has another time, but not when what was inlined
+    into it does.
+    """
     state = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
-        state.update(source.read_bytes())
+        state.update(f"{source.resolve()} {source.stat().st_mtime_ns}".encode() + source.read_bytes())
     return state.hexdigest()[:16]
 
 
