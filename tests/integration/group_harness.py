@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, RebalanceInProgressError
 from kafka.structs import OffsetAndMetadata
 
 from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
@@ -162,6 +162,8 @@ class Worker(threading.Thread):
                     self._pending[partition] = OffsetAndMetadata(records[-1].offset + 1, "", -1)
                 if not self.holds_commits.is_set():
                     self.commit(self.consumer.assignment())
+            except RebalanceInProgressError:
+                continue  # a join outlasts the poll: what is pending is committed after it
             except KafkaError as error:
                 self.failures.append(error)
         self.consumer.close(autocommit=False)
