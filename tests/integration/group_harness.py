@@ -151,6 +151,10 @@ class Worker(threading.Thread):
     def owned(self) -> frozenset[tuple[str, int]]:
         return frozenset(tuple(partition) for partition in self.consumer.assignment())
 
+    def has_pending(self, partitions: Iterable[tuple[str, int]]) -> bool:
+        """Whether it has processed, and not committed, records of each of these."""
+        return all(TopicPartition(*partition) in self._pending for partition in partitions)
+
     def run(self) -> None:
         while not self._ending.is_set():
             if self.paused.is_set():

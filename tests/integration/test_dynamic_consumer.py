@@ -95,8 +95,8 @@ def test_an_old_member_that_comes_back_as_leader_blocks_commits_and_cooperation_
             (stays,) = set(group.workers) - {leader}
             witness = group.workers[stays]
             witness.failures.clear()
-            witness.holds_commits.set()  # it has processed what it will want to commit as it loses it
-            time.sleep(0.3)
+            witness.holds_commits.set()
+            wait_until(lambda w=witness: w.has_pending(w.owned), "it has processed what it will want to commit")
             for worker in group.workers.values():
                 worker.paused.set()
             group.old("old")
@@ -105,6 +105,7 @@ def test_an_old_member_that_comes_back_as_leader_blocks_commits_and_cooperation_
             witness.paused.clear()
             group.wait_settled()
             assert witness.protocol is EAGER
+            wait_until(lambda w=witness: bool(w.failures), "its poll tells what was refused")
             assert [type(error) for error in witness.failures] == [CommitFailedError]
             witness.holds_commits.clear()
             came_back_as_leader = leads(group.workers["old"])
@@ -299,4 +300,4 @@ def test_groups_plan_tells_each_groups_type_members_and_bounces(
             assert back["newer"]["bounces"] == 1
             assert [member["uses_classic"] for member in back["newer"]["group"]["members"]] == [False]
             consumer.close()
-            assert planned("classic")["newer"]["bounces"] == 0
+            wait_until(lambda: planned("classic")["newer"]["bounces"] == 0, "it has left")
