@@ -14,22 +14,23 @@ from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.gate_watch import GatePolicy
 from kafka_rollout.domain.metadata_losses import Loss
 from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.scan_judging import judge
+from kafka_rollout.domain.state import GroupState
 from kafka_rollout.ports import CheckpointFile
 from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.workbench import Workbench
-from tests.fake_cluster import R341, R431, FakeCluster
+from tests.fake_cluster import R340, R341, R431, FakeCluster
 from tests.fakes import fake_bench
 
+COMMITS = RecordClass(topic="__consumer_offsets", partition=0, key_version=1, value_version=4, count=4, first_offset=0)
 QUICK = GatePolicy(looks=1, interval_s=0.0, timeout_s=5.0, soak_s=0.0)
 NOTHING = {"cluster": "fake", "scanned_at": 0.0, "logs": (), "classes": (), "verdicts": ()}
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    def nothing_is_in_the_logs(bench: Workbench, *_: object) -> None:
-        bench.run.attach(SCAN_BEFORE_ROLL, NOTHING)
-
-    monkeypatch.setattr(cli_downgrade, "scan_logs", nothing_is_in_the_logs)
+    monkeypatch.setattr(cli_downgrade, "scan_logs", lambda bench, *_: bench.run.attach(SCAN_BEFORE_ROLL, NOTHING))
     world = FakeCluster(R431, finalized={"metadata.version": 29, "share.version": 1})
     world.java = 17
     for node in world.nodes.values():
@@ -86,6 +87,59 @@ def test_a_dry_run_shows_plan_and_blockers_by_its_exit_code(
     code, _ = run(world, tmp_path / "second", request("4.0.1", dry_run=True))
     assert code == RefusedError.exit_code
     assert "METADATA-LOG-UNSEEN" in capsys.readouterr().out
+
+
+def test_without_a_level_named_the_targets_highest_is_meant(world: FakeCluster, tmp_path: Path) -> None:
+    _, bench = run(world, tmp_path, request("4.0.1", dry_run=True))
+    assert bench.run.load_plan().levels == {"share.version": 0, "metadata.version": 25}
+
+
+def test_records_that_the_target_cannot_load_refuse_it_and_not_the_release_before(
+    world: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scanned = ScanResult(
+        cluster="fake",
+        scanned_at=0.0,
+        logs=(LogRange(topic=COMMITS.topic, partition=0, start=0, end=4),),
+        classes=(COMMITS,),
+        verdicts=judge(world.catalogue, (COMMITS,), list(world.catalogue)),
+    )
+    monkeypatch.setattr(
+        cli_downgrade, "scan_logs", lambda bench, *_: bench.run.attach(SCAN_BEFORE_ROLL, scanned.to_dict())
+    )
+    world.finalized = {"metadata.version": 8}
+    code, bench = run(world, tmp_path, request("3.4.0", dry_run=True))
+    plan = bench.run.load_plan()
+    assert code == RefusedError.exit_code
+    assert [hop.key for hop in plan.hops] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
+    assert {f.subject for f in plan.blockers} == {"3.4.0, topic __consumer_offsets"}
+    assert run(world, tmp_path / "second", request("3.4.1", dry_run=True))[0] == 0
+
+
+def test_an_intolerant_target_is_reached_by_way_of_a_tolerant_release(world: FakeCluster, tmp_path: Path) -> None:
+    world.finalized = {"metadata.version": 8}
+    code, bench = run(world, tmp_path, request("3.4.0"))
+    assert (code, outcome(bench)) == (0, "finished")
+    assert {node.running for node in world.nodes.values()} == {R340}
+    assert [start.release for start in world.nodes[1].starts] == [R341, R340]
+
+
+@pytest.mark.parametrize(
+    ("levels", "target", "code"),
+    [
+        ({"metadata.version": 30}, "4.2.1", "FEATURE-DOWNGRADE-REFUSED"),
+        ({"metadata.version": 15}, "3.4.1", "METADATA-VERSION-FLOOR"),
+        ({"metadata.version": 29, "share.version": 1}, "4.0.1", "GROUPS-LOSE-THEIR-PROTOCOL"),
+    ],
+)
+def test_what_stands_in_the_way_is_a_blocker(
+    world: FakeCluster, tmp_path: Path, levels: dict[str, int], target: str, code: str
+) -> None:
+    world.finalized = levels
+    world.groups = [GroupState(group_id="billing", type="share", state="Stable", members=1)]
+    exit_code, bench = run(world, tmp_path, request(target, dry_run=True))
+    assert exit_code == RefusedError.exit_code
+    assert code in {finding.code for finding in bench.run.load_plan().blockers}
 
 
 def test_a_log_is_trimmed_in_its_nodes_turn(world: FakeCluster, tmp_path: Path) -> None:
