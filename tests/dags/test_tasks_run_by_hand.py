@@ -12,7 +12,8 @@ import pytest
 
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.plan import HopPosition, Plan
+from kafka_rollout.operators.slots import APPROVE_CANARY
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.plan import plan_upgrade
 from kafka_rollout.steps.workbench import Workbench
@@ -110,3 +111,23 @@ def test_a_change_after_the_run_had_ended_begins_its_ledger_anew_and_does_not_ha
         with pytest.raises(RefusedError, match="not finalized"):  # nothing is rolled, and the task went as far as that
             task.act({**context_of(plan, {"ledger": ledger}), "task": task}, bench)
         assert len(started) == count
+
+
+def test_a_cleared_roll_asks_about_its_first_node_and_about_no_other(bench: Workbench, plan: Plan) -> None:
+    """Clearing brings the places to life that were skipped when the hop began."""
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from kafka_rollout.operators.approvals import ApproveCanaryOperator
+    from kafka_rollout.operators.slots import node_slots
+
+    slots = [slot for slot in node_slots(bench.cluster, "roll", HopPosition.TARGET) if slot.has_canary]
+    assert len(slots) > 1
+    first = plan.hops[0].order[0].node_id
+    assert [slot.node_id for slot in slots if slot.is_canary(plan)] == [first]
+    for slot in slots:
+        task = ApproveCanaryOperator(task_id=APPROVE_CANARY, cluster="fake", slot=slot)
+        asks = nullcontext() if slot.node_id == first else pytest.raises(AirflowSkipException)
+        with asks:
+            task.check(context_of(plan, {"canary_approval": True}), bench, plan)
+        with pytest.raises(AirflowSkipException):
+            task.check(context_of(plan, {"canary_approval": False}), bench, plan)

@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from kafka_rollout.operators.asking import Answer, Question, approvers, ask, read_answer
 from kafka_rollout.operators.deciding import ROLL_BACK, hold_while_asking, leave_roll_back
 from kafka_rollout.operators.rollout import RolloutOperator, errors_for_airflow, frozen_plan, workbench
+from kafka_rollout.operators.slots import NodeSlot
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -144,6 +145,15 @@ class ApproveCanaryOperator(ApprovalOperator):
 
     what = "canary"
     options = (APPROVE, REJECT, ROLL_BACK)
+
+    def __init__(self, *, slot: NodeSlot, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.slot = slot
+
+    def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
+        # The places that are passed by are skipped when the hop begins, and come to life when they are cleared.
+        if not (context["params"]["canary_approval"] and self.slot.is_canary(plan)):
+            raise AirflowSkipException("Only the first node of a roll that asks for it is a canary.")
 
     def subject(self, plan: Plan) -> str:
         return f"{plan.cluster}: the first node runs {plan.hops[0].to_release}. Roll the others?"

@@ -129,8 +129,6 @@ class BeginHopOperator(RolloutOperator):
             if slot.node_id is not None and (hop := slot.hop(plan)) is not None and hop.turn(slot.node_id):
                 self.log.info("Node %s is rolled last among the controllers, for it is the active one.", slot.node_id)
             return list(slot.task_ids)
-        hop = slot.hop(plan)
-        is_canary = hop is not None and hop == plan.hops[0] and turn == hop.order[0]
-        if slot.has_canary and not (is_canary and context["params"]["canary_approval"]):
+        if slot.has_canary and not (slot.is_canary(plan) and context["params"]["canary_approval"]):
             return [f"{slot.group_id}.{APPROVE_CANARY}"]
         return []

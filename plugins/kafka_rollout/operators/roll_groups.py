@@ -150,6 +150,7 @@ def _node_group(cluster: ClusterSpec, before: BaseOperator, slot: NodeSlot) -> B
             canary = ApproveCanaryOperator(
                 task_id=APPROVE_CANARY,
                 cluster=cluster.name,
+                slot=slot,
                 doc_md="Asked after the first node of the roll, if the run asks for it.",
                 **quick(),
             )

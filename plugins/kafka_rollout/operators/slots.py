@@ -56,6 +56,10 @@ class NodeSlot:
         turn = hop.turn(self.node_id)
         return None if turn is None or turn.active_controller else turn
 
+    def is_canary(self, plan: Plan) -> bool:
+        """Whether the first node of the whole roll has its turn here."""
+        return bool(plan.hops) and self.hop(plan) == plan.hops[0] and self.turn(plan) == plan.hops[0].order[0]
+
     def resolve(self, plan: Plan) -> tuple[Hop, NodeTurn]:
         """Hop and turn of this place; skips the task with the reason when the plan puts nothing here."""
         hop, turn = self.hop(plan), self.turn(plan)
