@@ -323,7 +323,17 @@ def _spawn(command: Sequence[str], home: Path) -> psutil.Process:
             cwd=home,
             start_new_session=True,
         )
-    return psutil.Process(started.pid)
+    process = psutil.Process(started.pid)
+    _wait_until_found(process)
+    return process
+
+
+def _wait_until_found(process: psutil.Process) -> None:
+    """Until its command line is there, by which a node's process is known: Popen returns in the middle of the exec, and
+    one that is looked for just then seems to have ended."""
+    with suppress(psutil.Error):
+        while _alive(process) and not process.cmdline():
+            time.sleep(_POLL_S)
 
 
 def _record_start(home: Path, process: psutil.Process, release: Release) -> None:
