@@ -19,7 +19,6 @@ from kafka_rollout.operators.downgrade import (
     UNSAFE,
     ApproveLevelsOperator,
     ApproveRollDownOperator,
-    DowngradeOutcomeOperator,
     DowngradeReportOperator,
     InventoryAfterOperator,
     InventoryBeforeOperator,
@@ -28,7 +27,7 @@ from kafka_rollout.operators.downgrade import (
     ReportLossesOperator,
     ScanMetadataLogsOperator,
 )
-from kafka_rollout.operators.ending import StartLedgerOperator, StopLedgerOperator
+from kafka_rollout.operators.ending import FinishedOperator, StartLedgerOperator, StopLedgerOperator
 from kafka_rollout.operators.features import FinalizeOperator, ProveSnapshotOperator
 from kafka_rollout.operators.offline_groups import offline_group
 from kafka_rollout.operators.planning import DryRunOperator, ObserveOperator
@@ -193,7 +192,7 @@ def _build_tasks(cluster: ClusterSpec) -> None:
     report = DowngradeReportOperator(
         task_id="report", doc_md="One HTML page and one JSON file.", trigger_rule="all_done", **name, **quick()
     )
-    outcome = DowngradeOutcomeOperator(
+    outcome = FinishedOperator(
         task_id="outcome",
         doc_md="Fails unless the run ended as it was asked to.",
         trigger_rule="all_done",

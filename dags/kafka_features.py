@@ -12,13 +12,13 @@ from kafka_rollout.domain.feature_requests import FeatureAction
 from kafka_rollout.domain.topology import ClusterSpec
 from kafka_rollout.hooks.run_listener import FEATURES_DAG_PREFIX
 from kafka_rollout.operators.cluster_dags import approvals, cluster_dag, dags_of_clusters, dry_run, gate_timeout
+from kafka_rollout.operators.ending import FinishedOperator
 from kafka_rollout.operators.features_change import (
     ALWAYS,
     SAFE,
     UNSAFE,
     WHERE_NEEDED,
     ApproveFeaturesOperator,
-    FeatureOutcomeOperator,
     FeatureReportOperator,
     LookAgainOperator,
     PlanFeaturesOperator,
@@ -177,7 +177,7 @@ def _build_tasks(cluster: ClusterSpec) -> None:
     report = FeatureReportOperator(
         task_id="report", doc_md="One HTML page and one JSON file.", trigger_rule="all_done", **name, **quick()
     )
-    outcome = FeatureOutcomeOperator(
+    outcome = FinishedOperator(
         task_id="outcome",
         doc_md="Fails unless the run ended as it was asked to.",
         trigger_rule="all_done",

@@ -210,7 +210,7 @@ def _offline(bench: Workbench, plan: Plan, request: DowngradeRequest, progress: 
     ):
         progress.say(f"offline: {what}")
         step(bench, plan)
-    for node in (*bench.cluster.controllers, *(n for n in bench.cluster.nodes if not n.is_controller)):
+    for node in bench.cluster.controllers_first:
         ref = GateRef(kind=GateKind.AFTER_START, hop=plan.hops[0].key, node_id=node.node_id)
         _wait(bench, plan, ref, request.policy, progress)
 

@@ -127,18 +127,8 @@ class _Reading:
     def classes(self) -> list[tuple[RecordClass, int]]:
         """With each the base offset of the last batch that holds such a record."""
         return [
-            (
-                RecordClass(
-                    topic=self.log.topic,
-                    partition=self.log.partition,
-                    key_version=key,
-                    value_version=value,
-                    count=count,
-                    first_offset=self.counts.first_offsets[key, value],
-                ),
-                self.counts.last_batches[key, value],
-            )
-            for (key, value), count in self.counts.counts.items()
+            (each, self.counts.last_batches[each.key_version, each.value_version])
+            for each in self.counts.classes(self.log.topic, self.log.partition)
         ]
 
     def size(self) -> LogSize:

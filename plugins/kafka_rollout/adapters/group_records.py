@@ -85,17 +85,7 @@ class _Partition:
         return found
 
     def classes(self) -> list[RecordClass]:
-        return [
-            RecordClass(
-                topic=self.log.topic,
-                partition=self.log.partition,
-                key_version=key,
-                value_version=value,
-                count=count,
-                first_offset=self.counts.first_offsets[key, value],
-            )
-            for (key, value), count in self.counts.counts.items()
-        ]
+        return self.counts.classes(self.log.topic, self.log.partition)
 
 
 def _value(layouts: RecordLayouts, value: bytes) -> Any:

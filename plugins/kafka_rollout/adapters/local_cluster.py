@@ -127,7 +127,7 @@ class LocalCluster:
 
     def start(self, *, ready_within_s: float = _READY_S) -> None:
         """Controllers first; returns when every broker is in service."""
-        for node in (*self.spec.controllers, *(n for n in self.spec.brokers if not n.is_controller)):
+        for node in self.spec.controllers_first:
             self.runtime.start(node)
         self.wait_until_ready(within_s=ready_within_s)
 

@@ -7,9 +7,9 @@ emitting one has written by then decides whether the last hop can be taken at al
 
 from __future__ import annotations
 
-from kafka_rollout.domain.errors import RefusedError, UserError
+from kafka_rollout.domain.errors import UserError
 from kafka_rollout.domain.findings import Finding, Severity
-from kafka_rollout.domain.path import BROKERS, CONTROLLERS, node_order, tolerant_between
+from kafka_rollout.domain.path import BROKERS, CONTROLLERS, node_order, running_releases, tolerant_between
 from kafka_rollout.domain.plan import Hop, NodeTurn
 from kafka_rollout.domain.releases import Catalogue, CoordinatorClass, Release
 from kafka_rollout.domain.state import ClusterState
@@ -19,12 +19,7 @@ from kafka_rollout.domain.wording import nodes
 
 def highest_running(cluster: ClusterSpec, state: ClusterState) -> Release:
     """Where a roll down was interrupted, the way starts again from the nodes that are still above."""
-    if not state.releases:
-        raise RefusedError(
-            f"No node of cluster {cluster.name} tells the release it runs (metric app-info).",
-            remedy="Check prometheus_url and jolokia_url of its inventory and that the agents answer.",
-        )
-    return max(state.releases)
+    return max(running_releases(cluster, state))
 
 
 def hops_down(

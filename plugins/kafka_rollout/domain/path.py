@@ -64,14 +64,19 @@ def tolerant_between(catalogue: Catalogue, origin: Release, target: Release) -> 
     return min(between)
 
 
-def origin_release(cluster: ClusterSpec, state: ClusterState) -> Release:
-    """The lowest running release: where a roll was interrupted, the way starts again from what is behind."""
+def running_releases(cluster: ClusterSpec, state: ClusterState) -> frozenset[Release]:
+    """The releases that nodes run, at least one; raises RefusedError where no node tells."""
     if not state.releases:
         raise RefusedError(
             f"No node of cluster {cluster.name} tells the release it runs (metric app-info).",
             remedy="Check prometheus_url and jolokia_url of its inventory and that the agents answer.",
         )
-    return min(state.releases)
+    return state.releases
+
+
+def origin_release(cluster: ClusterSpec, state: ClusterState) -> Release:
+    """The lowest running release: where a roll was interrupted, the way starts again from what is behind."""
+    return min(running_releases(cluster, state))
 
 
 def target_finding(catalogue: Catalogue, text: str) -> Finding | None:
@@ -115,5 +120,5 @@ def node_order(cluster: ClusterSpec, active_controller_id: int | None) -> tuple[
         return NodeTurn(node_id=node.node_id, name=node.name, section=section, active_controller=active)
 
     controllers = sorted(cluster.controllers, key=lambda n: (n.node_id == active_controller_id, n.node_id))
-    brokers = sorted((n for n in cluster.nodes if not n.is_controller), key=lambda n: n.node_id)
+    brokers = sorted(cluster.brokers_alone, key=lambda n: n.node_id)
     return tuple([turn(n, CONTROLLERS) for n in controllers] + [turn(n, BROKERS) for n in brokers])

@@ -86,6 +86,16 @@ class ClusterSpec:
         return tuple(node for node in self.nodes if node.is_controller)
 
     @property
+    def brokers_alone(self) -> tuple[NodeSpec, ...]:
+        """Brokers that are no controllers."""
+        return tuple(node for node in self.nodes if not node.is_controller)
+
+    @property
+    def controllers_first(self) -> tuple[NodeSpec, ...]:
+        """All nodes in the order in which a stopped cluster is started."""
+        return (*self.controllers, *self.brokers_alone)
+
+    @property
     def bootstrap_servers(self) -> str:
         return ",".join(node.broker_address for node in self.brokers if node.broker_address)
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
-from kafka_rollout.operators.approvals import ApprovalOperator
+from kafka_rollout.operators.approvals import ApprovalOperator, ApprovePlanOperator
 from kafka_rollout.operators.ending import ReportOperator
 from kafka_rollout.operators.planning import plan_for_xcom
-from kafka_rollout.operators.rollout import RolloutOperator, failed_tasks, frozen_plan
+from kafka_rollout.operators.rollout import RolloutOperator, frozen_plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -150,19 +150,8 @@ class PassLevelsOperator(RolloutOperator):
             raise DownstreamTasksSkipped(tasks=self.skipped)
 
 
-class ApproveRollDownOperator(ApprovalOperator):
+class ApproveRollDownOperator(ApprovePlanOperator):
     """The binary, each trim included; of an offline downgrade the outage and its losses."""
-
-    what = "roll"
-
-    def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
-        from kafka_rollout.steps.approval import refuse_blockers
-        from kafka_rollout.steps.plan import refuse_new_blockers
-
-        refuse_blockers(plan)
-        if not plan.hops:
-            raise AirflowSkipException(f"Every node runs {plan.target} already: there is no roll to approve.")
-        refuse_new_blockers(bench, plan)
 
     def subject(self, plan: Plan) -> str:
         if plan.offline:
@@ -193,32 +182,3 @@ class DowngradeReportOperator(ReportOperator):
         from kafka_rollout.steps.downgrade_report import build_downgrade_report
 
         return build_downgrade_report(bench, plan, dry_run=dry_run)
-
-
-class DowngradeOutcomeOperator(RolloutOperator):
-    """The run succeeds exactly when it ended as it was asked to."""
-
-    def __init__(self, *, report_task: str, ledger_task: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.report_task = report_task
-        self.ledger_task = ledger_task
-
-    def execute(self, context: Context) -> Any:
-        ti = context["ti"]
-        report = ti.xcom_pull(task_ids=self.report_task) or {}
-        outcome = report.get("outcome", "without a report")
-        ledger = ti.xcom_pull(task_ids=self.ledger_task)
-        if ledger and not ledger["ok"]:
-            raise AirflowFailException(
-                f"The ledger found {ledger['discrepancies']} discrepancies. See {report['html']}."
-            )
-        failed = failed_tasks(context, self.task_id)
-        wanted = "dry_run" if context["params"]["dry_run"] else "finished"
-        if failed or outcome != wanted:
-            what = f": {', '.join(failed)} failed" if failed else ""
-            raise AirflowFailException(f"The run ended {outcome}{what}. {report.get('sentence', '')}".strip())
-        self.log.info("The run ended as asked: %s", report["sentence"])
-        return outcome
-
-    def act(self, context: Context, bench: Workbench) -> Any:
-        raise NotImplementedError

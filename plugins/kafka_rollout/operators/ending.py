@@ -97,8 +97,37 @@ class ReportOperator(RolloutOperator):
         return build_report(bench, plan, dry_run=dry_run)
 
 
+class FinishedOperator(RolloutOperator):
+    """The run succeeds exactly when it ended as it was asked to: finished, or as a dry run."""
+
+    def __init__(self, *, report_task: str, ledger_task: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.report_task = report_task
+        self.ledger_task = ledger_task
+
+    def execute(self, context: Context) -> Any:
+        ti = context["ti"]
+        report = ti.xcom_pull(task_ids=self.report_task) or {}
+        outcome = report.get("outcome", "without a report")
+        ledger = ti.xcom_pull(task_ids=self.ledger_task) if self.ledger_task else None
+        if ledger and not ledger["ok"]:
+            raise AirflowFailException(
+                f"The ledger found {ledger['discrepancies']} discrepancies. See {report['html']}."
+            )
+        failed = failed_tasks(context, self.task_id)
+        wanted = "dry_run" if context["params"]["dry_run"] else "finished"
+        if failed or outcome != wanted:
+            what = f": {', '.join(failed)} failed" if failed else ""
+            raise AirflowFailException(f"The run ended {outcome}{what}. {report.get('sentence', '')}".strip())
+        self.log.info("The run ended as asked: %s", report["sentence"])
+        return outcome
+
+    def act(self, context: Context, bench: Workbench) -> Any:
+        raise NotImplementedError
+
+
 class OutcomeOperator(RolloutOperator):
-    """The run succeeds exactly when it ended as it was asked to."""
+    """The same of an upgrade, which may also have been asked to leave finalizing for later."""
 
     def __init__(self, *, report_task: str, ledger_task: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -8,7 +8,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_rollout.operators.approvals import ApprovalOperator
 from kafka_rollout.operators.ending import ReportOperator
-from kafka_rollout.operators.rollout import RolloutOperator, failed_tasks, frozen_plan
+from kafka_rollout.operators.rollout import RolloutOperator, frozen_plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,26 +130,3 @@ class FeatureReportOperator(ReportOperator):
         from kafka_rollout.steps.feature_report import build_feature_report
 
         return build_feature_report(bench, plan, dry_run=dry_run)
-
-
-class FeatureOutcomeOperator(RolloutOperator):
-    """The run succeeds exactly when it ended as it was asked to."""
-
-    def __init__(self, *, report_task: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.report_task = report_task
-
-    def execute(self, context: Context) -> Any:
-        ti = context["ti"]
-        report = ti.xcom_pull(task_ids=self.report_task) or {}
-        outcome = report.get("outcome", "without a report")
-        failed = failed_tasks(context, self.task_id)
-        wanted = "dry_run" if context["params"]["dry_run"] else "finished"
-        if failed or outcome != wanted:
-            what = f": {', '.join(failed)} failed" if failed else ""
-            raise AirflowFailException(f"The run ended {outcome}{what}. {report.get('sentence', '')}".strip())
-        self.log.info("The run ended as asked: %s", report["sentence"])
-        return outcome
-
-    def act(self, context: Context, bench: Workbench) -> Any:
-        raise NotImplementedError

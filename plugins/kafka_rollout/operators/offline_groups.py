@@ -85,7 +85,6 @@ def offline_group(cluster: ClusterSpec) -> OfflineGroup:
 
 def _gates(cluster: ClusterSpec, *, way_back: bool) -> list[BaseOperator]:
     """Controllers first, as they are started."""
-    ordered = [*cluster.controllers, *(node for node in cluster.nodes if not node.is_controller)]
     return [
         OfflineGateSensor(
             task_id=f"{'gate_back' if way_back else 'gate_after'}_{node.name}",
@@ -96,7 +95,7 @@ def _gates(cluster: ClusterSpec, *, way_back: bool) -> list[BaseOperator]:
             "leadership back.",
             **quick(),
         )
-        for node in ordered
+        for node in cluster.controllers_first
     ]
 
 

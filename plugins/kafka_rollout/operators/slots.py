@@ -82,8 +82,8 @@ def node_slots(
 ) -> list[NodeSlot]:
     """The places of a hop, in their order: controllers, the active one, brokers; `down` brokers, controllers, the
     active one (the way back: the reverse)."""
-    controllers = [node for node in cluster.nodes if node.is_controller]
-    brokers = [node for node in cluster.nodes if not node.is_controller]
+    controllers = cluster.controllers
+    brokers = cluster.brokers_alone
     of_controllers: list[tuple[str, int | None]] = [(node.name, node.node_id) for node in controllers]
     of_controllers.append((ACTIVE_CONTROLLER, None))
     of_brokers: list[tuple[str, int | None]] = [(node.name, node.node_id) for node in brokers]

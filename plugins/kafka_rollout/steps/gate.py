@@ -255,8 +255,7 @@ def _with_due(condition: Condition, due: str) -> Condition:
 def _metadata_version(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
     # The quorum too: controllers of releases that name no levels are judged by their logs.
     state = observe_some(bench, bench.cluster.nodes, metrics=True)
-    planned = next((c.target for c in plan.feature_changes if c.feature == METADATA_VERSION), None)
-    level = planned if planned is not None else state.finalized.get(METADATA_VERSION, 0)
+    level = plan.levels.get(METADATA_VERSION, state.finalized.get(METADATA_VERSION, 0))
     return cluster_gates.metadata_version(bench.cluster, bench.catalogue, state, level)
 
 

@@ -80,8 +80,7 @@ def stop_all(bench: Workbench, plan: Plan) -> tuple[int, ...]:
             refuse_new_in_logs(bench, plan, hop)
             _record_before(bench, hop)
         stopped = []
-        brokers = [node for node in bench.cluster.nodes if not node.is_controller]
-        for round_, force in ((brokers, False), (bench.cluster.controllers, True)):
+        for round_, force in ((bench.cluster.brokers_alone, False), (bench.cluster.controllers, True)):
             up = [node for node in round_ if bench.runtime.process(node).pid is not None]
             running = [node for node in up if not _is_past(bench, node, hop)]
             _at_once(partial(_stop, bench, hop, force=force), running)
@@ -229,7 +228,7 @@ def start_brokers(bench: Workbench, plan: Plan) -> Started:
         _refuse_not_installed(bench)
         _wait_for_quorum(bench, plan)
         _pass_no_return(bench)
-        return _start(bench, hop, [node for node in bench.cluster.nodes if not node.is_controller])
+        return _start(bench, hop, bench.cluster.brokers_alone)
 
 
 def _begin(bench: Workbench, plan: Plan, what: str) -> tuple[Plan, Hop]:

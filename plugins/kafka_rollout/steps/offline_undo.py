@@ -49,7 +49,7 @@ def undo_offline(bench: Workbench, plan: Plan) -> tuple[int, ...]:
             _refuse_used(bench, plan)  # what was written until the stop
             bench.run.record(UNDOING, {"sentence": "No broker has registered on the new level."})
         put_back = [node.node_id for node in bench.cluster.nodes if _put_back(bench, plan, node)]
-        for node in (*bench.cluster.controllers, *(n for n in bench.cluster.nodes if not n.is_controller)):
+        for node in bench.cluster.controllers_first:
             if bench.runtime.process(node).pid is None:
                 bench.runtime.install(node, hop.from_release)
                 bench.runtime.start(node)

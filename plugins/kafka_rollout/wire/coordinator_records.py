@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafka_rollout.domain.scan import RecordClass
 from kafka_rollout.wire.layouts import Layout, MessageSchema, StructLayout
 from kafka_rollout.wire.messages import UNKNOWN_TAGS, MessageFormatError, decode, default_of, encode, join
 from kafka_rollout.wire.record_batch import (
@@ -83,6 +84,20 @@ class ClassCounts:
                 self.control_batches += 1
                 continue
             self._add_records(batch, data, start, end, on_record)
+
+    def classes(self, topic: str, partition: int) -> list[RecordClass]:
+        """The counts as the classes of a log partition, in the order of `counts`."""
+        return [
+            RecordClass(
+                topic=topic,
+                partition=partition,
+                key_version=key,
+                value_version=value,
+                count=count,
+                first_offset=self.first_offsets[key, value],
+            )
+            for (key, value), count in self.counts.items()
+        ]
 
     def _add_records(self, batch: Batch, data: bytes, start: int, end: int, on_record: OnRecord | None) -> None:
         for record in records(batch, data):
