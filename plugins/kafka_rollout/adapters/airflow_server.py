@@ -24,7 +24,7 @@ from typing import Any, Self
 import httpx
 import psutil
 
-from kafka_rollout.adapters.process_sessions import session_members
+from kafka_rollout.adapters.process_sessions import session_members, start_session
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.errors import FatalError, TransientError, UserError
 
@@ -118,16 +118,12 @@ class AirflowServer:
 
     def _launch(self, command: str = "standalone") -> subprocess.Popen[bytes]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # it calls `airflow` by name
-        with self.console_log.open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "airflow", command],
-                env={**os.environ, "PATH": path, **self.environment},
-                cwd=self.home,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        return start_session(
+            [sys.executable, "-m", "airflow", command],
+            self.console_log,
+            environment={**os.environ, "PATH": path, **self.environment},
+            cwd=self.home,
+        )
 
     def _wait_healthy(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s

@@ -9,19 +9,14 @@ from pathlib import Path
 
 import psutil
 
+from kafka_rollout.adapters.process_sessions import start_session
+
 
 def spawn(module: str, folder: Path, *arguments: str, log_name: str) -> subprocess.Popen[bytes]:
     """`python -m module --folder F …` in a session of its own, its output appended to a file of the folder."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    with (folder / log_name).open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", module, "--folder", str(folder), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=environment,
-            start_new_session=True,
-        )
+    command = [sys.executable, "-m", module, "--folder", str(folder), *arguments]
+    return start_session(command, folder / log_name, environment=environment)
 
 
 def find_process(module: str, folder: Path) -> psutil.Process | None:

@@ -1,11 +1,41 @@
-"""Who belongs to a process that was started as the leader of a session of its own."""
+"""Processes that lead a session of their own: started so, and who belongs to one."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+import subprocess
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import psutil
+
+_POLL_S = 0.02
+
+
+def start_session(
+    command: Sequence[str], output: Path, *, environment: Mapping[str, str], cwd: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a process that neither Ctrl-C at our terminal nor the end of our process group reaches; what it prints is
+    appended to a file. Returns once its command line is there, by which others find it: Popen returns in the middle of
+    the exec, and a process that is looked for just then seems to have ended.
+    """
+    with output.open("ab") as log:
+        started = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=dict(environment),
+            cwd=cwd,
+            start_new_session=True,
+        )
+    with suppress(psutil.Error):  # it ended already, and nobody will find it any more
+        process = psutil.Process(started.pid)
+        while not process.cmdline():
+            time.sleep(_POLL_S)
+    return started
 
 
 def session_members(leaders: Collection[int]) -> list[psutil.Process]:

@@ -22,7 +22,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -35,6 +34,7 @@ import psutil
 
 from kafka_rollout.adapters import server_properties
 from kafka_rollout.adapters.java import java_binary, java_version
+from kafka_rollout.adapters.process_sessions import start_session
 from kafka_rollout.adapters.runtimes.kafka_logging import logging_configuration
 from kafka_rollout.domain.errors import FatalError, UserError
 from kafka_rollout.domain.plan import ConfigChange
@@ -312,28 +312,8 @@ def _spawn(command: Sequence[str], home: Path) -> psutil.Process:
     logs = home / "logs"
     logs.mkdir(exist_ok=True)
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-    with (logs / "stdout.log").open("ab") as output:
-        # A session of its own: neither Ctrl-C at our terminal nor the end of our process group reaches a broker.
-        started = subprocess.Popen(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            cwd=home,
-            start_new_session=True,
-        )
-    process = psutil.Process(started.pid)
-    _wait_until_found(process)
-    return process
-
-
-def _wait_until_found(process: psutil.Process) -> None:
-    """Until its command line is there, by which a node's process is known: Popen returns in the middle of the exec, and
-    one that is looked for just then seems to have ended."""
-    with suppress(psutil.Error):
-        while _alive(process) and not process.cmdline():
-            time.sleep(_POLL_S)
+    started = start_session(command, logs / "stdout.log", environment=environment, cwd=home)
+    return psutil.Process(started.pid)
 
 
 def _record_start(home: Path, process: psutil.Process, release: Release) -> None:
