@@ -34,7 +34,6 @@ from kafka_rollout.domain.gate_watch import GatePolicy
 from kafka_rollout.domain.gates import GateLook
 from kafka_rollout.domain.plan import Plan
 from kafka_rollout.domain.releases import Release
-from kafka_rollout.steps import offline
 from kafka_rollout.steps.approval import ApprovalOf, refuse_blockers
 from kafka_rollout.steps.cluster_inventory import compare_inventory, take_inventory
 from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
@@ -44,6 +43,7 @@ from kafka_rollout.steps.downgrade_plan import is_downgrade, plan_downgrade, wei
 from kafka_rollout.steps.features import check_support, finalize, pending_changes, refuse
 from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
 from kafka_rollout.steps.offline_facts import offline_facts
+from kafka_rollout.steps.offline_order import OfflineStep
 from kafka_rollout.steps.offline_record import stop_has_begun
 from kafka_rollout.steps.plan import refuse_new_blockers
 from kafka_rollout.steps.snapshot import prove_snapshot
@@ -199,17 +199,9 @@ def _lower(bench: Workbench, plan: Plan, request: DowngradeRequest, progress: Pr
 
 
 def _offline(bench: Workbench, plan: Plan, request: DowngradeRequest, progress: ProgressLines) -> None:
-    for what, step in (
-        ("stopping all nodes", offline.stop_all),
-        ("choosing the metadata log", offline.choose),
-        ("writing the snapshot", offline.write_snapshot),
-        ("installing the snapshot", offline.install_snapshot),
-        ("installing the binary", offline.install_binaries),
-        ("starting the controllers", offline.start_controllers),
-        ("starting the brokers", offline.start_brokers),
-    ):
-        progress.say(f"offline: {what}")
-        step(bench, plan)
+    for step in OfflineStep:
+        progress.say(f"offline: {step.words}")
+        step.act(bench, plan)
     for node in bench.cluster.controllers_first:
         ref = GateRef(kind=GateKind.AFTER_START, hop=plan.hops[0].key, node_id=node.node_id)
         _wait(bench, plan, ref, request.policy, progress)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import DownstreamTasksSkipped
@@ -20,6 +19,7 @@ from kafka_rollout.operators.deciding import (
 from kafka_rollout.operators.rollout import RolloutOperator, errors_for_airflow, frozen_plan, workbench
 from kafka_rollout.sensors.gate import GateSensor
 from kafka_rollout.steps.gate import GateKind, GateRef
+from kafka_rollout.steps.offline_order import OfflineStep
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -31,18 +31,6 @@ MEANINGS = {
     RETRY: "do the step once more; what is done already is not done again",
     ROLL_BACK: "put every node's metadata log back from its backup and start the old release; the run ends then",
 }
-
-
-class OfflineStep(StrEnum):
-    """The steps in their order; the values are the tasks' names."""
-
-    STOP_ALL = "stop_all"
-    CHOOSE_LOG = "choose_log"
-    WRITE_SNAPSHOT = "write_snapshot"
-    INSTALL_SNAPSHOT = "install_snapshot"
-    INSTALL_BINARIES = "install_binaries"
-    START_CONTROLLERS = "start_controllers"
-    START_BROKERS = "start_brokers"
 
 
 class BeginOfflineOperator(RolloutOperator):
@@ -87,7 +75,7 @@ class OfflineStepOperator(RolloutOperator):
 
         tell(context, f"{self._what}")
         try:
-            found = _acts()[self.step](bench, plan)
+            found = self.step.act(bench, plan)
         except (RefusedError, FatalError) as error:
             if not stop_has_begun(bench):
                 raise  # nothing was touched, so there is nothing to decide
@@ -96,23 +84,6 @@ class OfflineStepOperator(RolloutOperator):
         self.log.info("Done: %s", found)
         tell(context, "nothing")
         return found
-
-
-def _acts() -> Mapping[OfflineStep, Callable[[Workbench, Plan], Any]]:
-    """Each step, with what its task leaves as XCom."""
-    from kafka_rollout.steps import offline
-
-    return {
-        OfflineStep.STOP_ALL: lambda bench, plan: list(offline.stop_all(bench, plan)),
-        OfflineStep.CHOOSE_LOG: lambda bench, plan: offline.choose(bench, plan).to_dict(),
-        OfflineStep.WRITE_SNAPSHOT: lambda bench, plan: offline.write_snapshot(bench, plan).name,
-        OfflineStep.INSTALL_SNAPSHOT: lambda bench, plan: {
-            str(node_id): sentence for node_id, sentence in offline.install_snapshot(bench, plan).items()
-        },
-        OfflineStep.INSTALL_BINARIES: offline.install_binaries,
-        OfflineStep.START_CONTROLLERS: lambda bench, plan: list(offline.start_controllers(bench, plan).acted),
-        OfflineStep.START_BROKERS: lambda bench, plan: list(offline.start_brokers(bench, plan).acted),
-    }
 
 
 class OfflineGateSensor(GateSensor):

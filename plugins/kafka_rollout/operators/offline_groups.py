@@ -14,12 +14,12 @@ from kafka_rollout.domain.topology import ClusterSpec
 from kafka_rollout.operators.offline import (
     BeginOfflineOperator,
     OfflineGateSensor,
-    OfflineStep,
     OfflineStepOperator,
     UndoOfflineOperator,
 )
 from kafka_rollout.operators.roll_groups import PASSED_BY, acting, quick
 from kafka_rollout.operators.slots import PASSED
+from kafka_rollout.steps.offline_order import OfflineStep
 
 OFFLINE = "offline"
 _DOC = {

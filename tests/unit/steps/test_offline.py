@@ -20,6 +20,7 @@ from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.downgrade_plan import plan_downgrade
 from kafka_rollout.steps.gate import wait_for_gate
 from kafka_rollout.steps.offline_facts import offline_facts
+from kafka_rollout.steps.offline_order import OfflineStep
 from kafka_rollout.steps.offline_undo import can_be_undone, gates_after_undo, undo_offline
 from kafka_rollout.steps.roll import replace_node
 from kafka_rollout.steps.workbench import Workbench
@@ -29,15 +30,7 @@ from tests.fakes import fake_bench
 R421 = Release(4, 2, 1)
 HOP = "4.3.1-to-4.2.1"
 Step = Callable[[Workbench, Plan], Any]
-FORWARD: tuple[Step, ...] = (
-    offline.stop_all,
-    offline.choose,
-    offline.write_snapshot,
-    offline.install_snapshot,
-    offline.install_binaries,
-    offline.start_controllers,
-    offline.start_brokers,
-)
+FORWARD: tuple[Step, ...] = tuple(step.act for step in OfflineStep)
 
 
 @pytest.fixture
