@@ -79,8 +79,7 @@ class FakeMetadataLogs:
         return TrimResult(plan=None, backup=None, sentence="The log begins at offset 0 again.")
 
     def node_log(self, directory: Path, node_id: int, *, cluster_id: str) -> NodeLog:
-        if node_id in self._cluster.no_log:
-            raise UnreadableLogError(f"{directory} holds no metadata log.")
+        self._refuse_unreadable(directory)
         voters = frozenset(node.node_id for node in self._cluster.spec.controllers)
         return NodeLog(node_id=node_id, epoch=3, end_offset=50, known_epoch=4, voters=voters)
 
@@ -114,27 +113,34 @@ class FakeMetadataLogs:
         )
 
     def install(self, directory: Path, snapshot: Path, *, level: int, target: Release, cluster_id: str) -> str:
-        """All nodes have the snapshot's level once every one has the snapshot."""
+        """All nodes have the snapshot's level once every one that has a log has the snapshot."""
+        self._refuse_unreadable(directory)
         node_id, world = self._refuse_running(directory), self._cluster
         world.replaced[node_id] = len(world.nodes[node_id].starts)
         if world.level_before is None:
             world.level_before = world.finalized[METADATA_VERSION]
-        if world.replaced.keys() == {node.node_id for node in world.spec.nodes}:
+        if world.replaced.keys() == {node.node_id for node in world.spec.nodes} - world.no_log:
             world.finalized[METADATA_VERSION] = level
         return f"{snapshot.name} is the whole metadata log now."
 
     def refuse_used(self, directory: Path, *, cluster_id: str) -> None:
+        self._refuse_unreadable(directory)
         world = self._cluster
         started = [node_id for node_id, before in world.replaced.items() if len(world.nodes[node_id].starts) > before]
         if any(world.spec.node(node_id).is_broker for node_id in started):
             raise RefusedError("It cannot be taken back any more: a broker registered at offset 60.")
 
     def undo_install(self, directory: Path, *, cluster_id: str) -> str | None:
+        self._refuse_unreadable(directory)
         node_id, world = self._refuse_running(directory), self._cluster
         if world.replaced.pop(node_id, None) is None:
             return None
         world.finalized[METADATA_VERSION] = world.level_before or 0
         return "It is as it was before."
+
+    def _refuse_unreadable(self, directory: Path) -> None:
+        if int(directory.name) in self._cluster.no_log:
+            raise UnreadableLogError(f"{directory} holds no metadata log.")
 
     def _refuse_running(self, directory: Path) -> int:
         node_id = int(directory.name)

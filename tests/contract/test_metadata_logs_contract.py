@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafka_rollout.adapters.metadata_logs import DirectoryMetadataLogs
+from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.domain.offline import UnreadableLogError
 from kafka_rollout.ports import MetadataLogs
+from tests.fake_cluster import FakeCluster
 from tests.fake_metadata_logs import FakeMetadataLogs
 
 CALLS = sorted(name for name in vars(MetadataLogs) if not name.startswith("_"))
@@ -17,3 +24,20 @@ CALLS = sorted(name for name in vars(MetadataLogs) if not name.startswith("_"))
 @pytest.mark.parametrize("kind", [DirectoryMetadataLogs, FakeMetadataLogs])
 def test_each_call_of_the_port_is_there_with_the_same_parameters_and_result(kind: type, call: str) -> None:
     assert str(inspect.signature(getattr(kind, call))) == str(inspect.signature(getattr(MetadataLogs, call)))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda logs, folder: logs.node_log(folder, 1, cluster_id="c"),
+        lambda logs, folder: logs.refuse_used(folder, cluster_id="c"),
+        lambda logs, folder: logs.undo_install(folder, cluster_id="c"),
+    ],
+)
+def test_a_lost_disk_is_told_from_a_wrong_one(tmp_path: Path, ask: Callable[[MetadataLogs, Path], Any]) -> None:
+    settings, world = Settings.from_environment(), FakeCluster()
+    world.no_log = {1}
+    real = DirectoryMetadataLogs(ReleaseCache(settings.cache, settings.include))
+    for logs in (real, FakeMetadataLogs(world)):
+        with pytest.raises(UnreadableLogError):
+            ask(logs, tmp_path / "1")

@@ -112,10 +112,10 @@ class DirectoryMetadataLogs:
         return install(folder, snapshot, bootstrap=bootstrap)
 
     def refuse_used(self, directory: Path, *, cluster_id: str) -> None:
-        refuse_used(open_folder(directory, cluster_id=cluster_id))
+        refuse_used(_folder_in(directory, cluster_id))
 
     def undo_install(self, directory: Path, *, cluster_id: str) -> str | None:
-        folder = open_folder(directory, cluster_id=cluster_id)
+        folder = _folder_in(directory, cluster_id)
         return uninstall(folder) if is_installed(folder) else None
 
 

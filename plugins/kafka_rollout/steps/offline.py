@@ -28,6 +28,7 @@ from kafka_rollout.steps.observe import observe_some
 from kafka_rollout.steps.offline_record import (
     CHOSEN,
     INSTALLED,
+    LEFT_BEHIND,
     NO_RETURN,
     SNAPSHOTS,
     STOPPING,
@@ -209,7 +210,8 @@ def start_controllers(bench: Workbench, plan: Plan) -> Started:
     """Start the controllers, and wait until they form a quorum at the planned level: only then brokers may follow.
 
     Where nodes are combined this is the point of no return. Raises TransientError while there is no quorum yet, and
-    FatalError for a controller that does not stay up.
+    FatalError for a controller that does not stay up, unless its disk was lost: the others go on without it, and its
+    gate waits until it is back.
     """
     plan, hop = _begin(bench, plan, "Start the controllers")
     with bench.lock.acting(bench.cluster.name, "Starting the controllers"):
@@ -218,6 +220,9 @@ def start_controllers(bench: Workbench, plan: Plan) -> Started:
             _pass_no_return(bench)
         started = _start(bench, hop, bench.cluster.controllers)
         _wait_for_quorum(bench, plan)
+        for node in _left_behind(bench, plan):
+            sentence = f"The quorum goes on without controller {node.node_id}, whose log was gone: "
+            bench.run.record(LEFT_BEHIND, {"node_id": node.node_id, "sentence": sentence + last_words(bench, node)})
     return started
 
 
@@ -306,24 +311,35 @@ def _start(bench: Workbench, hop: Hop, chosen: Sequence[NodeSpec]) -> Started:
 def _wait_for_quorum(bench: Workbench, plan: Plan) -> None:
     """Until the controllers have a leader and finalize the planned level."""
     level = plan.levels[METADATA_VERSION]
+    had_a_log = _chosen(bench, plan).read
     deadline = time.monotonic() + READY_WITHIN_S
     while True:
         waits_for = _quorum_lacks(bench, level)
-        if not waits_for:
-            return
         for node in bench.cluster.controllers:
-            if bench.runtime.process(node).pid is None:
+            if node.node_id in had_a_log and bench.runtime.process(node).pid is None:
                 raise FatalError(
                     f"Controller {node.node_id} does not stay up: {last_words(bench, node)}.",
                     remedy="No broker was started by this step: correct what its log names, or take the downgrade back "
                     "(roll-back).",
                 )
+        if not waits_for:
+            return
         if time.monotonic() >= deadline:
             raise TransientError(
                 f"The controllers are not ready after {READY_WITHIN_S:.0f} s: {waits_for}",
                 remedy="Wait on by calling again, or take the downgrade back (roll-back) if no broker runs.",
             )
         time.sleep(_POLL_S)
+
+
+def _left_behind(bench: Workbench, plan: Plan) -> tuple[NodeSpec, ...]:
+    """Controllers without a process whose log was gone already when the cluster's was chosen."""
+    had_a_log = _chosen(bench, plan).read
+    return tuple(
+        node
+        for node in bench.cluster.controllers
+        if node.node_id not in had_a_log and bench.runtime.process(node).pid is None
+    )
 
 
 def _quorum_lacks(bench: Workbench, level: int) -> str:

@@ -141,6 +141,31 @@ def test_a_minority_without_a_log_is_left_as_it_is_and_a_majority_is_refused(
     assert chosen.not_read[0].startswith("node 1: ")
 
 
+def test_a_controller_whose_disk_is_lost_is_left_behind_and_the_others_go_on(
+    world: FakeCluster, bench: Workbench
+) -> None:
+    plan = approved(bench)
+    go(bench, plan, FORWARD[:1])
+    world.no_log, world.cannot_start = {1}, {(1, R421)}
+    go(bench, plan, FORWARD[1:])
+    assert releases(world) == {"4.2.1", "None"}
+    (left,) = [event for event in bench.run.events() if event["kind"] == "offline-left-behind"]
+    assert left["sentence"].startswith("The quorum goes on without controller 1, whose log was gone: its log says")
+    # Repaired, it is started by the same call.
+    world.cannot_start = set()
+    assert offline.start_controllers(bench, plan).acted == (1,)
+    assert releases(world) == {"4.2.1"}
+
+
+def test_taken_back_with_a_lost_disk_the_others_get_their_logs_back(world: FakeCluster, bench: Workbench) -> None:
+    plan = approved(bench)
+    go(bench, plan, FORWARD[:1])
+    world.no_log = {1}
+    go(bench, plan, FORWARD[1:5])
+    assert take_back(bench, plan) == (2, 3, 11, 12, 13)
+    assert releases(world) == {"4.3.1"}
+
+
 def test_a_loss_that_nobody_approved_stops_it_before_anything_is_installed(
     world: FakeCluster, bench: Workbench
 ) -> None:
