@@ -194,6 +194,17 @@ def test_a_voter_outside_the_inventory_is_a_ghost_too() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("epochs", "level"),
+    [((7, 9, 8), 2), ((9, 7, 8), 1), ((None, 3, None), 2), ((None, None, 0), 3), ((None, None, None), 1)],
+)
+def test_where_nodes_answer_differently_the_higher_epoch_wins_and_none_is_the_oldest(
+    epochs: tuple[int | None, ...], level: int
+) -> None:
+    nodes = {n: node_state(n, finalized={"metadata.version": n}, epoch=epoch) for n, epoch in enumerate(epochs, 1)}
+    assert state(nodes=nodes).finalized == {"metadata.version": level}
+
+
 def test_for_a_controller_that_names_no_features_its_release_speaks() -> None:
     old = {"supported": {"metadata.version": (1, 8)}, "finalized": {"metadata.version": 7}}
     seen = state(nodes={n.node_id: node_state(n.node_id, R340, **old) for n in SEPARATE.nodes})

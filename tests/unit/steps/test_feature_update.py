@@ -302,7 +302,23 @@ def test_a_broker_that_ended_because_of_the_new_level_is_found_with_its_last_wor
     cluster.nodes[13].log.append("ERROR Unable to register because the broker does not support metadata.version 30")
     (found,) = look_for_narrower_nodes(bench).blockers
     assert (found.code, found.subject) == ("NODE-GONE-AFTER-FINALIZING", "node 13")
-    assert "does not support metadata.version 30" in found.sentence
+    assert "does not support metadata.version 30" in found.sentence, "the last words of its log"
+    assert "4.3.1, which is installed there, supports every level" in found.sentence
+    assert found.remedy == "See in its log why it is down, and start it."
+
+
+def test_a_broker_that_is_down_and_whose_release_supports_less_is_told_by_the_catalogue(
+    bench: Workbench, cluster: FakeCluster
+) -> None:
+    cluster.stop(13)
+    cluster.nodes[13].installed = R421
+    (found,) = look_for_narrower_nodes(bench).blockers
+    assert (found.code, found.subject) == ("NODE-GONE-AFTER-FINALIZING", "node 13")
+    assert "4.2.1, which is installed there, does not support metadata.version 30: " in found.sentence
+    assert "bring it to a release that supports the level" in found.remedy
+    cluster.nodes[13].installed = None
+    (found,) = look_for_narrower_nodes(bench).blockers
+    assert "may support less than" in found.sentence
 
 
 def test_a_stranger_that_registered_meanwhile_is_found(bench: Workbench, cluster: FakeCluster) -> None:
