@@ -26,11 +26,12 @@ def compile_kernel() -> None:
         reader.begin("", 0)
         for _ in (*reader.read(Chunk(topic="", partition=0, data=memoryview(b""))), *reader.finish()):
             pass
-    control = tables.create_tables(deep=False, live=False, buckets=1).control.ctypes.data
+    empty = tables.create_tables(deep=False, live=False, buckets=1)
+    control = empty.control.ctypes.data
     counts = np.zeros(1, dtype=np.int64).ctypes.data
     keys.count_by_bucket(control, counts)
     keys.deal_out(control, 0, counts)
-    keys.move(0, 0, 0, 0)
+    keys.fill_table(control)
     reducing.move(0, 0, 0, 0)
     reducing.add_entries(0, 0, 0, 0, 0, 0, 0, 0, 0)
     scanning.batches_end(0, 0)

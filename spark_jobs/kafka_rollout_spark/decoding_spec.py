@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.wire.layouts import Layout
-from kafka_rollout_spark.kernel.hashing import random_points
+from kafka_rollout_spark.kernel.hashing import Drawn
 
 _BYTES_PER_BUCKET = 192 * 1024 * 1024
 
@@ -48,7 +48,7 @@ class DecodingSpec:
     """`records` is needed at depth `deep` only.
 
     `live`: also tell which records are the newest of their key. `buckets`: in how many parts the keys are dealt out
-    for it, so that no step holds all of them. `points`: where the hashes of keys are taken (kernel/hashing.py).
+    for it, so that no step holds all of them. `drawn`: the random numbers of the keys' hashes (kernel/hashing.py).
     `loaded_by_all`: (topic, key version, value version) that every asked release loads; records of all other classes
     are counted by owner.
     """
@@ -56,7 +56,7 @@ class DecodingSpec:
     depth: ScanDepth = ScanDepth.CLASSES
     live: bool = False
     buckets: int = 1
-    points: tuple[int, int] = field(default_factory=random_points)
+    drawn: Drawn = field(default_factory=Drawn)
     records: tuple[RecordUse, ...] = ()
     loaded_by_all: frozenset[tuple[str, int, int | None]] = frozenset()
 

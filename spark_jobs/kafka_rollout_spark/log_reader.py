@@ -16,7 +16,7 @@ from kafka_rollout_spark.chunks import Chunk
 from kafka_rollout_spark.decoding_spec import DecodingSpec, ScanDepth
 from kafka_rollout_spark.kernel import keys, noting, scanning
 from kafka_rollout_spark.kernel import tables as t
-from kafka_rollout_spark.kernel.hashing import hashes_of, powers_of
+from kafka_rollout_spark.kernel.hashing import hashes_of_name
 from kafka_rollout_spark.kernel.libraries import Decompressors
 from kafka_rollout_spark.kernel.programs import Programs, write_programs
 from kafka_rollout_spark.rows import RowKind
@@ -39,8 +39,8 @@ class LogReader:
         self._scratch = self._memory(t.SCRATCH_AT, t.SCRATCH_SIZE, _FIRST_SCRATCH)
         self._names = self._memory(t.NAMES_AT, t.NAMES_SIZE, t.NAME_BYTES if deep else 0)
         self._states = self._memory(t.STATES_AT, t.STATES_SIZE, t.STATE_BYTES if deep else 0)
-        self._powers = powers_of(spec.points)
-        self._control[t.POWERS] = self._powers.ctypes.data
+        self._drawn = spec.drawn.table()
+        self._control[t.DRAWN] = self._drawn.ctypes.data
         self._decompressors = Decompressors.create()
         for place, address in (
             (t.LZ4_CONTEXT, self._decompressors.lz4_context),
@@ -76,9 +76,10 @@ class LogReader:
         self._reasoned: set[tuple[int | None, int | None, str, int]] = set()
         self._clear_classes()
         control = self._control
-        powers = self._powers.ctypes.data
         name = np.frombuffer(f"{topic}-{partition}".encode(), dtype=np.uint8)
-        control[t.FIRST_SEED], control[t.SECOND_SEED] = hashes_of(name.ctypes.data, len(name), powers)
+        control[t.FIRST_SEED], control[t.SECOND_SEED] = hashes_of_name(
+            name.ctypes.data, len(name), self._drawn.ctypes.data
+        )
         control[t.BASE] = 0
         control[t.RECORDS : t.FIRST_OFFSET] = 0
         control[t.FIRST_OFFSET] = control[t.FIRST_TIMESTAMP] = t.NONE_YET
@@ -254,11 +255,10 @@ class LogReader:
         """A larger table, or an empty one if it is as large as may be."""
         smaller = self._tables.key_table
         self._tables = t.larger_key_table(self._tables)
-        table = self._tables.key_table
-        if table is smaller:
+        if self._tables.key_table is smaller:
             yield from self._empty_key_table()
         else:
-            keys.move(smaller.ctypes.data, len(smaller), table.ctypes.data, len(table))
+            keys.fill_table(self._at)
 
     def _drain_keys(self) -> Iterator[pa.RecordBatch]:
         while keys.settle(self._at) == keys.FULL_KEYS:

@@ -1,15 +1,20 @@
-"""Two hashes of a key that tell it from all others.
+"""Two hashes of a key that tell it from all others, computed modulo the prime 2^61 − 1 with numbers drawn at random for
+every scan (`Drawn`). How likely they take two keys for one, whatever the keys are and whoever chose them:
+docs/decisions/keys-by-two-hashes.md.
 
-A log's name and a key are read as one polynomial over the numbers modulo the prime 2^61 − 1: the name's length + 1, its
-bytes seven at a time, the key's length + 1, its bytes seven at a time. Each hash is its value at a point that is drawn
-at random for every scan. Different keys are different polynomials, and two of degree d agree at d points at most of
-2.3e18: for keys of 100 bytes (d is 23 at most) two given keys become one with a probability of 1e-34, any two of 50
-million keys with 1.3e-19, whatever the keys are and whoever chose them (docs/decisions/keys-by-two-hashes.md).
+What is hashed is a list of numbers below 2^56: a key's length + 1, and its bytes seven at a time.
+
+- A key of up to 217 bytes: its numbers in pairs, to each number a drawn one (its factor) is added, the two sums are
+  multiplied, and the products are added up: Σ (m + f)(n + g). One product for fourteen bytes. If two keys differ in m,
+  their sums differ by (m − m′)·g and what does not depend on g: they agree for one g of 2.3e18.
+- A longer one, and the log's name before any: the value at a drawn point of the polynomial whose coefficients the
+  numbers are.
 """
 
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,69 +24,88 @@ from kafka_rollout_spark.kernel.compiling import compiled, inlined
 from kafka_rollout_spark.kernel.memory import byte_at, high_product, word_at
 
 PRIME = 2**61 - 1
-_PRIME, _61, _3 = np.uint64(PRIME), np.uint64(61), np.uint64(3)
+FACTORS = 32  # the sum of sixteen products of sums below 2^61 + 2^56 is below 2^127
+_PRIME, _61, _3, _58 = np.uint64(PRIME), np.uint64(61), np.uint64(3), np.uint64(58)
 _CHUNK, _OF_CHUNK = 7, np.uint64(2**56 - 1)
-_SHORT = 16  # chunks
-_8, _64, _ONE = np.uint64(8), np.uint64(64), np.uint64(1)
+_8, _64, _ONE, _NONE = np.uint64(8), np.uint64(64), np.uint64(1), np.uint64(0)
+_PAIR = 32  # bytes of the factors of two numbers, for both hashes
 
 
-def random_points() -> tuple[int, int]:
-    return secrets.randbelow(PRIME - 1) + 1, secrets.randbelow(PRIME - 1) + 1
+def _draw(count: int) -> tuple[int, ...]:
+    return tuple(secrets.randbelow(PRIME) for _ in range(count))
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A point and the factors for each of the two hashes, by turns."""
+
+    points: tuple[int, ...] = field(default_factory=lambda: _draw(2))
+    factors: tuple[int, ...] = field(default_factory=lambda: _draw(2 * FACTORS))
+
+    def table(self) -> npt.NDArray[np.uint64]:
+        """As the functions below want it."""
+        return np.array([*self.points, *self.factors], dtype=np.uint64)
 
 
 @inlined
 def _modulo(low: Any, high: Any) -> Any:
-    """high · 2^64 + low, which is below 2^124, modulo the prime, and at most five above that."""
-    folded = (low & _PRIME) + (high << _3 | low >> _61)
+    """high · 2^64 + low modulo the prime, and at most three above that."""
+    folded = (low & _PRIME) + ((high << _3 | low >> _61) & _PRIME) + (high >> _58)
     return (folded & _PRIME) + (folded >> _61)
 
 
 @inlined
 def _product(number: Any, point: Any) -> Any:
-    """Likewise, and at most three above; `number` below 2^62."""
+    """Likewise."""
     return _modulo(number * point, high_product(number, point))
 
 
-def powers_of(points: tuple[int, int]) -> npt.NDArray[np.uint64]:
-    """The two points' powers by turns, as `hashes` wants them: from the first on, as many as short keys need."""
-    return np.array([[pow(point, n, PRIME) for point in points] for n in range(1, _SHORT + 3)], dtype=np.uint64)
+@inlined
+def hashes(at: int, size: int, first: int, second: int, drawn: int) -> tuple[Any, Any]:
+    """The two hashes, neither of them 0, of the `size` bytes of a key at an address, in a log whose name has the hashes
+    `first` and `second`. `drawn`: the address of Drawn's table.
+    """
+    whole = max(size - 1, 0) // _CHUNK  # chunks that are not the last
+    if whole > FACTORS - 2:
+        return _of_polynomial(at, size, first, second, drawn)
+    rest = size - _CHUNK * whole
+    last = word_at(at + size - 8) >> (_64 - _8 * np.uint64(rest)) if whole > 0 else _chunk(at, at + size)
+    factors = drawn + 16
+    length = np.uint64(size) + _ONE
+    low, high = _multiplied(length, last, factors, np.uint64(first), _NONE)
+    other_low, other_high = _multiplied(length, last, factors + 8, np.uint64(second), _NONE)
+    for _ in range(whole >> 1):
+        factors += _PAIR
+        one, other = word_at(at) & _OF_CHUNK, word_at(at + _CHUNK) & _OF_CHUNK
+        low, high = _multiplied(one, other, factors, low, high)
+        other_low, other_high = _multiplied(one, other, factors + 8, other_low, other_high)
+        at += 2 * _CHUNK
+    if whole & 1:
+        factors += _PAIR
+        one = word_at(at) & _OF_CHUNK
+        low, high = _multiplied(one, _NONE, factors, low, high)
+        other_low, other_high = _multiplied(one, _NONE, factors + 8, other_low, other_high)
+    return np.int64(_modulo(low, high) + _ONE), np.int64(_modulo(other_low, other_high) + _ONE)
 
 
 @inlined
-def hashes(at: int, size: int, first: int, second: int, powers: int) -> tuple[Any, Any]:
-    """The two hashes, neither of them 0, of the `size` bytes at an address behind what has the hashes `first` and
-    `second` (0: nothing). `powers`: the address of what powers_of gives.
-    """
-    one, other = word_at(powers), word_at(powers + 8)
-    length, chunks = np.uint64(size) + _ONE, max(1, (size + _CHUNK - 1) // _CHUNK)
+def _multiplied(one: Any, other: Any, factors: int, low: Any, high: Any) -> tuple[Any, Any]:
+    """high · 2^64 + low, and the product of two numbers with their factors added: (low, high) of it."""
+    one, other = one + word_at(factors), other + word_at(factors + 16)
+    product = one * other
+    low += product
+    return low, high + high_product(one, other) + np.uint64(low < product)
+
+
+@compiled
+def _of_polynomial(at: int, size: int, first: int, second: int, drawn: int) -> tuple[Any, Any]:
+    one, other = word_at(drawn), word_at(drawn + 8)
+    length, end = np.uint64(size) + _ONE, at + size
     here, there = _product(np.uint64(first), one) + length, _product(np.uint64(second), other) + length
-    if chunks > _SHORT:
-        for place in range(chunks):
-            chunk = _chunk(at + _CHUNK * place, at + size)
-            here, there = _product(here, one) + chunk, _product(there, other) + chunk
-        here, there = _product(here, one), _product(there, other)
-    else:
-        # The same sums, not made smaller before the end: 16 products of numbers below 2^56 and 2^61 are below 2^121.
-        power = powers + 16 * chunks
-        low, high = here * word_at(power), high_product(here, word_at(power))
-        other_low, other_high = there * word_at(power + 8), high_product(there, word_at(power + 8))
-        rest = size - _CHUNK * (chunks - 1)
-        for place in range(chunks):
-            if place < chunks - 1:
-                chunk = word_at(at) & _OF_CHUNK
-            elif chunks > 1:
-                chunk = word_at(at + rest - 8) >> (_64 - _8 * np.uint64(rest))
-            else:
-                chunk = _chunk(at, at + size)
-            at += _CHUNK
-            power -= 16
-            more = chunk * word_at(power)
-            low += more
-            high += high_product(chunk, word_at(power)) + np.uint64(low < more)
-            more = chunk * word_at(power + 8)
-            other_low += more
-            other_high += high_product(chunk, word_at(power + 8)) + np.uint64(other_low < more)
-        here, there = _modulo(low, high), _modulo(other_low, other_high)
+    while at < end:
+        chunk = _chunk(at, end)
+        here, there = _product(here, one) + chunk, _product(there, other) + chunk
+        at += _CHUNK
     return np.int64(here + _ONE), np.int64(there + _ONE)
 
 
@@ -99,9 +123,15 @@ def _chunk(at: int, end: int) -> Any:
 
 
 @compiled
-def hashes_of(at: int, size: int, powers: int) -> tuple[Any, Any]:
+def hashes_of_name(at: int, size: int, drawn: int) -> tuple[Any, Any]:
     """The hashes of bytes that nothing stands before."""
-    return hashes(at, size, 0, 0, powers)
+    return _of_polynomial(at, size, 0, 0, drawn)
+
+
+@compiled
+def hashes_of_key(at: int, size: int, first: int, second: int, drawn: int) -> tuple[Any, Any]:
+    """`hashes`, to be called from Python."""
+    return hashes(at, size, first, second, drawn)
 
 
 @inlined

@@ -165,7 +165,7 @@ def note_record(control: int, offset: int, key_at: int, key_size: int, value_at:
 @inlined
 def note_key(control: int, known: int, offset: int, key_at: int, key_size: int, owner: int) -> None:
     seed, other_seed = value(control, t.FIRST_SEED), value(control, t.SECOND_SEED)
-    first, second = hashes(key_at, key_size, seed, other_seed, value(control, t.POWERS))
+    first, second = hashes(key_at, key_size, seed, other_seed, value(control, t.DRAWN))
     remember(control, first, second, owner, (offset - value(control, t.BASE)) | known << 32)
 
 

@@ -38,21 +38,22 @@ CLASS_SLOTS, CLASS_CODE, CLASS_COUNT, CLASS_FIRST, CLASS_LAST, CLASS_BATCH = ran
 CLASS_KEY, CLASS_KEY_SIZE, CLASS_VALUE, CLASS_VALUE_SIZE = range(67, 71)
 NAME_HASH, NAME_WHAT, NAME_COUNT, NAME_FIRST, NAME_LAST, NAME_AT, NAME_SIZE = range(71, 78)
 STATE_HASH, STATE_CLASS, STATE_OFFSET, STATE_AT, STATE_ROOM, STATE_KEY, STATE_VALUE = range(78, 85)
-KEY_TABLE, QUEUE = range(85, 87)
-PAYLOAD_AT = 87  # where the payload begins
-LAST_CLASS = 88  # of the record before; −1: none
-# Told by Python: what the hashes of keys begin with, and the address of the powers of where they are taken.
-FIRST_SEED, SECOND_SEED, POWERS = range(89, 92)
-_CONTROLS = 92
+KEY_TABLE, KEY_ENTRIES, QUEUE = range(85, 88)
+PAYLOAD_AT = 88  # where the payload begins
+LAST_CLASS = 89  # of the record before; −1: none
+# Told by Python: the hashes of the log's name, and the address of the numbers drawn for the keys' hashes.
+FIRST_SEED, SECOND_SEED, DRAWN = range(90, 93)
+_CONTROLS = 93
 
 MOST_CLASSES = 2048
 SLOTS_OF_CLASSES = 4 * MOST_CLASSES
 _NAME_SLOTS, NAME_BYTES = 1 << 16, 4 << 20
 _STATE_SLOTS, STATE_BYTES = 1 << 14, 8 << 20
 _FIRST_KEY_SLOTS = 1 << 12
-_MOST_KEY_SLOTS = 1 << 21  # 64 MiB
+_MOST_KEY_SLOTS = 1 << 21  # 16 MiB, and 38 of entries
 _FULL = 0.6  # of the slots
 ENTRY = 4  # numbers of one: a line of the processor's cache holds two
+WAITING_ENTRY = ENTRY + 1
 AHEAD = 64  # records that wait
 NONE_YET = 2**62
 
@@ -93,8 +94,9 @@ class Tables(NamedTuple):
     state_room: Numbers
     state_key: Numbers  # bytes of the key
     state_value: Numbers  # bytes of the value; −1: a tombstone
-    key_table: Numbers  # [slot, ENTRY]: the newest record of each key, as keys.py has it
-    queue: Numbers  # [record, ENTRY]: records that wait for their slots
+    key_table: Numbers  # where a key's entry is, as keys.py has it
+    key_entries: Numbers  # [key, ENTRY]: the newest record of each key
+    queue: Numbers  # [record, WAITING_ENTRY]: records that wait for their slots
 
 
 def create_tables(*, deep: bool, live: bool, buckets: int) -> Tables:
@@ -110,15 +112,17 @@ def create_tables(*, deep: bool, live: bool, buckets: int) -> Tables:
         "marks": (_MARKS,),
         "seen": (2 * TAGS_AT_ONCE,),
         "class_slots": (SLOTS_OF_CLASSES,),
-        "key_table": (_FIRST_KEY_SLOTS if live else 1, ENTRY),
-        "queue": (AHEAD, ENTRY),
+        "key_table": (_FIRST_KEY_SLOTS if live else 1,),
+        "queue": (AHEAD, WAITING_ENTRY),
     }
-    tables = Tables(
-        **{
-            name: np.zeros(shapes.get(name) or groups[name.partition("_")[0]], dtype=np.int64)
-            for name in Tables._fields
-        }
-    )
+    # For as many keys as there may be; memory that no entry was written to is none.
+    key_entries = np.empty((int(_FULL * _MOST_KEY_SLOTS) if live else 1, ENTRY), dtype=np.int64)
+    blocks = {
+        name: np.zeros(shapes.get(name) or groups[name.partition("_")[0]], dtype=np.int64)
+        for name in Tables._fields
+        if name != "key_entries"
+    }
+    tables = Tables(**blocks, key_entries=key_entries)
     control = tables.control
     for place, table in enumerate(tables[1:], start=IO):
         control[place] = table.ctypes.data
@@ -138,7 +142,7 @@ def larger_key_table(tables: Tables) -> Tables:
     slots = 2 * len(tables.key_table)
     if slots > _MOST_KEY_SLOTS:
         return tables
-    tables = tables._replace(key_table=np.zeros((slots, ENTRY), dtype=np.int64))
+    tables = tables._replace(key_table=np.zeros(slots, dtype=np.int64))
     _set_key_table(tables.control, tables.key_table)
     return tables
 

@@ -27,7 +27,7 @@ from kafka_rollout_spark.chunks import Chunk
 from kafka_rollout_spark.decoding import reduce_entries, whole_batches, worker_rows
 from kafka_rollout_spark.decoding_spec import DecodingSpec, ScanDepth
 from kafka_rollout_spark.kernel import tables
-from kafka_rollout_spark.kernel.hashing import PRIME, hashes_of, powers_of
+from kafka_rollout_spark.kernel.hashing import FACTORS, PRIME, Drawn, hashes_of_key, hashes_of_name
 from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.rows import MERGE_BY, RowKind
 from tests.unit.wire.test_record_batch import encode
@@ -150,30 +150,65 @@ def test_the_newest_are_found_whatever_the_order_of_the_parts(small: bool, reque
     assert sums == Counter({versions: count * different for versions, count in per_batch.items()})
 
 
+def in_sevens(data: bytes) -> list[int]:
+    return [int.from_bytes(data[at : at + 7], "little") for at in range(0, len(data), 7)]
+
+
+def key_hashes(key: bytes, name_hashes: tuple[int, int], drawn: Drawn) -> tuple[int, int]:
+    data, table = np.frombuffer(key or b"?", dtype=np.uint8), drawn.table()
+    one, other = hashes_of_key(data.ctypes.data, len(key), *name_hashes, table.ctypes.data)
+    return int(one), int(other)
+
+
 def test_keys_that_have_one_hash_in_common_are_two() -> None:
-    point = 5  # a7 + b and (a + 1)7 + (b − point) are equal there, see kernel/hashing.py
-    keys = [a.to_bytes(7, "little") + b.to_bytes(7, "little") for a, b in ((700, 900), (701, 900 - point))]
-    found = [(one.ctypes.data, len(one)) for one in (np.frombuffer(key, dtype=np.uint8) for key in keys)]
-    powers = powers_of((point, 12345))
-    (first, second), (other_first, other_second) = (hashes_of(*where, powers.ctypes.data) for where in found)
+    # By the first hash's factors (15 + 0)·(b + 0) + (a + 0)·(0 + 15) tells a and b from a + 1 and b − 1 no more.
+    factors = [0] * (2 * FACTORS)
+    factors[2 * 3], factors[2 * 3 + 1] = 15, 7
+    drawn = Drawn(factors=tuple(factors))
+    keys = [a.to_bytes(7, "little") + b.to_bytes(7, "little") for a, b in ((700, 900), (701, 899))]
+    (first, second), (other_first, other_second) = (key_hashes(key, (1, 1), drawn) for key in keys)
     assert first == other_first
     assert second != other_second
-    spec = DecodingSpec(live=True, points=(point, 12345))
+    spec = DecodingSpec(live=True, drawn=drawn)
     chunk = Chunk(topic=OFFSETS, partition=0, data=memoryview(encode([(key, b"\0\3") for key in keys])), file="f")
     sums = merged(reduce_entries(worker_rows(iter([chunk]), spec)))
     assert sum(count for key, count in sums.items() if key[0] == RowKind.CLASS and key[-1] == "live") == 2
 
 
-@given(key=st.binary(max_size=150), points=st.tuples(st.integers(1, PRIME - 1), st.integers(1, PRIME - 1)))
-def test_a_hash_is_the_polynomial_of_the_key(key: bytes, points: tuple[int, int]) -> None:
-    parts = [key[at : at + 7] for at in range(0, max(len(key), 1), 7)]
-    data, powers = np.frombuffer(key or b"?", dtype=np.uint8), powers_of(points)
-    for found, point in zip(hashes_of(data.ctypes.data, len(key), powers.ctypes.data), points, strict=True):
-        expected = 0
-        for number in (len(key) + 1, *(int.from_bytes(part, "little") for part in parts), 0):
-            expected = expected * point + number
-        assert (found - 1 - expected) % PRIME == 0
-        assert 0 < found < PRIME + 8
+@given(key=st.binary(max_size=300) | st.binary(min_size=205, max_size=230), large=st.booleans())
+def test_a_hash_is_what_the_proof_speaks_of(key: bytes, large: bool) -> None:
+    """The sum of products, or the polynomial of a name and a long key."""
+    drawn = Drawn(points=(PRIME - 1,) * 2, factors=(PRIME - 1,) * 2 * FACTORS) if large else Drawn()
+    name = b"__consumer_offsets-7"
+    data, table = np.frombuffer(name, dtype=np.uint8), drawn.table()
+    name_hashes = hashes_of_name(data.ctypes.data, len(name), table.ctypes.data)
+    found = key_hashes(key, name_hashes, drawn)
+    for hashed, of_name, point, factors in zip(
+        found, name_hashes, drawn.points, (drawn.factors[::2], drawn.factors[1::2]), strict=True
+    ):
+        polynomial = 0
+        for number in (len(name) + 1, *in_sevens(name)):
+            polynomial = (polynomial * point + number) % PRIME
+        assert (of_name - 1 - polynomial) % PRIME == 0
+        expected = int(of_name)
+        if len(key) > 217:
+            for number in (len(key) + 1, *in_sevens(key)):
+                expected = expected * point + number
+        else:
+            *others, last = in_sevens(key) or [0]
+            numbers = [len(key) + 1, last, *others, 0]
+            for at in range(0, len(numbers) - 1, 2):
+                expected += (numbers[at] + factors[at]) * (numbers[at + 1] + factors[at + 1])
+        assert (hashed - 1 - expected) % PRIME == 0
+        assert 0 < hashed < 2**62
+
+
+@given(key=st.binary(max_size=240), other=st.binary(max_size=240), cut=st.integers(0, 240))
+def test_other_keys_and_other_logs_have_other_hashes(key: bytes, other: bytes, cut: int) -> None:
+    drawn = Drawn()
+    pairs = {(name, data) for name in (1, 2) for data in (key, other, key[:cut], key + b"\0", b"\0" + key)}
+    hashed = [key_hashes(data, (name, name), drawn) for name, data in pairs]
+    assert len(set(hashed)) == len({one for one, _ in hashed}) == len({two for _, two in hashed}) == len(pairs)
 
 
 def test_owners_of_what_cannot_be_loaded_tell_how_many_are_the_newest() -> None:
