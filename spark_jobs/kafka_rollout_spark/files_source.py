@@ -23,7 +23,6 @@ from kafka_rollout.adapters.log_segments import (
     open_segment,
 )
 from kafka_rollout_spark.chunks import Chunk
-from kafka_rollout_spark.decoding import whole_batches, worker_rows
 from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
 from kafka_rollout_spark.sharing import SPEC, LogReader, LogSource, from_option
 
@@ -42,6 +41,8 @@ class SegmentFiles(LogSource):
 
 class _Reader(LogReader):
     def rows(self, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
+        from kafka_rollout_spark.decoding import worker_rows  # as in every source: see sharing.LogReader
+
         damage: list[dict[str, Any]] = []
         yield from worker_rows(segment_chunks(pieces, damage), from_option(self.options[SPEC]))
         yield pa.RecordBatch.from_pylist(damage, schema=WORKER_ROWS)
@@ -53,6 +54,8 @@ def segment_chunks(
     """Whole batches, in order; all chunks share one buffer. What is no batch becomes a row in `damage` and is left
     out, and reading goes on at the next place where the segment's index says that a batch begins, and where one does.
     """
+    from kafka_rollout_spark.decoding import whole_batches
+
     buffer = bytearray(chunk_bytes)
     for piece in pieces:
         log, path = piece.log, str(piece.segment.path)

@@ -17,7 +17,6 @@ from pyspark.sql.types import StructType
 from kafka_rollout.adapters.fetch_source import FetchSource
 from kafka_rollout.domain.scan import LogRange
 from kafka_rollout_spark.chunks import Chunk
-from kafka_rollout_spark.decoding import worker_rows
 from kafka_rollout_spark.sharing import SPEC, LogReader, LogSource, from_option
 
 FORMAT = "coordinator_logs_live"
@@ -61,6 +60,8 @@ class LiveLogs(LogSource):
 
 class _Reader(LogReader):
     def rows(self, pieces: Sequence[LogRange]) -> Iterator[pa.RecordBatch]:
+        from kafka_rollout_spark.decoding import worker_rows  # as in every source: see sharing.LogReader
+
         client = client_settings(self.options.get("security.file"))
         with FetchSource(self.options["bootstrap.servers"], client) as source:
             yield from worker_rows(fetched_chunks(source, pieces), from_option(self.options[SPEC]))

@@ -65,6 +65,10 @@ class LogSource(DataSource):
 
 
 class LogReader(DataSourceReader):
+    """Spark makes one in a process of its own for each of two steps of planning, one after the other; what decodes is
+    loaded by those alone that read.
+    """
+
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = options
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +124,18 @@ def test_a_segment_that_is_cut_off_while_it_is_read_is_noticed(folder: Path) -> 
     os.truncate(segment.path, segment.size // 2)
     with pytest.raises(SegmentGoneError):
         list(chunks)
+
+
+def test_planning_a_scan_does_not_load_what_decodes() -> None:
+    """Spark starts a process for each of its two steps of planning: a scan's first rows wait for what they import."""
+    planning = """
+import pickle, sys
+from kafka_rollout_spark.files_source import SegmentFiles
+from kafka_rollout_spark.live_source import LiveLogs
+from kafka_rollout_spark.sharing import SHARES, to_option
+for source in (SegmentFiles, LiveLogs):
+    made = pickle.loads(pickle.dumps(source({SHARES: to_option(((1, 2), (3,)))})))
+    assert len(made.reader(made.schema()).partitions()) == 2
+sys.exit("numba" in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", planning], check=True, timeout=300)
