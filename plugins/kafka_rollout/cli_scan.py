@@ -21,6 +21,7 @@ from kafka_rollout.adapters.durable_files import write_whole
 from kafka_rollout.adapters.inventory import find_cluster
 from kafka_rollout.adapters.log_directories import partition_folders
 from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.adapters.signals import ended_politely
 from kafka_rollout.cli_common import ConnectionFile, security_of
 from kafka_rollout.domain.errors import UserError
 from kafka_rollout.domain.releases import Catalogue, Release
@@ -65,7 +66,7 @@ def scan(
     for asked in (*releases, *must_load):
         catalogue.get(asked)
     _check_source(catalogue, cluster, log_dir or (), topic or ())
-    with tempfile.TemporaryDirectory(prefix="kafka-rollout-scan-") as folder:
+    with ended_politely(), tempfile.TemporaryDirectory(prefix="kafka-rollout-scan-") as folder:
         request = ScanRequest(
             cluster=", ".join(map(str, log_dir or ())),
             json_file=Path(folder) / "scan.json",

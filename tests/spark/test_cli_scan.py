@@ -79,7 +79,8 @@ def test_json_on_standard_output_is_nothing_else_and_fail_on_is_the_exit_code(
 
 
 @pytest.mark.spark
-def test_ctrl_c_ends_spark_and_leaves_nothing(shell: Shell, fixture_logs: FixtureLogs) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "kill"])
+def test_an_interrupt_ends_spark_and_leaves_nothing(shell: Shell, fixture_logs: FixtureLogs, how: int) -> None:
     process = shell.start("--log-dir", str(fixture_logs("4.3.1")))
     assert process.stderr is not None
     for line in process.stderr:
@@ -87,7 +88,7 @@ def test_ctrl_c_ends_spark_and_leaves_nothing(shell: Shell, fixture_logs: Fixtur
             break
     started = psutil.Process(process.pid).children(recursive=True)
     assert any("java" in child.name() for child in started)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(how)
     out, err = process.communicate(timeout=300)
     assert (process.returncode, out) == (INTERRUPTED, "")
     assert "Traceback" not in err

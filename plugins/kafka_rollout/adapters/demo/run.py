@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -26,6 +24,7 @@ from kafka_rollout.adapters.demo.summary import show, succeeded
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.adapters.signals import ended_politely
 from kafka_rollout.domain.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.plan import Plan
 from kafka_rollout.domain.releases import Release
@@ -73,7 +72,7 @@ def run_demo(
     folder = DemoFolder.create(below)
     console = Console(highlight=False)
     demo = _Demo(folder=folder, origin=origin, target=target, approve=approve, console=console, began=time.monotonic())
-    with _ended_politely():
+    with ended_politely():
         try:
             report_path, report = demo.run()
         except BaseException as error:
@@ -226,17 +225,3 @@ def _still(tasks: dict[str, str | None], questions: dict[str, Any], estimate: st
         return f"waiting for an answer: {', '.join(questions)}"
     running = [task for task, state in tasks.items() if state in ("running", "deferred", "up_for_retry", "queued")]
     return f"still at {', '.join(running) or 'scheduling'}" + (f"; {estimate}" if estimate else "")
-
-
-@contextmanager
-def _ended_politely() -> Iterator[None]:
-    """SIGTERM ends a demo as Ctrl-C does: it takes down what it started."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
