@@ -8,7 +8,8 @@ files. A scan is timed whole, from looking for segments to verdicts and inventor
 local[2]; each is checked: every record counted, all CRCs right.
 
 Writes bench/results/scan.json (not with --quick or --only) and prints medians, least and most, and the goals. It ends
-with 1 if a goal was missed.
+with 1 if a goal was missed. Five rounds take some ten minutes on two idle cores; it says how long it still takes.
+Interrupted, or ended by SIGTERM, it ends what it started and removes its files.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +33,7 @@ from typing import Any
 import psutil
 from coordinator_log import LogPlan, Written, write_log
 from scan_broker import broker_with
+from scan_clock import Clock
 from scan_figures import Goal, MemoryWatch, line, ratios, spread
 from scan_rivals import RELEASE, BareKernel, DumpLog, cat_s, consumer_s
 from scan_session import WarmSession
@@ -45,7 +48,8 @@ RESULTS = PROJECT_ROOT / "bench" / "results" / "scan.json"
 PARTS = ("classes", "deep", "live", "broker", "sizes", "keys")
 _SCANS = {"classes": (ScanDepth.CLASSES, False), "deep": (ScanDepth.DEEP, False), "live": (ScanDepth.CLASSES, True)}
 _TIMES_DUMP_LOG = {"classes": 100.0, "deep": 20.0, "live": 40.0}
-_PARTITIONS, _OF_MIX = 16, 4  # of the largest log; the first of them are what the competitors read
+_PARTITIONS, _OF_MIX = 16, 8  # of the largest log; the first of them, 4 GiB, are what the competitors read
+_MOST_KEYS = 0.25  # of a partition, in millions: some forty records a key
 _STEPS = (1, 2, 4, 8, 16)
 _MB, _MIB = 1e6, 1 << 20
 _CODECS = (Codec.NONE, Codec.LZ4, Codec.ZSTD)
@@ -71,11 +75,12 @@ class Bench:
     sizes: Sizes
     rounds: int
     settings: Settings
+    clock: Clock
     result: dict[str, Any] = field(default_factory=dict)
     goals: list[Goal] = field(default_factory=list)
 
     def log(self, name: str, mebibytes: int, keys: float, partitions: int = 1) -> tuple[Written, ...]:
-        self.say(f"writing {name}")
+        self.clock.next(f"writing {name}")
         written = write_log(
             self.folder / name,
             LogPlan(log_bytes=mebibytes * _MIB, codecs=_CODECS, keys=int(keys * 1e6), partitions=partitions),
@@ -91,9 +96,25 @@ class Bench:
         self.goals.append(goal)
         print(goal, flush=True)
 
-    @staticmethod
-    def say(text: str) -> None:
-        print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+def steps(wanted: set[str], rounds: int, scale: float) -> list[tuple[str, float]]:
+    """What comes, and how many seconds it takes with files of their full size; `scale`: how much of it these have."""
+    found: list[tuple[str, float]] = []
+    if "keys" in wanted:
+        found += [("writing keys-sample", 1), ("writing keys", 60 * scale), ("scanning keys", 15 + 60 * scale)]
+    if wanted - {"keys"}:
+        found += [("writing log", 30 * scale), ("starting Spark", 15)]
+    if wanted & set(_SCANS):
+        found += [("files: warming up", 5 + 20 * scale), *_each("files", rounds, 5 + 35 * scale)]
+    if "sizes" in wanted:
+        found += _each("sizes", rounds, 1 + 13 * scale)
+    if "broker" in wanted:
+        found += [("writing broker-log", 3 * scale), ("starting a broker", 20), *_each("broker", rounds, 20 * scale)]
+    return found
+
+
+def _each(what: str, rounds: int, seconds: float) -> list[tuple[str, float]]:
+    return [(f"{what}: round {number} of {rounds}", seconds) for number in range(1, rounds + 1)]
 
 
 def main() -> int:
@@ -103,12 +124,15 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="where the files are put for the time being (default: temporary)")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as an interrupt: what was started ends
+    sizes = QUICK if options.quick else Sizes()
     with tempfile.TemporaryDirectory(prefix="bench-scan-", dir=options.folder) as name:
         bench = Bench(
             folder=Path(name),
-            sizes=QUICK if options.quick else Sizes(),
+            sizes=sizes,
             rounds=options.rounds,
             settings=Settings.from_environment(),
+            clock=Clock(steps=steps(set(options.only), options.rounds, sizes.partition / Sizes().partition)),
         )
         bench.result |= {
             "command": " ".join(["python bench/scan.py", *sys.argv[1:]]),
@@ -134,9 +158,9 @@ def _run(bench: Bench, wanted: set[str]) -> None:
         _many_keys(bench)
     if wanted - {"keys"}:
         partitions = _PARTITIONS if "sizes" in wanted else _OF_MIX
-        # 1 M keys in 2 GiB
-        keys = partitions / _OF_MIX * min(1.0, bench.sizes.keys / 10)
+        keys = partitions * min(_MOST_KEYS, bench.sizes.keys / 40)
         logs = bench.log("log", partitions * bench.sizes.partition, keys, partitions)
+        bench.clock.next("starting Spark")
         spark = WarmSession(bench.settings, bench.folder)
         try:
             folders = [written.folder for written in logs[:_OF_MIX]]
@@ -167,6 +191,7 @@ def _files(bench: Bench, spark: WarmSession, logs: tuple[Written, ...], scans: l
     """Scans of segment files, `cat`, the bare kernel and kafka-dump-log."""
     folders, records, megabytes = [log.folder for log in logs], _records(logs), _bytes(logs) / _MB
     bench.result["log"] = {"bytes": _bytes(logs), "records": records, "codecs": [c.name.lower() for c in _CODECS]}
+    bench.clock.next("files: warming up")
     cache = ReleaseCache(bench.settings.cache, bench.settings.include)
     dump_log = DumpLog.fetch(bench.folder / "tools", cache.libs(RELEASE))
     samples = _samples(bench)
@@ -181,7 +206,7 @@ def _files(bench: Bench, spark: WarmSession, logs: tuple[Written, ...], scans: l
         for question in questions.values():
             spark.files_s(folders, question, records)
         for number in range(1, bench.rounds + 1):
-            bench.say(f"files: round {number} of {bench.rounds}")
+            bench.clock.next(f"files: round {number} of {bench.rounds}")
             rates["cat"].append(megabytes / cat_s(folders))
             rates["bare kernel"].append(megabytes / kernel.seconds(found, classes.spec(found), records))
             for name, question in questions.items():
@@ -234,7 +259,7 @@ def _by_size(bench: Bench, spark: WarmSession, logs: tuple[Written, ...]) -> Non
     from_disk: defaultdict[int, list[float]] = defaultdict(list)
     cat_s([log.folder for log in logs])
     for number in range(1, bench.rounds + 1):
-        bench.say(f"sizes: round {number} of {bench.rounds}")
+        bench.clock.next(f"sizes: round {number} of {bench.rounds}")
         for step, part in parts.items():
             before = psutil.disk_io_counters().read_bytes
             with MemoryWatch(os.getpid()) as watch:
@@ -261,11 +286,11 @@ def _broker(bench: Bench, spark: WarmSession) -> None:
     cache = ReleaseCache(bench.settings.cache, bench.settings.include)
     question = spark.question(ScanDepth.CLASSES)
     rates: defaultdict[str, list[float]] = defaultdict(list)
-    bench.say(f"starting a broker on {_bytes(logs) >> 20} MiB")
+    bench.clock.next("starting a broker")
     with broker_with(bench.folder / "broker-log", partitions, bench.folder / "cluster", RELEASE, cache) as servers:
         spark.broker_s(servers, question)
         for number in range(1, bench.rounds + 1):
-            bench.say(f"broker: round {number} of {bench.rounds}")
+            bench.clock.next(f"broker: round {number} of {bench.rounds}")
             took, _ = spark.broker_s(servers, question)
             rates["scan"].append(_bytes(logs) / _MB / took)
             took, read = consumer_s(servers, partitions)
@@ -286,7 +311,7 @@ def _many_keys(bench: Bench) -> None:
     megabytes = int(bench.sizes.keys * 1e6 * sample.log_bytes / sample.records * 1.01 / _MIB)
     logs = bench.log("keys", megabytes, 2 * bench.sizes.keys, 8)
     out = bench.folder / "keys.json"
-    bench.say(f"scanning {_records(logs)} keys in {_bytes(logs) >> 20} MiB")
+    bench.clock.next("scanning keys")
     with ExitStack() as stack:
         began = time.monotonic()
         process = subprocess.Popen(
@@ -295,9 +320,10 @@ def _many_keys(bench: Bench) -> None:
                 *("--log-dir", str(bench.folder / "keys"), "--json", str(out), "--master", "local[2]"),
             ],
             stdout=sys.stderr,
+            start_new_session=True,  # an interrupt at the terminal reaches it once, from here
         )
         stack.callback(process.wait)
-        stack.callback(process.terminate)
+        stack.callback(process.terminate)  # it ends its Spark then
         with MemoryWatch(process.pid, together=True) as watch:
             code = process.wait()
         took = time.monotonic() - began
