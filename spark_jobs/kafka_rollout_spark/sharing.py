@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from kafka_rollout.adapters.log_segments import Piece
 from kafka_rollout.domain.scan import LogRange
+from kafka_rollout_spark.collecting import set_aside_what_is_loaded
 from kafka_rollout_spark.rows import WORKER_ROWS
 
 SHARES, SPEC = "shares", "spec"
@@ -77,7 +78,8 @@ class LogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)  # noqa: S101 - what partitions() gave
-        return self.rows(partition.pieces)
+        yield from self.rows(partition.pieces)
+        set_aside_what_is_loaded()
 
     def rows(self, pieces: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         """What is in the pieces of one share."""

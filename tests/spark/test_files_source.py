@@ -139,3 +139,24 @@ for source in (SegmentFiles, LiveLogs):
 sys.exit("numba" in sys.modules)
 """
     subprocess.run([sys.executable, "-c", planning], check=True, timeout=300)
+
+
+def test_a_worker_goes_once_through_what_it_has_loaded(folder: Path) -> None:
+    """Spark's workers collect garbage after each task."""
+    tasks = """
+import gc, sys
+from pathlib import Path
+from kafka_rollout_spark.decoding_spec import DecodingSpec
+from kafka_rollout_spark.sharing import SHARES, SPEC, to_option
+from kafka_rollout_spark.what_to_read import logs_in_directories
+logs = logs_in_directories(cluster="c", directories=[Path(sys.argv[1])], topics=["__consumer_offsets"])
+source = logs.source({**logs.options_for(1), SPEC: to_option(DecodingSpec())})
+reader = source.reader(source.schema())
+for _ in range(3):
+    assert sum(len(rows) for share in reader.partitions() for rows in reader.read(share)) > 0
+    print(gc.get_freeze_count())
+"""
+    done = subprocess.run([sys.executable, "-c", tasks, folder], check=True, timeout=300, stdout=subprocess.PIPE)
+    first, *later = map(int, done.stdout.split())
+    assert first > 10_000
+    assert later == [first, first]
