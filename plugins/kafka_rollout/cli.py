@@ -41,6 +41,7 @@ from kafka_rollout.cli_features import features_app
 from kafka_rollout.cli_groups import groups_app
 from kafka_rollout.cli_metadata import metadata_app
 from kafka_rollout.cli_parts import ledger_app, lock_app
+from kafka_rollout.cli_retry import retry
 from kafka_rollout.cli_run import INTERRUPTED, Approver, FinalizePolicy, RollRequest
 from kafka_rollout.cli_scan import scan
 from kafka_rollout.cli_scans import scans_app
@@ -50,6 +51,7 @@ from kafka_rollout.domain.gate_watch import GatePolicy
 from kafka_rollout.domain.path import target_finding
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.steps.observe import observe as observe_cluster
+from kafka_rollout.steps.outcome import Outcome
 from kafka_rollout.steps.plan import plan_upgrade
 from kafka_rollout.steps.verify import verify as verify_cluster
 
@@ -68,6 +70,7 @@ app.add_typer(ledger_app, name="ledger")
 app.add_typer(scans_app, name="scans")
 app.command()(scan)
 app.command()(downgrade)
+app.command()(retry)
 
 
 @app.command()
@@ -108,7 +111,10 @@ def plan(
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Show what a roll would do and every finding; exit code 3 when the plan has blockers. Changes nothing."""
+    """Show what a roll would do and its findings; exit code 3 when the plan has blockers. Changes nothing.
+
+    The coordinator logs are scanned by `roll --dry-run`, and by `roll --run` before this plan is rolled.
+    """
     with open_bench(cluster, None, connection_file) as (bench, _, _security):
         if unknown := target_finding(bench.catalogue, to):
             if as_json:
@@ -214,7 +220,8 @@ def report(cluster: ClusterName, run: RunId = None, connection_file: ConnectionF
     if not known:
         raise UserError(f"Cluster {cluster} has no run yet.", remedy="Plan or roll first.")
     with open_bench(cluster, run or known[0], connection_file) as (bench, _, _security):
-        page, data = write_run_report(bench, bench.run.load_plan(), settings=settings)
+        dry_run = (bench.run.attachment("report.json") or {}).get("outcome") == Outcome.DRY_RUN  # and stays one
+        page, data = write_run_report(bench, bench.run.load_plan(), dry_run=dry_run, settings=settings)
     show.out.print(f"report: {page}", soft_wrap=True)
     show.out.print(str(data), soft_wrap=True)
 

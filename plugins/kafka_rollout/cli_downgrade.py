@@ -39,7 +39,7 @@ from kafka_rollout.steps.cluster_inventory import compare_inventory, take_invent
 from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.downgrade_approval import levels_body, roll_body
 from kafka_rollout.steps.downgrade_metadata import report_losses, scan_metadata_logs
-from kafka_rollout.steps.downgrade_plan import is_downgrade, plan_downgrade, weigh_coordinator_logs
+from kafka_rollout.steps.downgrade_plan import is_downgrade, plan_downgrade
 from kafka_rollout.steps.features import check_support, finalize, pending_changes, refuse
 from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
 from kafka_rollout.steps.offline_facts import offline_facts
@@ -47,6 +47,7 @@ from kafka_rollout.steps.offline_order import OfflineStep
 from kafka_rollout.steps.offline_record import stop_has_begun
 from kafka_rollout.steps.plan import refuse_new_blockers
 from kafka_rollout.steps.snapshot import prove_snapshot
+from kafka_rollout.steps.weighing import weigh_coordinator_logs
 from kafka_rollout.steps.whole_roll import roll_hops
 from kafka_rollout.steps.workbench import Workbench
 

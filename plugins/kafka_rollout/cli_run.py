@@ -21,7 +21,7 @@ from kafka_rollout.cli_output import ProgressLines, err, out, print_body
 from kafka_rollout.domain.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.gate_watch import GatePolicy
 from kafka_rollout.domain.gates import GateLook
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.plan import Direction, Plan
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import ScanResult
 from kafka_rollout.steps import lock
@@ -34,13 +34,16 @@ from kafka_rollout.steps.approval import (
     refuse_stranger,
     require_approval,
 )
-from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL, scan_before_roll
 from kafka_rollout.steps.features import check_support, finalize, pending_changes, undo_by_controller
 from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
 from kafka_rollout.steps.offline_undo import gates_after_undo, undo_offline
 from kafka_rollout.steps.plan import plan_upgrade
 from kafka_rollout.steps.report import SCAN_VERDICT
+from kafka_rollout.steps.roll import has_stopped_nodes
 from kafka_rollout.steps.snapshot import prove_snapshot
+from kafka_rollout.steps.turns import previous_release
+from kafka_rollout.steps.weighing import weigh_coordinator_logs
 from kafka_rollout.steps.whole_roll import roll_back, roll_hops
 from kafka_rollout.steps.workbench import Workbench
 
@@ -60,7 +63,7 @@ class Approver:
     reason: str | None
     asks: bool
 
-    def approve(self, bench: Workbench, plan: Plan, what: ApprovalOf, body: str) -> None:
+    def approve(self, bench: Workbench, plan: Plan, what: ApprovalOf, body: str, *, decision: str = APPROVED) -> None:
         """Show what is decided, ask at the terminal, record the name. An approval of the run's record is kept."""
         print_body(body)
         if self.name is None:
@@ -76,7 +79,7 @@ class Approver:
             if not typer.confirm(f"{self.name}, do you approve the {what.value}?", default=False, err=True):
                 record_approval(bench, what, self.name, "rejected", self.reason or "declined at the terminal")
                 raise RefusedError(f"{self.name} did not approve the {what.value}.", remedy="Nothing was touched.")
-        record_approval(bench, what, self.name, APPROVED, self.reason or "")
+        record_approval(bench, what, self.name, decision, self.reason or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +149,7 @@ def back(bench: Workbench, settings: Settings, policy: GatePolicy, approver: App
 
 
 def _plan(bench: Workbench, settings: Settings, request: RollRequest) -> Plan:
-    """The run's plan: a resumed run keeps its own."""
+    """The run's plan. A resumed run keeps its own; one that `plan` made is weighed with a scan before it is rolled."""
     if any(event.get("kind") == "plan" for event in bench.run.events()):
         plan = bench.run.load_plan()
         if plan.target != request.target:
@@ -154,12 +157,13 @@ def _plan(bench: Workbench, settings: Settings, request: RollRequest) -> Plan:
                 f"Run {bench.run_id} goes to {plan.target}, not to {request.target}.",
                 remedy="Leave --run out to start a new run.",
             )
-        return plan
+        unscanned = scan_before_roll(bench) is None and not has_stopped_nodes(bench)
+        if not (request.scan and plan.hops and unscanned):
+            return plan
+        _scan_before_roll(bench, settings, request)
+        return weigh_coordinator_logs(bench, plan)
     if request.scan:
-        try:
-            scan_logs(bench, settings, request.security, SCAN_BEFORE_ROLL, ProgressLines())
-        except (TransientError, FatalError) as error:
-            err.print(f"scan: {error}", soft_wrap=True)  # the plan has a finding for it, among others
+        _scan_before_roll(bench, settings, request)
     return plan_upgrade(
         bench,
         request.target,
@@ -167,6 +171,13 @@ def _plan(bench: Workbench, settings: Settings, request: RollRequest) -> Plan:
         snapshot_interval_ms=request.snapshot_interval_ms,
         with_logs=request.scan,
     )
+
+
+def _scan_before_roll(bench: Workbench, settings: Settings, request: RollRequest) -> None:
+    try:
+        scan_logs(bench, settings, request.security, SCAN_BEFORE_ROLL, ProgressLines())
+    except (TransientError, FatalError) as error:
+        err.print(f"scan: {error}", soft_wrap=True)  # the plan has a finding for it, among others
 
 
 def run_to_report(
@@ -181,13 +192,34 @@ def run_to_report(
     except RolloutError:
         lock.let_go(bench)
         report(bench, plan, settings)
+        _tell_ways_on(bench, plan)
         raise
     lock.let_go(bench)
     report(bench, plan, settings)
     if not done:
-        err.print(f"Stopped at a safe point. It goes on with: the same command and --run {bench.run_id}")
+        err.print(f"Stopped at a safe point. It goes on with: {command_of(bench, plan)}", soft_wrap=True)
         return INTERRUPTED
     return 0
+
+
+def command_of(bench: Workbench, plan: Plan, *, back: bool = False) -> str:
+    """The command that goes on with a run."""
+    words = "roll" if plan.direction is Direction.UPGRADE else "downgrade"
+    words = "roll-back" if back else f"{words} --to {plan.target}"
+    return f"kafka-rollout {words} --cluster {plan.cluster} --run {bench.run_id}"
+
+
+def _tell_ways_on(bench: Workbench, plan: Plan) -> None:
+    """What the DAG asks a person after a failed gate."""
+    if not has_stopped_nodes(bench) or plan.offline:
+        return
+    again = f"kafka-rollout retry --cluster {plan.cluster} --run {bench.run_id}"
+    for what, command in (
+        ("wait on", command_of(bench, plan)),
+        ("start the node once more", again),
+        ("roll back", command_of(bench, plan, back=True)),
+    ):
+        err.print(f"{what}: {command}", soft_wrap=True)
 
 
 def _finalize(bench: Workbench, plan: Plan, settings: Settings, request: RollRequest, progress: ProgressLines) -> None:
@@ -225,10 +257,11 @@ def _finalize(bench: Workbench, plan: Plan, settings: Settings, request: RollReq
 def _way_back(
     bench: Workbench, plan: Plan, settings: Settings, security: ClientSecurity | None, progress: ProgressLines
 ) -> str:
-    failing = scan_logs(bench, settings, security, SCAN_VERDICT, progress).failing(plan.origin)
+    previous = previous_release(bench, plan)
+    failing = scan_logs(bench, settings, security, SCAN_VERDICT, progress).failing(previous)
     if not failing:
-        return f"{plan.origin} could load every coordinator log as it is now."
-    return f"{plan.origin} could not load {len(failing)} partition(s) of the coordinator logs any more."
+        return f"{previous} could load every coordinator log as it is now."
+    return f"{previous} could not load {len(failing)} partition(s) of the coordinator logs any more."
 
 
 def scan_logs(

@@ -83,6 +83,7 @@ class Asked:
     answers: dict[str, list[str]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     bodies: dict[str, str] = field(default_factory=dict)
+    offered: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -129,6 +130,7 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
         task = context["task"]
         asked.asked.append(task.task_id)
         asked.bodies[task.task_id] = question.body
+        asked.offered[task.task_id] = question.options
         option = asked.answers.get(task.task_id, ["Approve"]).pop(0)
         assert option in question.options, f"{task.task_id} offers {question.options}"
         event = {

@@ -131,3 +131,55 @@ def test_a_cleared_roll_asks_about_its_first_node_and_about_no_other(bench: Work
             task.check(context_of(plan, {"canary_approval": True}), bench, plan)
         with pytest.raises(AirflowSkipException):
             task.check(context_of(plan, {"canary_approval": False}), bench, plan)
+
+
+def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
+    bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from kafka_rollout.operators import deciding
+    from kafka_rollout.sensors import gate
+    from kafka_rollout.steps.gate import GateKind, GateRef
+
+    asked: list[Any] = []
+    monkeypatch.setattr(deciding, "ask", lambda context, question, **_: asked.append(question))
+    monkeypatch.setattr(gate, "workbench", lambda *_: nullcontext(bench))
+    task = gate.GateSensor(task_id="gate_snapshot", cluster="fake", kind=GateKind.SNAPSHOT)
+    context = context_of(plan, {"approval_timeout_hours": 1})
+    task._ask(context, bench, GateRef(kind=GateKind.SNAPSHOT), "gives up")
+    assert asked[0].options == ("Wait on", "Stop here")
+    answer = {"chosen_options": ["Stop here"], "responded_by_user": {"name": "ada"}, "params_input": REASON}
+    with pytest.raises(AirflowFailException, match="ada stopped the run at gate snapshot: well looked at"):
+        task.decided(context, answer)
+    assert [event["decision"] for event in bench.run.events() if event["kind"] == "approval"] == ["Stop here"]
+
+
+@pytest.mark.parametrize(("try_number", "asks"), [(6, False), (7, True)])
+def test_a_stop_that_is_not_safe_is_tried_again_and_asked_about_in_the_end(
+    bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch, try_number: int, asks: bool
+) -> None:
+    from kafka_rollout.domain.errors import TransientError
+    from kafka_rollout.operators import deciding, replace_node
+    from kafka_rollout.operators.slots import node_slots
+
+    def stop(*_: Any) -> Any:
+        raise TransientError("Node 3 may not be stopped now: quorum without it.")
+
+    asked: list[Any] = []
+
+    def ask(context: Any, question: Any, **_: Any) -> None:
+        asked.append(question)
+        raise LookupError
+
+    monkeypatch.setattr(deciding, "ask", ask)
+    slot = next(s for s in node_slots(bench.cluster, "roll", HopPosition.TARGET) if s.node_id == 3)
+    task = replace_node.ReplaceNodeOperator(task_id="replace", cluster="fake", slot=slot)
+    context = context_of(plan, {"approval_timeout_hours": 1})
+    context["ti"].try_number, context["ti"].max_tries = try_number, 6
+    with pytest.raises(TransientError):
+        task._replaced(context, bench, plan, stop)  # nothing is rolled: it may fail
+    bench.run.record("stopping", {"node_id": 2, "hop": plan.hops[0].key})
+    with pytest.raises(LookupError if asks else TransientError):
+        task._replaced(context, bench, plan, stop)
+    assert [question.options for question in asked] == ([("Retry", "Roll back")] if asks else [])

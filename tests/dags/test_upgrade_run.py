@@ -10,7 +10,7 @@ from kafka_rollout.adapters.change_lock import FileChangeLock
 from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
 from kafka_rollout.domain.scan_judging import judge
-from kafka_rollout.domain.state import GroupState
+from kafka_rollout.domain.state import GroupState, StartRecord
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fake_cluster import R340, R391, R431, FakeCluster
 
@@ -69,10 +69,15 @@ def test_the_way_leads_over_a_tolerant_release_and_a_canary_is_asked_for_once(ru
 
 def test_a_run_that_finds_the_binary_rolled_goes_on_with_the_features(runs: FakeRuns) -> None:
     runs.world = FakeCluster(R431, spec=spec_with_homes(), finalized={"metadata.version": 21})
+    for node in runs.world.nodes.values():  # as a run before this one has left it
+        node.starts = [StartRecord(release=r, started_at=at, pid=1) for at, r in enumerate((R340, R391, R431))]
+    runs.scanned = scan_of(runs, COMMITS)
     state, states, record = runs.run(finalize="later")
     assert state == "success", states
     assert turns(record) == []
     assert runs.asked == ["approve_finalize"]
+    assert runs.offered["approve_finalize"] == ("Approve", "Reject"), "no node was rolled that could go back"
+    assert "3.9.1 could still load all 4 records" in runs.bodies["approve_finalize"], "the way back is not to 4.3.1"
     assert outcome(record) == "finished"
 
 
@@ -112,6 +117,7 @@ def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back
     state, states, record = runs.run(finalize="after_approval", gate_timeout_minutes=0.1)
     assert state == "failed"
     assert runs.asked == ["approve_plan", gate, gate]
+    assert runs.offered[gate] == ("Wait on", "Retry", "Roll back")
     assert states[gate] == "failed"
     assert states["roll.active_controller.replace"] == "upstream_failed"
     forth, back = "3.9.1-to-4.3.1", "4.3.1-to-3.9.1"
@@ -134,6 +140,30 @@ def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back
     assert [node for node in runs.world.nodes if node > 10 and runs.world.nodes[node].starts] == []
 
 
+def test_a_blocker_that_comes_in_the_middle_of_the_roll_is_asked_about_and_no_answer_goes_round_it(
+    runs: FakeRuns,
+) -> None:
+    stop, asked = runs.world.stop, "roll.controller-3.replace"
+
+    def stop_and_leave_a_ghost(node_id: int) -> None:
+        stop(node_id)
+        runs.world.ghost_controllers.add(9)
+
+    runs.world.stop = stop_and_leave_a_ghost  # type: ignore[method-assign]
+    runs.answers[asked] = ["Retry", "Roll back"]
+    state, states, record = runs.run(finalize="after_approval")
+    assert state == "failed"
+    assert runs.asked == ["approve_plan", asked, asked]
+    assert "GHOST-CONTROLLER" in runs.bodies[asked]
+    assert "start the node once more" not in runs.bodies[asked]
+    assert [turn for turn in turns(record) if turn[1] == "stopping"] == [
+        ("3.9.1-to-4.3.1", "stopping", 2),
+        ("4.3.1-to-3.9.1", "stopping", 2),
+    ]
+    assert states["roll.active_controller.replace"] == "upstream_failed"
+    assert outcome(record) == "rolled_back"
+
+
 def test_roll_back_is_offered_a_last_time_before_the_point_of_no_return(runs: FakeRuns) -> None:
     runs.answers["approve_finalize"] = ["Roll back"]
     state, states, record = runs.run(finalize="after_approval")
@@ -144,6 +174,16 @@ def test_roll_back_is_offered_a_last_time_before_the_point_of_no_return(runs: Fa
     assert back == [13, 12, 11, 1, 3, 2]
     assert states["finalize"] == "upstream_failed"
     assert outcome(record) == "rolled_back"
+
+
+def test_a_gate_before_a_stop_has_no_node_to_start_once_more(runs: FakeRuns) -> None:
+    gate = "roll.controller-2.gate_before"
+    runs.world.nodes[3].behind = 10**6
+    runs.answers[gate] = ["Roll back"]
+    state, _, _ = runs.run(gate_timeout_minutes=0.01)
+    assert state == "failed"
+    assert runs.offered[gate] == ("Wait on", "Roll back")
+    assert runs.world.stops == []
 
 
 def test_what_the_target_cannot_load_is_a_blocker_of_the_plan(runs: FakeRuns) -> None:

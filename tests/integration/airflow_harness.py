@@ -182,6 +182,11 @@ class Run:
         self.wait_for_question(task_id, timeout_s=timeout_s)
         self.answer(task_id, "Approve", f"{task_id} looks right to me")
 
+    def clear(self, task_id: str) -> None:
+        """Clear a task with everything after it, as a person does in the page; what it asks is asked anew."""
+        for cleared in self.client.clear(self.dag_id, self.run_id, [task_id]):
+            self._given.pop(cleared, None)
+
     def wait_for_task(self, task_id: str, *, timeout_s: float = PATIENCE_S) -> None:
         """Until a task has succeeded."""
         deadline = time.monotonic() + timeout_s

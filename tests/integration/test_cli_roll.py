@@ -1,4 +1,4 @@
-"""The shell's roll on a real cluster: killed in the middle of node 2, resumed, finalized, proved; then a roll back."""
+"""The shell's roll on a real cluster: killed in the middle of node 2 and resumed, started once more, taken back."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
 from kafka_rollout.domain.releases import Release
+from tests.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -135,24 +138,49 @@ def _stopped(shell: Shell) -> int:
     return (shell.newest_run() / "events.jsonl").read_text().count('"kind": "stopping"')
 
 
-def test_a_node_that_does_not_start_stops_the_roll_and_roll_back_heals_it(shell: Shell) -> None:
+def test_a_node_that_does_not_start_is_mended_and_started_once_more_and_the_roll_can_still_go_back(
+    shell: Shell,
+) -> None:
+    spec = replace(shell.cluster.spec, release_overrides={"4.3.1": BREAKS_WHERE_A_FILE_IS_IN_THE_WAY})
+    shell.cluster.inventory_path.write_text(dump_cluster(spec))
     plan = shell("plan", "--cluster", "shell", "--to", "4.3.1", "--json")
     assert plan.returncode == 0, plan.stderr
     made = json.loads(plan.stdout)
-    second = made["plan"]["hops"][0]["order"][1]["node_id"]
-    # Found only when the new binary starts: the old one never reads the file again.
-    home = Path(shell.cluster.spec.node(second).directory or "")
-    properties = home / "server.properties"
-    properties.write_text(properties.read_text() + "\nprocess.roles=broker,controller,nonsense\n")
+    second, third = (made["plan"]["hops"][0]["order"][place]["node_id"] for place in (1, 2))
+    in_the_way = Path(spec.node(second).directory or "") / "figures"
+    in_the_way.write_text("")
+    this_run = ("-c", "shell", "--run", made["run"])
 
-    rolled = shell("roll", "-c", "shell", "--to", "4.3.1", *QUICK, "--timeout", "25", *APPROVED, "--run", made["run"])
+    rolled = shell("roll", *this_run, "--to", "4.3.1", *QUICK, "--timeout", "25", *APPROVED, "--no-scan")
 
     assert rolled.returncode == 3, rolled.stderr
-    properties.write_text(properties.read_text().replace("process.roles=broker,controller,nonsense\n", ""))
     assert f"after node {second} failed" in rolled.stderr
-    back = shell("roll-back", "-c", "shell", "--run", made["run"], *QUICK, *APPROVED)
+    assert f"kafka-rollout retry --cluster shell --run {made['run']}" in rolled.stderr
+    in_the_way.unlink()
+    again = shell("retry", *this_run, *QUICK, *APPROVED)
+    assert again.returncode == 0, again.stderr
+    assert starts(shell.cluster)[second] == ["4.3.1", "4.3.1"]
+    assert starts(shell.cluster)[third] == []
+    back = shell("roll-back", *this_run, *QUICK, *APPROVED)
     assert back.returncode == 0, back.stderr
     report = json.loads(Path(back.stdout.splitlines()[-1]).read_text())
     assert report["outcome"] == "rolled_back", report["sentence"]
-    third = made["plan"]["hops"][0]["order"][2]["node_id"]
     assert starts(shell.cluster)[third] == []
+
+
+def test_a_configuration_that_is_broken_after_the_plan_is_found_before_the_node_goes_down(shell: Shell) -> None:
+    """The process that runs never reads the file again: only the next one would die of it."""
+    plan = shell("plan", "--cluster", "shell", "--to", "4.3.1", "--json")
+    assert plan.returncode == 0, plan.stderr
+    made = json.loads(plan.stdout)
+    first = made["plan"]["hops"][0]["order"][0]["node_id"]
+    properties = Path(shell.cluster.spec.node(first).directory or "") / "server.properties"
+    properties.write_text(properties.read_text() + "\nprocess.roles=broker,controller,nonsense\n")
+
+    rolled = shell("roll", "-c", "shell", "--run", made["run"], "--to", "4.3.1", *QUICK, *APPROVED, "--no-scan")
+
+    assert rolled.returncode == 3, rolled.stderr
+    assert f"The approval is void, because of what was not there when it was given: CONFIG-REJECTED node {first}" in (
+        " ".join(rolled.stderr.split())
+    )
+    assert all(each == [] for each in starts(shell.cluster).values())

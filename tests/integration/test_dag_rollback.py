@@ -7,19 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
 from tests.integration.airflow_harness import House, active_controller, all_run, no_lock_left, nothing_lost, starts
 from tests.integration.conftest import MakeCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
-
-# Lines that 4.3.1 gets with the roll and that no check of the configuration can judge from afar: the reporter makes
-# its folder when the node starts, and the path counts from the node's own home. Where a file is in the way it cannot.
-BREAKS_WHERE_A_FILE_IS_IN_THE_WAY = {
-    "kafka.metrics.reporters": "kafka.metrics.KafkaCSVMetricsReporter",
-    "kafka.csv.metrics.reporter.enabled": "true",
-    "kafka.csv.metrics.dir": "figures/csv",
-    "kafka.metrics.polling.interval.secs": "3600",
-}
 
 
 def test_a_node_that_does_not_start_stops_the_roll_and_roll_back_loses_nothing(

@@ -51,6 +51,33 @@ def test_a_killed_task_is_taken_up_where_it_was_and_starts_its_node_once(
     assert run.client.tasks(run.dag_id, run.run_id)[task_id]["try_number"] > 1, "the task was not killed"
 
 
+@pytest.mark.full
+def test_a_canary_that_is_rejected_in_the_evening_is_cleared_in_the_morning_and_the_roll_goes_on(
+    house: House, make_cluster: MakeCluster
+) -> None:
+    cluster = make_cluster("3.4.1", name="overnight", layout="combined")
+    house.add(cluster)
+    run = house.trigger(cluster, "3.9.1", finalize="later", canary_approval=True)
+    run.approve("approve_plan")
+    canary = f"roll.{cluster.spec.node(first_in_order(run)).name}.approve_canary"
+    run.wait_for_question(canary)
+    run.answer(canary, "Reject", "not tonight")
+    assert run.wait_done() == "failed"
+    evening = run.report()
+    assert evening["outcome"] == "stopped"
+    assert evening["ledger"]["stretches"] == 1
+    no_lock_left(house, cluster)
+    run.clear(canary)
+    run.wait_for_question(canary)
+    run.answer(canary, "Approve", "the next morning")
+    ends_right(run, "3.4.1", "3.9.1")
+    assert run.report()["ledger"]["stretches"] == 2, "the roll went on without live traffic"
+
+
+def first_in_order(run: Run) -> int:
+    return run.store.load_plan().hops[0].order[0].node_id
+
+
 def approved(house: House, cluster: LocalCluster, target: str) -> tuple[Run, NodeTurn]:
     """A run that was told to roll, and the second node's turn."""
     house.add(cluster)

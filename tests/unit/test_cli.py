@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +16,13 @@ from kafka_rollout.adapters.change_lock import FileChangeLock
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.cli_common import new_run_id
-from kafka_rollout.domain.errors import RefusedError
+from kafka_rollout.cli_retry import start_once_more
+from kafka_rollout.domain.errors import FatalError, RefusedError, UserError
+from kafka_rollout.domain.feature_requests import FeatureAction, FeatureOrder
 from kafka_rollout.domain.gate_watch import GatePolicy
 from kafka_rollout.domain.plan import Plan
+from kafka_rollout.steps.approval import approvals
+from kafka_rollout.steps.feature_update import plan_features
 from kafka_rollout.steps.plan import plan_upgrade
 from tests.fake_cluster import R431, FakeCluster, make_spec
 from tests.fakes import fake_bench
@@ -44,6 +51,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("roll -c fake --to 4.3 --dry-run", 2, "'4.3' is not a Kafka release"),
         ("roll -c fake --to 4.3.1 --run never", 2, "has no run never"),
         ("roll-back -c fake --run never", 2, "has no run never"),
+        ("retry -c fake --run never", 2, "A retry needs a named person"),
         ("report -c fake", 2, "has no run yet"),
         ("features update -c fake --upgrade group.version", 2, "is not feature:level"),
         ("features update -c fake --upgrade group.version:1", 2, "needs a named approval"),
@@ -135,6 +143,69 @@ def test_a_resumed_run_finalizes_only_when_it_is_asked_to(home: Path, monkeypatc
     assert cli_run.roll(bench, Settings.from_environment(), request_for()) == 0
     assert {node.running for node in cluster.nodes.values()} == {R431}
     assert cluster.updates == []
+
+
+def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    cluster, quick = FakeCluster(), GatePolicy(looks=1, interval_s=0, timeout_s=2)
+    bench = fake_bench(cluster, home)
+    plan_upgrade(bench, R431, finalize=False)
+    with pytest.raises(UserError, match="has stopped no node"):
+        start_once_more(bench, quick, request_for().approver)
+    cluster.cannot_start.add((3, R431))
+    with pytest.raises(RefusedError, match="after node 3 failed"):
+        cli_run.roll(bench, Settings.from_environment(), request_for(policy=quick))
+    told = capsys.readouterr().err
+    assert "start the node once more: kafka-rollout retry --cluster fake --run run-1" in told
+    assert "roll back: kafka-rollout roll-back --cluster fake --run run-1" in told
+    with pytest.raises(RefusedError, match="mallory may not"):
+        start_once_more(bench, quick, cli_run.Approver(name="mallory", reason="I can", asks=False))
+    cluster.cannot_start.clear()
+    start_once_more(bench, quick, request_for().approver)
+    assert "Go on with: kafka-rollout roll --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
+    assert ("failed-gate", "alice", "Retry") in {(a.what, a.by, a.decision) for a in approvals(bench)}
+    assert FileChangeLock(home).holder("fake") is None
+    assert cli_run.roll(bench, Settings.from_environment(), request_for()) == 0
+    assert cluster.stops == [2, 3, 1, 11, 12, 13]
+    assert {node.running for node in cluster.nodes.values()} == {R431}
+
+
+def test_a_plan_that_was_made_without_a_scan_is_scanned_before_it_is_rolled(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scan(*_: object) -> object:
+        raise FatalError("Spark had no memory.")
+
+    monkeypatch.setattr(cli_run, "scan_logs", scan)
+    cluster = FakeCluster()
+    bench = fake_bench(cluster, home)
+    plan_upgrade(bench, R431, finalize=True)  # by `kafka-rollout plan`
+    with pytest.raises(RefusedError, match="LOGS-NOT-SCANNED"):
+        cli_run.roll(bench, Settings.from_environment(), request_for(scan=True))
+    assert cluster.stops == []
+
+
+def test_a_report_that_is_written_anew_says_what_kind_of_run_it_was(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster, settings = FakeCluster(), Settings.from_environment()
+
+    def again(run: str) -> str:
+        @contextmanager
+        def open_fake(*_: object) -> Iterator[object]:
+            yield fake_bench(cluster, settings.home, run_id=run), settings, None
+
+        monkeypatch.setattr(cli, "open_bench", open_fake)
+        assert cli.run_main(["report", "-c", "fake", "--run", run]) == 0
+        return str(json.loads(Path(capsys.readouterr().out.splitlines()[-1]).read_text())["outcome"])
+
+    cli_run.roll(fake_bench(cluster, settings.home, run_id="dry"), settings, request_for(dry_run=True))
+    assert again("dry") == "dry_run"
+    bench = fake_bench(cluster, settings.home, run_id="features")
+    plan_features(bench, FeatureOrder(action=FeatureAction.UPGRADE_ALL), unsafe=False)
+    assert again("features") == "finished"  # there was nothing to raise; of a roll nobody approved it would be refused
 
 
 def test_only_the_inventory_s_approvers_approve(home: Path) -> None:

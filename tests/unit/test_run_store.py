@@ -208,4 +208,5 @@ def test_runs_are_listed_by_their_own_ids_the_newest_first(tmp_path: Path) -> No
         store = FileRunStore(tmp_path, "demo", run_id)
         store.record("planned", {})
         os.utime(store.folder, (1000 + age, 1000 + age))
+    FileRunStore(tmp_path, "demo", "ledger").attach("ledger/settings.json", {})  # `kafka-rollout ledger start`
     assert list_runs(tmp_path, "demo") == tuple(reversed(ids))

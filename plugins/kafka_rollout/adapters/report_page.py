@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from kafka_rollout.adapters.html_pages import clock, page_environment
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.plan import Plan
-from kafka_rollout.steps.downgrade_plan import is_downgrade
+from kafka_rollout.steps.downgrade_plan import DOWNGRADE
 from kafka_rollout.steps.downgrade_report import build_downgrade_report
+from kafka_rollout.steps.feature_report import build_feature_report
+from kafka_rollout.steps.feature_update import FEATURES
+from kafka_rollout.steps.plan import run_of
 from kafka_rollout.steps.report import build_report
 from kafka_rollout.steps.workbench import Workbench
 
 TEMPLATE = "report.html.j2"
 
+_BUILDERS: Mapping[str, Callable[..., dict[str, Any]]] = {
+    "": build_report,
+    DOWNGRADE: build_downgrade_report,
+    FEATURES: build_feature_report,
+}
 _OUTCOMES = {
     "finished": ("good", "Finished"),
     "rolled_not_finalized": ("fair", "Rolled, not finalized"),
@@ -35,8 +43,7 @@ def write_run_report(
     bench: Workbench, plan: Plan, *, dry_run: bool = False, settings: Settings | None = None
 ) -> tuple[Path, Path]:
     """Build the run's report, render it and put both files into the report store: (report.html, report.json)."""
-    build = build_downgrade_report if is_downgrade(bench) else build_report
-    data = build(bench, plan, dry_run=dry_run)
+    data = _BUILDERS[run_of(bench)](bench, plan, dry_run=dry_run)
     return bench.run.write_report(render(data, settings=settings), data)
 
 

@@ -59,8 +59,8 @@ class FileRunStore:
                 f"The plan of run {self.run_id} in {path} is damaged.", remedy="Start a new run; it observes anew."
             ) from None
 
-    def save_before_stop(self, hop: str, before: BeforeStop) -> None:
-        write_whole(self._before_stop(hop, before.node_id), _BEFORE_STOP.dump_json(before), keep_first=True)
+    def save_before_stop(self, hop: str, before: BeforeStop, *, anew: bool = False) -> None:
+        write_whole(self._before_stop(hop, before.node_id), _BEFORE_STOP.dump_json(before), keep_first=not anew)
 
     def load_before_stop(self, hop: str, node_id: int) -> BeforeStop | None:
         path = self._before_stop(hop, node_id)
@@ -112,9 +112,10 @@ class FileRunStore:
 
 
 def list_runs(home: Path, cluster: str) -> tuple[str, ...]:
-    """Ids of the cluster's runs, the one written to last first."""
+    """Ids of the cluster's runs, the one written to last first. What has no events is no run (a ledger of its own)."""
     folder = home / "runs" / safe_name(cluster)
     if not folder.is_dir():
         return ()
-    runs = sorted((run for run in folder.iterdir() if run.is_dir()), key=lambda run: run.stat().st_mtime, reverse=True)
-    return tuple(original_name(run.name) for run in runs)
+    runs = (run for run in folder.iterdir() if (run / "events.jsonl").exists())
+    newest_first = sorted(runs, key=lambda run: run.stat().st_mtime, reverse=True)
+    return tuple(original_name(run.name) for run in newest_first)

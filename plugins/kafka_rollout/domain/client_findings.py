@@ -17,11 +17,14 @@ from kafka_rollout.domain.topology import ClusterSpec
 from kafka_rollout.domain.wording import count, few
 
 DROPS_OLD_REQUESTS = 4  # major release (KIP-896)
+# RequestMetrics has DeprecatedRequestsPerSec in the jars of 3.7.2 and of all later releases, not in those of 3.4.1.
+COUNTS_OLD_REQUESTS_SINCE = Release(3, 7, 0)
 
 
 def client_findings(cluster: ClusterSpec, state: ClusterState, *, target: Release | None) -> tuple[Finding, ...]:
     return (
         *_old_clients(state, target),
+        *_old_clients_unknown(state, target),
         *_software(cluster, state),
         *_groups(cluster, state),
         *_transactions(cluster, state),
@@ -29,11 +32,7 @@ def client_findings(cluster: ClusterSpec, state: ClusterState, *, target: Releas
 
 
 def _old_clients(state: ClusterState, target: Release | None) -> Iterable[Finding]:
-    drops = (
-        target is not None
-        and target.major >= DROPS_OLD_REQUESTS
-        and any(release.major < DROPS_OLD_REQUESTS for release in state.releases)
-    )
+    drops = _drops_old_requests(state, target)
     by_client: defaultdict[tuple[str, str], list[DeprecatedRequest]] = defaultdict(list)
     for node in state.nodes.values():
         for request in node.metrics.deprecated_requests if node.metrics else ():
@@ -52,6 +51,28 @@ def _old_clients(state: ClusterState, target: Release | None) -> Iterable[Findin
             f"{f'; {target} refuses them' if drops else ''}.",
             remedy="Upgrade these clients first, or make sure that they are gone.",
         )
+
+
+def _old_clients_unknown(state: ClusterState, target: Release | None) -> Iterable[Finding]:
+    silent = {str(release) for release in state.releases if release < COUNTS_OLD_REQUESTS_SINCE}
+    if silent and _drops_old_requests(state, target):
+        yield Finding(
+            code="OLD-CLIENTS-UNKNOWN",
+            severity=Severity.WARNING,
+            subject=f"release {', '.join(sorted(silent))}",
+            sentence=f"Its brokers do not count the requests that KIP-896 calls deprecated, and {target} refuses them: "
+            "whether a client sends any is not known.",
+            remedy="Make sure that no client is older than KIP-896 allows (Java clients: 2.1), or roll to a 3.x "
+            "release that counts them first (3.7 and later) and look again.",
+        )
+
+
+def _drops_old_requests(state: ClusterState, target: Release | None) -> bool:
+    return (
+        target is not None
+        and target.major >= DROPS_OLD_REQUESTS
+        and any(release.major < DROPS_OLD_REQUESTS for release in state.releases)
+    )
 
 
 def _software(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:

@@ -30,7 +30,6 @@ class ApprovalOperator(RolloutOperator):
     """Asks for one approval. Rejecting fails the task, so does time: neither lets anything after it begin."""
 
     what: ClassVar[str]  # an ApprovalOf
-    options: ClassVar[tuple[str, ...]] = (APPROVE, REJECT)
 
     def act(self, context: Context, bench: Workbench) -> Any:
         plan = frozen_plan(bench, context)
@@ -98,13 +97,17 @@ class ApprovalOperator(RolloutOperator):
             Question(
                 subject=self.subject(plan),
                 body=self.body(context, bench, plan),
-                options=self.options,
+                options=self.choices(plan),
                 users=approvers(bench.cluster.approvers, context["params"]["approvers"] or ()),
             ),
             method="answered",
             timeout=timeout,
             text_must_be_present=True,
         )
+
+    def choices(self, plan: Plan) -> tuple[str, ...]:
+        """What may be answered."""
+        return (APPROVE, REJECT)
 
     def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
         """Refuse (or skip) before anybody is asked."""
@@ -144,11 +147,13 @@ class ApproveCanaryOperator(ApprovalOperator):
     """After the first node of the roll, if the run asks for it: on with the others?"""
 
     what = "canary"
-    options = (APPROVE, REJECT, ROLL_BACK)
 
     def __init__(self, *, slot: NodeSlot, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.slot = slot
+
+    def choices(self, plan: Plan) -> tuple[str, ...]:
+        return (APPROVE, REJECT, ROLL_BACK)
 
     def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
         # The places that are passed by are skipped when the hop begins, and come to life when they are cleared.
@@ -173,11 +178,14 @@ class ApproveFinalizeOperator(ApprovalOperator):
     """The point of no return: what each feature's new level costs, and whether Kafka can take it back."""
 
     what = "finalize"
-    options = (APPROVE, REJECT, ROLL_BACK)
 
     def __init__(self, *, scan_task: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.scan_task = scan_task
+
+    def choices(self, plan: Plan) -> tuple[str, ...]:
+        # A run that found the binary rolled has no node to take back.
+        return (APPROVE, REJECT, ROLL_BACK) if plan.hops else (APPROVE, REJECT)
 
     def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
         from kafka_rollout.steps.approval import refuse_blockers

@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 WAIT_ON = "Wait on"
 RETRY = "Retry"
 ROLL_BACK = "Roll back"
+STOP_HERE = "Stop here"
+NO_REASON = "no reason given"
+
+_MEANINGS = {
+    WAIT_ON: "watch the gate for its time again",
+    RETRY: "start the node once more, then watch again",
+    ROLL_BACK: "bring every node that was rolled back to its old release, with the same gates; the run ends then",
+    STOP_HERE: "this task fails, and the run ends as it is; cleared, the task goes on",
+}
 
 ROLL_BACK_DECISION = "roll_back_decision"  # XCom of the task at which a person chose to roll back
 
@@ -32,14 +41,10 @@ def ask_what_now(
     meanings: Mapping[str, str] | None = None,
 ) -> NoReturn:
     """Park the task until a person decides; it resumes at `decided`. The cluster's lock is kept for that long.
-    `meanings`: of the options where they are not those of a node's turn.
+    `meanings`: of the options that mean something else here than at the gate after a node's start.
     """
     timeout = hold_while_asking(context, bench, f"{what} failed and waits for a decision")
-    meanings = meanings or {
-        WAIT_ON: "watch the gate for its time again",
-        RETRY: "start the node once more, then watch again",
-        ROLL_BACK: "bring every node that was rolled back to its old release, with the same gates; the run ends then",
-    }
+    meant = {**_MEANINGS, **(meanings or {})}
     ask(
         context,
         Question(
@@ -47,7 +52,7 @@ def ask_what_now(
             body="\n\n".join(
                 (
                     f"**At {datetime.now(UTC):%H:%M:%S} UTC:** {why}",
-                    "\n".join(f"- **{option}**: {meanings[option]}" for option in options),
+                    "\n".join(f"- **{option}**: {meant[option]}" for option in options),
                     "Airflow keeps this text as it was when the question came first. The present state is in the "
                     "task's log and state store, and on the page *Kafka rollout*.",
                 )
@@ -70,19 +75,21 @@ def hold_while_asking(context: Context, bench: Workbench, purpose: str) -> timed
 
 
 def record_decision(context: Context, bench: Workbench, what: str, answer: Answer) -> None:
-    """Keep who decided what. A decision to roll back fails the task: nothing after it may begin."""
+    """Keep who decided what. Rolling back and stopping fail the task: nothing after it may begin."""
     from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
     from kafka_rollout.steps.lock import hold_again
 
-    reason = answer.reason or "no reason given"
+    reason = answer.reason or NO_REASON
     hold_again(bench, f"{what}: {answer.option}")
     record_approval(bench, ApprovalOf.FAILED_GATE, answer.by, answer.option, f"{what}: {reason}")
     if answer.option == ROLL_BACK:
         record_approval(bench, ApprovalOf.ROLL_BACK, answer.by, APPROVED, f"{what}: {reason}")
         leave_roll_back(context, what, answer)
+    if answer.option == STOP_HERE:
+        raise AirflowFailException(f"{answer.by} stopped the run at {what}: {reason}.")
 
 
 def leave_roll_back(context: Context, what: str, answer: Answer) -> NoReturn:
     """Leave the decision for the group `roll_back`, and fail this task."""
     context["ti"].xcom_push(key=ROLL_BACK_DECISION, value={"by": answer.by, "reason": answer.reason, "what": what})
-    raise AirflowFailException(f"{answer.by} decided at {what} to roll back: {answer.reason or 'no reason given'}.")
+    raise AirflowFailException(f"{answer.by} decided at {what} to roll back: {answer.reason or NO_REASON}.")

@@ -48,7 +48,7 @@ class ScanMetadataLogsOperator(RolloutOperator):
 
     def act(self, context: Context, bench: Workbench) -> Any:
         from kafka_rollout.steps.downgrade_metadata import scan_metadata_logs
-        from kafka_rollout.steps.downgrade_plan import weigh_coordinator_logs
+        from kafka_rollout.steps.weighing import weigh_coordinator_logs
 
         plan = scan_metadata_logs(bench, frozen_plan(bench, context))
         plan = weigh_coordinator_logs(bench, plan)

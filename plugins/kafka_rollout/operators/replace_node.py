@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from kafka_rollout.domain.errors import FatalError, RefusedError
+from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.operators.asking import read_answer, tell
-from kafka_rollout.operators.deciding import RETRY, ROLL_BACK, ask_what_now, record_decision
+from kafka_rollout.operators.deciding import NO_REASON, RETRY, ROLL_BACK, ask_what_now, record_decision
 from kafka_rollout.operators.ledger import keep_ledger_running
 from kafka_rollout.operators.rollout import RolloutOperator, errors_for_airflow, frozen_plan, workbench
 from kafka_rollout.operators.slots import NodeSlot
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.domain.plan import Hop, Plan
+    from kafka_rollout.steps.roll import NodeReplaced
     from kafka_rollout.steps.workbench import Workbench
+
+_STARTED_ONCE_MORE = "start the node once more; a process that hangs in its shutdown is ended by force"
+_LOOKED_AT_AGAIN = (
+    "look at everything again, and go on with this node if nothing stands in the way any more; where the approval is "
+    "void, this is a new one by you"
+)
 
 
 def refuse_out_of_turn(bench: Workbench, plan: Plan, hop: Hop, node_id: int) -> None:
@@ -47,7 +55,9 @@ def refuse_without_canary(bench: Workbench, plan: Plan, hop: Hop, node_id: int) 
 
 
 class ReplaceNodeOperator(RolloutOperator):
-    """Stop, replace, start the slot's node. When it was started and its process is gone, a person is asked."""
+    """Stop, replace, start the slot's node. A person is asked when it was started and its process is gone, and when it
+    may not be stopped in the middle of a roll: a half-rolled cluster is left to nobody's chance.
+    """
 
     def __init__(self, *, slot: NodeSlot, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -65,25 +75,47 @@ class ReplaceNodeOperator(RolloutOperator):
             refuse_without_canary(bench, plan, hop, turn.node_id)
         keep_ledger_running(context, bench)
         tell(context, f"node {turn.node_id} to stop, be replaced by {hop.to_release} and start")
-        try:
-            replaced = replace_node(bench, plan, hop.key, turn.node_id)
-        except FatalError as error:
-            options = (RETRY,) if self.slot.way_back else (RETRY, ROLL_BACK)
-            ask_what_now(context, bench, what=f"replacing node {turn.node_id}", why=str(error), options=options)
-        tell(context, f"nothing: node {turn.node_id} runs {replaced.release}")
-        return asdict(replaced)
+        return self._replaced(context, bench, plan, replace_node)
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
-        """A person answered after the node had not stayed up."""
-        from kafka_rollout.steps.roll import restart_node
+        """A person answered after the node had not stayed up, or could not be stopped."""
+        from kafka_rollout.steps.approval import renew_void
+        from kafka_rollout.steps.roll import retry_node
 
         with errors_for_airflow(), workbench(self.cluster, context) as bench:
             plan = frozen_plan(bench, context)
-            hop, turn = self.slot.resolve(plan)
-            what = f"replacing node {turn.node_id}"
-            record_decision(context, bench, what, read_answer(event, what))
-            try:
-                return asdict(restart_node(bench, plan, hop.key, turn.node_id))
-            except FatalError as error:
-                options = (RETRY,) if self.slot.way_back else (RETRY, ROLL_BACK)
-                ask_what_now(context, bench, what=what, why=str(error), options=options)
+            what = self._what(plan)
+            answer = read_answer(event, what)
+            record_decision(context, bench, what, answer)
+            renew_void(bench, plan, answer.by, answer.reason or NO_REASON)
+            return self._replaced(context, bench, plan, retry_node)
+
+    def _replaced(
+        self, context: Context, bench: Workbench, plan: Plan, act: Callable[[Workbench, Plan, str, int], NodeReplaced]
+    ) -> Any:
+        from kafka_rollout.steps.roll import has_stopped_nodes
+
+        hop, turn = self.slot.resolve(plan)
+        try:
+            replaced = act(bench, plan, hop.key, turn.node_id)
+        except FatalError as error:
+            self._ask(context, bench, plan, str(error), _STARTED_ONCE_MORE)
+        except (RefusedError, TransientError) as error:
+            again = isinstance(error, TransientError) and _has_tries_left(context)
+            if again or self.slot.way_back or not has_stopped_nodes(bench):
+                raise
+            self._ask(context, bench, plan, str(error), _LOOKED_AT_AGAIN)
+        tell(context, f"nothing: node {turn.node_id} runs {replaced.release}")
+        return asdict(replaced)
+
+    def _ask(self, context: Context, bench: Workbench, plan: Plan, why: str, retry: str) -> NoReturn:
+        options = (RETRY,) if self.slot.way_back else (RETRY, ROLL_BACK)
+        ask_what_now(context, bench, what=self._what(plan), why=why, options=options, meanings={RETRY: retry})
+
+    def _what(self, plan: Plan) -> str:
+        _, turn = self.slot.resolve(plan)
+        return f"replacing node {turn.node_id}"
+
+
+def _has_tries_left(context: Context) -> bool:
+    return bool(context["ti"].try_number <= context["ti"].max_tries)

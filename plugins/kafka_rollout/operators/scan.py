@@ -35,9 +35,19 @@ class ScanForRunOperator(SparkScanOperator):
         self.file = file
 
     def execute(self, context: Context) -> Any:
+        from kafka_rollout.steps.lock import LEASE_S, hold_again, hold_on
+
+        purpose = "Scan the coordinator logs."
+        longest = LEASE_S if self.execution_timeout is None else self.execution_timeout.total_seconds()
         with workbench(self.cluster, context) as bench:
             scan_file(bench, self.file).unlink(missing_ok=True)  # of an earlier try: it must not pass for this one's
-        return super().execute(context)
+            held = hold_on(bench, purpose, for_s=longest)  # a long scan must not let another change in between
+        try:
+            return super().execute(context)
+        finally:
+            if held:
+                with workbench(self.cluster, context) as bench:
+                    hold_again(bench, purpose)
 
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
         from kafka_rollout.adapters.durable_files import write_whole
@@ -74,24 +84,25 @@ class ScanVerdictOperator(RolloutOperator):
         from kafka_rollout.domain.scan import ScanResult
         from kafka_rollout.domain.scan_findings import way_back_verdict
         from kafka_rollout.steps.report import SCAN_VERDICT
+        from kafka_rollout.steps.turns import previous_release
 
-        plan = frozen_plan(bench, context)
+        previous = previous_release(bench, frozen_plan(bench, context))
         path = scan_file(bench, SCAN_VERDICT)
         if not path.exists():
             raise AirflowSkipException("There is no scan of this run.")
         result = ScanResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
-        verdict = way_back_verdict(result.verdicts, plan.origin)
+        verdict = way_back_verdict(result.verdicts, previous)
         if not result.logs:  # no group and no transaction was ever there: nothing to load, nothing unknown
             verdict = Verdict(question=verdict.question)
         for finding in verdict.findings:
             self.log.info("%s", finding)
         sentence = " ".join(finding.sentence for finding in verdict.findings) or (
-            f"{plan.origin} could still load all {result.records} records of the coordinator logs."
+            f"{previous} could still load all {result.records} records of the coordinator logs."
         )
         bench.run.record(
             "scan",
             {
-                "release": str(plan.origin),
+                "release": str(previous),
                 "records": result.records,
                 "partitions": len(result.logs),
                 "ok": verdict.ok,

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.domain.gate_watch import GatePolicy, GateWatch, WatchState, WatchStatus
 from kafka_rollout.operators.asking import WAITS_FOR, is_answer, read_answer, tell
-from kafka_rollout.operators.deciding import RETRY, ROLL_BACK, WAIT_ON, ask_what_now, record_decision
+from kafka_rollout.operators.deciding import RETRY, ROLL_BACK, STOP_HERE, WAIT_ON, ask_what_now, record_decision
 from kafka_rollout.operators.rollout import errors_for_airflow, frozen_plan, workbench
 from kafka_rollout.operators.slots import NodeSlot
 from kafka_rollout.steps.gate import GateKind, GateRef
@@ -32,8 +32,8 @@ class GateSensor(BaseSensorOperator):
     """One gate of a cluster, or of a node's turn (`slot`).
 
     Looks for PATIENCE_S in the task, then defers to a GateTrigger. When the gate does not hold in its time, a person
-    is asked: wait on, retry (the node is started once more), or, before anything is finalized, roll back. Roll back
-    fails this task and leaves the decision for the group `roll_back`.
+    is asked: wait on, retry (a node that was started is started once more), and, at a node's turn of the roll, roll
+    back; elsewhere stop here. Roll back fails this task and leaves the decision for the group `roll_back`.
     """
 
     def __init__(self, *, cluster: str, kind: GateKind, slot: NodeSlot | None = None, **kwargs: Any) -> None:
@@ -71,7 +71,7 @@ class GateSensor(BaseSensorOperator):
             answer = read_answer(event, _name(ref))
             self.log.info("%s chose '%s': %s", answer.by, answer.option, answer.reason)
             record_decision(context, bench, _name(ref), answer)
-            if answer.option == RETRY and ref.kind is GateKind.AFTER_START:
+            if answer.option == RETRY:
                 _start_once_more(bench, plan, ref)
             return self._watch(context, bench, plan, ref)
 
@@ -98,7 +98,9 @@ class GateSensor(BaseSensorOperator):
 
     def _ask(self, context: Context, bench: Workbench, ref: GateRef, message: str) -> None:
         can_roll_back = self.slot is not None and not self.slot.way_back
-        options = (WAIT_ON, RETRY, ROLL_BACK) if can_roll_back else (WAIT_ON, RETRY)
+        # No other gate has a node of its own to start.
+        retries = (RETRY,) if self.slot is not None and self.kind is GateKind.AFTER_START else ()
+        options = (WAIT_ON, *retries, ROLL_BACK if can_roll_back else STOP_HERE)
         ask_what_now(context, bench, what=_name(ref), why=message, options=options)
 
     def _passed(self, message: str) -> dict[str, str]:

@@ -27,6 +27,7 @@ class ApprovalOf(StrEnum):
 
 APPROVED = "approved"
 REJECTED = "rejected"
+_VOID = "void"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +120,25 @@ def require_approval(bench: Workbench, plan: Plan, what: str) -> Approval:
         )
     if what in {ApprovalOf.ROLL, ApprovalOf.FINALIZE}:
         refuse_blockers(plan)
-    _refuse_overtaken(bench, plan, given[-1])
+    if why := _overtaken(bench, plan, given[-1]):
+        raise RefusedError(
+            f"The approval of the {what} by {given[-1].by} is {why}.",
+            remedy="Have a named person approve it again (in a DAG: clear its approval with everything after it).",
+        )
     return given[-1]
 
 
-def _refuse_overtaken(bench: Workbench, plan: Plan, approval: Approval) -> None:
+def renew_void(bench: Workbench, plan: Plan, by: str, reason: str) -> None:
+    """Record that a named person approves anew what a blocker voided; what was never approved, was rejected or was
+    overtaken stays so. Whether the blocker is gone is looked at again before anything is done."""
+    for what in (ApprovalOf.ROLL, ApprovalOf.CANARY):
+        given = [a for a in approvals(bench) if a.what == what and a.plan_hash == plan.hash]
+        if given and given[-1].decision == APPROVED and _overtaken(bench, plan, given[-1]).startswith(_VOID):
+            record_approval(bench, what, by, APPROVED, reason)
+
+
+def _overtaken(bench: Workbench, plan: Plan, approval: Approval) -> str:
+    """Why an approval counts no more; empty where it does."""
     opposite = ApprovalOf.ROLL if approval.what == ApprovalOf.ROLL_BACK else ApprovalOf.ROLL_BACK
     why = ""
     for event in bench.run.events():  # in their order
@@ -133,12 +148,8 @@ def _refuse_overtaken(bench: Workbench, plan: Plan, approval: Approval) -> None:
         elif kind == "approval" and what == opposite and event["decision"] == APPROVED:
             why = f"overtaken: {event['by']} approved the {opposite} after it"
         elif kind == "void" and event["plan"] == plan.hash and approval.what != ApprovalOf.ROLL_BACK:
-            why = f"void: {'; '.join(event['blockers'])}"
-    if why:
-        raise RefusedError(
-            f"The approval of the {approval.what} by {approval.by} is {why}.",
-            remedy="Have a named person approve it again (in a DAG: clear its approval with everything after it).",
-        )
+            why = f"{_VOID}: {'; '.join(event['blockers'])}"
+    return why
 
 
 def _read(event: Mapping[str, Any]) -> Approval:

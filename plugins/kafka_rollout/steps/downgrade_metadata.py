@@ -33,9 +33,9 @@ from kafka_rollout.domain.metadata_scan import MetadataScan
 from kafka_rollout.domain.plan import Direction, Hop, Plan
 from kafka_rollout.domain.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.topology import NodeSpec
-from kafka_rollout.steps.downgrade_plan import weigh
 from kafka_rollout.steps.node_directories import metadata_directory
 from kafka_rollout.steps.turns import is_way_back
+from kafka_rollout.steps.weighing import weigh
 from kafka_rollout.steps.workbench import Workbench
 
 LOSSES = "metadata/losses.json"

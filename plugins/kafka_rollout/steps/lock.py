@@ -24,6 +24,15 @@ def hold(bench: Workbench, purpose: str, *, for_s: float = LEASE_S) -> Lock:
     )
 
 
+def hold_on(bench: Workbench, purpose: str, *, for_s: float) -> bool:
+    """Renew the lock for a longer step if this run holds it; nothing is taken. Whether it holds it."""
+    held = bench.lock.holder(bench.cluster.name)
+    if held is None or held.holder != bench.run_id:
+        return False
+    hold(bench, purpose, for_s=for_s)
+    return True
+
+
 def hold_again(bench: Workbench, purpose: str) -> Lock:
     """An ordinary lease again after a long one, once the person it was kept for has answered: a run that dies now
     must not keep others out for the rest of that time."""

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
 from kafka_rollout.domain.cluster_findings import cluster_findings
 from kafka_rollout.domain.downgrade_planning import OF_ROLLS
-from kafka_rollout.domain.errors import RefusedError, TransientError, UserError
+from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.feature_checks import range_findings
 from kafka_rollout.domain.findings import Finding, Verdict
 from kafka_rollout.domain.group_findings import group_findings
-from kafka_rollout.domain.path import hop_releases
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.plan import Hop, Plan
 from kafka_rollout.domain.planning import make_plan
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.state import ClusterState
+from kafka_rollout.domain.topology import NodeSpec
 from kafka_rollout.steps.coordinator_logs import logs_findings, scan_before_roll
+from kafka_rollout.steps.hosts import config_problems, host_findings, java_versions, node_configs, releases_ahead
 from kafka_rollout.steps.observe import observe
 from kafka_rollout.steps.workbench import Workbench
 
@@ -47,7 +48,7 @@ def plan_upgrade(
         state,
         target,
         configs=configs,
-        config_problems=config_problems(bench, _path(bench, state, target), configs),
+        config_problems=config_problems(bench, releases_ahead(bench, state, target), configs),
         java=java_versions(bench),
         finalize=finalize,
         snapshot_interval_ms=snapshot_interval_ms,
@@ -73,6 +74,12 @@ def freeze(bench: Workbench, plan: Plan, **more: Any) -> None:
             **more,
         },
     )
+
+
+def run_of(bench: Workbench) -> str:
+    """What a run is of where it is not an upgrade's (a downgrade's, of features alone), by the record of its plan."""
+    made = next((event for event in bench.run.events() if event.get("kind") == "plan"), {})
+    return str(made.get("run_of", ""))
 
 
 def record_observed(bench: Workbench, state: ClusterState) -> None:
@@ -130,10 +137,11 @@ def _overrides(bench: Workbench, plan: Plan) -> dict[str, dict[str, str]]:
     return {release: dict(bench.cluster.release_overrides.get(release, {})) for release in releases}
 
 
-def recheck(bench: Workbench, plan: Plan) -> Verdict:
+def recheck(bench: Workbench, plan: Plan, stop: tuple[Hop, NodeSpec] | None = None) -> Verdict:
     """Look at the findings again: its blockers are those that were not there when the plan was approved.
 
-    Ask while every node is up. A verdict that is not ok voids the approval.
+    Ask while every node is up. With `stop`, the node that is about to go down, also what its host would say to the
+    hop's release. A verdict that is not ok voids the approval.
     """
     state = observe(bench)
     if state.cluster_id != plan.cluster_id:
@@ -146,7 +154,8 @@ def recheck(bench: Workbench, plan: Plan) -> Verdict:
     falls = {c.feature: c.target for c in plan.feature_changes if c.target < c.current}
     ranges = range_findings(bench.catalogue, state, plan.target, planned=falls)
     unserved = group_findings(bench.catalogue, state, plan.target, planned=falls)
-    found = (*now.findings, *ranges.findings, *unserved)
+    host = () if stop is None else host_findings(bench, plan, *stop)
+    found = (*now.findings, *ranges.findings, *unserved, *host)
     verdict = Verdict(
         question=now.question, findings=tuple(f for f in found if not (plan.offline and f.code in OF_ROLLS))
     )
@@ -157,13 +166,13 @@ def recheck(bench: Workbench, plan: Plan) -> Verdict:
     )
 
 
-def refuse_new_blockers(bench: Workbench, plan: Plan) -> None:
+def refuse_new_blockers(bench: Workbench, plan: Plan, stop: tuple[Hop, NodeSpec] | None = None) -> None:
     """Raise RefusedError "approval is void" when `recheck` finds a new blocker that stays.
 
     A leader on the move or one lost answer is gone at the next look; what is still there after some looks is real.
     """
     for pause_s in (*_LOOK_AGAIN_AFTER_S, None):
-        blockers = recheck(bench, plan).blockers
+        blockers = recheck(bench, plan, stop).blockers
         if not blockers:
             return
         if pause_s is not None:
@@ -184,46 +193,3 @@ def refuse_as_void(bench: Workbench, plan: Plan, found: Sequence[Finding]) -> No
 def check_way_back(bench: Workbench, plan: Plan, release: Release | None = None) -> Verdict:
     """Can the release (by default the plan's origin) still run this cluster: is every finalized level in its ranges?"""
     return range_findings(bench.catalogue, observe(bench), release or plan.origin)
-
-
-def node_configs(bench: Workbench) -> dict[int, Mapping[str, str]]:
-    """The configuration of every node as it is."""
-    return {node.node_id: bench.runtime.config(node) for node in bench.cluster.nodes}
-
-
-def config_problems(
-    bench: Workbench, path: Sequence[Release], configs: Mapping[int, Mapping[str, str]]
-) -> dict[int, tuple[str, ...]]:
-    """What the releases of `path`, the target last, would say to each node's configuration, asked of their own
-    classes."""
-    problems: dict[int, tuple[str, ...]] = {}
-    for release in path:
-        overrides = bench.cluster.release_overrides.get(str(release), {})
-        for node_id, config in configs.items():
-            found = bench.classes.config_problems(release, {**config, **overrides})
-            problems[node_id] = (
-                *problems.get(node_id, ()),
-                *(problem if release == path[-1] else f"{release}: {problem}" for problem in found),
-            )
-    return problems
-
-
-def _path(bench: Workbench, state: ClusterState, target: Release) -> tuple[Release, ...]:
-    """The releases that the nodes will run; none where there is no way: the plan has a finding for it, or says so."""
-    known = [release for release in state.releases if release in bench.catalogue]
-    if target not in bench.catalogue or not known:
-        return ()
-    try:
-        return tuple(to for _, to, _ in hop_releases(bench.catalogue, min(known), target))
-    except UserError:
-        return ()
-
-
-def java_versions(bench: Workbench) -> dict[int, int]:
-    versions = {}
-    for node in bench.cluster.nodes:
-        try:
-            versions[node.node_id] = bench.runtime.java_version(node)
-        except (TransientError, UserError):
-            continue  # absent is unknown, and unknown is a blocker of the plan
-    return versions

@@ -33,9 +33,11 @@ _STOP_UNDER_WAY_S = STOP_DEADLINE_S + 30.0
 __all__ = [
     "NodeReplaced",
     "TurnState",
+    "has_stopped_nodes",
     "needs_turn",
     "replace_node",
     "restart_node",
+    "retry_node",
     "roll_back_turns",
     "touched",
     "turn_state",
@@ -89,8 +91,23 @@ def replace_node(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> No
         return _start(bench, plan, hop, node, stop_s)
 
 
+def retry_node(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> NodeReplaced:
+    """A person's "retry": a node that this run has stopped or started in the hop is started once more, for any other
+    its turn begins again."""
+    begun = {"stopping", "started"}
+    ours = (event for event in bench.run.events() if event.get("kind") in begun and event["hop"] == hop_key)
+    if any(event["node_id"] == node_id for event in ours):
+        return restart_node(bench, plan, hop_key, node_id)
+    return replace_node(bench, plan, hop_key, node_id)
+
+
+def has_stopped_nodes(bench: Workbench) -> bool:
+    """Whether this run has asked a node to stop: then the cluster is not as it was before."""
+    return any(event.get("kind") == "stopping" for event in bench.run.events())
+
+
 def restart_node(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> NodeReplaced:
-    """A person's "retry": start the node on the hop's release once more (ends a process that hangs first).
+    """Start the node on the hop's release once more (ends a process that hangs first).
 
     Raises TransientError where the rest of the cluster cannot spare a process that still runs.
     """
@@ -176,13 +193,15 @@ def _prepare_stop(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> Non
                 remedy=" ".join(dict.fromkeys(finding.remedy for finding in way.blockers)),
             )
     else:
-        refuse_new_blockers(bench, plan)
+        refuse_new_blockers(bench, plan, (hop, node))
         refuse_unready(bench, plan, hop, node)
         if _is_first_stop(bench, hop):
             refuse_new_in_logs(bench, plan, hop)
     _refuse_unsafe_stop(node, look(bench, plan, GateRef(kind=GateKind.BEFORE_STOP, hop=hop.key, node_id=node.node_id)))
     state = observe_some(bench, (node,), metrics=False)
-    bench.run.save_before_stop(hop.key, seen_before_stop(state, node.node_id, hop.from_release, time.time()))
+    seen = seen_before_stop(state, node.node_id, hop.from_release, time.time())
+    # Of a stop that was asked for the first record counts: by now the node may have left what it was in.
+    bench.run.save_before_stop(hop.key, seen, anew=not _stop_is_unfinished(bench, hop, node))
 
 
 def refuse_unready(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> None:
@@ -226,6 +245,15 @@ def _stop_is_under_way(bench: Workbench, hop: Hop, node: NodeSpec) -> bool:
         if event.get("kind") == "stopping" and event["hop"] == hop.key and event["node_id"] == node.node_id
     ]
     return bool(asked) and time.time() - float(asked[-1]) < _STOP_UNDER_WAY_S
+
+
+def _stop_is_unfinished(bench: Workbench, hop: Hop, node: NodeSpec) -> bool:
+    """Whether this run asked for the stop, however long ago, and has not started the node since."""
+    unfinished = False
+    for event in bench.run.events():
+        if event.get("kind") in {"stopping", "started"} and event["node_id"] == node.node_id:
+            unfinished = event["kind"] == "stopping" and event["hop"] == hop.key
+    return unfinished
 
 
 def _refuse_unexplained_absence(bench: Workbench, hop: Hop, node: NodeSpec) -> None:

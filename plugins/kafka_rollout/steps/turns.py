@@ -59,6 +59,23 @@ def running_release(bench: Workbench, node: NodeSpec) -> Release | None:
     )
 
 
+def previous_release(bench: Workbench, plan: Plan) -> Release:
+    """The release that the cluster came from, which a way back would lead to.
+
+    A run that finds the binary rolled (features are finalized later, by default) has its plan begin and end at one
+    release: there the runtime's record of starts tells what the nodes ran before.
+    """
+    if plan.hops:
+        return plan.origin
+    others = (
+        (start.started_at, start.release)
+        for node in bench.cluster.nodes
+        for start in bench.runtime.starts(node)
+        if start.release != plan.target and start.release in bench.catalogue
+    )
+    return max(others, default=(0.0, plan.origin))[1]
+
+
 def is_way_back(plan: Plan, hop: Hop) -> bool:
     """Whether a hop is the reverse of one of the plan's."""
     return hop.key not in {planned.key for planned in plan.hops}

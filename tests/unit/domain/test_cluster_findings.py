@@ -193,6 +193,14 @@ def test_old_clients_warn_where_the_target_refuses_them_and_inform_elsewhere() -
     assert _findings(_with_old_client(R391, count=0), target=R431) == {}
 
 
+def test_brokers_that_do_not_count_old_requests_leave_it_unknown_and_say_so() -> None:
+    unknown = _findings(state(release=R340), target=R431)["OLD-CLIENTS-UNKNOWN", "release 3.4.0"]
+    assert unknown.severity is Severity.WARNING
+    assert "4.3.1 refuses them" in unknown.sentence
+    assert _findings(state(release=R340), target=R391) == {}
+    assert _findings(state(release=R391), target=R431) == {}
+
+
 def test_clients_groups_and_transactions_are_shown() -> None:
     clients = (ClientSoftware(name="librdkafka", version="2.16", connections=2),)
     nodes = {n.node_id: node_state(n.node_id, clients=clients) for n in SEPARATE.nodes}

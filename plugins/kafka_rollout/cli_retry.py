@@ -1,0 +1,84 @@
+"""The shell's "retry": what the DAG asks a person after a node's gate has failed."""
+
+# ruff: noqa: PLR0917 - a command's options are its parameters
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kafka_rollout.cli_common import (
+    Approved,
+    ClusterName,
+    ConnectionFile,
+    Interval,
+    Looks,
+    Reason,
+    Soak,
+    Timeout,
+    Yes,
+    open_bench,
+)
+from kafka_rollout.cli_output import ProgressLines, err
+from kafka_rollout.cli_run import Approver, command_of
+from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.gate_watch import GatePolicy
+from kafka_rollout.domain.plan import Hop, NodeTurn, Plan
+from kafka_rollout.steps import lock
+from kafka_rollout.steps.approval import ApprovalOf
+from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
+from kafka_rollout.steps.roll import retry_node
+from kafka_rollout.steps.turns import is_way_back
+from kafka_rollout.steps.workbench import Workbench
+
+
+def retry(
+    cluster: ClusterName,
+    run: Annotated[str, typer.Option("--run", help="The run that stopped at a node.")],
+    approve_as: Approved = None,
+    reason: Reason = None,
+    soak: Soak = 0.0,
+    looks: Looks = 3,
+    interval: Interval = 1.0,
+    timeout: Timeout = 600.0,
+    yes: Yes = False,
+    connection_file: ConnectionFile = None,
+) -> None:
+    """Start the node at which a run stopped once more and wait for its gate, after you mended what its log names.
+
+    A process that hangs in its shutdown is ended by force: only a named person has that done.
+    """
+    if not approve_as or not reason:
+        raise UserError("A retry needs a named person.", remedy="Add --approve-as NAME --reason TEXT.")
+    policy = GatePolicy(looks=looks, interval_s=interval, timeout_s=timeout, soak_s=soak)
+    with open_bench(cluster, run, connection_file) as (bench, _, _security):
+        start_once_more(bench, policy, Approver(name=approve_as, reason=reason, asks=not yes))
+
+
+def start_once_more(bench: Workbench, policy: GatePolicy, approver: Approver) -> None:
+    plan = bench.run.load_plan()
+    hop, turn = _stopped_at(bench, plan)
+    progress = ProgressLines()
+    what = f"{turn.name} ({turn.node_id}) on {hop.to_release}"
+    approver.approve(bench, plan, ApprovalOf.FAILED_GATE, f"**Start {what} once more**", decision="Retry")
+    try:
+        progress.say(f"starting {what} once more")
+        retry_node(bench, plan, hop.key, turn.node_id)
+        gate = GateRef(kind=GateKind.AFTER_START, hop=hop.key, node_id=turn.node_id)
+        wait_for_gate(bench, plan, gate, policy, lambda seen, message: progress.say(f"gate {seen.gate}: {message}"))
+    finally:
+        lock.let_go(bench)
+    err.print(f"It is back. Go on with: {command_of(bench, plan, back=is_way_back(plan, hop))}", soft_wrap=True)
+
+
+def _stopped_at(bench: Workbench, plan: Plan) -> tuple[Hop, NodeTurn]:
+    """The turn that the run was in when it stopped: that of the node which it stopped or started last."""
+    acts = [event for event in bench.run.events() if event.get("kind") in {"stopping", "started"}]
+    hop = plan.hop(acts[-1]["hop"]) if acts and not plan.offline else None
+    turn = hop.turn(acts[-1]["node_id"]) if hop is not None else None
+    if hop is None or turn is None:
+        raise UserError(
+            f"Run {bench.run_id} has stopped no node by itself, so there is none to start once more.",
+            remedy=f"Go on with the run: {command_of(bench, plan)}",
+        )
+    return hop, turn
