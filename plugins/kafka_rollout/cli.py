@@ -55,11 +55,11 @@ from kafka_rollout.steps.outcome import Outcome
 from kafka_rollout.steps.plan import plan_upgrade
 from kafka_rollout.steps.verify import verify as verify_cluster
 
-HELP = """Takes a running Apache Kafka (KRaft) cluster from one release to another, proving each step before the next.
-
-Exit codes: 0 done; 1 not done, see the sentence (no answer now, or a person must look); 2 bad input; 3 refused by a
-check or a blocker; 4 another change of the cluster is under way; 130 stopped by Ctrl-C (resumable).
-"""
+HELP = (
+    "Takes a running Apache Kafka (KRaft) cluster from one release to another, proving each step before the next.\n\n"
+    "Exit codes: 0 done; 1 not done, see the sentence (no answer now, or a person must look); 2 bad input; 3 refused "
+    "by a check or a blocker; 4 another change of the cluster is under way; 130 stopped by Ctrl-C (resumable)."
+)
 
 app = typer.Typer(help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(metadata_app, name="metadata")
@@ -68,9 +68,6 @@ app.add_typer(groups_app, name="groups")
 app.add_typer(lock_app, name="lock")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(scans_app, name="scans")
-app.command()(scan)
-app.command()(downgrade)
-app.command()(retry)
 
 
 @app.command()
@@ -172,6 +169,9 @@ def roll(
         raise typer.Exit(runs.roll(bench, settings, request))
 
 
+app.command()(retry)
+
+
 @app.command("roll-back")
 def roll_back(
     cluster: ClusterName,
@@ -225,6 +225,9 @@ def report(cluster: ClusterName, run: RunId = None, connection_file: ConnectionF
     show.out.print(f"report: {page}", soft_wrap=True)
     show.out.print(str(data), soft_wrap=True)
 
+
+app.command()(downgrade)
+app.command()(scan)
 
 _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 

@@ -1,0 +1,109 @@
+"""What the documents name is there: files, headings, commands with their options, finding codes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from typer.core import TyperGroup
+
+from kafka_rollout.adapters.settings import PROJECT_ROOT
+from kafka_rollout.cli import app
+
+PAGES = [PROJECT_ROOT / name for name in subprocess.run(
+    ["git", "ls-files", "*.md"], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True
+).stdout.split()]  # fmt: skip
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+CALL = re.compile(r"kafka-rollout((?: +[^\s`|;&)#]+)+)")
+CODE = re.compile(r"`([A-Z][A-Z0-9]*(?:-[A-Z0-9]+)+)`")
+_PASSED_ON = {"demo", "demo-clean"}  # with an own parser of arguments
+
+
+def page_id(path: Path) -> str:
+    return str(path.relative_to(PROJECT_ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_link_leads_to_a_file_and_its_heading(page: Path) -> None:
+    for target in LINK.findall(page.read_text()):
+        if target.startswith(("http://", "https://", "mailto:")):
+            continue
+        name, _, heading = target.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        assert path.exists(), f"{target} is not there"
+        assert not heading or heading in headings(path), f"{name or page.name} has no heading #{heading}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_command_exists_with_the_options_that_are_named(page: Path) -> None:
+    wrong = [f"kafka-rollout {' '.join(words)}: {why}" for words in calls(page) if (why := problem_of(words))]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_finding_of_a_table_is_one_that_the_code_can_give(page: Path) -> None:
+    rows = [line for line in page.read_text().splitlines() if line.startswith("| `")]
+    named = {code for row in rows for code in CODE.findall(row.split("|")[1])}
+    assert named <= finding_codes(), f"nothing gives {sorted(named - finding_codes())}"
+
+
+def test_a_command_that_is_not_there_and_a_dead_heading_are_seen() -> None:
+    assert problem_of(["rol", "--to", "4.3.1"])
+    assert problem_of(["roll", "--no-such-option"])
+    assert problem_of(["roll", "-c", "NAME", "--to", "4.3.1", "--no-scan"]) == ""
+    assert "gates-of-a-node" in headings(PROJECT_ROOT / "docs" / "upgrade.md")
+    assert "no-such-heading" not in headings(PROJECT_ROOT / "docs" / "upgrade.md")
+
+
+def headings(page: Path) -> set[str]:
+    """GitHub's anchors."""
+    titles = re.findall(r"^#+ +(.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def calls(page: Path) -> Iterator[list[str]]:
+    text = page.read_text().replace("\\\n", " ")
+    # A call in running text may be broken at the end of a line.
+    text = re.sub(r"`[^`\n]*\n[^`\n]*`", lambda found: found[0].replace("\n", " "), text)
+    for found in CALL.finditer(text):
+        words = found[1].split()
+        if re.fullmatch(r"[a-z][a-z-]*", words[0]) or words[0].startswith("--"):
+            yield words
+
+
+def problem_of(words: list[str]) -> str:
+    """Why the command line cannot be as it stands; values and placeholders are not looked at."""
+    command: Any = commands()
+    rest = list(words)
+    while isinstance(command, TyperGroup) and rest and not rest[0].startswith("-"):
+        found = command.commands.get(rest[0])
+        if found is None:
+            return "" if command is not commands() else f"there is no command {rest[0]}"
+        command = found
+        rest.pop(0)
+    if command.name in _PASSED_ON:
+        return ""
+    known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)} | {"--help"}
+    unknown = [word.split("=")[0] for word in rest if word.startswith("--") and word.split("=")[0] not in known]
+    return f"it has no option {', '.join(unknown)}" if unknown else ""
+
+
+@cache
+def commands() -> TyperGroup:
+    found = typer.main.get_command(app)
+    assert isinstance(found, TyperGroup)
+    return found
+
+
+@cache
+def finding_codes() -> frozenset[str]:
+    sources = (PROJECT_ROOT / "plugins").rglob("*.py")
+    return frozenset(
+        code for path in sources for code in re.findall(r'"([A-Z][A-Z0-9]*(?:-[A-Z0-9]+)+)"', path.read_text())
+    )
