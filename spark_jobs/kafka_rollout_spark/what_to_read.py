@@ -24,7 +24,7 @@ _INTRODUCTION_S = 10.0
 _BYTES_PER_OFFSET = 100  # a guess: a committed offset in a batch with a few others
 _PIECE_BYTES = 64 * 1024 * 1024
 _SHARES_PER_CORE = 4  # so that a core that is done early takes another share
-_SHARE_AT_MOST = {"bytes": 256 * 1024 * 1024, "offsets": 4_000_000}  # so that progress shows
+_SHARE = {"bytes": 512 * 1024 * 1024, "offsets": 8_000_000}  # about so large where that makes more: progress shows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,8 @@ class LogsToRead:
         return sum(size(piece) for piece in self.pieces)
 
     def shares(self, cores: int) -> Shares:
-        return share_out(self.pieces, max(cores * _SHARES_PER_CORE, -(-self.size // _SHARE_AT_MOST[self.unit])))
+        """As many for every core: one share more would have a core work alone at the end."""
+        return share_out(self.pieces, cores * max(_SHARES_PER_CORE, round(self.size / cores / _SHARE[self.unit])))
 
     def options_for(self, cores: int) -> dict[str, str]:
         return {**self.options, SHARES: to_option(self.shares(cores))}

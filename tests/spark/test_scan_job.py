@@ -38,6 +38,7 @@ from kafka_rollout_spark.progress import progress_line
 from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
 from kafka_rollout_spark.sharing import SHARES, SPEC, from_option, share_out, to_option
 from kafka_rollout_spark.transforms import merge, merge_few
+from kafka_rollout_spark.what_to_read import LogsToRead
 
 OFFSETS = "__consumer_offsets"
 
@@ -74,6 +75,22 @@ def test_shares_are_of_about_the_same_size(ranges: list[LogRange], parts: int) -
 def test_few_shares_hold_the_same_log(ranges: list[LogRange], parts: int) -> None:
     shares = share_out(sorted(ranges, key=lambda r: (r.partition, r.start)), parts)
     assert sum(len({r.partition for r in share}) for share in shares) <= len({r.partition for r in ranges}) + parts - 1
+
+
+@given(offsets=st.integers(1_000_000, 300_000_000), cores=st.integers(1, 4))
+def test_every_core_reads_as_many_shares(offsets: int, cores: int) -> None:
+    ranges = (LogRange(topic=OFFSETS, partition=0, start=0, end=offsets),)
+    logs = LogsToRead(
+        cluster="one",
+        ranges=ranges,
+        pieces=cut(ranges, 50_000),
+        source=LiveLogs,
+        unit="offsets",
+        log_bytes=0,
+    )
+    shares = logs.shares(cores)
+    assert len(shares) % cores == 0
+    assert len(shares) // cores in {4, round(offsets / cores / 8_000_000)}
 
 
 @given(ranges=some_ranges)
