@@ -1,6 +1,7 @@
 """Settings of all tests."""
 
 import logging
+import signal
 
 from hypothesis import settings
 
@@ -12,3 +13,7 @@ settings.load_profile("noisy machine")
 
 # py4j takes leave of the JVM when Python ends, into a stream that pytest has closed by then.
 logging.getLogger("py4j").setLevel(logging.WARNING)
+
+# A shell has what it starts in the background ignore Ctrl-C, and so would all that tests start and then interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
