@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
 from kafka_rollout.domain.releases import Release
 from tests.integration.airflow_harness import House
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 MakeCluster = Callable[..., LocalCluster]
 
@@ -80,3 +84,20 @@ def house(tmp_path_factory: pytest.TempPathFactory, release_cache: ReleaseCache)
     release_cache.agents()  # fetched before anything starts that waits for it
     with House.open(tmp_path_factory.mktemp("house")) as opened:
         yield opened
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    """A browser's page of this test's own."""
+    from tests.integration.airflow_pages import open_page
+
+    with open_page() as opened:
+        yield opened
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Where a test's pictures go: to docs/images with KAFKA_ROLLOUT_PICTURES=1, else to the test's own folder."""
+    folder = PROJECT_ROOT / "docs" / "images" if os.environ.get("KAFKA_ROLLOUT_PICTURES") == "1" else tmp_path
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,20 +1,14 @@
-"""A person's way through Airflow's pages in headless Chromium: form, graph, approval, and the page of our own.
-
-With KAFKA_ROLLOUT_PICTURES=1 the pictures go to docs/images, else to the test's own folder.
-"""
+"""A person's way through Airflow's pages in headless Chromium: form, graph, approval, and the page of our own."""
 
 from __future__ import annotations
 
-import os
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import FrameLocator, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.change_lock import FileChangeLock
@@ -25,46 +19,24 @@ from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
 from kafka_rollout.domain.scan_judging import judge
 from tests.integration.airflow_harness import APPROVER, House, Run, finalized, no_lock_left, wait_for
+from tests.integration.airflow_pages import (
+    TASKS_MS,
+    box,
+    choices,
+    choose,
+    known_releases,
+    own_page,
+    run_of,
+    section,
+    settled,
+    sign_in,
+    widen_the_panel,
+)
 from tests.integration.conftest import MakeCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.timeout(1800)]
 
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-PATIENCE_MS = 120_000  # a page on a busy machine
-TASKS_MS = 600_000  # tasks that observe and plan
-
 OWN_PATHS = ("", "runs", "scans", "static/page.js", "dags/kafka_upgrade_nobody/report?run_id=any")
-
-
-@pytest.fixture
-def page() -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        # English, light and UTC, whatever the machine prefers: the test reads the words.
-        context = browser.new_context(
-            viewport={"width": 1400, "height": 900}, locale="en-US", timezone_id="UTC", color_scheme="light"
-        )
-        context.set_default_timeout(PATIENCE_MS)
-        expect.set_options(timeout=PATIENCE_MS)
-        yield context.new_page()
-        browser.close()
-
-
-@pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    folder = PROJECT_ROOT / "docs" / "images" if os.environ.get("KAFKA_ROLLOUT_PICTURES") == "1" else tmp_path
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def test_a_person_triggers_reads_and_approves_an_upgrade_in_the_browser(
@@ -189,14 +161,6 @@ def test_nobody_reads_the_page_without_signing_in(house: House, page: Page) -> N
     expect(page.get_by_text("Enter your username and password below")).to_be_visible()
 
 
-def sign_in(page: Page, house: House, user: str) -> None:
-    page.goto(house.server.url)
-    page.get_by_label("Username").fill(user)
-    page.get_by_label("Password").first.fill(next(known.password for known in house.server.users if known.name == user))
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("heading", name="Welcome")).to_be_visible()
-
-
 def trigger_by_the_form(page: Page, pictures: Path) -> None:
     page.get_by_role("button", name="Trigger").first.click()
     form = page.get_by_role("dialog")
@@ -263,60 +227,3 @@ def the_roll_goes_on(page: Page, house: House, run: Run, pictures: Path) -> None
     own.get_by_text("What happened").click()
     expect(own.get_by_text("anna approved: roll (a quiet evening)")).to_be_visible()
     page.screenshot(path=pictures / "runs-page.png")
-
-
-def own_page(page: Page, house: House) -> FrameLocator:
-    page.goto(f"{house.server.url}/plugin/kafka-rollout")
-    own = page.frame_locator("iframe")
-    expect(own.get_by_role("heading", name="Kafka rollout")).to_be_visible()
-    return own
-
-
-def box(page: Page, task: str) -> Locator:
-    """A task or group in the graph, by its id."""
-    return page.locator(f".react-flow__node[data-id='{task}']")
-
-
-def settled(moving: Locator) -> None:
-    """Until what moves on the page stands still."""
-    before = None
-    while (now := moving.bounding_box()) != before:
-        before = now
-        moving.page.wait_for_timeout(100)
-
-
-def section(form: Locator, name: str) -> None:
-    form.get_by_role("button", name=name).click()
-
-
-def field_of(form: Locator, title: str) -> Locator:
-    return form.get_by_role("group").filter(has_text=title).get_by_role("combobox")
-
-
-def choices(page: Page, form: Locator, title: str) -> list[str]:
-    field_of(form, title).click()
-    expect(page.get_by_role("option").first).to_be_visible()
-    found = page.get_by_role("option").all_inner_texts()
-    page.keyboard.press("Tab")  # Escape would close the form
-    return found
-
-
-def choose(page: Page, form: Locator, title: str, choice: str) -> None:
-    field_of(form, title).click()
-    page.get_by_role("option", name=choice, exact=True).click()
-
-
-def widen_the_panel(page: Page) -> None:
-    """Move the line between graph and task to the left: the picture shows a plan as one reads it."""
-    line = page.locator(".resize-handle")
-    while int(line.get_attribute("aria-valuenow") or 0) > 35:
-        line.press("ArrowLeft")
-
-
-def known_releases() -> list[str]:
-    """The catalogue's, oldest first."""
-    return [str(release) for release in sorted(load_catalogue(PROJECT_ROOT / "include").releases)]
-
-
-def run_of(url: str) -> str:
-    return unquote(urlsplit(url).path.split("/runs/")[1].split("/")[0])

@@ -1,0 +1,66 @@
+"""`kafka-rollout` as a person at a shell calls it, on a real cluster, with the places of one test."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.adapters.settings import PROJECT_ROOT
+
+APPROVED = ("--approve-as", "alice", "--reason", "a test", "--yes")
+QUICK = ("--soak", "0", "--looks", "2", "--interval", "0.5")
+_CALL_S = 900.0  # one call on a busy machine
+
+
+class Shell:
+    """Calls of the command, and what a run wrote down."""
+
+    def __init__(self, folder: Path, cluster: LocalCluster) -> None:
+        self.folder, self.cluster = folder, cluster
+        self.home = folder / "home"
+        self.environment = {
+            **os.environ,
+            "KAFKA_ROLLOUT_HOME": str(self.home),
+            "KAFKA_ROLLOUT_CLUSTERS": str(cluster.inventory_path.parent),
+            "PYTHONPATH": str(PROJECT_ROOT / "plugins"),
+            "COLUMNS": "200",
+        }
+
+    def __call__(self, *words: str, beforehand: str = "") -> subprocess.CompletedProcess[str]:
+        """`beforehand`: Python that runs in the command's process first, to end it at a place of its own."""
+        return subprocess.run(
+            self._command(*words, beforehand=beforehand),
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_CALL_S,
+            check=False,
+        )
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        with (self.folder / "killed.log").open("wb") as log:
+            return subprocess.Popen(
+                self._command(*words), env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def _command(self, *words: str, beforehand: str = "") -> list[str]:
+        return [sys.executable, "-c", f"{beforehand}\nfrom kafka_rollout.cli import main; main()", *words]
+
+    def events(self, run: Path) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+
+    def newest_run(self) -> Path:
+        return max((self.home / "runs" / self.cluster.spec.name).iterdir(), key=lambda run: run.name)
+
+
+def later_starts(cluster: LocalCluster) -> dict[int, list[str]]:
+    """Releases by node, the start that made the cluster left out."""
+    return {
+        node.node_id: [str(start.release) for start in cluster.runtime.starts(node)][1:] for node in cluster.spec.nodes
+    }

@@ -1,0 +1,104 @@
+"""A downgrade that Kafka refuses online, by a person in a browser: what is asked, what is lost, and what was done."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.integration.airflow_harness import APPROVER, QUICK_SNAPSHOTS, House, Run, all_run, finalized, no_lock_left
+from tests.integration.airflow_pages import (
+    box,
+    choices,
+    choose,
+    known_releases,
+    own_page,
+    run_of,
+    section,
+    settled,
+    sign_in,
+    widen_the_panel,
+)
+from tests.integration.cluster_contents import WITH_ACLS, fill
+from tests.integration.conftest import MakeCluster
+from tests.integration.test_dag_downgrade_offline import cordon_a_second_directory
+
+pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.timeout(1800)]
+
+
+def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(
+    house: House, make_cluster: MakeCluster, page: Page, pictures: Path
+) -> None:
+    cluster = make_cluster(
+        "4.3.1", name="returns", layout="combined", size=1, extra_config={**QUICK_SNAPSHOTS, **WITH_ACLS}, start=False
+    )
+    cordoned = cordon_a_second_directory(cluster)
+    cluster.start()
+    fill(cluster)
+    dag_id = house.add(cluster, dag="kafka_downgrade")
+    sign_in(page, house, APPROVER)
+
+    page.goto(f"{house.server.url}/dags/{dag_id}")
+    trigger_by_the_form(page, pictures)
+    page.wait_for_url(re.compile(r"/runs/manual__"))
+    run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=run_of(page.url), client=house.client())
+
+    run.wait_for_question("approve_levels")
+    asked_in_words(page, house, run, "approve_levels", "Lower the features of returns: share.version 1 → 0")
+    expect(page.get_by_role("heading", name="Metadata lost: 1")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text=f"Broker {cordoned}").first).to_contain_text("cordoned")
+    page.screenshot(path=pictures / "downgrade-levels.png", full_page=True)
+    run.answer("approve_levels", "Approve", "nobody shares")
+    run.wait_for_question("approve_roll")
+    asked_in_words(page, house, run, "approve_roll", "Stop all nodes of returns and take them from 4.3.1 to 4.0.1")
+    expect(page.get_by_role("heading", name="All nodes are stopped")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="Expected outage")).to_be_visible()
+    expect(page.get_by_role("heading", name="Metadata lost: 1")).to_be_visible()
+    page.screenshot(path=pictures / "downgrade-approval.png", full_page=True)
+    run.answer("approve_roll", "Approve", "the shop is closed")
+    run.wait_success()
+
+    page.goto(f"{house.server.url}/dags/{dag_id}/runs/{run.run_id}")
+    page.get_by_role("button", name="Show Graph").click()
+    expect(box(page, "outcome")).to_contain_text("success")
+    page.get_by_role("button", name="Collapse Details Panel").click()
+    page.get_by_role("button", name="Fit View").click()
+    settled(box(page, "outcome"))
+    page.screenshot(path=pictures / "downgrade-graph.png")
+
+    all_run(cluster, "4.0.1")
+    assert finalized(cluster, cluster.spec.nodes[0])["metadata.version"] == 25
+    no_lock_left(house, cluster)
+    own = own_page(page, house).get_by_role("article").filter(has_text=run.run_id)
+    expect(own.get_by_text("4.3.1 → 4.0.1", exact=True)).to_be_visible()
+    page.screenshot(path=pictures / "downgrade-runs-page.png")
+    with page.context.expect_page() as opened:
+        own.get_by_role("link", name="report").click()
+    report = opened.value
+    expect(report.get_by_role("heading", name="Metadata lost at level 25 1 real")).to_be_visible()
+    expect(report.get_by_role("heading", name="Offline, step by step")).to_be_visible()
+    expect(report.get_by_role("heading", name="What was there before, and after all there")).to_be_visible()
+    report.screenshot(path=pictures / "downgrade-report.png", full_page=True)
+
+
+def trigger_by_the_form(page: Page, pictures: Path) -> None:
+    page.get_by_role("button", name="Trigger").first.click()
+    form = page.get_by_role("dialog")
+    assert choices(page, form, "Target release") == known_releases()
+    page.screenshot(path=pictures / "downgrade-form.png")
+    choose(page, form, "Target release", "4.0.1")
+    choose(page, form, "Downgrade type", "UNSAFE: go on, and say what is lost")
+    choose(page, form, "Where Kafka refuses the level", "go on offline: all nodes are stopped, after an approval")
+    expect(form.get_by_role("checkbox", name="Dry run")).not_to_be_checked()
+    section(form, "How carefully")
+    form.get_by_role("spinbutton", name="Soak (seconds)").fill("0")
+    form.get_by_role("button", name="Trigger").click()
+
+
+def asked_in_words(page: Page, house: House, run: Run, task: str, question: str) -> None:
+    """The task's question, as text and tables and not as Markdown's source."""
+    page.goto(f"{house.server.url}/dags/{run.dag_id}/runs/{run.run_id}/tasks/{task}/required_actions")
+    expect(page.get_by_text(question)).to_be_visible()
+    widen_the_panel(page)
