@@ -80,7 +80,7 @@ def downgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Par
     """The form: what, how carefully, who."""
     return {
         "target_release": Param(
-            releases[-1] if releases else "",
+            None,  # every release is wrong for somebody: it has to be chosen
             type="string",
             enum=releases or None,
             title="Target release",
@@ -91,7 +91,8 @@ def downgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Par
             type=["null", "integer"],
             minimum=1,
             title="Target metadata.version",
-            description="Empty: the highest level that the target release knows, and not above the present one.",
+            description="A number, such as 25 for 4.0-IV3. Empty: the highest that the target release knows, and not "
+            "above the present one.",
         ),
         "downgrade_type": Param(
             SAFE,
@@ -102,17 +103,17 @@ def downgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Par
                 UNSAFE: "UNSAFE: go on, and say what is lost",
             },
             title="Downgrade type",
-            description="KIP-1155's types; the loss report says what is real before the controller is asked.",
+            description="KIP-1155's types. The loss report says what would be lost before anything is changed.",
         ),
         "where_refused": Param(
             WhereRefused.STOP.value,
             type="string",
             enum=[where.value for where in WhereRefused],
             values_display={
-                WhereRefused.STOP.value: "stop",
+                WhereRefused.STOP.value: "stop, with nothing changed",
                 WhereRefused.OFFLINE.value: "go on offline: all nodes are stopped, after an approval",
             },
-            title="Where Kafka refuses the level",
+            title="If Kafka refuses",
             description="Released Kafka lowers metadata.version only where no level in between changed metadata.",
         ),
         **dry_run(),
@@ -290,7 +291,7 @@ def _proving(cluster: ClusterSpec) -> list[BaseOperator]:
     metadata_version = GateSensor(
         task_id="verify_metadata_version",
         doc_md="CurrentMetadataVersion of every node, by Prometheus and Jolokia.",
-        kind=GateKind.METADATA_VERSION,
+        kind=GateKind.FINAL_METADATA_VERSION,
         **name,
         **quick(),
     )

@@ -8,7 +8,7 @@ its ISRs after `catch_up_looks` calls of `partitions()`; leadership comes back o
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -128,7 +128,7 @@ class FakeAdmin:
         self._any_broker()
         return tuple(self._cluster.transactions)
 
-    def inventory(self) -> ClusterInventory:
+    def inventory(self, *, configured_groups: Collection[str] = ()) -> ClusterInventory:
         self._any_broker()
         world = self._cluster
         gone = world.lost_in_the_roll

@@ -56,6 +56,7 @@ def derive(release: Release, libs: Path, intolerant: ReleaseFacts | None) -> Rel
             has_current_metadata_version_metric=features.has_current_metadata_version_metric(jvm),
             has_snapshot_emitter_metrics=features.has_snapshot_emitter_metrics(jvm),
             logging=features.logging_backend(libs),
+            lossy_downgrade_level=features.lossy_downgrade_level(libs),
         )
 
 
@@ -86,6 +87,7 @@ def facts_document(facts: ReleaseFacts, libs: Path) -> dict[str, Any]:
         "logging": facts.logging,
         "has_current_metadata_version_metric": facts.has_current_metadata_version_metric,
         "has_snapshot_emitter_metrics": facts.has_snapshot_emitter_metrics,
+        **({} if facts.lossy_downgrade_level is None else {"lossy_downgrade_level": facts.lossy_downgrade_level}),
         "features": {name: _feature_document(feature) for name, feature in sorted(facts.features.items())},
         "metadata_versions": [
             {"level": level.level, "name": level.name, "changed": level.changed} for level in facts.metadata_versions

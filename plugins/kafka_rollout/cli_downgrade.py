@@ -145,7 +145,7 @@ def go_down(bench: Workbench, settings: Settings, request: DowngradeRequest) -> 
                 _offline(bench, plan, request, progress)
             elif not roll_hops(bench, plan, request.policy, on_progress=progress, stop_asked=stop_asked):
                 return False
-            for kind in (GateKind.LEVELS, GateKind.METADATA_VERSION):
+            for kind in (GateKind.LEVELS, GateKind.FINAL_METADATA_VERSION):
                 _wait(bench, plan, GateRef(kind=kind), request.policy, progress)
             if amiss := [one.sentence for one in compare_inventory(bench) if not one.foretold]:
                 raise FatalError(" ".join(amiss[:20]), remedy="Look for what is gone before anybody writes to it.")

@@ -6,7 +6,7 @@ All calls are synchronous. A call that got no answer raises TransientError; a ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,8 +65,9 @@ class ClusterAdmin(Protocol):
 
     def groups(self) -> tuple[GroupState, ...]: ...
     def transactions(self) -> tuple[TransactionState, ...]: ...
-    def inventory(self) -> ClusterInventory:
-        """Topics, end offsets, groups, dynamic configuration, ACLs, SCRAM users and quotas."""
+    def inventory(self, *, configured_groups: Collection[str] = ()) -> ClusterInventory:
+        """Topics, end offsets, groups, dynamic configuration, client-metrics subscriptions, ACLs, SCRAM users and
+        quotas. `configured_groups`: ids to ask for where groups with a configuration of their own cannot be listed."""
         ...
 
     def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:

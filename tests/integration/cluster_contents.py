@@ -22,7 +22,12 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
+from kafka.protocol.admin import (
+    AlterClientQuotasRequest,
+    DescribeClientQuotasRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
 
 from kafka_rollout.adapters.kafka_requests import ClusterConnections
 from kafka_rollout.adapters.local_cluster import LocalCluster
@@ -37,10 +42,17 @@ RECORDS = 120
 _TOPICS = {"orders": 4, "audit": 1}
 _GROUPS = {"billing": "classic", "shipping": "consumer"}
 _WAIT_S = 60.0
+# Types of resources that confluent-kafka does not know: of a subscription (16), of groups (32); `planned` is none yet.
+_SETTINGS = {
+    (16, "latency"): ("interval.ms", "60000"),
+    (32, "shipping"): ("consumer.session.timeout.ms", "50000"),
+    (32, "planned"): ("consumer.heartbeat.interval.ms", "6000"),
+}
 
 
 def fill(cluster: LocalCluster) -> None:
-    """Topics with records and settings, groups of both protocols, an ACL, a SCRAM user, a quota, a broker's setting."""
+    """Topics with records and settings, groups of both protocols and settings of groups, a client-metrics subscription,
+    an ACL, a SCRAM user, a quota, a broker's setting."""
     admin = _admin(cluster.spec)
     copies = min(3, len(cluster.spec.brokers))
     topics = [NewTopic(name, number, copies, config={"retention.ms": "-1"}) for name, number in _TOPICS.items()]
@@ -71,6 +83,7 @@ def fill(cluster: LocalCluster) -> None:
         )
     )
     _set_quota(cluster.spec)
+    _set_settings(cluster.spec)
 
 
 def contents(spec: ClusterSpec) -> dict[str, Any]:
@@ -108,6 +121,7 @@ def contents(spec: ClusterSpec) -> dict[str, Any]:
             for user, found in credentials.items()
         },
         "quotas": _quotas(spec),
+        "settings": _settings(spec),
     }
 
 
@@ -175,26 +189,56 @@ def _set_quota(spec: ClusterSpec) -> None:
         ],
         validate_only=False,
     )
-    connections = ClusterConnections(spec, ClientSecurity(), timeout_s=_WAIT_S)
-    try:
-        answer = connections.first_answer(connections.brokers, lambda: request, lambda response, _: response)
-        assert [one.error_code for one in answer.entries] == [0]
-    finally:
-        connections.close()
+    assert [one.error_code for one in _ask(spec, request).entries] == [0]
 
 
 def _quotas(spec: ClusterSpec) -> list[str]:
-    connections = ClusterConnections(spec, ClientSecurity(), timeout_s=_WAIT_S)
-    try:
-        answer = connections.first_answer(
-            connections.brokers,
-            lambda: DescribeClientQuotasRequest(components=[], strict=False),
-            lambda response, _: response,
-        )
-    finally:
-        connections.close()
+    answer = _ask(spec, DescribeClientQuotasRequest(components=[], strict=False))
     return sorted(
         f"{', '.join(f'{e.entity_type} {e.entity_name}' for e in one.entity)}: "
         f"{', '.join(f'{v.key} {v.value}' for v in one.values)}"
         for one in answer.entries
     )
+
+
+def _set_settings(spec: ClusterSpec) -> None:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            resource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[resource.AlterableConfig(name=key, config_operation=0, value=value)],
+            )
+            for (kind, name), (key, value) in _SETTINGS.items()
+        ],
+        validate_only=False,
+    )
+    answer = _ask(spec, request)
+    assert {one.error_code for one in answer.responses} == {0}, answer
+
+
+def _settings(spec: ClusterSpec) -> dict[str, str]:
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    request = DescribeConfigsRequest(
+        resources=[
+            resource(resource_type=kind, resource_name=name, configuration_keys=[key])
+            for (kind, name), (key, _) in _SETTINGS.items()
+        ],
+        include_synonyms=False,
+        include_documentation=False,
+    )
+    return {
+        f"{result.resource_name} {one.name}": one.value
+        for result in _ask(spec, request).results
+        for one in result.configs
+    }
+
+
+def _ask(spec: ClusterSpec, request: Any) -> Any:
+    """Whatever broker answers."""
+    connections = ClusterConnections(spec, ClientSecurity(), timeout_s=_WAIT_S)
+    try:
+        return connections.first_answer(connections.brokers, lambda: request, lambda response, _: response)
+    finally:
+        connections.close()

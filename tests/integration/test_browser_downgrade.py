@@ -90,7 +90,7 @@ def trigger_by_the_form(page: Page, pictures: Path) -> None:
     page.screenshot(path=pictures / "downgrade-form.png")
     choose(page, form, "Target release", "4.0.1")
     choose(page, form, "Downgrade type", "UNSAFE: go on, and say what is lost")
-    choose(page, form, "Where Kafka refuses the level", "go on offline: all nodes are stopped, after an approval")
+    choose(page, form, "If Kafka refuses", "go on offline: all nodes are stopped, after an approval")
     expect(form.get_by_role("checkbox", name="Dry run")).not_to_be_checked()
     section(form, "How carefully")
     form.get_by_role("spinbutton", name="Soak (seconds)").fill("0")

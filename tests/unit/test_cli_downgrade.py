@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,26 @@ def test_levels_fall_then_the_binary_and_the_report_says_finished(world: FakeClu
     assert (code, outcome(bench)) == (0, "finished")
     assert [targets for targets, only in world.updates if not only] == [{"share.version": 0}, {"metadata.version": 23}]
     assert world.stops == [11, 12, 13, 2, 3, 1]
+    gates = [gate for gate in bench.run.attachment("report.json")["gates"] if gate["node_id"] is None]
+    names = ["groups", "finalized", "snapshot", "metadata-version", "metadata-log", "levels", "final-metadata-version"]
+    assert [gate["gate"] for gate in gates] == names
+    assert {(gate["state"], len(gate["looks"])) for gate in gates} == {("held", 1)}
+    first, last = (gate for gate in gates if gate["gate"].endswith("metadata-version"))
+    assert last["began_at"] > first["ended_at"], "before the roll and after it: two gates"
     assert bench.lock.holder("fake") is None
+
+
+def test_what_falls_online_is_told_apart_from_what_takes_an_outage(
+    world: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.finalized = {"metadata.version": 30, "share.version": 1}
+    code, bench = run(world, tmp_path, replace(request("4.0.1"), where_refused=WhereRefused.OFFLINE))
+    assert (code, outcome(bench)) == (0, "finished")
+    told = " ".join(capsys.readouterr().out.split())
+    levels, _, roll = told.partition("All nodes are stopped")
+    assert "share.version 1 → 0" in levels
+    assert "metadata.version 30 → 25: with all nodes stopped, after an approval of its own." in levels
+    assert "--approve-as <name> --reason <text>" in roll, "what looks like a tag is shown"
 
 
 def test_a_real_loss_refuses_before_the_controller_is_asked(world: FakeCluster, tmp_path: Path) -> None:

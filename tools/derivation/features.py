@@ -7,11 +7,16 @@ from typing import Any
 
 from kafka_rollout.adapters.jvm import Jvm
 from kafka_rollout.adapters.kafka_classes import supported_features
+from kafka_rollout.domain.errors import FatalError
 from kafka_rollout.domain.releases import METADATA_VERSION, FeatureFacts, MetadataVersionLevel, VersionRange
 from tools.derivation.jars import classes_named
 
 _BROKER_FEATURES = ("org.apache.kafka.server.BrokerFeatures", "kafka.server.BrokerFeatures")  # 4.x, 3.x
 _FEATURE_ENUMS = ("org.apache.kafka.server.common.Feature", "org.apache.kafka.server.common.Features")  # 4.x, 3.8-3.9
+# What every controller before KIP-1155 has at hand to refuse a lossy downgrade with.
+_REFUSAL = b"Unsafe metadata downgrade is not supported in this version."
+KIP_1155_LEVEL: int | None = None
+"""The metadata.version of KIP-1155: to be set when a release has it, see `lossy_downgrade_level`."""
 _LOADER_METRICS = "org.apache.kafka.image.loader.metrics.MetadataLoaderMetrics"
 _SNAPSHOT_METRICS = "org.apache.kafka.image.publisher.metrics.SnapshotEmitterMetrics"
 
@@ -59,6 +64,27 @@ def has_current_metadata_version_metric(jvm: Jvm) -> bool:
 def has_snapshot_emitter_metrics(jvm: Jvm) -> bool:
     names = _metric_names(jvm, _SNAPSHOT_METRICS)
     return "name=LatestSnapshotGeneratedAgeMs" in names and "name=LatestSnapshotGeneratedBytes" in names
+
+
+def lossy_downgrade_level(libs: Path, level: int | None = KIP_1155_LEVEL) -> int | None:
+    """KIP-1155's metadata.version where the release's controller lowers across levels that changed metadata, else None.
+
+    That it does not is read from its controller. Which level the KIP gets is nowhere in the jars, so it is a constant
+    of this module; the first release that no longer refuses stops here until somebody has set it.
+    """
+    code = classes_named(libs, r"org/apache/kafka/controller/FeatureControlManager\.class")
+    if not code:
+        raise FatalError(f"The jars of {libs} have no FeatureControlManager.", remedy="Look where it has gone.")
+    if any(_REFUSAL in one for one in code):
+        return None
+    if level is None:
+        raise FatalError(
+            f"The controller of {libs} does not refuse an unsafe downgrade of metadata.version any more: it may "
+            "implement KIP-1155.",
+            remedy="Look for the level of KIP-1155 in its MetadataVersion and its upgrade notes, set KIP_1155_LEVEL in "
+            "tools/derivation/features.py to it, and derive again. Then run the downgrade's tests on that release.",
+        )
+    return level
 
 
 def logging_backend(libs: Path) -> str:

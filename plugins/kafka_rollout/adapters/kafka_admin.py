@@ -7,7 +7,7 @@ picked, fail on the older answers to DescribeQuorum, or do not speak to controll
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.admin import (
@@ -218,9 +218,9 @@ class KafkaAdmin:
         """Transactional ids of all coordinators; raises TransientError while one of them still loads."""
         return list_transactions(self._nodes, self._live_brokers())
 
-    def inventory(self) -> ClusterInventory:
+    def inventory(self, *, configured_groups: Collection[str] = ()) -> ClusterInventory:
         """What is in the cluster; raises TransientError while a leader or a coordinator does not answer."""
-        return read_inventory(self._nodes, self._live_brokers())
+        return read_inventory(self._nodes, self._live_brokers(), configured_groups)
 
     def _live_brokers(self) -> tuple[Target, ...]:
         """The brokers that the cluster counts as alive, at the inventory's address or, if unknown to it, their own.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.admin import (
@@ -11,6 +11,7 @@ from kafka.protocol.admin import (
     DescribeClientQuotasRequest,
     DescribeConfigsRequest,
     DescribeUserScramCredentialsRequest,
+    ListConfigResourcesRequest,
 )
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
 from kafka.protocol.metadata import MetadataRequest
@@ -21,9 +22,8 @@ from kafka_rollout.adapters.kafka_requests import ClusterConnections, Target, er
 from kafka_rollout.domain.cluster_inventory import HIDDEN, ClusterInventory
 from kafka_rollout.domain.errors import TransientError
 
-_TOPIC, _BROKER = 2, 4  # resource types
-# ConfigSource: what was set dynamically and lies in the metadata; other values come from files and defaults.
-_DYNAMIC = frozenset({1, 2, 3})
+_TOPIC, _BROKER, _CLIENT_METRICS, _GROUP = 2, 4, 16, 32  # resource types
+_AT_ONCE = 500  # groups in one request
 _LATEST = -1
 _ANY = 1
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
@@ -35,15 +35,22 @@ _NO_OFFSETS = frozenset({"GROUP_ID_NOT_FOUND", "INVALID_GROUP_ID", "UNSUPPORTED_
 _UNSUPPORTED = frozenset({"UNSUPPORTED_VERSION", "INVALID_REQUEST"})
 
 
-def read_inventory(nodes: ClusterConnections, live: Sequence[Target]) -> ClusterInventory:
+def read_inventory(
+    nodes: ClusterConnections, live: Sequence[Target], configured_groups: Collection[str] = ()
+) -> ClusterInventory:
     """Raises TransientError where a broker does not answer, RefusedError naming a missing right."""
     topics, leaders = _topics(nodes)
+    groups = _groups(nodes, live)
     unasked: dict[str, str] = {}
+    subscriptions, listed = _configured(nodes, live[0], unasked)
+    of_groups = {*configured_groups, *(groups if listed is None else listed)}
     return ClusterInventory(
         topics=topics,
         ends=_ends(nodes, live, leaders),
-        groups=_groups(nodes, live),
+        groups=groups,
         configs=_configs(nodes, live, sorted(topics)),
+        group_configs=_group_configs(nodes, live[0], sorted(of_groups), unasked),
+        subscriptions=_described(nodes, live[0], [(_CLIENT_METRICS, name, name) for name in subscriptions]),
         acls=_acls(nodes, unasked),
         scram=_scram(nodes, unasked),
         quotas=_quotas(nodes),
@@ -145,46 +152,89 @@ def _groups(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict
 
 def _configs(nodes: ClusterConnections, live: Sequence[Target], topics: Sequence[str]) -> dict[str, dict[str, str]]:
     """Of topics, of each broker (asked itself), and of all brokers together."""
-    found: dict[str, dict[str, str]] = {}
-    resource = DescribeConfigsRequest.DescribeConfigsResource
-
-    def ask(target: Target, resources: Iterable[tuple[int, str, str]]) -> None:
-        named = {(kind, name): shown for kind, name, shown in resources}
-        if not named:
-            return
-        request = DescribeConfigsRequest(
-            resources=[
-                resource(resource_type=kind, resource_name=name, configuration_keys=None) for kind, name in named
-            ],
-            include_synonyms=False,
-            include_documentation=False,
-        )
-        for result in nodes.ask(target, request).results:
-            if error_name(result.error_code) == "UNKNOWN_TOPIC_OR_PARTITION":
-                continue
-            shown = named[result.resource_type, result.resource_name]
-            raise_for_error(
-                result.error_code,
-                what=f"the configuration of {shown}",
-                who=target.who,
-                right="DESCRIBE_CONFIGS",
-                message=result.error_message,
-            )
-            # A broker shows what is set for all of them as well.
-            own = {1} if result.resource_type == _TOPIC else {2} if result.resource_name else {3}
-            values = {
-                one.name: HIDDEN if one.is_sensitive else str(one.value)
-                for one in result.configs
-                if one.config_source in own & _DYNAMIC
-            }
-            if values:
-                found[shown] = values
-
-    ask(live[0], [(_TOPIC, name, f"topic {name}") for name in topics])
-    ask(live[0], [(_BROKER, "", "brokers")])
+    found = _described(nodes, live[0], [(_TOPIC, name, f"topic {name}") for name in topics])
+    found |= _described(nodes, live[0], [(_BROKER, "", "brokers")])
     for broker in live:
-        ask(broker, [(_BROKER, str(broker.node_id), f"broker {broker.node_id}")])
+        found |= _described(nodes, broker, [(_BROKER, str(broker.node_id), f"broker {broker.node_id}")])
     return found
+
+
+def _configured(
+    nodes: ClusterConnections, target: Target, unasked: dict[str, str]
+) -> tuple[list[str], list[str] | None]:
+    """Names of client-metrics subscriptions, and of groups with a configuration; None where only those of groups that
+    are there can be asked for (before KIP-1142)."""
+    request = ListConfigResourcesRequest(resource_types=[_CLIENT_METRICS, _GROUP])
+    try:
+        answer = nodes.ask(target, request)
+    except NotOfferedError as error:
+        unasked["subscriptions"] = error.sentence
+        return [], None
+    raise_for_error(answer.error_code, what="configured resources", who=target.who, right="DESCRIBE_CONFIGS on CLUSTER")
+    names: dict[int, list[str]] = {_CLIENT_METRICS: [], _GROUP: []}
+    for one in answer.config_resources:
+        names[one.resource_type].append(one.resource_name)
+    return names[_CLIENT_METRICS], names[_GROUP] if request.API_VERSION >= 1 else None
+
+
+def _group_configs(
+    nodes: ClusterConnections, target: Target, groups: Sequence[str], unasked: dict[str, str]
+) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for begin in range(0, len(groups), _AT_ONCE):
+        asked = [(_GROUP, name, f"group {name}") for name in groups[begin : begin + _AT_ONCE]]
+        try:
+            found |= _described(nodes, target, asked)
+        except NotOfferedError as error:
+            unasked["group_configs"] = error.sentence
+            return {}
+    return {shown.removeprefix("group "): values for shown, values in found.items()}
+
+
+def _described(
+    nodes: ClusterConnections, target: Target, resources: Sequence[tuple[int, str, str]]
+) -> dict[str, dict[str, str]]:
+    """What was set dynamically and lies in the metadata, by the shown name of (type, name, shown name).
+
+    Other values come from files and defaults. Raises NotOfferedError where the node has no configuration of groups.
+    """
+    if not resources:
+        return {}
+    named = {(kind, name): shown for kind, name, shown in resources}
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    request = DescribeConfigsRequest(
+        resources=[resource(resource_type=kind, resource_name=name, configuration_keys=None) for kind, name in named],
+        include_synonyms=False,
+        include_documentation=False,
+    )
+    found: dict[str, dict[str, str]] = {}
+    for result in nodes.ask(target, request).results:
+        shown = named[result.resource_type, result.resource_name]
+        error = error_name(result.error_code)
+        if error == "UNKNOWN_TOPIC_OR_PARTITION":
+            continue
+        if result.resource_type == _GROUP and error in _UNSUPPORTED:
+            raise NotOfferedError(f"{target.who} has no configuration of groups.", remedy="Its release is too old.")
+        raise_for_error(
+            result.error_code,
+            what=f"the configuration of {shown}",
+            who=target.who,
+            right="DESCRIBE_CONFIGS",
+            message=result.error_message,
+        )
+        values = {
+            one.name: HIDDEN if one.is_sensitive else str(one.value)
+            for one in result.configs
+            if one.config_source == _own_source(result.resource_type, result.resource_name)
+        }
+        if values:
+            found[shown] = values
+    return found
+
+
+def _own_source(kind: int, name: str) -> int:
+    """Kafka's ConfigSource of what was set for this very resource: a broker shows what is set for all of them, too."""
+    return {_TOPIC: 1, _BROKER: 2 if name else 3, _CLIENT_METRICS: 7, _GROUP: 8}[kind]
 
 
 def _acls(nodes: ClusterConnections, unasked: dict[str, str]) -> tuple[str, ...]:

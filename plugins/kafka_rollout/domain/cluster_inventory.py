@@ -7,7 +7,7 @@ of a partition.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kafka_rollout.domain.wording import few
@@ -19,7 +19,8 @@ _SERVED_FROM = {"consumer": "group.version", "share": "share.version", "streams"
 class ClusterInventory:
     """`topics`: id and replicas by partition; `ends`: end offset of each partition (`orders-0`); `groups`: type and
     committed offsets; `configs`: what was set dynamically, by resource (`topic orders`, `broker 1`, `brokers`), a
-    secret as HIDDEN; `scram`: iterations by user and mechanism; `quotas` by entity. `unasked`: why a part is empty.
+    secret as HIDDEN; `group_configs` and `subscriptions` (client metrics, KIP-714) the same by group and subscription;
+    `scram`: iterations by user and mechanism; `quotas` by entity. `unasked`: why a part is empty, by its field.
     """
 
     topics: Mapping[str, Mapping[str, Any]]
@@ -30,6 +31,8 @@ class ClusterInventory:
     scram: Mapping[str, Mapping[str, Any]]
     quotas: Mapping[str, Mapping[str, float]]
     unasked: Mapping[str, str]
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    subscriptions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -45,6 +48,8 @@ class ClusterInventory:
             "partitions": len(self.ends),
             "groups": len(self.groups),
             "configurations": sum(map(len, self.configs.values())),
+            "group configurations": len(self.group_configs),
+            "client-metrics subscriptions": len(self.subscriptions),
             "ACLs": len(self.acls),
             "SCRAM users": len(self.scram),
             "quotas": len(self.quotas),
@@ -52,16 +57,35 @@ class ClusterInventory:
 
 
 HIDDEN = "(hidden)"
+PARTS = {
+    "acls": "ACLs",
+    "scram": "SCRAM users",
+    "quotas": "quotas",
+    "group_configs": "group configurations",
+    "subscriptions": "client-metrics subscriptions",
+}
+"""Fields that a cluster may not be able to tell, and what people call them."""
+# No release takes them away from the metadata; one that does not offer them does not use them.
+_UNUSED_WHERE_NOT_OFFERED = frozenset({"group_configs", "subscriptions"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """`foretold`: the plan said so, for groups that the older release does not serve."""
+    """`foretold`: it follows from the older release, which does not serve such groups or has no such setting."""
 
     kind: str
     subject: str
     sentence: str
     foretold: bool = False
+
+
+_COMPARED_BY_KEY = {
+    "configs": ("configuration", ""),
+    "group_configs": ("configuration", "group "),
+    "subscriptions": ("configuration", "client-metrics subscription "),
+    "scram": ("SCRAM user", ""),
+    "quotas": ("quota", ""),
+}
 
 
 def compare_inventories(
@@ -73,14 +97,17 @@ def compare_inventories(
         *_topics(before, after),
         *_ends(before, after),
         *_groups(before, after, unserved),
-        *_maps("configuration", before.configs, after.configs),
         *(
             Difference(kind="ACL", subject=acl, sentence=f"The ACL {acl} is gone.")
             for acl in before.acls
             if acl not in set(after.acls) and "acls" not in after.unasked
         ),
-        *(() if "scram" in after.unasked else _maps("SCRAM user", before.scram, after.scram)),
-        *(() if "quotas" in after.unasked else _maps("quota", before.quotas, after.quotas)),
+        *(
+            difference
+            for part, (kind, of) in _COMPARED_BY_KEY.items()
+            if part not in after.unasked
+            for difference in _maps(kind, of, getattr(before, part), getattr(after, part))
+        ),
     )
 
 
@@ -91,10 +118,11 @@ def unserved_types(levels: Mapping[str, int]) -> frozenset[str]:
 
 def _unasked(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
     for part, why in after.unasked.items():
-        if getattr(before, part):
-            yield Difference(
-                kind="unknown", subject=part, sentence=f"Nobody can tell whether the {part} are all there: {why}"
-            )
+        if not getattr(before, part):
+            continue
+        name, unused = PARTS.get(part, part), part in _UNUSED_WHERE_NOT_OFFERED
+        told = f"There were {name}, and they are not used now" if unused else f"Nobody can tell of all {name}"
+        yield Difference(kind="unknown", subject=name, sentence=f"{told}: {why}", foretold=unused)
 
 
 def _topics(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
@@ -138,12 +166,14 @@ def _groups(before: ClusterInventory, after: ClusterInventory, unserved: Collect
 
 
 def _maps(
-    kind: str, before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]
+    kind: str, of: str, before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]
 ) -> Iterable[Difference]:
     for subject, values in before.items():
         now = after.get(subject, {})
         for key, value in values.items():
             if now.get(key) != value:
                 what = f"is {now[key]}" if key in now else "is gone"
-                sentence = f"{kind} {key} of {subject} was {value} and {what}."
-                yield Difference(kind=kind, subject=f"{subject} {key}", sentence=sentence[:1].upper() + sentence[1:])
+                sentence = f"{kind} {key} of {of}{subject} was {value} and {what}."
+                yield Difference(
+                    kind=kind, subject=f"{of}{subject} {key}", sentence=sentence[:1].upper() + sentence[1:]
+                )

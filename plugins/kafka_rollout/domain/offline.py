@@ -166,7 +166,8 @@ def no_return(cluster: ClusterSpec) -> str:
     """From when on the downgrade cannot be undone."""
     combined = [node.node_id for node in cluster.nodes if node.is_controller and node.is_broker]
     if combined:
-        first = f"the controllers start on the new level, for {nodes(combined)} are brokers as well"
+        are = "is a broker" if len(combined) == 1 else "are brokers"
+        first = f"the controllers start on the new level, for {nodes(combined)} {are} as well"
     else:
         first = "the first broker starts on the new level; controllers alone may run on it and be taken back"
     return (

@@ -124,6 +124,11 @@ class Plan:
         return tuple(c for c in self.feature_changes if not (self.offline and c.feature == METADATA_VERSION))
 
     @property
+    def offline_changes(self) -> tuple[FeatureChange, ...]:
+        """The others: they come about while all nodes are stopped."""
+        return tuple(change for change in self.feature_changes if change not in self.online_changes)
+
+    @property
     def way(self) -> str:
         """From where to where, in a few words."""
         return f"{self.origin} → {self.target}" if self.origin != self.target else f"features, on {self.target}"

@@ -155,7 +155,7 @@ class ApproveRollDownOperator(ApprovePlanOperator):
 
     def subject(self, plan: Plan) -> str:
         if plan.offline:
-            levels = ", ".join(f"{c.feature} {c.current} → {c.target}" for c in plan.feature_changes)
+            levels = ", ".join(f"{c.feature} {c.current} → {c.target}" for c in plan.offline_changes)
             return f"Stop all nodes of {plan.cluster} and take them from {plan.origin} to {plan.target} ({levels})?"
         return f"Roll {plan.cluster} down from {plan.origin} to {plan.target}?"
 

@@ -262,4 +262,5 @@ def heading(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    return " ".join(text.replace("__", "\\_\\_").replace("*", "\\*").split())
+    """Text that Markdown shows as it is: what looks like a tag would not be shown at all."""
+    return " ".join(text.replace("__", "\\_\\_").replace("*", "\\*").replace("<", "\\<").split())

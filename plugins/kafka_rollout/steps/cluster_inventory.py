@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from kafka_rollout.domain.cluster_inventory import (
+    PARTS,
     ClusterInventory,
     Difference,
     compare_inventories,
@@ -35,14 +36,15 @@ def compare_inventory(bench: Workbench) -> tuple[Difference, ...]:
     kept = bench.run.attachment(BEFORE)
     if kept is None:
         raise FatalError("This run took no inventory before it changed anything.", remedy="Nothing can be compared.")
-    before, after = ClusterInventory.from_dict(kept), bench.admin.inventory()
+    before = ClusterInventory.from_dict(kept)
+    after = bench.admin.inventory(configured_groups=before.group_configs)
     found = compare_inventories(before, after, unserved=unserved_types(levels_now(bench).finalized))
     bench.run.attach(
         COMPARED,
         {
             "before": before.counts,
             "after": after.counts,
-            "unasked": dict(after.unasked),
+            "unasked": {PARTS.get(part, part): why for part, why in after.unasked.items()},
             "differences": [asdict(difference) for difference in found],
         },
     )

@@ -22,8 +22,9 @@ def levels_body(bench: Workbench, plan: Plan, support: Verdict) -> str:
         *losses_part(bench, plan),
         heading("Levels that fall, metadata.version last"),
         *features_in_full(plan.online_changes),
+        *_later(plan),
         *findings_part(_all(plan, support.findings)),
-        _foot(plan, "The binary is rolled after an approval of its own; until then every node can go on as it is."),
+        _foot(plan, "The binary goes down after an approval of its own; until then every node can go on as it is."),
     ]
     return "\n\n".join(parts)
 
@@ -59,6 +60,17 @@ def losses_part(bench: Workbench, plan: Plan) -> list[str]:
             f"{len(defaults)} fields that level {level} does not have are only at their default and say nothing."
         )
     return parts + [plain(note) for note in report["notes"]]
+
+
+def _later(plan: Plan) -> list[str]:
+    """What this approval is not about: it comes with all nodes stopped."""
+    if not plan.offline:
+        return []
+    levels = ", ".join(f"{change.feature} {change.current} → {change.target}" for change in plan.offline_changes)
+    return [
+        heading("Not yet"),
+        f"{levels}: with all nodes stopped, after an approval of its own. What is lost is lost then.",
+    ]
 
 
 def _type(plan: Plan) -> list[str]:

@@ -57,7 +57,7 @@ def _outcome(plan: Plan, data: Mapping[str, Any], *, acted: bool) -> tuple[Outco
         return Outcome.STOPPED, told[1]
     if not _arrived(plan, data):
         return Outcome.STOPPED, f"Every node runs {plan.target}, but not at the planned levels: {_levels(plan, data)}."
-    if open_ := [kind.value for kind in (GateKind.LEVELS, GateKind.METADATA_VERSION) if not _held(data, kind)]:
+    if open_ := [kind.value for kind in (GateKind.LEVELS, GateKind.FINAL_METADATA_VERSION) if not _held(data, kind)]:
         return Outcome.STOPPED, f"Every node runs {plan.target}, but that is not proved: {', '.join(open_)}."
     if amiss := [one for one in (data["inventory"] or {}).get("differences", ()) if not one["foretold"]]:
         return Outcome.STOPPED, f"Every node runs {plan.target}, but not all is there: {amiss[0]['sentence']}"

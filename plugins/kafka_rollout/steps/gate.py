@@ -37,6 +37,7 @@ class GateKind(StrEnum):
     METADATA_LOG = "metadata-log"  # of a downgrade: every node's log can be read by the older release
     GROUPS = "groups"  # those that lose their type are converted, and the path's releases can load what is left
     LEVELS = "levels"  # of a downgrade, in the end: all planned levels, however they came about
+    FINAL_METADATA_VERSION = "final-metadata-version"  # METADATA_VERSION once more, on the older release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +257,7 @@ def _metadata_version(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
     # The quorum too: controllers of releases that name no levels are judged by their logs.
     state = observe_some(bench, bench.cluster.nodes, metrics=True)
     level = plan.levels.get(METADATA_VERSION, state.finalized.get(METADATA_VERSION, 0))
-    return cluster_gates.metadata_version(bench.cluster, bench.catalogue, state, level)
+    return replace(cluster_gates.metadata_version(bench.cluster, bench.catalogue, state, level), gate=_gate_name(ref))
 
 
 def _groups(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
@@ -270,6 +271,7 @@ _LOOKS: Mapping[GateKind, Callable[[Workbench, Plan, GateRef], GateLook]] = {
     GateKind.FINALIZED: _finalized,
     GateKind.SNAPSHOT: _snapshot,
     GateKind.METADATA_VERSION: _metadata_version,
+    GateKind.FINAL_METADATA_VERSION: _metadata_version,
     GateKind.GROUPS: _groups,
     GateKind.METADATA_LOG: _metadata_log,
     GateKind.LEVELS: _all_levels,

@@ -46,5 +46,6 @@ def offline_facts(bench: Workbench, plan: Plan) -> OfflineFacts:
         "when the old release is not needed any more.",
         forced=f"A controller that is still shutting down {WITHOUT_QUORUM_S:.0f} s after it was asked to, because the "
         "others are gone, is ended by its process id.",
-        undo=f"One command takes it back: kafka-rollout roll-back --cluster {plan.cluster} --run {bench.run_id}",
+        undo=f"One command takes it back: kafka-rollout roll-back --cluster {plan.cluster} --run {bench.run_id} "
+        "--approve-as <name> --reason <text>",
     )

@@ -16,6 +16,8 @@ BEFORE = ClusterInventory(
     scram={"alice": {"SCRAM-SHA-256": 4096}},
     quotas={"user alice": {"producer_byte_rate": 1000.0}},
     unasked={},
+    group_configs={"billing": {"consumer.session.timeout.ms": "50000"}},
+    subscriptions={"latency": {"interval.ms": "60000"}},
 )
 
 
@@ -47,7 +49,12 @@ def test_what_grew_or_came_since_is_no_difference() -> None:
         ({"acls": ()}, "The ACL allow User:alice is gone."),
         ({"scram": {"alice": {"SCRAM-SHA-256": 8192}}}, "SCRAM user SCRAM-SHA-256 of alice was 4096 and is 8192."),
         ({"quotas": {}}, "Quota producer_byte_rate of user alice was 1000.0 and is gone."),
-        ({"scram": {}, "unasked": {"scram": "too old."}}, "Nobody can tell whether the scram are all there: too old."),
+        ({"scram": {}, "unasked": {"scram": "too old."}}, "Nobody can tell of all SCRAM users: too old."),
+        ({"group_configs": {}}, "Configuration consumer.session.timeout.ms of group billing was 50000 and is gone."),
+        (
+            {"subscriptions": {"latency": {"interval.ms": "1000"}}},
+            "Configuration interval.ms of client-metrics subscription latency was 60000 and is 1000.",
+        ),
     ],
 )
 def test_what_is_gone_less_or_other_is_told(change: dict[str, Any], told: str) -> None:
@@ -69,5 +76,14 @@ def test_a_part_that_nobody_can_ask_any_more_matters_only_if_there_was_something
     assert compare_inventories(empty, replace(empty, unasked={"scram": "too old."})) == ()
 
 
-def test_it_survives_the_record() -> None:
+def test_settings_that_the_older_release_does_not_offer_are_foretold() -> None:
+    after = replace(BEFORE, group_configs={}, unasked={"group_configs": "too old."})
+    (difference,) = compare_inventories(BEFORE, after)
+    assert difference.sentence == "There were group configurations, and they are not used now: too old."
+    assert difference.foretold
+
+
+def test_it_survives_the_record_also_one_that_was_written_without_all_parts() -> None:
     assert ClusterInventory.from_dict(BEFORE.to_dict()) == BEFORE
+    written = {key: value for key, value in BEFORE.to_dict().items() if key not in {"group_configs", "subscriptions"}}
+    assert ClusterInventory.from_dict(written) == replace(BEFORE, group_configs={}, subscriptions={})

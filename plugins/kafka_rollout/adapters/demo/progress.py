@@ -33,6 +33,7 @@ _WHOLE_CLUSTER = {
     "metadata-version": "CurrentMetadataVersion of every node",
     "metadata-log": "metadata logs that the older release can read",
     "levels": "the planned levels of every node",
+    "final-metadata-version": "CurrentMetadataVersion of every node, on the older release",
 }
 
 
