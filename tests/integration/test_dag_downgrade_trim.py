@@ -28,12 +28,13 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProcessRuns:
     return ProcessRuns.open(tmp_path, monkeypatch)
 
 
-def set_and_take_back(cluster: LocalCluster) -> None:
+def set_and_take_back(cluster: LocalCluster, group: str = "") -> None:
     """group.version 1 and back to 0, with a group of the consumer protocol in between: both leave records."""
     admin = KafkaAdminClient(bootstrap_servers=cluster.spec.bootstrap_servers)
     try:
         assert admin.update_features({"group.version": ("UPGRADE", 1)}) == {"group.version": "OK"}
-        read_all(cluster, "shipping", "consumer")
+        if group:
+            read_all(cluster, group, "consumer")
         assert admin.update_features({"group.version": ("SAFE_DOWNGRADE", 0)}) == {"group.version": "OK"}
     finally:
         admin.close()
@@ -78,7 +79,7 @@ def test_the_record_that_would_kill_an_older_controller_is_named_and_cut_off_in_
     )
     write_records(cluster)
     read_all(cluster, "billing", "classic")
-    set_and_take_back(cluster)
+    set_and_take_back(cluster, "shipping")
 
     state, _, record = runs.run(cluster, DOWNGRADE, target_release="3.4.0")
     assert (state, runs.asked) == ("failed", [])
@@ -106,6 +107,28 @@ def test_the_record_that_would_kill_an_older_controller_is_named_and_cut_off_in_
     for node in cluster.spec.nodes:
         assert finalized(cluster, node) == {"metadata.version": 8}
         assert list(Path(str(node.directory)).rglob("kafka-rollout-trim-*/manifest.json")), "the way back is kept"
+
+
+@pytest.mark.full
+def test_an_intolerant_release_is_reached_while_no_newer_coordinator_has_written_to_its_logs(
+    runs: ProcessRuns, make_cluster: MakeCluster
+) -> None:
+    cluster = make_cluster(
+        "4.3.1", name="oldest", layout="combined", metadata_version="3.4-IV0", extra_config=QUICK_SNAPSHOTS
+    )
+    write_records(cluster)
+    set_and_take_back(cluster)
+
+    state, states, record = runs.run(cluster, DOWNGRADE, target_release="3.4.0")
+    assert state == "success", states
+    assert [hop.key for hop in record.load_plan().hops] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
+    all_run(cluster, "3.4.0")
+    assert starts(cluster) == {node.name: {"4.3.1": 1, "3.4.1": 1, "3.4.0": 1} for node in cluster.spec.nodes}
+    report = record.attachment("report.json")
+    assert report["outcome"] == "finished", report["sentence"]
+    assert report["inventory"]["differences"] == []
+    assert {trim["node_id"] for trim in report["trims"]} == {node.node_id for node in cluster.spec.nodes}
+    read_all(cluster, "billing", "classic")
 
 
 @pytest.mark.full
