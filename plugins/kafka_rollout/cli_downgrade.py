@@ -46,6 +46,7 @@ from kafka_rollout.steps.offline_facts import offline_facts
 from kafka_rollout.steps.offline_order import OfflineStep
 from kafka_rollout.steps.offline_record import stop_has_begun
 from kafka_rollout.steps.plan import refuse_new_blockers
+from kafka_rollout.steps.roll import touched
 from kafka_rollout.steps.snapshot import prove_snapshot
 from kafka_rollout.steps.weighing import weigh_coordinator_logs
 from kafka_rollout.steps.whole_roll import roll_hops
@@ -128,17 +129,22 @@ def go_down(bench: Workbench, settings: Settings, request: DowngradeRequest) -> 
 
     def act(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
         refuse_blockers(plan)
-        under_way = plan.offline and stop_has_begun(bench)  # resumed with nodes stopped: there is nobody to ask
-        if not under_way and pending_changes(bench, plan):
+        # Resumed after the first stop: nodes may be down, and what had to hold before it is looked at no more. A roll
+        # looks before each stop anyway, and its approval may have become void; offline there is nobody to ask.
+        stopping = stop_has_begun(bench) if plan.offline else _roll_has_begun(bench, plan)
+        pending = () if plan.offline and stopping else pending_changes(bench, plan)
+        lowered = stopping and not pending
+        if pending:
             support = check_support(bench, plan)
             refuse(support)
             request.approver.approve(bench, plan, ApprovalOf.FINALIZE, levels_body(bench, plan, support))
         take_inventory(bench)
         with beside_the_roll(bench, settings, request.ledger, request.security_file):
-            if not under_way:
+            if not lowered:
                 _lower(bench, plan, request, progress)
-            if plan.hops and not under_way:
-                refuse_new_blockers(bench, plan)
+            if plan.hops and not (plan.offline and stopping):
+                if not lowered:
+                    refuse_new_blockers(bench, plan)
                 body = roll_body(bench, plan, _facts(bench, plan))
                 request.approver.approve(bench, plan, ApprovalOf.ROLL, body)
             if plan.offline:
@@ -152,6 +158,10 @@ def go_down(bench: Workbench, settings: Settings, request: DowngradeRequest) -> 
         return True
 
     return run_to_report(bench, plan, settings, act)
+
+
+def _roll_has_begun(bench: Workbench, plan: Plan) -> bool:
+    return any(touched(bench, plan, hop.key, turn.node_id) for hop in plan.hops for turn in hop.order)
 
 
 def _facts(bench: Workbench, plan: Plan) -> Sequence[str]:

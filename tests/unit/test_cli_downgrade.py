@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,11 +19,13 @@ from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
 from kafka_rollout.domain.scan_judging import judge
 from kafka_rollout.domain.state import GroupState
+from kafka_rollout.domain.topology import NodeSpec
 from kafka_rollout.ports import CheckpointFile
 from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.workbench import Workbench
+from tests.dying_files import KilledError
 from tests.fake_cluster import R340, R341, R431, FakeCluster
-from tests.fakes import fake_bench
+from tests.fakes import FakeRuntime, fake_bench
 
 COMMITS = RecordClass(topic="__consumer_offsets", partition=0, key_version=1, value_version=4, count=4, first_offset=0)
 QUICK = GatePolicy(looks=1, interval_s=0.0, timeout_s=5.0, soak_s=0.0)
@@ -88,6 +91,29 @@ def test_what_falls_online_is_told_apart_from_what_takes_an_outage(
     assert "share.version 1 → 0" in levels
     assert "metadata.version 30 → 25: with all nodes stopped, after an approval of its own." in levels
     assert "--approve-as <name> --reason <text>" in roll, "what looks like a tag is shown"
+
+
+def test_killed_with_a_node_down_the_next_call_goes_on_there_and_waits_for_nothing_that_was_passed(
+    world: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install = FakeRuntime.install
+
+    def install_or_die(self: FakeRuntime, node: NodeSpec, *more: Any) -> None:
+        if len(world.stops) == 2:
+            raise KilledError
+        install(self, node, *more)
+
+    monkeypatch.setattr(FakeRuntime, "install", install_or_die)
+    with pytest.raises(KilledError):
+        run(world, tmp_path, request("4.0.1", level=23))
+    assert world.nodes[12].running is None
+    monkeypatch.setattr(FakeRuntime, "install", install)
+    code, bench = run(world, tmp_path, request("4.0.1", level=23))
+    assert (code, outcome(bench), world.stops) == (0, "finished", [11, 12, 13, 2, 3, 1])
+    assert {len(node.starts) for node in world.nodes.values()} == {1}
+    assert [targets for targets, only in world.updates if not only] == [{"share.version": 0}, {"metadata.version": 23}]
+    finalized = [event for event in bench.run.events() if event.get("gate") == "finalized" and event["kind"] == "gate"]
+    assert len(finalized) == 1, "with a node down it would not hold"
 
 
 def test_a_real_loss_refuses_before_the_controller_is_asked(world: FakeCluster, tmp_path: Path) -> None:
