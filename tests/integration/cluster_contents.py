@@ -43,7 +43,7 @@ _TOPICS = {"orders": 4, "audit": 1}
 _GROUPS = {"billing": "classic", "shipping": "consumer"}
 _WAIT_S = 60.0
 # Types of resources that confluent-kafka does not know: of a subscription (16), of groups (32); `planned` is none yet.
-_SETTINGS = {
+SETTINGS = {
     (16, "latency"): ("interval.ms", "60000"),
     (32, "shipping"): ("consumer.session.timeout.ms", "50000"),
     (32, "planned"): ("consumer.heartbeat.interval.ms", "6000"),
@@ -83,7 +83,7 @@ def fill(cluster: LocalCluster) -> None:
         )
     )
     _set_quota(cluster.spec)
-    _set_settings(cluster.spec)
+    set_settings(cluster.spec)
 
 
 def contents(spec: ClusterSpec) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def _quotas(spec: ClusterSpec) -> list[str]:
     )
 
 
-def _set_settings(spec: ClusterSpec) -> None:
+def set_settings(spec: ClusterSpec) -> None:
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     request = IncrementalAlterConfigsRequest(
         resources=[
@@ -210,7 +210,7 @@ def _set_settings(spec: ClusterSpec) -> None:
                 resource_name=name,
                 configs=[resource.AlterableConfig(name=key, config_operation=0, value=value)],
             )
-            for (kind, name), (key, value) in _SETTINGS.items()
+            for (kind, name), (key, value) in SETTINGS.items()
         ],
         validate_only=False,
     )
@@ -223,7 +223,7 @@ def _settings(spec: ClusterSpec) -> dict[str, str]:
     request = DescribeConfigsRequest(
         resources=[
             resource(resource_type=kind, resource_name=name, configuration_keys=[key])
-            for (kind, name), (key, _) in _SETTINGS.items()
+            for (kind, name), (key, _) in SETTINGS.items()
         ],
         include_synonyms=False,
         include_documentation=False,

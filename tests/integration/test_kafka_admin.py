@@ -18,6 +18,7 @@ from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.domain.errors import TransientError
 from kafka_rollout.domain.releases import METADATA_VERSION, VersionRange
 from kafka_rollout.domain.state import GroupState, NodeFeatures
+from tests.integration.cluster_contents import SETTINGS, set_settings
 from tests.integration.conftest import MakeCluster
 
 pytestmark = pytest.mark.integration
@@ -89,6 +90,12 @@ class Test340:
         assert "UNSAFE_DOWNGRADE" in safe.message
         assert "Unsafe metadata downgrade is not supported" in unsafe.message
 
+    def test_settings_that_came_later_are_told_apart_from_none(self, admin: KafkaAdmin) -> None:
+        found = admin.inventory(configured_groups=["billing"])
+        assert (found.group_configs, found.subscriptions) == ({}, {})
+        assert "has no configuration of groups" in found.unasked["group_configs"]
+        assert "does not offer ListConfigResources" in found.unasked["subscriptions"]
+
     def test_classic_groups_have_state_and_members(self, cluster: LocalCluster, admin: KafkaAdmin) -> None:
         _create_topic(cluster, "orders-classic")
         assert _groups_while_consuming(cluster, admin, "classic") == ("classic", "Stable", 1)
@@ -115,6 +122,20 @@ class Test431:
     def test_groups_of_both_protocols(self, cluster: LocalCluster, admin: KafkaAdmin, protocol: str) -> None:
         _create_topic(cluster, f"orders-{protocol}")
         assert _groups_while_consuming(cluster, admin, protocol) == (protocol, "Stable", 1)
+
+    def test_settings_of_groups_and_subscriptions_are_in_the_inventory_also_without_a_group(
+        self, cluster: LocalCluster, admin: KafkaAdmin
+    ) -> None:
+        set_settings(cluster.spec)
+
+        def told() -> bool:
+            found = admin.inventory()
+            told: dict[tuple[int, str], object] = {(32, name): of for name, of in found.group_configs.items()}
+            told |= {(16, name): of for name, of in found.subscriptions.items()}
+            return told == {resource: dict([setting]) for resource, setting in SETTINGS.items()}
+
+        assert _eventually(told)
+        assert {"group_configs", "subscriptions"}.isdisjoint(admin.inventory().unasked)
 
     def test_transactional_ids_of_all_coordinators(self, cluster: LocalCluster, admin: KafkaAdmin) -> None:
         _create_topic(cluster, "paid")
