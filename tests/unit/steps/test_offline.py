@@ -271,7 +271,8 @@ def test_the_facts_name_the_outage_the_last_moment_for_an_undo_and_its_command(b
     facts = offline_facts(bench, approved(bench))
     assert 30 < facts.outage.total_s < 300
     assert "the first broker starts on the new level" in facts.no_return
-    assert facts.undo.endswith("kafka-rollout roll-back --cluster fake --run run-1")
+    command = "kafka-rollout roll-back --cluster fake --run run-1 --approve-as <name> --reason <text>"
+    assert facts.undo.endswith(command)
     assert len(facts.lines) == 5
 
 
