@@ -124,6 +124,16 @@ def test_a_real_loss_refuses_before_the_controller_is_asked(world: FakeCluster, 
     assert (world.updates, world.stops, outcome(bench)) == ([], [], "refused")
 
 
+def test_an_accepted_loss_is_read_before_the_levels_fall(
+    world: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")]
+    code, bench = run(world, tmp_path, replace(request("4.0.1", level=23), unsafe=True))
+    assert (code, outcome(bench)) == (0, "finished")
+    told = " ".join(capsys.readouterr().out.split())
+    assert "Metadata lost: 1 • Broker 11 loses /data/2. The metadata knows directories by their ids" in told
+
+
 def test_a_dry_run_shows_plan_and_blockers_by_its_exit_code(
     world: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
