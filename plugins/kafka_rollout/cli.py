@@ -142,6 +142,9 @@ def roll(
     scan: Annotated[bool, typer.Option(help="Scan the coordinator logs before planning and before finalizing.")] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan and stop there.")] = False,
     snapshot_interval: SnapshotInterval = None,
+    canary: Annotated[bool, typer.Option("--canary", help="Ask for an approval of its own after the first node.")] = (
+        False
+    ),
     ledger: Annotated[bool, typer.Option("--ledger", help="Run live traffic beside it and compare.")] = False,
     yes: Yes = False,
     run: RunId = None,
@@ -149,7 +152,8 @@ def roll(
 ) -> None:
     """Roll a cluster to a release, node by node through the gates; --finalize after-approval goes on to its features.
 
-    Needs a named approval. Ctrl-C stops at the next safe point; --run resumes.
+    Needs a named approval. Ctrl-C stops at the next safe point; --run resumes. With --canary and nobody at a terminal
+    it ends after the first node (130): look at it, then approve it by the same command with --run and your name.
     """
     if not dry_run and run is None and (not approve_as or not reason):
         raise UserError("A roll needs a named approval.", remedy="Add --approve-as NAME --reason TEXT, or --dry-run.")
@@ -165,6 +169,7 @@ def roll(
             security=security,
             security_file=connection_file,
             snapshot_interval_ms=milliseconds(snapshot_interval),
+            canary=canary,
         )
         raise typer.Exit(runs.roll(bench, settings, request))
 

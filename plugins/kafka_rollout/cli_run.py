@@ -29,6 +29,7 @@ from kafka_rollout.steps.approval import (
     APPROVED,
     ApprovalOf,
     approval_body,
+    canary_body,
     record_approval,
     refuse_blockers,
     refuse_stranger,
@@ -48,6 +49,7 @@ from kafka_rollout.steps.whole_roll import roll_back, roll_hops
 from kafka_rollout.steps.workbench import Workbench
 
 INTERRUPTED = 130
+_CANARY = "canary"  # kind of the event: the run asks after its first node
 
 
 class FinalizePolicy(StrEnum):
@@ -78,7 +80,8 @@ class Approver:
                 )
             if not typer.confirm(f"{self.name}, do you approve the {what.value}?", default=False, err=True):
                 record_approval(bench, what, self.name, "rejected", self.reason or "declined at the terminal")
-                raise RefusedError(f"{self.name} did not approve the {what.value}.", remedy="Nothing was touched.")
+                remedy = "The cluster stays as it is now." if has_stopped_nodes(bench) else "Nothing was touched."
+                raise RefusedError(f"{self.name} did not approve the {what.value}.", remedy=remedy)
         record_approval(bench, what, self.name, decision, self.reason or "")
 
 
@@ -96,6 +99,7 @@ class RollRequest:
     security: ClientSecurity | None
     security_file: Path | None
     snapshot_interval_ms: int | None = None
+    canary: bool = False
 
 
 def roll(bench: Workbench, settings: Settings, request: RollRequest) -> int:
@@ -111,7 +115,10 @@ def roll(bench: Workbench, settings: Settings, request: RollRequest) -> int:
         if plan.hops:
             request.approver.approve(bench, plan, ApprovalOf.ROLL, approval_body(plan))
         with beside_the_roll(bench, settings, request.ledger, request.security_file):
-            if plan.hops and not roll_hops(bench, plan, request.policy, on_progress=progress, stop_asked=stop_asked):
+            canary = _canary(bench, plan, request, progress)
+            if plan.hops and not roll_hops(
+                bench, plan, request.policy, on_progress=progress, stop_asked=stop_asked, canary=canary
+            ):
                 return False
             # A resumed run's plan may name levels that this call was not asked to finalize.
             if plan.feature_changes and request.finalize is FinalizePolicy.AFTER_APPROVAL:
@@ -119,6 +126,30 @@ def roll(bench: Workbench, settings: Settings, request: RollRequest) -> int:
         return True
 
     return run_to_report(bench, plan, settings, act)
+
+
+def _canary(
+    bench: Workbench, plan: Plan, request: RollRequest, progress: ProgressLines
+) -> Callable[[bool], bool] | None:
+    """Asks after the first node, in this call or in a later one of the same run."""
+    if request.canary:
+        bench.run.record(_CANARY, {})
+    if not any(event.get("kind") == _CANARY for event in bench.run.events()):
+        return None
+
+    def go_on(rolled_now: bool) -> bool:
+        try:
+            require_approval(bench, plan, ApprovalOf.CANARY)
+            return True
+        except RefusedError:
+            pass
+        if rolled_now and not (request.approver.asks and sys.stdin.isatty()):
+            progress.say("the first node is rolled and well: a person looks at it, and approves by the next call")
+            return False
+        request.approver.approve(bench, plan, ApprovalOf.CANARY, canary_body(plan))
+        return True
+
+    return go_on
 
 
 def back(bench: Workbench, settings: Settings, policy: GatePolicy, approver: Approver) -> int:

@@ -172,6 +172,24 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     assert {node.running for node in cluster.nodes.values()} == {R431}
 
 
+def test_a_canary_is_rolled_alone_and_the_others_when_a_person_has_approved_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    cluster, settings = FakeCluster(), Settings.from_environment()
+    bench = fake_bench(cluster, home)
+    assert cli_run.roll(bench, settings, request_for(canary=True)) == cli_run.INTERRUPTED
+    assert cluster.stops == [2]
+    assert "It goes on with: kafka-rollout roll --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
+    nobody = cli_run.Approver(name=None, reason=None, asks=True)
+    with pytest.raises(RefusedError, match="Nobody approved the canary"):
+        cli_run.roll(bench, settings, request_for(approver=nobody))
+    assert cluster.stops == [2]
+    assert cli_run.roll(bench, settings, request_for()) == 0
+    assert cluster.stops == [2, 3, 1, 11, 12, 13]
+    assert [a.by for a in approvals(bench) if a.what == "canary"] == ["alice"]
+
+
 def test_a_plan_that_was_made_without_a_scan_is_scanned_before_it_is_rolled(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

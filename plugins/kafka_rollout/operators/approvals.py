@@ -164,13 +164,11 @@ class ApproveCanaryOperator(ApprovalOperator):
         return f"{plan.cluster}: the first node runs {plan.hops[0].to_release}. Roll the others?"
 
     def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
-        hop = plan.hops[0]
-        rest = ", ".join(turn.name for turn in hop.order[1:])
+        from kafka_rollout.steps.approval import canary_body
+
         return (
-            f"**{hop.order[0].name}** was brought from {hop.from_release} to {hop.to_release} and its gate holds.\n\n"
-            f"Still to be rolled: {rest or 'none'}.\n\n"
-            f"- **{APPROVE}**: roll the others\n- **{REJECT}**: stop here, as it is\n"
-            f"- **{ROLL_BACK}**: bring it back to {hop.from_release}; the run ends then"
+            f"{canary_body(plan)}\n\n- **{APPROVE}**: roll the others\n- **{REJECT}**: stop here, as it is\n"
+            f"- **{ROLL_BACK}**: bring it back to {plan.hops[0].from_release}; the run ends then"
         )
 
 

@@ -190,6 +190,16 @@ def approval_body(plan: Plan, verdict: Verdict | None = None, *, what: str = App
     return "\n\n".join(parts)
 
 
+def canary_body(plan: Plan) -> str:
+    """What a person reads after the first node of a roll, in Markdown."""
+    hop = plan.hops[0]
+    rest = ", ".join(turn.name for turn in hop.order[1:])
+    return (
+        f"**{hop.order[0].name}** was brought from {hop.from_release} to {hop.to_release} and its gate holds.\n\n"
+        f"Still to be rolled: {rest or 'none'}."
+    )
+
+
 def findings_part(findings: tuple[Finding, ...]) -> list[str]:
     if not findings:
         return [heading("Findings: none")]

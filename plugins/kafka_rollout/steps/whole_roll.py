@@ -42,12 +42,15 @@ def roll_hops(
     *,
     on_progress: Callable[[Progress], None] | None = None,
     stop_asked: Callable[[], bool] | None = None,
+    canary: Callable[[bool], bool] | None = None,
 ) -> bool:
-    """Roll all hops; True when every node runs the target, False when `stop_asked` ended it at a safe point.
+    """Roll all hops; True when every node runs the target, False when `stop_asked` or `canary` ended it between nodes.
 
-    A node's turn is gate, replace, gate, soak. Raises what the steps raise; the roll then stands where it stopped.
+    A node's turn is gate, replace, gate, soak. `canary` is asked between the first node and the others whether to go
+    on, and told whether that node was rolled just now. Raises what the steps raise; the roll then stands where it
+    stopped.
     """
-    walk = _Walk(bench=bench, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked)
+    walk = _Walk(bench=bench, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked, canary=canary)
     done = walk.go(tuple((hop, turn) for hop in plan.hops for turn in hop.order))
     bench.run.record("rolled" if done else "stopped-by-person", {"target": str(plan.target)})
     return done
@@ -75,13 +78,14 @@ class _Walk:
     policy: GatePolicy
     on_progress: Callable[[Progress], None] | None
     stop_asked: Callable[[], bool] | None
+    canary: Callable[[bool], bool] | None = None
     began: float = field(default_factory=time.monotonic)
     took: list[float] = field(default_factory=list)
     done: int = 0
 
     def go(self, turns: Sequence[tuple[Hop, NodeTurn]]) -> bool:
         for k, (hop, turn) in enumerate(turns, start=1):
-            if self._asked_to_stop():
+            if self._asked_to_stop() or (k == 2 and self.canary is not None and not self.canary(bool(self.took))):
                 return False
             try:
                 self._turn(hop, turn, k, len(turns))
