@@ -104,6 +104,29 @@ def test_a_kill_after_any_call_ends_with_one_start_on_the_release(tmp_path: Path
         assert starts_on(cluster, NODE, R431) == 1, calls
 
 
+def test_of_a_stop_that_hung_for_long_the_first_record_counts(
+    bench: Workbench, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controlled shutdown that was interrupted has moved the leaderships away by then."""
+    led = {name for name, partition in cluster.topics.items() if partition.leader == NODE}
+
+    def stop_in_part(node_id: int) -> None:
+        for name, partition in cluster.topics.items():
+            if partition.leader == node_id:
+                cluster.topics[name] = replace(partition, leader=partition.isr[1])
+        raise Killed
+
+    stop, cluster.stop = cluster.stop, stop_in_part  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        replace_node(bench, plan, HOP, NODE)
+    cluster.stop = stop  # type: ignore[method-assign]
+    monkeypatch.setattr("kafka_rollout.steps.roll._STOP_UNDER_WAY_S", 0.0)
+    replace_node(bench, plan, HOP, NODE)
+    before = bench.run.load_before_stop(HOP, NODE)
+    assert before is not None
+    assert before.leads == led != set()
+
+
 def test_a_node_on_the_release_is_left_alone(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
     assert needs_turn(bench, plan, HOP, NODE)
     assert replace_node(bench, plan, HOP, NODE).acted
