@@ -34,7 +34,7 @@ from kafka_rollout.domain.gate_watch import GatePolicy
 from kafka_rollout.domain.gates import GateLook
 from kafka_rollout.domain.plan import Plan
 from kafka_rollout.domain.releases import Release
-from kafka_rollout.steps.approval import ApprovalOf, refuse_blockers
+from kafka_rollout.steps.approval import ApprovalOf, approvals, refuse_blockers
 from kafka_rollout.steps.cluster_inventory import compare_inventory, take_inventory
 from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.downgrade_approval import levels_body, roll_body
@@ -170,7 +170,7 @@ def _facts(bench: Workbench, plan: Plan) -> Sequence[str]:
 
 
 def _plan(bench: Workbench, settings: Settings, request: DowngradeRequest) -> Plan:
-    """The run's plan with what its scans say: a resumed run keeps its own."""
+    """The run's plan with what its scans say: a resumed run keeps its own, scanned again until it is approved."""
     if any(event.get("kind") == "plan" for event in bench.run.events()):
         plan = bench.run.load_plan()
         if plan.target != request.target or not is_downgrade(bench):
@@ -178,10 +178,12 @@ def _plan(bench: Workbench, settings: Settings, request: DowngradeRequest) -> Pl
                 f"Run {bench.run_id} goes to {plan.target} as {plan.direction}.",
                 remedy="Leave --run out to start anew.",
             )
-        return plan
-    plan = plan_downgrade(
-        bench, request.target, level=request.level, unsafe=request.unsafe, where_refused=request.where_refused
-    )
+        if approvals(bench):
+            return plan
+    else:
+        plan = plan_downgrade(
+            bench, request.target, level=request.level, unsafe=request.unsafe, where_refused=request.where_refused
+        )
     progress = ProgressLines()
     if plan.hops:
         try:

@@ -300,13 +300,17 @@ def scan_logs(
 ) -> ScanResult:
     from kafka_rollout.adapters.scan_submit import scan_command
 
+    def on_progress(line: str) -> None:
+        progress.say(f"scan: {line}")
+        lock.hold_on(bench, "Scan the coordinator logs.", for_s=lock.LEASE_S)  # a scan may take longer than a lease
+
     progress.say("scan: starting Spark")
     _, result = scan_command(
         bench.cluster,
         settings,
         security=security,
         json_file=run_folder(settings, bench) / file,
-        on_progress=lambda line: progress.say(f"scan: {line}"),
+        on_progress=on_progress,
     )
     return result
 

@@ -103,7 +103,11 @@ def restart_on(cluster: LocalCluster, release: Release) -> None:
 
 
 def death_of(cluster: LocalCluster, release: Release) -> str:
-    """What a node's log says when it dies at its start; its process may stay, and is ended."""
+    """What a node's log says when it dies at its start; its process may stay, and is ended.
+
+    The controller's sentence, which names the batch, follows the first fault after a moment: a broker in the same
+    process reads the same log.
+    """
     (node,) = cluster.spec.nodes
     log = Path(str(node.directory)) / "logs" / "server.log"
     before = log.stat().st_size
@@ -111,7 +115,7 @@ def death_of(cluster: LocalCluster, release: Release) -> str:
     cluster.runtime.start(node)
     deadline = time.monotonic() + 180
     try:
-        while "Encountered fatal fault" not in (said := log.read_bytes()[before:].decode(errors="replace")):
+        while HOW_IT_DIES not in (said := log.read_bytes()[before:].decode(errors="replace")):
             assert time.monotonic() < deadline, "it did not die"
             time.sleep(0.2)
     finally:

@@ -203,3 +203,19 @@ def test_a_log_is_trimmed_in_its_nodes_turn(world: FakeCluster, tmp_path: Path) 
     world.unreadable = {(11, R341)}
     code, bench = run(world, tmp_path, request("3.4.1"))
     assert (code, world.trims, outcome(bench)) == (0, [11], "finished")
+
+
+def test_a_plan_that_was_ended_before_its_scans_is_scanned_when_the_run_goes_on(
+    world: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cli_downgrade, "scan_logs", ended)
+        with pytest.raises(KeyboardInterrupt):
+            run(world, tmp_path, request("4.0.1"))
+    world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")]
+    with pytest.raises(RefusedError, match="Broker 11 loses /data/2"):
+        run(world, tmp_path, request("4.0.1"))
+    assert (world.updates, world.stops) == ([], [])
