@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -102,18 +99,6 @@ class House:
         client, dag_id = self.client(), f"{dag}_{cluster.spec.name}"
         run_id = client.trigger(dag_id, {"target_release": target, **QUICKLY, **conf})
         return Run(house=self, cluster=cluster, dag_id=dag_id, run_id=run_id, client=client)
-
-    def trigger_by_command(self, cluster: LocalCluster, target: str, run_id: str, **conf: Any) -> Run:
-        """The same by `airflow dags trigger`."""
-        dag_id = f"kafka_upgrade_{cluster.spec.name}"
-        wanted = json.dumps({"target_release": target, **QUICKLY, **conf})
-        subprocess.run(
-            [sys.executable, "-m", "airflow", "dags", "trigger", dag_id, "--run-id", run_id, "--conf", wanted],
-            env={**os.environ, **self.server.environment},
-            check=True,
-            capture_output=True,
-        )
-        return Run(house=self, cluster=cluster, dag_id=dag_id, run_id=run_id, client=self.client())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -178,7 +178,7 @@ def test_a_ghost_controller_is_a_blocker_and_the_dag_refuses_instead_of_asking(
     house.add(cluster)
     with pytest.raises(UserError, match="400"):
         house.trigger(cluster, "9.9.9")
-    run = house.trigger_by_command(cluster, TARGET, "by-command", finalize="after_approval")
+    run = house.trigger(cluster, TARGET, finalize="after_approval")
     assert run.wait_done() == "failed", "a question would have failed this too"
     states = run.states()
     assert states["plan"] == "success"
