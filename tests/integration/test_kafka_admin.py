@@ -8,11 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka.protocol.admin import UpdateFeaturesRequest
 
+from kafka_rollout.adapters import kafka_features
 from kafka_rollout.adapters.kafka_admin import KafkaAdmin
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.domain.errors import TransientError
@@ -47,7 +50,7 @@ class Test340:
     @pytest.fixture(scope="class")
     @classmethod
     def cluster(cls, make_shared_cluster: MakeCluster) -> LocalCluster:
-        return make_shared_cluster("3.4.0", name="old", size=1)
+        return make_shared_cluster("3.4.0", name="old", size=1, metadata_version="3.3-IV3")
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -58,7 +61,7 @@ class Test340:
     def test_broker_and_controller_each_tell_what_they_can(self, cluster: LocalCluster, admin: KafkaAdmin) -> None:
         supported = {METADATA_VERSION: VersionRange(1, 8)}
         broker, controller = admin.features(cluster.spec.brokers[0]), admin.features(cluster.spec.controllers[0])
-        assert (broker.supported, broker.finalized) == (supported, {METADATA_VERSION: 8})
+        assert (broker.supported, broker.finalized) == (supported, {METADATA_VERSION: 7})
         assert broker.epoch is not None
         assert controller == NodeFeatures(supported=supported, finalized={}, epoch=None)
 
@@ -77,16 +80,15 @@ class Test340:
         assert registered.brokers == {cluster.spec.brokers[0].node_id}
         assert (registered.fenced, registered.controllers) == (None, None)
 
-    def test_each_feature_has_its_own_answer(self, admin: KafkaAdmin) -> None:
-        results = admin.update_features({METADATA_VERSION: 8, "group.version": 1}, validate_only=True)
-        assert {r.feature: r.error for r in results} == {
-            METADATA_VERSION: "NONE",
-            "group.version": "INVALID_UPDATE_VERSION",
-        }
+    def test_what_can_be_applied_of_a_request_is_and_each_feature_has_its_own_answer(
+        self, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for version in (0, 1):  # the second finds the level there
+            _applies_a_part(cluster, monkeypatch, version, level=8)
 
     def test_a_downgrade_is_sent_as_one_safe_or_unsafe(self, admin: KafkaAdmin) -> None:
-        (safe,) = admin.update_features({METADATA_VERSION: 7}, validate_only=True)
-        (unsafe,) = admin.update_features({METADATA_VERSION: 7}, validate_only=True, unsafe=True)
+        (safe,) = admin.update_features({METADATA_VERSION: 6}, validate_only=True)
+        (unsafe,) = admin.update_features({METADATA_VERSION: 6}, validate_only=True, unsafe=True)
         assert "UNSAFE_DOWNGRADE" in safe.message
         assert "Unsafe metadata downgrade is not supported" in unsafe.message
 
@@ -99,6 +101,37 @@ class Test340:
     def test_classic_groups_have_state_and_members(self, cluster: LocalCluster, admin: KafkaAdmin) -> None:
         _create_topic(cluster, "orders-classic")
         assert _groups_while_consuming(cluster, admin, "classic") == ("classic", "Stable", 1)
+
+
+def test_391_too_applies_what_it_can(make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = make_cluster("3.9.1", layout="combined", size=1, metadata_version="3.7-IV4")
+    for version, level in ((0, 20), (1, 21)):
+        _applies_a_part(cluster, monkeypatch, version, level=level)
+
+
+def _applies_a_part(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, version: int, *, level: int) -> None:
+    """UpdateFeatures in one of its versions: metadata.version rises, and group.version is refused."""
+    monkeypatch.setattr(kafka_features, "UpdateFeaturesRequest", _UpToVersion(version))
+    with KafkaAdmin(cluster.spec) as admin:
+        answers = admin.update_features({METADATA_VERSION: level, "group.version": 1}, validate_only=False)
+        assert {answer.feature: answer.error for answer in answers} == {
+            METADATA_VERSION: "NONE",
+            "group.version": "INVALID_UPDATE_VERSION",
+        }
+        broker = cluster.spec.brokers[0]
+        assert _eventually(lambda: admin.features(broker).finalized[METADATA_VERSION] == level)
+
+
+class _UpToVersion:
+    """UpdateFeaturesRequest as a client that knows no later version makes it."""
+
+    FeatureUpdateKey = UpdateFeaturesRequest.FeatureUpdateKey
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+
+    def __call__(self, **fields: Any) -> UpdateFeaturesRequest:
+        return UpdateFeaturesRequest(max_version=self._version, **fields)
 
 
 class Test431:
