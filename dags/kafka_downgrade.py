@@ -157,6 +157,15 @@ def _build_tasks(cluster: ClusterSpec) -> None:
     approve_levels = ApproveLevelsOperator(
         task_id="approve_levels", doc_md="A person approves the levels, with what is lost.", **name, **quick()
     )
+    groups = GateSensor(
+        task_id="gate_groups",
+        doc_md="Groups that lose their type are converted, their tombstones written, and the older releases can load "
+        "what is left.",
+        kind=GateKind.GROUPS,
+        trigger_rule=PASSED_BY,
+        **name,
+        **quick(),
+    )
     before = InventoryBeforeOperator(
         task_id="inventory_before",
         doc_md="Topics, offsets, groups, ACLs, configurations, users, quotas.",
@@ -202,7 +211,7 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         **name,
         **quick(),
     )
-    chain(observe, plan, scan, scan_metadata, losses, end_dry_run, approve_levels, before, start_ledger)
+    chain(observe, plan, scan, scan_metadata, losses, end_dry_run, approve_levels, groups, before, start_ledger)
     chain(start_ledger, lowering[0])
     chain(lowering[-1], approve_roll, via.first)
     chain(via.last, roll.first)
@@ -211,7 +220,7 @@ def _build_tasks(cluster: ClusterSpec) -> None:
     chain(roll.last, roll_back.first)
     chain([proving[-1], offline.undone, roll_back.last], stop_ledger, report, outcome)
     end_dry_run.skipped = [
-        *(task.task_id for task in (approve_levels, before, start_ledger, *lowering, approve_roll)),
+        *(task.task_id for task in (approve_levels, groups, before, start_ledger, *lowering, approve_roll)),
         *via.task_ids,
         *roll.task_ids,
         *offline.task_ids,
@@ -224,15 +233,6 @@ def _build_tasks(cluster: ClusterSpec) -> None:
 def _lowering(cluster: ClusterSpec) -> list[BaseOperator]:
     """From the approved levels to metadata logs that the older release can read."""
     name: dict[str, Any] = {"cluster": cluster.name}
-    groups = GateSensor(
-        task_id="gate_groups",
-        doc_md="Groups that lose their type are converted, their tombstones written, and the older releases can load "
-        "what is left.",
-        kind=GateKind.GROUPS,
-        trigger_rule=PASSED_BY,
-        **name,
-        **quick(),
-    )
     lower = FinalizeOperator(
         task_id="lower_features", doc_md="metadata.version last.", trigger_rule=PASSED_BY, **name, **acting()
     )
@@ -272,7 +272,7 @@ def _lowering(cluster: ClusterSpec) -> list[BaseOperator]:
     )
     online = [gate_snapshot, prove_snapshot, current, check_logs]
     pass_levels.skipped = [task.task_id for task in online]
-    tasks: list[BaseOperator] = [groups, lower, gate_finalized, pass_levels, *online]
+    tasks: list[BaseOperator] = [lower, gate_finalized, pass_levels, *online]
     chain(*tasks)
     return tasks
 

@@ -133,6 +133,14 @@ def _build_tasks(cluster: ClusterSpec) -> None:
     approve_plan = ApprovePlanOperator(
         task_id="approve_plan", doc_md="A person approves plan and findings. Blockers refuse.", **name, **quick()
     )
+    gate_groups = GateSensor(
+        task_id="gate_groups",
+        doc_md="Groups of a preview that the next release would not serve are gone.",
+        kind=GateKind.GROUPS,
+        trigger_rule=PASSED_BY,
+        **name,
+        **quick(),
+    )
     start_ledger = StartLedgerOperator(
         task_id="start_ledger",
         doc_md="Live traffic, if the run asks for it.",
@@ -165,13 +173,14 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         **name,
         **quick(),
     )
-    chain(observe, scan, plan, end_dry_run, approve_plan, start_ledger, via.first)
+    chain(observe, scan, plan, end_dry_run, approve_plan, gate_groups, start_ledger, via.first)
     chain(via.last, roll.first)
     chain(roll.last, first)
     chain([roll.last, approve_finalize], roll_back.first)
     chain([last, roll_back.last], stop_ledger, report, outcome)
     end_dry_run.skipped = [
         approve_plan.task_id,
+        gate_groups.task_id,
         start_ledger.task_id,
         *via.task_ids,
         *roll.task_ids,

@@ -334,7 +334,7 @@ class FakeLogs:
         )
         return carry_on(self._cluster.catalogue, before, tail)
 
-    def group_records(self) -> GroupRecords:
+    def group_records(self, *, by_spark: bool = False) -> GroupRecords:
         return self._cluster.group_records
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write include/releases/jars/<name>.json: which jars make a broker of a release, with their SHA-256.
 
-    python tools/lock_jars.py 4.3.1 agents
+    python tools/lock_jars.py 4.3.1 agents applications-4.3.1
 
 It resolves each release with its dependencies anew; the release cache afterwards fetches exactly what is written.
 """
@@ -27,10 +27,18 @@ LOGGING = {
     4: ("org.apache.logging.log4j:log4j-slf4j-impl:2.25.4", "org.apache.logging.log4j:log4j-core:2.25.4"),
 }
 
+APPLICATIONS = "applications-"  # what a release's tests of groups run: Kafka Streams, Connect
+
 
 def lock(name: str) -> None:
+    folder_of_locks = ROOT / "include"
     if name == "agents":
         wanted: tuple[str, ...] = AGENTS
+    elif name.startswith(APPLICATIONS):
+        release = Release.parse(name.removeprefix(APPLICATIONS))
+        modules_of_release = ("kafka-streams", "connect-runtime", "connect-file")
+        wanted = (*(f"org.apache.kafka:{module}:{release}" for module in modules_of_release), *LOGGING[release.major])
+        folder_of_locks = ROOT / "tests" / "integration" / "locks"
     else:
         release = Release.parse(name)
         wanted = (f"org.apache.kafka:kafka_2.13:{release}", *LOGGING[release.major])
@@ -39,7 +47,7 @@ def lock(name: str) -> None:
         jars = {
             str(module): hashlib.sha256((Path(folder) / module.file).read_bytes()).hexdigest() for module in modules
         }
-    target = ROOT / "include" / "releases" / "jars" / f"{name}.json"
+    target = folder_of_locks / "releases" / "jars" / f"{name}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps({"sha256": jars}, indent=1) + "\n")
     print(f"{target.relative_to(ROOT)}: {len(jars)} jars")

@@ -135,9 +135,11 @@ def go_down(bench: Workbench, settings: Settings, request: DowngradeRequest) -> 
         pending = () if plan.offline and stopping else pending_changes(bench, plan)
         lowered = stopping and not pending
         if pending:
-            support = check_support(bench, plan)
+            support = check_support(bench, plan, waits=True)
             refuse(support)
             request.approver.approve(bench, plan, ApprovalOf.FINALIZE, levels_body(bench, plan, support))
+        if not lowered:  # before the inventory: what people do meanwhile is not for it to find
+            _wait(bench, plan, GateRef(kind=GateKind.GROUPS), request.policy, progress)
         take_inventory(bench)
         with beside_the_roll(bench, settings, request.ledger, request.security_file):
             if not lowered:
@@ -198,7 +200,6 @@ def _plan(bench: Workbench, settings: Settings, request: DowngradeRequest) -> Pl
 
 
 def _lower(bench: Workbench, plan: Plan, request: DowngradeRequest, progress: ProgressLines) -> None:
-    _wait(bench, plan, GateRef(kind=GateKind.GROUPS), request.policy, progress)
     progress.say("features: lowering, metadata.version last")
     finalize(bench, plan)
     _wait(bench, plan, GateRef(kind=GateKind.FINALIZED), request.policy, progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ from kafka_rollout.steps.approval import (
 )
 from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL, scan_before_roll
 from kafka_rollout.steps.features import check_support, finalize, pending_changes, undo_by_controller
-from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
+from kafka_rollout.steps.gate import GateKind, GateRef, gate_has_held, wait_for_gate
 from kafka_rollout.steps.offline_undo import gates_after_undo, undo_offline
 from kafka_rollout.steps.plan import plan_upgrade
 from kafka_rollout.steps.report import SCAN_VERDICT
@@ -115,6 +116,8 @@ def roll(bench: Workbench, settings: Settings, request: RollRequest) -> int:
         if plan.hops:
             request.approver.approve(bench, plan, ApprovalOf.ROLL, approval_body(plan))
         with beside_the_roll(bench, settings, request.ledger, request.security_file):
+            if plan.hops:
+                _wait_for_groups(bench, plan, request.policy, progress)
             canary = _canary(bench, plan, request, progress)
             if plan.hops and not roll_hops(
                 bench, plan, request.policy, on_progress=progress, stop_asked=stop_asked, canary=canary
@@ -126,6 +129,19 @@ def roll(bench: Workbench, settings: Settings, request: RollRequest) -> int:
         return True
 
     return run_to_report(bench, plan, settings, act)
+
+
+def _wait_for_groups(bench: Workbench, plan: Plan, policy: GatePolicy, progress: ProgressLines) -> None:
+    """Until the groups that the next release would not serve are gone; mid-roll this was passed already."""
+    gate = GateRef(kind=GateKind.GROUPS)
+    if not gate_has_held(bench, gate):
+        wait_for_gate(
+            bench,
+            plan,
+            gate,
+            replace(policy, looks=1, soak_s=0.0),
+            lambda seen, message: progress.say(f"gate {seen.gate}: {message}"),
+        )
 
 
 def _canary(
@@ -340,7 +356,9 @@ def beside_the_roll(bench: Workbench, settings: Settings, ledger: bool, security
     from kafka_rollout.adapters.group_watcher import FOLDER, start_group_watch, stop_group_watch
 
     folder = run_folder(settings, bench) / FOLDER
-    start_group_watch(folder, cluster=bench.cluster.name, run_id=bench.run_id, security_file=security_file)
+    start_group_watch(
+        folder, cluster=bench.cluster.name, run_id=bench.run_id, security_file=security_file, only_with=os.getpid()
+    )
     try:
         with _ledger_around(bench, settings, ledger, security_file):
             yield

@@ -238,8 +238,9 @@ class CoordinatorLogs(Protocol):
         """The scan carried on to what the logs hold now; verdicts of the same releases. Reads only."""
         ...
 
-    def group_records(self) -> GroupRecords:
-        """What __consumer_offsets holds of groups now, all of it read anew; raises RefusedError if it is too long."""
+    def group_records(self, *, by_spark: bool = False) -> GroupRecords:
+        """What __consumer_offsets holds of groups now, all of it read anew. A log that is too long for one process is
+        left to Spark with `by_spark`, and raises RefusedError without."""
         ...
 
 

@@ -176,6 +176,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
     answer_at_once(monkeypatch, runs)
     monkeypatch.setattr(spark_scan.SparkScanOperator, "scan", scan)
     monkeypatch.setattr(gate, "INTERVAL_S", 0.0)  # the fake cluster's time passes by looks
+    monkeypatch.setattr(gate, "GROUPS_INTERVAL_S", 0.0)
     monkeypatch.setattr(gate, "PATIENCE_S", 1.0)
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
     # dag.test() sleeps a second whenever no task is ready, and a failure travels down the chain task by task.

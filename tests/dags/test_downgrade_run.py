@@ -176,6 +176,7 @@ def test_only_what_ends_a_run_goes_on_after_a_failure(load_dags: Callable[[], di
     order = ["observe", "plan", "scan_before_roll", "scan_metadata_logs", "report_losses", "approve_levels"]
     order += [
         "gate_groups",
+        "inventory_before",
         "lower_features",
         "gate_finalized",
         "gate_snapshot",

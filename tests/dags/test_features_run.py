@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kafka_rollout.adapters.change_lock import FileChangeLock
 from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.domain.group_records import GroupRecords
 from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.state import GroupState
+from kafka_rollout.domain.state import GroupState, TransactionState
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fake_cluster import R431, FakeCluster
+from tests.fakes import FakeLogs
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -67,9 +70,11 @@ def test_single_features_fall_and_are_deleted_with_those_who_use_them_in_front_o
     runs: FakeRuns, world: FakeCluster
 ) -> None:
     world.groups = [GroupState(group_id="billing", type="consumer", state="Stable", members=1)]
+    world.transactions = [TransactionState(transactional_id="payments", state="Ongoing", producer_id=1)]
     conf = {"action": "update", "delete": ["group.version"], "downgrade": ["transaction.version:1"]}
     state, states, record = run(runs, **conf, approval="where_needed")
     assert (state, states["plan"], states["approve"], sent(world)) == ("failed", "success", "failed", [])
+    assert [finding.code for finding in record.load_plan().blockers] == ["PRODUCERS-END-FATALLY"]
     assert outcome(record) == "refused"
     state, states, record = run(runs, **conf, approval="where_needed", downgrade_type="UNSAFE")
     assert state == "success", states
@@ -77,6 +82,27 @@ def test_single_features_fall_and_are_deleted_with_those_who_use_them_in_front_o
     assert "billing (1 member)" in runs.bodies["approve"]
     assert "UNSAFE" in runs.bodies["approve"]
     assert sent(world) == [{"group.version": 0, "transaction.version": 1}]
+
+
+def test_a_group_that_loses_its_type_is_waited_for_after_the_approval_and_before_the_request(
+    runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    billing = GroupState(group_id="billing", type="consumer", state="Stable", members=1)
+    world.groups = [billing]
+    sent_at_look: list[int] = []
+
+    def converted_meanwhile(_: FakeLogs, *, by_spark: bool) -> GroupRecords:
+        sent_at_look.append(len(sent(world)))
+        world.groups = [replace(billing, type="classic")]
+        return GroupRecords(read_at=0.0, offsets=0)
+
+    monkeypatch.setattr(FakeLogs, "group_records", converted_meanwhile)
+    state, states, _ = run(runs, action="update", delete=["group.version"])
+    assert state == "success", states
+    assert "billing (1 member)" in runs.bodies["approve"]
+    assert "The run waits for that" in runs.bodies["approve"]
+    assert sent_at_look == [0, 0], "it looked until the group was converted, and nothing was sent until then"
+    assert sent(world) == [{"group.version": 0}]
 
 
 def test_what_kafka_can_take_back_is_not_asked_for_where_the_run_says_so(runs: FakeRuns, world: FakeCluster) -> None:

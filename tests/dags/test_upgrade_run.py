@@ -8,9 +8,12 @@ import pytest
 
 from kafka_rollout.adapters.change_lock import FileChangeLock
 from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.domain.gates import Condition
+from kafka_rollout.domain.group_records import no_members_condition
 from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
 from kafka_rollout.domain.scan_judging import judge
 from kafka_rollout.domain.state import GroupState, StartRecord
+from kafka_rollout.steps import groups
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fake_cluster import R340, R391, R431, FakeCluster
 
@@ -40,7 +43,7 @@ def outcome(record: FileRunStore) -> str:
 
 def test_nodes_are_rolled_one_after_the_other_and_the_active_controller_last(runs: FakeRuns) -> None:
     runs.world.leader = 2  # the one in the middle: its own place in the graph stays empty
-    runs.world.groups = [GroupState(group_id="billing", type="consumer", state="STABLE")]
+    runs.world.groups = [GroupState(group_id="billing", type="consumer", state="EMPTY")]
     state, states, record = runs.run(finalize="after_approval", snapshot_interval_seconds=5)
     assert state == "success", states
     assert turns(record) == one_by_one("3.9.1-to-4.3.1", [1, 3, 2, 11, 12, 13])
@@ -53,6 +56,26 @@ def test_nodes_are_rolled_one_after_the_other_and_the_active_controller_last(run
     assert runs.world.finalized["metadata.version"] == 30
     assert outcome(record) == "finished"
     assert FileChangeLock(runs.home).holder("fake") is None
+
+
+def test_groups_of_a_preview_are_waited_for_before_the_first_node_is_stopped(
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early = GroupState(group_id="early", type="consumer", state="Stable", members=1)
+    runs.world.groups = [early]
+    stops_at_look: list[int] = []
+
+    def no_members(groups: list[GroupState], kinds: frozenset[str]) -> Condition:
+        stops_at_look.append(len(runs.world.stops))
+        runs.world.groups = [replace(early, type="classic")]  # what its people do meanwhile
+        return no_members_condition(groups, kinds)
+
+    monkeypatch.setattr(groups, "no_members_condition", no_members)
+    state, states, _ = runs.run()
+    assert state == "success", states
+    assert "4.3.1 serves no consumer group while group.version is 0" in runs.bodies["approve_plan"]
+    assert stops_at_look == [0, 0]
+    assert len(runs.world.stops) == 6
 
 
 def test_the_way_leads_over_a_tolerant_release_and_a_canary_is_asked_for_once(runs: FakeRuns) -> None:

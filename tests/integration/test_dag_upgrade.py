@@ -67,7 +67,7 @@ def test_three_brokers_and_controllers_reach_the_target_with_every_level_finaliz
     every_gate_has_evidence(report)
     gates = {(gate["kind"], gate["node_id"]) for gate in report["gates"] if gate["state"] == "held"}
     wanted = {(kind, node.node_id) for kind in ("before-stop", "after-start") for node in cluster.spec.nodes}
-    assert gates == wanted | {("finalized", None), ("snapshot", None), ("metadata-version", None)}
+    assert gates == wanted | {("groups", None), ("finalized", None), ("snapshot", None), ("metadata-version", None)}
     assert {(approval["what"], approval["by"]) for approval in report["approvals"]} == {
         ("roll", "anna"),
         ("finalize", "anna"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,17 @@ from confluent_kafka import Consumer
 from kafka.protocol.consumer import JoinGroupRequest, SyncGroupRequest
 from kafka.structs import TopicPartition
 
-from kafka_rollout.adapters.group_watcher import FOLDER, WATCH_FILE, start_group_watch, stop_group_watch
+from kafka_rollout.adapters.change_lock import FileChangeLock
+from kafka_rollout.adapters.coordinator_logs import LiveCoordinatorLogs
+from kafka_rollout.adapters.detached import find_process
+from kafka_rollout.adapters.group_watcher import FOLDER, MODULE, WATCH_FILE, start_group_watch, stop_group_watch
 from kafka_rollout.adapters.kafka_requests import ClusterConnections
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.workbench import open_workbench
 from kafka_rollout.cli import run_main
 from kafka_rollout.domain import scan_cleaning
+from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan_cleaning import CleaningConfig
 from kafka_rollout.steps.groups import look_at_conversion
@@ -129,6 +135,26 @@ def test_a_consumer_group_is_watched_back_to_classic_until_its_tombstones_are_wr
         group.wait_settled()
 
 
+@pytest.mark.spark
+def test_a_log_that_is_too_long_for_one_process_is_read_by_spark_with_the_same_answer(
+    cluster: LocalCluster, run: Run
+) -> None:
+    with LiveGroup(servers=cluster.spec.bootstrap_servers, topic="counted", partitions=1) as group:
+        with consumer_protocol(group) as consumer:
+            wait_until(lambda: consumer.poll(0.1) is not None and bool(consumer.assignment()), "it is in its group")
+            with open_workbench(cluster.spec.name, "counting") as bench:
+                assert isinstance(bench.logs, LiveCoordinatorLogs)
+                read, by_spark = bench.logs.group_records(), replace(bench.logs, longest=0)
+                with pytest.raises(RefusedError, match="holds more than the 0 records"):
+                    by_spark.group_records()
+                counted = by_spark.group_records(by_spark=True)
+        assert counted.alive == read.alive
+        assert "counted" in counted.alive_of(["consumer"])
+        assert {(c.partition, c.key_version) for c in counted.classes} >= {
+            (c.partition, c.key_version) for c in read.classes
+        }
+
+
 def test_a_watch_of_its_own_process_counts_rebalances_and_partition_seconds_without_owner(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +170,8 @@ def test_a_watch_of_its_own_process_counts_rebalances_and_partition_seconds_with
     with LiveGroup(servers=cluster.spec.bootstrap_servers, topic="looked-at", partitions=2) as group:
         group.old("only")
         group.wait_settled()
+        lock = FileChangeLock(tmp_path)
+        lock.acquire(cluster.spec.name, "r", "a test", for_s=3600)
         pid = start_group_watch(folder, cluster=cluster.spec.name, run_id="r")
         try:
             assert start_group_watch(folder, cluster=cluster.spec.name, run_id="r") == pid
@@ -153,8 +181,17 @@ def test_a_watch_of_its_own_process_counts_rebalances_and_partition_seconds_with
             group.old("again")
             group.wait_settled()
             wait_until(lambda: watched()["looked-at"]["rebalances"] >= 2, "it is seen with an owner again")
+            lock.release(cluster.spec.name, "r")
+            wait_until(lambda: find_process(MODULE, folder) is None, "it ends without the run's lock")
+            lock.acquire(cluster.spec.name, "r", "a test", for_s=3600)
+            command = subprocess.Popen(["sleep", "3600"])
+            start_group_watch(tmp_path / "other", cluster=cluster.spec.name, run_id="r", only_with=command.pid)
+            command.kill()
+            command.wait()
+            wait_until(lambda: find_process(MODULE, tmp_path / "other") is None, "it ends with its command")
         finally:
             stop_group_watch(folder)
+            stop_group_watch(tmp_path / "other")
         told = watched()["looked-at"]
         assert told["unowned_partition_s"] == pytest.approx(sum(told["unowned_s"].values()), abs=0.2)
         assert told["unowned_s"].keys() == {"looked-at-0", "looked-at-1"}

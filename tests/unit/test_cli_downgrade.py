@@ -14,6 +14,7 @@ from kafka_rollout.cli_run import Approver
 from kafka_rollout.domain.downgrade_planning import WhereRefused
 from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.gate_watch import GatePolicy
+from kafka_rollout.domain.group_records import GroupRecords
 from kafka_rollout.domain.metadata_losses import Loss
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
@@ -25,7 +26,7 @@ from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.workbench import Workbench
 from tests.dying_files import KilledError
 from tests.fake_cluster import R340, R341, R431, FakeCluster
-from tests.fakes import FakeRuntime, fake_bench
+from tests.fakes import FakeLogs, FakeRuntime, fake_bench
 
 COMMITS = RecordClass(topic="__consumer_offsets", partition=0, key_version=1, value_version=4, count=4, first_offset=0)
 QUICK = GatePolicy(looks=1, interval_s=0.0, timeout_s=5.0, soak_s=0.0)
@@ -185,17 +186,34 @@ def test_an_intolerant_target_is_reached_by_way_of_a_tolerant_release(world: Fak
     [
         ({"metadata.version": 30}, "4.2.1", "FEATURE-DOWNGRADE-REFUSED"),
         ({"metadata.version": 15}, "3.4.1", "METADATA-VERSION-FLOOR"),
-        ({"metadata.version": 29, "share.version": 1}, "4.0.1", "GROUPS-LOSE-THEIR-PROTOCOL"),
     ],
 )
 def test_what_stands_in_the_way_is_a_blocker(
     world: FakeCluster, tmp_path: Path, levels: dict[str, int], target: str, code: str
 ) -> None:
     world.finalized = levels
-    world.groups = [GroupState(group_id="billing", type="share", state="Stable", members=1)]
     exit_code, bench = run(world, tmp_path, request(target, dry_run=True))
     assert exit_code == RefusedError.exit_code
     assert code in {finding.code for finding in bench.run.load_plan().blockers}
+
+
+def test_groups_that_lose_their_type_are_waited_for_before_anything_falls(
+    world: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    billing = GroupState(group_id="billing", type="share", state="Stable", members=1)
+    world.groups = [billing]
+    sent_at_look: list[int] = []
+
+    def stopped_meanwhile(_: FakeLogs, *, by_spark: bool) -> GroupRecords:
+        sent_at_look.append(len([targets for targets, only in world.updates if not only]))
+        world.groups = []
+        return GroupRecords(read_at=0.0, offsets=0)
+
+    monkeypatch.setattr(FakeLogs, "group_records", stopped_meanwhile)
+    code, bench = run(world, tmp_path, request("4.0.1", level=23))
+    assert (code, outcome(bench), sent_at_look) == (0, "finished", [0, 0])
+    told = {finding.code: finding for finding in bench.run.load_plan().findings}["GROUPS-LOSE-THEIR-PROTOCOL"]
+    assert "billing (1 member)" in told.sentence
 
 
 def test_a_log_is_trimmed_in_its_nodes_turn(world: FakeCluster, tmp_path: Path) -> None:

@@ -14,8 +14,11 @@ from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.coordinator_logs import LiveCoordinatorLogs
 from kafka_rollout.adapters.fetch_source import FetchedBytes
 from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
+from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import LoadVerdict, LogRange, ScanResult
+from kafka_rollout.domain.scan_cleaning import CleaningConfig
+from kafka_rollout.domain.scan_inventory import GroupInventory, GroupSummary
 from kafka_rollout.domain.scan_judging import judge
 from tests.fake_cluster import make_spec
 
@@ -128,3 +131,44 @@ def test_a_log_that_came_after_a_scan_which_found_none_is_judged_for_every_relea
     nothing = ScanResult(cluster="fake", scanned_at=1.0, logs=(), classes=(), verdicts=())
     scan = carried_on(monkeypatch, (COMMIT_KEY, COMMIT), since=0, before=nothing)
     assert scan.standing == dict.fromkeys(CATALOGUE, LoadVerdict.LOADS)
+
+
+class Compacted(FakeSource):
+    """Most of its offsets are gone."""
+
+    def ranges(self, topics: list[str]) -> tuple[LogRange, ...]:
+        return (LogRange(topic=OFFSETS, partition=0, start=0, end=10**9),)
+
+    def cleaning(self, topics: list[str]) -> dict[str, CleaningConfig]:
+        return {}
+
+
+def of_groups(monkeypatch: pytest.MonkeyPatch, *held: tuple[bytes, bytes | None], longest: int) -> LiveCoordinatorLogs:
+    monkeypatch.setattr(FakeSource, "held", held)
+    monkeypatch.setattr(coordinator_logs, "FetchSource", Compacted)
+    return LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS, longest=longest)
+
+
+def test_how_long_a_log_of_groups_is_counts_by_its_records_and_not_by_its_offsets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    records = of_groups(monkeypatch, *[(COMMIT_KEY, COMMIT)] * 2, longest=2).group_records()
+    assert (records.offsets, sum(found.count for found in records.classes)) == (10**9, 2)
+    with pytest.raises(RefusedError, match="more than the 2 records"):
+        of_groups(monkeypatch, *[(COMMIT_KEY, COMMIT)] * 3, longest=2).group_records()
+
+
+@pytest.mark.parametrize("left_out", [0, 1])
+def test_spark_reads_what_is_too_long_and_says_if_it_does_not_name_all_groups(
+    monkeypatch: pytest.MonkeyPatch, left_out: int
+) -> None:
+    group = GroupSummary(name="billing", type="consumer", state="Stable", members=1, partition=0)
+    inventory = GroupInventory(groups=(group,), groups_left_out=left_out).to_dict()
+    scan = replace(scan_to(3), inventory=inventory)
+    monkeypatch.setattr(coordinator_logs.scan_submit, "scan_command", lambda *_, **__: (0, scan))
+    logs = of_groups(monkeypatch, (COMMIT_KEY, COMMIT), longest=0)
+    if left_out:
+        with pytest.raises(RefusedError, match="1 groups more than a scan names"):
+            logs.group_records(by_spark=True)
+    else:
+        assert logs.group_records(by_spark=True).alive_of(["consumer"]) == {"billing"}

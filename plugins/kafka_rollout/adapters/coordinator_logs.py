@@ -6,6 +6,7 @@ Spark needs to start. A long one is left to Spark, which then scans everything a
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,12 +15,12 @@ from typing import Any
 from kafka_rollout.adapters import scan_submit
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.fetch_source import FetchSource
-from kafka_rollout.adapters.group_records import read_group_records
+from kafka_rollout.adapters.group_records import LONGEST, read_group_records, records_of_scan
 from kafka_rollout.adapters.schemas import Schemas, load_schemas
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.errors import RolloutError
-from kafka_rollout.domain.group_records import GroupRecords
+from kafka_rollout.domain.errors import RefusedError, RolloutError
+from kafka_rollout.domain.group_records import OFFSETS_TOPIC, GroupRecords
 from kafka_rollout.domain.releases import Catalogue, Release
 from kafka_rollout.domain.scan import BrokenRecords, LogRange, LogSize, RecordClass, ScanResult
 from kafka_rollout.domain.scan_judging import unknown_ends
@@ -29,6 +30,8 @@ from kafka_rollout.wire.coordinator_records import ClassCounts, ClassKey
 from kafka_rollout.wire.layouts import Layout
 from kafka_rollout.wire.messages import MessageFormatError, decode
 from kafka_rollout.wire.record_batch import RecordSpan
+
+log = logging.getLogger(__name__)
 
 SHORT = 200_000  # offsets: about five seconds here, half of what Spark needs to start
 _VERSION_BYTES = 2
@@ -41,6 +44,7 @@ class LiveCoordinatorLogs:
     settings: Settings
     security: ClientSecurity | None = None
     short: int = SHORT
+    longest: int = LONGEST
 
     def scan_on(self, before: ScanResult) -> ScanResult:
         with FetchSource(self.cluster.bootstrap_servers, self._client()) as source:
@@ -51,9 +55,24 @@ class LiveCoordinatorLogs:
                 tail = tail_of(before.logs, self._ranges(source)) or ()
             return carry_on(self.catalogue, before, self._read(source, before, tail))
 
-    def group_records(self) -> GroupRecords:
-        with FetchSource(self.cluster.bootstrap_servers, self._client()) as source:
-            return read_group_records(source, load_schemas(self.settings.include))
+    def group_records(self, *, by_spark: bool = False) -> GroupRecords:
+        # Spark starts in the time in which `short` records are read here twice.
+        longest = min(self.longest, 2 * self.short) if by_spark else self.longest
+        try:
+            with FetchSource(self.cluster.bootstrap_servers, self._client()) as source:
+                return read_group_records(source, load_schemas(self.settings.include), longest=longest)
+        except RefusedError as error:
+            if not by_spark:
+                raise
+            log.info("%s Spark reads it.", error.sentence)
+        _, result = scan_submit.scan_command(
+            self.cluster,
+            self.settings,
+            security=self.security,
+            topics=(OFFSETS_TOPIC,),
+            on_progress=lambda line: log.info("scan: %s", line),
+        )
+        return records_of_scan(result)
 
     def _tail(self, source: FetchSource, before: ScanResult) -> tuple[LogRange, ...] | None:
         """None for Spark: it is long, or the logs are no longer those that were scanned."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,38 +11,60 @@ from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.fetch_source import FetchSource
 from kafka_rollout.adapters.schemas import Schemas
 from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.group_records import OFFSETS_TOPIC, GroupRecords
-from kafka_rollout.domain.scan import LogRange, RecordClass
+from kafka_rollout.domain.group_records import OFFSETS_TOPIC, SERVED_BY, GroupRecords, alive_by_type
+from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
 from kafka_rollout.domain.scan_cleaning import defaults_of
-from kafka_rollout.domain.scan_inventory import StateRecord
+from kafka_rollout.domain.scan_inventory import GroupInventory, StateRecord
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassCounts, ClassKey, RecordLayouts
 from kafka_rollout.wire.messages import MessageFormatError, decode
 from kafka_rollout.wire.record_batch import RecordSpan
 
-LONGEST = 2_000_000  # offsets: under a minute
+LONGEST = 1_000_000  # records: under a minute
 _TOPIC = [OFFSETS_TOPIC]
 _COMMITS = frozenset({0, 1})  # key versions of committed offsets
 
 
 def read_group_records(source: FetchSource, schemas: Schemas, *, longest: int = LONGEST) -> GroupRecords:
-    """Raises RefusedError for a log that is too long to be read in one process, TransientError as FetchSource does."""
+    """Raises RefusedError as soon as more than `longest` records were read (offsets do not tell: most of a log that the
+    cleaner keeps short are gone), TransientError as FetchSource does."""
     ranges = source.ranges(_TOPIC)
-    offsets = sum(log.end - log.start for log in ranges)
-    if offsets > longest:
-        raise RefusedError(
-            f"{OFFSETS_TOPIC} has {offsets:,} offsets, more than are read in one process ({longest:,}).",
-            remedy="Let Spark read it: kafka-rollout scan --live.",
-        )
     read = [_Partition(log=log) for log in ranges]
+    records = 0
     for partition in read:
-        partition.go_through(source)
+        for count in partition.go_through(source):
+            records += count
+            if records > longest:
+                raise RefusedError(
+                    f"{OFFSETS_TOPIC} holds more than the {longest:,} records that are read in one process.",
+                    remedy="Let Spark read it: kafka-rollout scan --live.",
+                )
+    newest = tuple(record for partition in read for record in partition.newest_records(schemas))
     return GroupRecords(
         read_at=time.time(),
-        offsets=offsets,
-        newest=tuple(record for partition in read for record in partition.newest_records(schemas)),
+        offsets=sum(log.end - log.start for log in ranges),
+        alive=alive_by_type(newest),
+        newest=newest,
         classes=tuple(found for partition in read for found in partition.classes()),
         partitions=tuple((log.topic, log.partition) for log in ranges),
         cleaning=source.cleaning(_TOPIC if ranges else []).get(OFFSETS_TOPIC, defaults_of(OFFSETS_TOPIC)),
+    )
+
+
+def records_of_scan(scan: ScanResult) -> GroupRecords:
+    """The same by a scan with Spark. Raises RefusedError where it has more groups than it names."""
+    inventory = GroupInventory.from_dict(scan.inventory) if scan.inventory is not None else GroupInventory()
+    if inventory.groups_left_out:
+        raise RefusedError(
+            f"{OFFSETS_TOPIC} tells of {inventory.groups_left_out:,} groups more than a scan names.",
+            remedy="Delete groups that nobody needs, or accept that nobody sees whether all are converted (UNSAFE).",
+        )
+    return GroupRecords(
+        read_at=scan.scanned_at,
+        offsets=sum(log.end - log.start for log in scan.logs),
+        alive={kind: frozenset(g.name for g in inventory.groups if g.type == kind) for kind in SERVED_BY.values()},
+        classes=scan.classes,
+        partitions=tuple((log.topic, log.partition) for log in scan.logs),
+        cleaning=scan.cleaning.get(OFFSETS_TOPIC, defaults_of(OFFSETS_TOPIC)),
     )
 
 
@@ -51,10 +74,15 @@ class _Partition:
     counts: ClassCounts = field(default_factory=ClassCounts)
     newest: dict[bytes, tuple[int, bytes | None]] = field(default_factory=dict)
 
-    def go_through(self, source: FetchSource) -> None:
+    def go_through(self, source: FetchSource) -> Iterator[int]:
+        """How many records each fetch brought."""
+        before = 0
         for fetched in source.read(self.log):
             start = max(self.log.start, fetched.fetch_offset)
             self.counts.add(fetched.data, CODECS, start=start, end=self.log.end, on_record=self._keep)
+            now = self.counts.counts.total()
+            yield now - before
+            before = now
 
     def _keep(self, payload: bytes, record: RecordSpan, what: ClassKey) -> None:
         if what[0] is None or what[0] in _COMMITS:

@@ -3,7 +3,8 @@
     python -m kafka_rollout.adapters.group_watcher --folder F
 
 The folder holds `settings.json` (cluster, run, where credentials are) and `watch.json`, written anew all the time. It
-reads only. SIGTERM ends it; it also ends by itself when its run no longer holds the cluster's lock.
+reads only. SIGTERM ends it; it also ends by itself when its run no longer holds the cluster's lock, and when the shell
+that started it is gone.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ import logging
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
+
+import psutil
 
 from kafka_rollout.adapters.change_lock import FileChangeLock
 from kafka_rollout.adapters.detached import find_process, spawn
@@ -25,7 +29,7 @@ from kafka_rollout.adapters.kafka_groups import groups_of_broker
 from kafka_rollout.adapters.kafka_requests import ClusterConnections
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.errors import RolloutError
+from kafka_rollout.domain.errors import RolloutError, TransientError
 from kafka_rollout.domain.group_watch import GroupWatch
 from kafka_rollout.domain.groups import DescribedGroup
 
@@ -38,17 +42,25 @@ _EVERY_S = 1.0
 _SHARE = 0.2  # of the time that may go into looking: a cluster of many groups is looked at more seldom
 _TIMEOUT_S = 3.0
 _WRITE_EVERY_S = 5.0
-_UNLOCKED_S = 900.0
+_UNLOCKED_S = 120.0  # within this time after its start the run takes the lock
 _END_S = 20.0
 
 
-def start_group_watch(folder: Path, *, cluster: str, run_id: str, security_file: Path | None = None) -> int:
-    """Start the watcher of a run, detached, unless it is running; returns its pid."""
+def start_group_watch(
+    folder: Path, *, cluster: str, run_id: str, security_file: Path | None = None, only_with: int | None = None
+) -> int:
+    """Start the watcher of a run, detached, unless it is running; returns its pid. `only_with`: the process that it
+    shall not outlive, where the run is one."""
     running = find_process(MODULE, folder)
     if running is not None:
         return running.pid
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    settings = {"cluster": cluster, "run_id": run_id, "security_file": str(security_file) if security_file else None}
+    settings = {
+        "cluster": cluster,
+        "run_id": run_id,
+        "security_file": str(security_file) if security_file else None,
+        "only_with": only_with,
+    }
     (folder / "settings.json").write_text(json.dumps(settings))
     if (folder / WATCH_FILE).exists():  # of a run that goes on after it had stopped
         (folder / WATCH_FILE).rename(folder / f"watch-until-{int(time.time())}.json")
@@ -60,11 +72,12 @@ def stop_group_watch(folder: Path) -> None:
     process = find_process(MODULE, folder)
     if process is None:
         return
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(_END_S)
-    except Exception:
-        process.kill()
+    with suppress(psutil.NoSuchProcess):  # it has just ended by itself
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_END_S)
+        except psutil.TimeoutExpired:
+            process.kill()
 
 
 class GroupWatcher:
@@ -74,13 +87,14 @@ class GroupWatcher:
         self._file = folder / WATCH_FILE
         self._cluster: str = told["cluster"]
         self._run_id: str = told["run_id"]
+        self._with = _process(told["only_with"])
         self._nodes = ClusterConnections(find_cluster(settings.clusters, self._cluster), security, timeout_s=_TIMEOUT_S)
         self._lock = FileChangeLock(settings.home)
         self._watch = GroupWatch()
         self._silent: set[int] = set()  # brokers that did not answer the last look
 
     def run(self, stop: Event) -> None:
-        written, held = 0.0, time.monotonic()
+        written, lock_until = 0.0, time.monotonic() + _UNLOCKED_S
         pause_s = 0.0
         while not stop.wait(pause_s):
             began = time.monotonic()
@@ -88,11 +102,14 @@ class GroupWatcher:
             if began - written > _WRITE_EVERY_S:
                 self._write()
                 written = began
-                holder = self._lock.holder(self._cluster)
-                held = began if holder is not None and holder.holder == self._run_id else held
-                if began - held > _UNLOCKED_S:
-                    log.info("The run holds the lock no more.")
+                if self._holds_lock():
+                    lock_until = began
+                elif began > lock_until:
+                    log.info("The run does not hold the lock.")
                     break
+            if self._with is not None and not self._with.is_running():
+                log.info("The process that began the run is gone.")
+                break
             took = time.monotonic() - began
             pause_s = max(_EVERY_S - took, took * (1 / _SHARE - 1), 0.0)
         self._write()
@@ -111,8 +128,20 @@ class GroupWatcher:
                 self._silent.add(broker.node_id)
         return seen
 
+    def _holds_lock(self) -> bool:
+        holder = self._lock.holder(self._cluster)
+        return holder is not None and holder.holder == self._run_id
+
     def _write(self) -> None:
         write_whole(self._file, json.dumps(self._watch.to_dict()).encode())
+
+
+def _process(pid: int | None) -> psutil.Process | None:
+    """Raises TransientError where it is gone already."""
+    try:
+        return None if pid is None else psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        raise TransientError("The process that began the run is gone.", remedy="Go on with the run.") from None
 
 
 def main() -> int:

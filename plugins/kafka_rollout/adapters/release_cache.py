@@ -61,6 +61,10 @@ class ReleaseCache:
             jolokia=next(folder.glob("jolokia-agent-jvm-*.jar")),
         )
 
+    def jars(self, name: str) -> Path:
+        """Folder with the jars of any other lock."""
+        return self._folder(name.partition("-")[0], name, name)
+
     def known(self) -> tuple[Release, ...]:
         """The releases that have a lock."""
         names = (path.stem for path in (self.include / "releases" / "jars").glob("*.json"))

@@ -13,7 +13,7 @@ from kafka_rollout.domain.downgrade_path import behind_first_hop, highest_runnin
 from kafka_rollout.domain.feature_checks import range_findings
 from kafka_rollout.domain.feature_rules import check_feature_support
 from kafka_rollout.domain.findings import Finding, Severity
-from kafka_rollout.domain.group_findings import group_findings
+from kafka_rollout.domain.group_findings import group_findings, waited_for
 from kafka_rollout.domain.plan import Direction, Plan
 from kafka_rollout.domain.releases import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.domain.state import ClusterState
@@ -64,7 +64,7 @@ def make_downgrade_plan(
         *cluster_findings(cluster, catalogue, state, target=target).findings,
         *([found] if (found := behind_first_hop(state, path[min(1, len(path) - 1)])) else []),
         *(f for release in path[1:] for f in range_findings(catalogue, state, release, planned=planned).findings),
-        *(f for release in path[1:] for f in group_findings(catalogue, state, release, planned=planned)),
+        *(f for release in path[1:] for f in group_findings(catalogue, state, release)),
         *range_findings(
             catalogue, state, origin, planned=planned, code="NO-WAY-BACK", severity=Severity.WARNING
         ).findings,
@@ -83,7 +83,7 @@ def make_downgrade_plan(
         hops=hops,
         feature_changes=changes,
         config_changes=config_changes(cluster, path, configs),
-        findings=tuple(f for f in dict.fromkeys(findings) if not (offline and f.code in OF_ROLLS)),
+        findings=tuple(f for f in dict.fromkeys(waited_for(findings)) if not (offline and f.code in OF_ROLLS)),
         unsafe=unsafe,
         offline=offline,
     )

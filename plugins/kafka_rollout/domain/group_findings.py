@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from kafka_rollout.domain.findings import Finding, Severity
 from kafka_rollout.domain.group_records import SERVED_BY
@@ -11,23 +12,46 @@ from kafka_rollout.domain.state import ClusterState
 from kafka_rollout.domain.wording import few
 
 _NAMED = 30
+_WAITED_FOR = frozenset({"GROUPS-NOT-SERVED", "GROUPS-LOSE-THEIR-PROTOCOL"})
 
 
-def group_findings(
-    catalogue: Catalogue, state: ClusterState, release: Release, *, planned: Mapping[str, int] | None = None
-) -> tuple[Finding, ...]:
-    """Active groups of types that `release` does not serve at the finalized levels (`planned` ones instead of them).
+def group_findings(catalogue: Catalogue, state: ClusterState, release: Release) -> tuple[Finding, ...]:
+    """Active groups of types that `release` does not serve at the finalized levels.
 
     A release that has a type's feature serves the type from level 1 on (KafkaApis of 4.x). One that does not have the
-    feature serves no such group, but for those of a preview that a broker's configuration switches on (3.7 to 3.9).
+    feature serves no such group, but for those of a preview that a broker's configuration switches on: consumer groups
+    up to 3.9, share groups in 4.0, streams groups in 4.1. What falls by the plan itself is told by `user_findings`.
     """
-    levels = {**state.finalized, **(planned or {})}
     findings = []
     for feature, kind in SERVED_BY.items():
         active = sorted(group.group_id for group in state.groups if group.type == kind and group.members)
-        if active and levels.get(feature, 0) < 1:
+        if active and state.finalized.get(feature, 0) < 1:
             findings.append(_not_served(release, feature, kind, active, known=_has(catalogue, release, feature)))
     return tuple(findings)
+
+
+def unserved_types(catalogue: Catalogue, finalized: Mapping[str, int], path: Iterable[Release]) -> frozenset[str]:
+    """Types whose groups some release of the path would not serve at these levels: those of `GROUPS-NOT-SERVED`."""
+    releases = tuple(path)
+    return frozenset(
+        kind
+        for feature, kind in SERVED_BY.items()
+        if finalized.get(feature, 0) < 1 and any(_has(catalogue, release, feature) for release in releases)
+    )
+
+
+def waited_for(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The same, as they are told while the gate of the groups is still ahead: it waits, so they stop no plan."""
+    return tuple(
+        replace(
+            finding,
+            severity=Severity.WARNING,
+            remedy=f"{finding.remedy} The run waits for that (gate groups) before it touches anything.",
+        )
+        if finding.code in _WAITED_FOR and finding.severity is Severity.BLOCKER
+        else finding
+        for finding in findings
+    )
 
 
 def _has(catalogue: Catalogue, release: Release, feature: str) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_rollout.domain.gates import Condition
@@ -26,33 +25,36 @@ _PREFIXES = {"ConsumerGroup": CONSUMER, "ShareGroup": SHARE, "StreamsGroup": STR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecords:
-    """One look at the log. `newest`: of each key but those of committed offsets, tombstones included; `classes`: of all
-    records; `offsets`: how many were read; `cleaning`: how the topic is cleaned, if the cluster tells."""
+    """One look at the log. `alive`: groups by type with a record that no tombstone ended; `classes`: of all records;
+    `offsets`: how many the log spans; `cleaning`: how the topic is cleaned, if the cluster tells. `newest`: of each key
+    but those of committed offsets, tombstones included; empty where Spark read the log."""
 
     read_at: float
     offsets: int
+    alive: Mapping[str, frozenset[str]] = field(default_factory=dict)
     newest: tuple[StateRecord, ...] = ()
     classes: tuple[RecordClass, ...] = ()
     partitions: tuple[tuple[str, int], ...] = ()
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
 
-    def live(self, kinds: Collection[str]) -> dict[str, int]:
-        """By group of one of these types: its records that no tombstone has ended."""
-        found: Counter[str] = Counter()
-        for record in self.newest:
-            if record.value is not None and type_of_record(record.record) in kinds:
-                found[str(camel_fields(record.key)["groupId"])] += 1
-        return dict(found)
+    def alive_of(self, kinds: Collection[str]) -> frozenset[str]:
+        """Groups of one of these types whose records live."""
+        return frozenset(group for kind in kinds for group in self.alive.get(kind, ()))
 
 
-def type_of_record(name: str) -> str | None:
-    """The group type that a record type of the catalogue belongs to; None: classic, offsets, or none known."""
-    return next((kind for prefix, kind in _PREFIXES.items() if name.startswith(prefix)), None)
+def alive_by_type(newest: Iterable[StateRecord]) -> dict[str, frozenset[str]]:
+    """Groups of the newer types that have a live record, by the newest record of each key."""
+    found: dict[str, set[str]] = {kind: set() for kind in _PREFIXES.values()}
+    for record in newest:
+        kind = next((kind for prefix, kind in _PREFIXES.items() if record.record.startswith(prefix)), None)
+        if record.value is not None and kind is not None:
+            found[kind].add(str(camel_fields(record.key)["groupId"]))
+    return {kind: frozenset(groups) for kind, groups in found.items()}
 
 
 def conversion_conditions(
     groups: Iterable[GroupState],
-    records: GroupRecords | str,
+    records: GroupRecords,
     kinds: Collection[str],
     *,
     catalogue: Catalogue,
@@ -62,35 +64,36 @@ def conversion_conditions(
 
     In the order of KIP-848's notes: members go back to the classic protocol; the conversion of each group writes
     tombstones for its records; and where a release cannot load such records, not even dead ones, the cleaner has
-    removed them. Records of groups without members may stay where every release passes over them. `records`: a sentence
-    saying why they were not read.
+    removed them. Records of groups without members may stay where every release passes over them.
     """
-    if isinstance(records, str):
-        loads: tuple[Condition, ...] = (
-            Condition(name=f"the records in {OFFSETS_TOPIC} are left to a scan", holds=True, evidence=records),
-        )
-    else:
-        loads = tuple(_loads(catalogue, records, release) for release in releases)
+    loads = tuple(_loads(catalogue, records, release) for release in releases)
     if not kinds:
         return loads
     of_kinds = {group.group_id: group for group in groups if group.type in kinds}
-    active = {name for name, group in of_kinds.items() if group.members or group.state.lower() != "empty"}
-    if isinstance(records, str):
-        return (_members(active, kinds), *loads)
-    live = records.live(kinds)
-    ended = live.keys() - of_kinds.keys()
-    idle = sorted((live.keys() & of_kinds.keys()) - active)
-    waiting = sorted((active & live.keys()) | ended)
+    active = _active(of_kinds.values())
+    alive = records.alive_of(kinds)
+    ended = alive - of_kinds.keys()
+    idle = sorted((alive & of_kinds.keys()) - active)
+    waiting = sorted((active & alive) | ended)
     told = (
-        f"{count(sum(live[name] for name in waiting), 'live record')} of {few(waiting)}"
+        f"{count(len(waiting), 'group')} with live records: {few(waiting)}"
         if waiting
         else f"no record of a converted group is alive in {records.offsets} offsets"
     )
-    kept = f"; {few(idle)} without members keep {count(sum(live[name] for name in idle), 'record')}" if idle else ""
+    kept = f"; without members, and with records: {few(idle)}" if idle else ""
     tombstones = Condition(
         name="the tombstones of their records are written", holds=not active and not ended, evidence=told + kept
     )
     return (_members(active, kinds), tombstones, *loads)
+
+
+def no_members_condition(groups: Iterable[GroupState], kinds: Collection[str]) -> Condition:
+    """Whether no group of these types has members."""
+    return _members(_active(group for group in groups if group.type in kinds), kinds)
+
+
+def _active(groups: Iterable[GroupState]) -> set[str]:
+    return {group.group_id for group in groups if group.members or group.state.lower() != "empty"}
 
 
 def _members(active: Collection[str], kinds: Collection[str]) -> Condition:

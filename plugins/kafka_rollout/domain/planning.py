@@ -8,7 +8,7 @@ from kafka_rollout.domain.cluster_findings import cluster_findings
 from kafka_rollout.domain.configuration import config_changes, config_findings, java_findings
 from kafka_rollout.domain.feature_checks import feature_changes, range_findings, way_back_findings
 from kafka_rollout.domain.findings import Finding
-from kafka_rollout.domain.group_findings import group_findings
+from kafka_rollout.domain.group_findings import group_findings, waited_for
 from kafka_rollout.domain.path import beyond_first_hop, hop_releases, node_order, origin_release
 from kafka_rollout.domain.plan import Direction, Hop, Plan
 from kafka_rollout.domain.releases import Catalogue, Release
@@ -73,7 +73,7 @@ def _findings(
         findings.append(ahead)
     for release in path[1:]:
         findings += range_findings(catalogue, state, release).findings
-        findings += group_findings(catalogue, state, release)
+        findings += waited_for(group_findings(catalogue, state, release))
     findings += way_back_findings(catalogue, state, origin).findings
     findings += config_findings(catalogue, origin, target, configs, config_problems)
     findings += java_findings(cluster, catalogue, path[1:], java)

@@ -132,7 +132,7 @@ class ApprovePlanOperator(ApprovalOperator):
         refuse_blockers(plan)
         if not plan.hops:
             raise AirflowSkipException(f"Every node runs {plan.target} already: there is no roll to approve.")
-        refuse_new_blockers(bench, plan)
+        refuse_new_blockers(bench, plan, waits=True)
 
     def subject(self, plan: Plan) -> str:
         return f"Roll {plan.cluster} from {plan.origin} to {plan.target}?"

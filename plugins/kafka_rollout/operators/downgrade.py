@@ -93,7 +93,7 @@ class ApproveLevelsOperator(ApprovalOperator):
         refuse_blockers(plan)
         if not pending_changes(bench, plan):
             raise AirflowSkipException("The controller has no level to lower.")
-        refuse_new_blockers(bench, plan)
+        refuse_new_blockers(bench, plan, waits=True)
 
     def subject(self, plan: Plan) -> str:
         levels = ", ".join(f"{c.feature} {c.current} → {c.target}" for c in plan.online_changes)
@@ -103,7 +103,7 @@ class ApproveLevelsOperator(ApprovalOperator):
         from kafka_rollout.steps.downgrade_approval import levels_body
         from kafka_rollout.steps.features import check_support
 
-        support = check_support(bench, plan)
+        support = check_support(bench, plan, waits=True)
         if not support.ok:
             raise AirflowFailException(" ".join(str(finding) for finding in support.blockers))
         return levels_body(bench, plan, support)

@@ -48,7 +48,7 @@ class PlanFeaturesOperator(RolloutOperator):
         params = context["params"]
         if not params["dry_run"]:
             hold(bench, "Change features.")
-        plan = plan_features(bench, order_of(params), unsafe=params["downgrade_type"] == UNSAFE)
+        plan = plan_features(bench, order_of(params), unsafe=params["downgrade_type"] == UNSAFE, waits=True)
         for finding in plan.findings:
             self.log.info("%s", finding)
         outcomes = planned_outcomes(plan)

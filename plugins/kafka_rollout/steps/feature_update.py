@@ -16,6 +16,7 @@ from kafka_rollout.domain.feature_requests import FeatureAction, FeatureOrder, F
 from kafka_rollout.domain.feature_rules import BAD_INPUT, check_feature_support, check_requests
 from kafka_rollout.domain.feature_support import held_back_findings
 from kafka_rollout.domain.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.group_findings import waited_for
 from kafka_rollout.domain.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.releases import METADATA_VERSION
 from kafka_rollout.domain.state import ClusterState
@@ -54,14 +55,17 @@ FEATURES = "features"  # what a run is of, in the record of its plan
 _DONE = "feature-results"  # kind of the event in the run's record
 
 
-def plan_features(bench: Workbench, order: FeatureOrder, *, unsafe: bool) -> Plan:
+def plan_features(bench: Workbench, order: FeatureOrder, *, unsafe: bool, waits: bool = False) -> Plan:
     """Observe, validate by every rule of KIP-584, ask the controller's validate-only, freeze the plan.
 
-    Raises UserError for what no cluster could do (nothing is recorded); refusals are the plan's blockers.
+    `waits`: the run has a gate that waits for groups to be converted, so they do not block its plan. Raises UserError
+    for what no cluster could do (nothing is recorded); refusals are the plan's blockers.
     """
     state = _observe(bench)
     requests = order.requests(bench.cluster, bench.catalogue, state)
     verdict = check_requests(bench.cluster, bench.catalogue, state, requests, unsafe=unsafe)
+    if waits:
+        verdict = replace(verdict, findings=waited_for(verdict.findings))
     impossible = [finding for finding in verdict.findings if finding.code in BAD_INPUT]
     if impossible:
         raise UserError(

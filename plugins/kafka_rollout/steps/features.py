@@ -8,6 +8,7 @@ from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.feature_checks import feature_request_batches
 from kafka_rollout.domain.feature_rules import check_feature_support
 from kafka_rollout.domain.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.group_findings import waited_for
 from kafka_rollout.domain.plan import FeatureChange, Plan, Undo
 from kafka_rollout.domain.state import ClusterState
 from kafka_rollout.ports import FeatureUpdateResult
@@ -27,15 +28,18 @@ from kafka_rollout.steps.plan import check_plan, refuse_new_blockers
 from kafka_rollout.steps.workbench import Workbench
 
 
-def check_support(bench: Workbench, plan: Plan) -> Verdict:
+def check_support(bench: Workbench, plan: Plan, *, waits: bool = False) -> Verdict:
     """KIP-584's validation by our own eyes, then the controller's validate-only as a second opinion.
 
-    Where the two disagree, that is a finding. An empty set of changes is an ok verdict.
+    Where the two disagree, that is a finding. An empty set of changes is an ok verdict. `waits`: the gate of the groups
+    is still ahead, so groups that lose their type do not block yet.
     """
     state = observe(bench)
     pending = _pending(state, plan)
     targets = levels_of_changes(pending)
     own = check_feature_support(bench.cluster, bench.catalogue, state, targets, unsafe=plan.unsafe)
+    if waits:
+        own = replace(own, findings=waited_for(own.findings))
     findings = list(own.findings)
     if targets and own.ok:
         # Of the first request: later ones depend on what the first brings.

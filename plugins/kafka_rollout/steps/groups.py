@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 
-from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.gates import Condition, GateLook
-from kafka_rollout.domain.group_records import SERVED_BY, GroupRecords, conversion_conditions
+from kafka_rollout.domain.group_findings import unserved_types
+from kafka_rollout.domain.group_records import SERVED_BY, conversion_conditions, no_members_condition
 from kafka_rollout.domain.plan import Direction, Plan
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.steps.workbench import Workbench
@@ -27,28 +27,30 @@ def falling_types(plan: Plan) -> frozenset[str]:
 
 
 def look_at_groups(bench: Workbench, plan: Plan) -> GateLook:
-    """What the plan's next step needs of groups; nothing on a way up, where no type loses its feature."""
-    releases = [hop.to_release for hop in plan.hops] if plan.direction is Direction.DOWNGRADE else []
-    return look_at_conversion(bench, falling_types(plan), releases, leave_long_logs=True)
+    """What the plan's next step needs of groups.
 
-
-def look_at_conversion(
-    bench: Workbench, kinds: Collection[str], releases: Sequence[Release], *, leave_long_logs: bool = False
-) -> GateLook:
-    """Whether groups of these types are converted, and what releases would do with their records.
-
-    A log that is too long to be read here raises RefusedError; with `leave_long_logs` it is left to a scan, as in a
-    run: what rolls scans it anyway, and where nothing is rolled its records stop nobody yet.
+    On a way up no type loses its feature, but a release may need one that is not finalized before all nodes run it:
+    groups of an earlier release's preview lose their members' coordinator as the first node comes up.
     """
+    releases = [hop.to_release for hop in plan.hops]
+    if plan.direction is Direction.DOWNGRADE:
+        return look_at_conversion(bench, falling_types(plan), releases)
+    finalized = bench.admin.features(bench.cluster.brokers[0]).finalized if releases else {}
+    unserved = unserved_types(bench.catalogue, finalized, releases)
+    conditions = (no_members_condition(bench.admin.groups(), unserved),) if unserved else ()
+    return GateLook(gate=GATE, at=time.time(), conditions=conditions)
+
+
+def look_at_conversion(bench: Workbench, kinds: Collection[str], releases: Sequence[Release]) -> GateLook:
+    """Whether groups of these types are converted, and what releases would do with their records."""
     conditions: tuple[Condition, ...] = ()
     if kinds or releases:
         groups = bench.admin.groups() if kinds else ()
-        try:
-            records: GroupRecords | str = bench.logs.group_records()
-        except RefusedError as error:
-            if not leave_long_logs:
-                raise
-            records = error.sentence
-        wanted = tuple(dict.fromkeys(releases))
-        conditions = conversion_conditions(groups, records, kinds, catalogue=bench.catalogue, releases=wanted)
+        conditions = conversion_conditions(
+            groups,
+            bench.logs.group_records(by_spark=True),
+            kinds,
+            catalogue=bench.catalogue,
+            releases=tuple(dict.fromkeys(releases)),
+        )
     return GateLook(gate=GATE, at=time.time(), conditions=conditions)

@@ -12,7 +12,7 @@ from kafka_rollout.domain.downgrade_planning import OF_ROLLS
 from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.feature_checks import range_findings
 from kafka_rollout.domain.findings import Finding, Verdict
-from kafka_rollout.domain.group_findings import group_findings
+from kafka_rollout.domain.group_findings import group_findings, waited_for
 from kafka_rollout.domain.plan import Hop, Plan
 from kafka_rollout.domain.planning import make_plan
 from kafka_rollout.domain.releases import Release
@@ -137,11 +137,11 @@ def _overrides(bench: Workbench, plan: Plan) -> dict[str, dict[str, str]]:
     return {release: dict(bench.cluster.release_overrides.get(release, {})) for release in releases}
 
 
-def recheck(bench: Workbench, plan: Plan, stop: tuple[Hop, NodeSpec] | None = None) -> Verdict:
+def recheck(bench: Workbench, plan: Plan, stop: tuple[Hop, NodeSpec] | None = None, *, waits: bool = False) -> Verdict:
     """Look at the findings again: its blockers are those that were not there when the plan was approved.
 
     Ask while every node is up. With `stop`, the node that is about to go down, also what its host would say to the
-    hop's release. A verdict that is not ok voids the approval.
+    hop's release. `waits`: the gate of the groups is still ahead. A verdict that is not ok voids the approval.
     """
     state = observe(bench)
     if state.cluster_id != plan.cluster_id:
@@ -153,7 +153,9 @@ def recheck(bench: Workbench, plan: Plan, stop: tuple[Hop, NodeSpec] | None = No
     # What falls on the way has fallen before a node starts on the target.
     falls = {c.feature: c.target for c in plan.feature_changes if c.target < c.current}
     ranges = range_findings(bench.catalogue, state, plan.target, planned=falls)
-    unserved = group_findings(bench.catalogue, state, plan.target, planned=falls)
+    unserved = () if plan.unsafe else group_findings(bench.catalogue, state, plan.target)
+    if waits:
+        unserved = waited_for(unserved)
     host = () if stop is None else host_findings(bench, plan, *stop)
     found = (*now.findings, *ranges.findings, *unserved, *host)
     verdict = Verdict(
@@ -166,13 +168,15 @@ def recheck(bench: Workbench, plan: Plan, stop: tuple[Hop, NodeSpec] | None = No
     )
 
 
-def refuse_new_blockers(bench: Workbench, plan: Plan, stop: tuple[Hop, NodeSpec] | None = None) -> None:
+def refuse_new_blockers(
+    bench: Workbench, plan: Plan, stop: tuple[Hop, NodeSpec] | None = None, *, waits: bool = False
+) -> None:
     """Raise RefusedError "approval is void" when `recheck` finds a new blocker that stays.
 
     A leader on the move or one lost answer is gone at the next look; what is still there after some looks is real.
     """
     for pause_s in (*_LOOK_AGAIN_AFTER_S, None):
-        blockers = recheck(bench, plan, stop).blockers
+        blockers = recheck(bench, plan, stop, waits=waits).blockers
         if not blockers:
             return
         if pause_s is not None:

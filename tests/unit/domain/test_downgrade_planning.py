@@ -153,12 +153,15 @@ def test_a_dynamic_quorum_has_no_way_to_a_release_without_one() -> None:
     assert "kraft.version" not in found.levels
 
 
-def test_active_groups_of_a_type_that_falls_block_safe_and_warn_unsafe() -> None:
+def test_active_groups_of_a_type_that_falls_are_waited_for_by_safe_and_lost_by_unsafe() -> None:
     seen = replace(
         at(21, group_version=1), groups=(GroupState(group_id="b", type="consumer", state="Stable", members=2),)
     )
-    assert "GROUPS-LOSE-THEIR-PROTOCOL" in codes(plan(seen, R391))
-    assert codes(plan(seen, R391, unsafe=True)) == set()
+    for unsafe in (False, True):
+        found = plan(seen, R391, unsafe=unsafe)
+        (told,) = (finding for finding in found.findings if finding.code == "GROUPS-LOSE-THEIR-PROTOCOL")
+        assert found.blockers == ()
+        assert ("The run waits for that" in told.remedy) is not unsafe
 
 
 def test_an_interrupted_roll_goes_on_from_the_highest_release_and_a_node_below_blocks() -> None:

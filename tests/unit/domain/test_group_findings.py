@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.findings import Severity
-from kafka_rollout.domain.group_findings import group_findings
+from kafka_rollout.domain.group_findings import group_findings, unserved_types, waited_for
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.state import GroupState
-from tests.unit.domain.builders import state
+from tests.unit.domain.builders import node_state, state
 
 CATALOGUE = load_catalogue(Settings.from_environment().include)
 NEW, OLD = Release(4, 3, 1), Release(3, 9, 1)
@@ -24,8 +26,8 @@ def test_a_release_that_has_the_feature_serves_no_group_of_its_type_at_level_0()
 
 
 def test_at_level_1_it_serves_them() -> None:
-    seen = state(groups=(ACTIVE,))
-    assert group_findings(CATALOGUE, seen, NEW, planned={"group.version": 1}) == ()
+    seen = state(groups=(ACTIVE,), nodes={1: node_state(1, NEW, finalized={"group.version": 1})})
+    assert group_findings(CATALOGUE, seen, NEW) == ()
 
 
 def test_a_release_before_the_feature_serves_them_as_a_preview_at_most() -> None:
@@ -35,3 +37,17 @@ def test_a_release_before_the_feature_serves_them_as_a_preview_at_most() -> None
 
 def test_classic_groups_and_groups_without_members_are_served_by_all() -> None:
     assert group_findings(CATALOGUE, state(groups=OTHERS), NEW) == ()
+
+
+def test_what_the_gate_waits_for_stops_no_plan_and_what_it_does_not_know_still_does() -> None:
+    (finding,) = group_findings(CATALOGUE, state(groups=(ACTIVE,)), NEW)
+    other = replace(finding, code="RF-ONE-TOPIC")
+    told, kept = waited_for((finding, other))
+    assert (told.severity, kept) == (Severity.WARNING, other)
+    assert "The run waits for that" in told.remedy
+
+
+def test_a_type_is_unserved_where_a_release_of_the_path_has_its_feature_and_no_level_is_finalized() -> None:
+    assert unserved_types(CATALOGUE, {}, [OLD]) == frozenset()
+    assert unserved_types(CATALOGUE, {}, [OLD, NEW]) == {"consumer", "share", "streams"}
+    assert unserved_types(CATALOGUE, {"group.version": 1, "share.version": 1}, [NEW]) == {"streams"}

@@ -5,7 +5,7 @@ from dataclasses import replace
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.gates import Condition
-from kafka_rollout.domain.group_records import GroupRecords, conversion_conditions
+from kafka_rollout.domain.group_records import GroupRecords, alive_by_type, conversion_conditions
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import RecordClass
 from kafka_rollout.domain.scan_cleaning import CleaningConfig
@@ -36,7 +36,12 @@ def look(
 
 def records(*newest: StateRecord, classes: tuple[RecordClass, ...] = ()) -> GroupRecords:
     return GroupRecords(
-        read_at=1.0, offsets=20, newest=newest, classes=classes, partitions=(("__consumer_offsets", 0),)
+        read_at=1.0,
+        offsets=20,
+        alive=alive_by_type(newest),
+        newest=newest,
+        classes=classes,
+        partitions=(("__consumer_offsets", 0),),
     )
 
 
@@ -44,7 +49,7 @@ def test_a_group_with_members_is_to_be_converted_first() -> None:
     members, tombstones = look([ACTIVE], records(live()))
     assert (members.holds, tombstones.holds) == (False, False)
     assert "1 group to be converted: g" in members.evidence
-    assert "1 live record of g" in tombstones.evidence
+    assert "1 group with live records: g" in tombstones.evidence
 
 
 def test_a_converted_group_whose_tombstones_are_not_written_yet_is_waited_for() -> None:
@@ -59,7 +64,7 @@ def test_it_holds_when_the_tombstones_are_written() -> None:
 def test_what_groups_without_members_keep_is_told_and_not_waited_for() -> None:
     members, tombstones = look([IDLE], records(live("idle")))
     assert (members.holds, tombstones.holds) == (True, True)
-    assert "idle without members keep 1 record" in tombstones.evidence
+    assert "without members, and with records: idle" in tombstones.evidence
 
 
 def test_records_of_other_types_are_not_looked_at() -> None:

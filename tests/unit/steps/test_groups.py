@@ -6,27 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.group_records import GroupRecords
 from kafka_rollout.domain.plan import Direction, FeatureChange, Plan, Undo
-from kafka_rollout.domain.scan_inventory import StateRecord
 from kafka_rollout.domain.state import GroupState
 from kafka_rollout.steps.gate import GateKind, GateRef, look
-from kafka_rollout.steps.groups import look_at_conversion
+from kafka_rollout.steps.plan import recheck
 from kafka_rollout.steps.workbench import Workbench
 from tests.fake_cluster import FakeCluster
-from tests.fakes import FakeLogs
 
 GATE = GateRef(kind=GateKind.GROUPS)
 ACTIVE = GroupState(group_id="g", type="consumer", state="Stable", members=2)
-LIVE = StateRecord(
-    topic="__consumer_offsets",
-    partition=0,
-    record="ConsumerGroupMetadata",
-    key={"GroupId": "g"},
-    value={"Epoch": 1},
-    offset=3,
-)
 
 
 def falling(plan: Plan, *, to: int = 0, unsafe: bool = False) -> Plan:
@@ -39,11 +28,22 @@ def falling(plan: Plan, *, to: int = 0, unsafe: bool = False) -> Plan:
 def test_members_first_then_tombstones_then_it_holds(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
     plan = falling(plan)
     cluster.groups = [ACTIVE]
-    cluster.group_records = GroupRecords(read_at=0.0, offsets=9, newest=(LIVE,))
+    cluster.group_records = GroupRecords(read_at=0.0, offsets=9, alive={"consumer": frozenset({"g"})})
     assert "1 group to be converted: g" in look(bench, plan, GATE).waits_for
     cluster.groups = [replace(ACTIVE, type="classic")]
     assert "tombstones" in look(bench, plan, GATE).waits_for
-    cluster.group_records = GroupRecords(read_at=0.0, offsets=9, newest=(replace(LIVE, value=None),))
+    cluster.group_records = GroupRecords(read_at=0.0, offsets=9)
+    assert look(bench, plan, GATE).holds
+
+
+def test_on_a_way_up_groups_that_the_next_release_serves_only_from_a_level_on_are_waited_for(
+    bench: Workbench, cluster: FakeCluster, plan: Plan
+) -> None:
+    cluster.groups = [ACTIVE]
+    assert "1 group to be converted: g" in look(bench, plan, GATE).waits_for
+    assert "GROUPS-NOT-SERVED" in {finding.code for finding in recheck(bench, plan).blockers}, "it came after the gate"
+    assert recheck(bench, plan, waits=True).ok, "the gate is still ahead"
+    cluster.groups = [replace(ACTIVE, members=0, state="Empty")]
     assert look(bench, plan, GATE).holds
 
 
@@ -55,24 +55,7 @@ def test_where_no_type_falls_or_a_person_accepted_it_there_is_nothing_to_wait_fo
     plans = {
         "a level that serves them": falling(plan, to=1),
         "accepted losses": falling(plan, unsafe=True),
-        "a way up": plan,
+        "a way up": replace(plan, hops=()),
     }
     seen = look(bench, plans[kept], GATE)
     assert [condition.name for condition in seen.conditions] == ["nothing to wait for"]
-
-
-def test_a_log_that_is_too_long_to_be_read_is_left_to_the_scans_but_members_are_not(
-    bench: Workbench, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def too_long(_: FakeLogs) -> GroupRecords:
-        raise RefusedError("It has 3,000,000 offsets.", remedy="Let Spark read it.")
-
-    monkeypatch.setattr(FakeLogs, "group_records", too_long)
-    cluster.groups = [ACTIVE]
-    assert "1 group to be converted" in look(bench, falling(plan), GATE).waits_for
-    cluster.groups = []
-    seen = look(bench, falling(plan), GATE)
-    assert seen.holds
-    assert "3,000,000" in seen.conditions[-1].evidence
-    with pytest.raises(RefusedError, match="3,000,000"):  # without a run there is no scan that it could be left to
-        look_at_conversion(bench, ("consumer",), ())
