@@ -21,6 +21,7 @@ from kafka_rollout.domain.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.feature_requests import FeatureAction, FeatureOrder
 from kafka_rollout.domain.gate_watch import GatePolicy
 from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.state import GroupState
 from kafka_rollout.steps.approval import approvals
 from kafka_rollout.steps.feature_update import plan_features
 from kafka_rollout.steps.plan import plan_upgrade
@@ -143,6 +144,22 @@ def test_a_resumed_run_finalizes_only_when_it_is_asked_to(home: Path, monkeypatc
     assert cli_run.roll(bench, Settings.from_environment(), request_for()) == 0
     assert {node.running for node in cluster.nodes.values()} == {R431}
     assert cluster.updates == []
+
+
+def test_groups_of_a_preview_hold_the_roll_up_before_its_first_stop(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    cluster, quick = FakeCluster(), GatePolicy(looks=1, interval_s=0, timeout_s=0)
+    cluster.groups = [GroupState(group_id="early", type="consumer", state="Stable", members=1)]
+    bench = fake_bench(cluster, home)
+    with pytest.raises(RefusedError, match="gate groups failed"):
+        cli_run.roll(bench, Settings.from_environment(), request_for(policy=quick))
+    assert "1 group to be converted: early" in " ".join(capsys.readouterr().err.split())
+    assert cluster.stops == []
+    cluster.groups = []
+    assert cli_run.roll(bench, Settings.from_environment(), request_for()) == 0
+    assert {node.running for node in cluster.nodes.values()} == {R431}
 
 
 def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
