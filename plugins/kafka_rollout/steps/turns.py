@@ -88,11 +88,15 @@ def hops_from(plan: Plan, hop: Hop) -> tuple[Hop, ...]:
     return way[keys.index(hop.key) :]
 
 
+# The last is how a broker tells, as mere information, that the controller refused its registration.
+_WRONG = ("ERROR", "FATAL", "Exception", "Unable to register")
+
+
 def last_words(bench: Workbench, node: NodeSpec) -> str:
     """The last line of the node's log that says something went wrong (no frame of a trace), else the last line."""
     lines = [line.strip() for line in bench.runtime.log_tail(node, lines=80) if line.strip()]
     if not lines:
         return "its log is empty"
     told = [line for line in lines if not line.startswith("at ")]
-    wrong = [line for line in told if "ERROR" in line or "FATAL" in line or "Exception" in line]
+    wrong = [line for line in told if any(word in line for word in _WRONG)]
     return f"its log says: {(wrong or told or lines)[-1][:300]}"

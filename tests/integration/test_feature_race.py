@@ -1,0 +1,87 @@
+"""KIP-584's race on real brokers: one with a narrower range comes after, and stands by while, a level is finalized."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.domain.errors import TransientError
+from kafka_rollout.domain.releases import Release
+from kafka_rollout.steps import feature_race
+from kafka_rollout.steps.feature_race import look_for_narrower_nodes
+from kafka_rollout.steps.workbench import Workbench
+from tests.integration.conftest import MakeCluster
+from tests.integration.test_features import opened
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+NEW = Release(4, 3, 1)
+REFUSED = "UNSUPPORTED_VERSION"
+
+
+def set_levels(bench: Workbench, **levels: int) -> dict[str, str]:
+    """Asked of the controller as it is, none of our own checks before it; its error and message by feature."""
+    targets = {name.replace("_", "."): level for name, level in levels.items()}
+    answers = bench.admin.update_features(targets, validate_only=False)
+    return {answer.feature: f"{answer.error} {answer.message}".strip() for answer in answers}
+
+
+def all_but_the_late_one_are_there(bench: Workbench) -> bool:
+    try:
+        registered = bench.admin.registered()
+    except TransientError:
+        return False
+    return (registered.brokers, registered.fenced, registered.controllers) == ({1}, set(), {101, 102})
+
+
+def said(cluster: LocalCluster, node_id: int) -> str:
+    return "\n".join(cluster.runtime.log_tail(cluster.spec.node(node_id), lines=400))
+
+
+def test_a_broker_that_supports_less_is_kept_out_and_named_with_a_remedy_that_brings_it_back(
+    make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feature_race, "_LOOK_AGAIN_AFTER_S", ())
+    cluster = make_cluster(str(NEW), layout="separate", size=2, metadata_version="3.9-IV0", start=False)
+    late = cluster.spec.node(2)
+    for node in cluster.spec.controllers_first:
+        if node != late:
+            cluster.runtime.start(node)
+    with opened(cluster, tmp_path / "home") as bench:
+        wait_until(lambda: all_but_the_late_one_are_there(bench), 240)
+        assert set(set_levels(bench, group_version=1, share_version=1).values()) == {"NONE"}
+
+        # Broker 2 comes now: 3.9.1 knows neither feature, 4.0.1 only one of them.
+        for release, lacks in (("3.9.1", "group.version 1, share.version 1"), ("4.0.1", "share.version 1")):
+            cluster.runtime.install(late, Release.parse(release))
+            cluster.runtime.start(late)
+            wait_until(lambda: REFUSED in said(cluster, 2) or cluster.runtime.process(late).pid is None, 240)
+            (found,) = look_for_narrower_nodes(bench).blockers
+            assert (found.code, found.subject) == ("NODE-GONE-AFTER-FINALIZING", "node 2")
+            assert f"{release}, which is installed there, does not support {lacks}: " in found.sentence
+            assert REFUSED in found.sentence, "the last words of its log"
+            assert "bring it to a release that supports the level; or take the level back" in found.remedy
+            cluster.runtime.stop(late, deadline_s=0, force=True)
+            (Path(str(late.directory)) / "logs" / "server.log").unlink()
+
+        # The level taken back, it may join; it blocks the level from then on, also while it is down.
+        assert set_levels(bench, share_version=0) == {"share.version": "NONE"}
+        cluster.runtime.start(late)
+        cluster.wait_until_ready()
+        assert look_for_narrower_nodes(bench).ok
+        for stopped in (False, True):
+            if stopped:
+                cluster.runtime.stop(late, deadline_s=60, force=True)
+            told = set_levels(bench, share_version=1)["share.version"]
+            assert told.startswith("INVALID_UPDATE_VERSION")
+            assert "roker 2 does not support this feature" in told
+
+        # Or it is brought to a release that supports it.
+        cluster.runtime.install(late, NEW)
+        cluster.runtime.start(late)
+        cluster.wait_until_ready()
+        assert set_levels(bench, share_version=1) == {"share.version": "NONE"}
+        assert look_for_narrower_nodes(bench).ok
