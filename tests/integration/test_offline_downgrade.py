@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import time
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from kafka_rollout.adapters import metadata_install
+from kafka_rollout.adapters.java import java_binary
+from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.metadata_log import log_range, open_folder
+from kafka_rollout.adapters.metadata_trimmer import trim
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.cli import run_main
 from kafka_rollout.domain.downgrade_planning import WhereRefused
-from kafka_rollout.domain.errors import RefusedError, UserError
+from kafka_rollout.domain.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.gate_watch import GatePolicy
 from kafka_rollout.domain.plan import Plan
 from kafka_rollout.domain.releases import METADATA_VERSION, Release
@@ -93,6 +99,17 @@ def install_and_die_everywhere(bench: Workbench, plan: Plan, monkeypatch: pytest
     raise AssertionError
 
 
+def trim_and_die_everywhere(bench: Workbench, node: NodeSpec) -> None:
+    """As the installation: a stopped node's trim, killed at one change of the disk after the other."""
+    for at in count():
+        try:
+            trim(open_folder(Path(str(bench.runtime.metadata_log_dir(node)))), files=DyingFiles(at, half=at % 2 == 0))
+        except KilledError:
+            continue
+        assert at > 3
+        return
+
+
 def refuse_what_is_not_enough_or_not_ours(bench: Workbench, plan: Plan) -> None:
     """Two of three voters' logs missing, a snapshot cut off on top of a third, the log of another cluster."""
     before = bytes_of(bench)
@@ -154,7 +171,9 @@ def test_separate_nodes_are_trimmed_and_taken_back_from_controllers_on_the_new_l
         wait_until(lambda: all(bench.runtime.checkpoints(node) for node in cluster.spec.nodes), 240)
         plan = approved_plan(bench)
         steps.stop_all(bench, plan)
-        for node in cluster.spec.nodes:
+        first, *others = cluster.spec.nodes
+        trim_and_die_everywhere(bench, first)
+        for node in others:
             assert metadata("trim", bench, node, "--release", NEW) == 0
         assert 0 not in starts_of_logs(bench)
         stopped = bytes_of(bench)
@@ -189,6 +208,59 @@ def test_separate_nodes_are_trimmed_and_taken_back_from_controllers_on_the_new_l
         go_down(bench, plan)
         assert levels(bench)[1] == {**finalized, METADATA_VERSION: 29}
     assert contents(cluster.spec) == before
+
+
+@pytest.mark.full
+def test_a_controller_whose_disk_is_lost_is_left_behind_and_fetches_everything_once_it_is_formatted_anew(
+    make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "READY_WITHIN_S", 600.0)
+    cluster = make_cluster(str(NEW), layout="combined", extra_config=WITH_ACLS)
+    fill(cluster)
+    before = contents(cluster.spec)
+    with opened(cluster, tmp_path / "home") as bench:
+        finalized = levels(bench)[1]
+        plan = approved_plan(bench)
+        # The active controller's: of all logs the one that may be ahead.
+        lost = bench.cluster.node(bench.admin.quorum().leader_id)
+        others = [node for node in bench.cluster.nodes if node != lost]
+        steps.stop_all(bench, plan)
+        shutil.rmtree(Path(str(bench.runtime.metadata_log_dir(lost))))
+        second = Path(str(bench.runtime.metadata_log_dir(others[0])))
+        second.rename(second.with_name("away"))
+        with pytest.raises(RefusedError, match="1 of the 3 voters are at hand, and 2 are needed") as refused:
+            steps.choose(bench, plan)
+        assert f"node {lost.node_id}: " in refused.value.sentence
+        second.with_name("away").rename(second)
+        chosen = steps.choose(bench, plan)
+        assert (chosen.read, len(chosen.not_read)) == (tuple(node.node_id for node in others), 1)
+        assert steps.install_snapshot(bench, plan)[lost.node_id].startswith("Left as it is: ")
+        steps.install_binaries(bench, plan)
+        steps.start_controllers(bench, plan)
+        for node in others:
+            wait_until(lambda node=node: levels_of(bench, node).get(METADATA_VERSION) == 29, 240)  # type: ignore[misc]
+        wait_until(lambda: bench.runtime.process(lost).pid is None, 240)
+        # A person puts a new disk in, formats it, and goes on with the same run.
+        format_anew(cluster, lost)
+        assert lost.node_id in steps.start_controllers(bench, plan).acted
+        all_are_back(bench, plan, HOP)
+        wait_for_gate(bench, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
+        assert levels(bench) == {node_id: {**finalized, METADATA_VERSION: 29} for node_id in (1, 2, 3)}
+    assert contents(cluster.spec) == before
+
+
+def format_anew(cluster: LocalCluster, node: NodeSpec) -> None:
+    libs = cluster.runtime.cache.libs(OLD)
+    command = [str(java_binary()), "-Xmx128m", "-cp", str(libs / "*"), "kafka.tools.StorageTool", "format"]
+    command += ["-t", cluster.cluster_id, "-c", str(Path(str(node.directory)) / "server.properties")]
+    subprocess.run([*command, "--ignore-formatted"], check=True, capture_output=True)
+
+
+def levels_of(bench: Workbench, node: NodeSpec) -> Mapping[str, int]:
+    try:
+        return bench.admin.features(node).finalized
+    except TransientError:
+        return {}
 
 
 def metadata(command: str, bench: Workbench, node: NodeSpec, *options: object) -> int:
