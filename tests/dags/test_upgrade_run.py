@@ -209,6 +209,17 @@ def test_a_gate_before_a_stop_has_no_node_to_start_once_more(runs: FakeRuns) -> 
     assert runs.world.stops == []
 
 
+def test_roll_back_goes_over_both_hops_the_newer_one_first(runs: FakeRuns) -> None:
+    runs.world = FakeCluster(R340, spec=spec_with_homes(controllers=3, brokers=3))
+    runs.answers["approve_finalize"] = ["Roll back"]
+    state, _, record = runs.run(finalize="after_approval")
+    assert state == "failed"
+    back = [(hop, node) for hop, what, node in turns(record) if what == "passed"][12:]
+    order = [13, 12, 11, 1, 3, 2]
+    assert back == [(hop, node) for hop in ("4.3.1-to-3.4.1", "3.4.1-to-3.4.0") for node in order]
+    assert outcome(record) == "rolled_back"
+
+
 def test_what_the_target_cannot_load_is_a_blocker_of_the_plan(runs: FakeRuns) -> None:
     runs.scanned = scan_of(runs, COMMITS, replace(COMMITS, value_version=9, first_offset=4))
     state, states, record = runs.run()

@@ -21,16 +21,25 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
-R391, R431 = Release(3, 9, 1), Release(4, 3, 1)
+R340, R391 = Release(3, 4, 0), Release(3, 9, 1)
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
+    yield from shell_on(R391, tmp_path)
+
+
+@pytest.fixture
+def old_shell(tmp_path: Path) -> Iterator[Shell]:
+    yield from shell_on(R340, tmp_path)
+
+
+def shell_on(release: Release, tmp_path: Path) -> Iterator[Shell]:
     settings = Settings.from_environment()
     cluster = LocalCluster.create(
         tmp_path,
         "shell",
-        R391,
+        release,
         cache=ReleaseCache(settings.cache, settings.include),
         layout="combined",
         extra_config={"metadata.log.max.snapshot.interval.ms": "5000"},
@@ -98,7 +107,7 @@ def test_a_node_that_does_not_start_is_mended_and_started_once_more_and_the_roll
     in_the_way.write_text("")
     this_run = ("-c", "shell", "--run", made["run"])
 
-    rolled = shell("roll", *this_run, "--to", "4.3.1", *QUICK, "--timeout", "25", *APPROVED, "--no-scan")
+    rolled = shell("roll", *this_run, "--to", "4.3.1", *QUICK, "--timeout", "60", *APPROVED, "--no-scan")
 
     assert rolled.returncode == 3, rolled.stderr
     assert f"after node {second} failed" in rolled.stderr
@@ -131,3 +140,20 @@ def test_a_configuration_that_is_broken_after_the_plan_is_found_before_the_node_
         " ".join(rolled.stderr.split())
     )
     assert all(each == [] for each in later_starts(shell.cluster).values())
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_a_roll_back_ends_on_the_release_that_loads_what_the_newest_one_wrote(old_shell: Shell) -> None:
+    """4.3.1 commits offsets in a version that 3.4.0 stops at, whatever the feature levels."""
+    rolled = old_shell("roll", "-c", "shell", "--to", "4.3.1", *QUICK, *APPROVED, "--ledger")
+    assert rolled.returncode == 0, rolled.stderr
+    back = old_shell("roll-back", "-c", "shell", "--run", old_shell.newest_run().name, *QUICK, *APPROVED)
+    assert back.returncode == 3, back.stderr
+    said = " ".join(back.stderr.split())
+    assert "The way back to 3.4.0 is closed" in said
+    assert "Stay on 3.4.1" in said
+    assert later_starts(old_shell.cluster) == {node: ["3.4.1", "4.3.1", "3.4.1"] for node in (1, 2, 3)}
+    report = json.loads(Path(back.stdout.splitlines()[-1]).read_text())
+    assert report["outcome"] == "stopped"
+    assert "WAY-BACK-ENDS" in {finding["code"] for finding in report["findings"]}

@@ -14,6 +14,7 @@ from kafka_rollout.domain.plan import Direction, Hop, Plan
 from kafka_rollout.domain.releases import Catalogue, Release
 from kafka_rollout.domain.state import ClusterState
 from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.way_back import way_back_ends
 
 
 def make_plan(
@@ -75,6 +76,7 @@ def _findings(
         findings += range_findings(catalogue, state, release).findings
         findings += waited_for(group_findings(catalogue, state, release))
     findings += way_back_findings(catalogue, state, origin).findings
+    findings += way_back_ends(catalogue, path, state.finalized)
     findings += config_findings(catalogue, origin, target, configs, config_problems)
     findings += java_findings(cluster, catalogue, path[1:], java)
     return tuple(findings)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kafka_rollout.domain.findings import Finding, Severity
 from kafka_rollout.domain.releases import Catalogue, FeatureLevel, Release
 from kafka_rollout.domain.scan import RecordClass
 from kafka_rollout.domain.scan_judging import failure_reason
@@ -66,6 +67,27 @@ def closes_way_back(
                         )
                     )
     return tuple(sorted(closing, key=_order))
+
+
+def way_back_ends(catalogue: Catalogue, path: Sequence[Release], levels: Mapping[str, int]) -> Iterable[Finding]:
+    """A warning where a roll back over all of `path` (the origin first) would be closed as soon as its last release
+    runs: what a person should know before the first node is stopped."""
+    if len(path) < 2 or any(release not in catalogue for release in path):
+        return
+    origin, before_last, target = path[0], path[-2], path[-1]
+    closing = closes_way_back(catalogue, origin, target, levels)
+    if not closing:
+        return
+    ends = f"goes to {before_last} at the most" if before_last != origin else "is closed then"
+    yield Finding(
+        code="WAY-BACK-ENDS",
+        severity=Severity.WARNING,
+        subject=f"release {origin}",
+        sentence=f"Brokers of {target} write {', '.join(dict.fromkeys(record.record for record in closing))} records "
+        f"that {origin} cannot load, from their first node on: a roll back {ends}, unless none was written.",
+        remedy=f"Soak long enough on {before_last} before {target}, or accept that the way back to {origin} is a "
+        "downgrade of its own, which waits until the logs are clean.",
+    )
 
 
 def _order(closing: ClosingRecord) -> tuple[bool, str, int, str, int]:

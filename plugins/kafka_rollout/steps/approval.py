@@ -61,14 +61,6 @@ def record_approval(bench: Workbench, what: str, by: str, decision: str, reason:
     return approval
 
 
-def record_request(bench: Workbench, what: str, by: str, reason: str) -> None:
-    """Record who asked for a change outside a plan, and why; in the same place as approvals."""
-    _named(what, by, reason)
-    refuse_stranger(bench.cluster, by)
-    event = {"what": what, "by": by.strip(), "decision": APPROVED, "reason": reason.strip(), "plan_hash": ""}
-    bench.run.record("approval", event)
-
-
 def refuse_stranger(cluster: ClusterSpec, by: str) -> None:
     """Raise RefusedError for a name that the inventory does not allow. Airflow knows its users itself: this is for
     names that are given on a command line."""

@@ -11,6 +11,7 @@ from kafka_rollout.domain.plan import Plan
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.state import ClusterState
 from kafka_rollout.steps.gate import GateKind
+from kafka_rollout.steps.way_back import CLOSED
 from kafka_rollout.steps.workbench import Workbench
 
 
@@ -42,7 +43,8 @@ def outcome_of(
     if started and started[-1]["hop"] in back:
         if _all_run(bench, state, plan.origin):
             return Outcome.ROLLED_BACK, f"Every node runs {plan.origin} again."
-        return Outcome.STOPPED, f"The roll back to {plan.origin} is not done: {_running(state)}."
+        why = next((f" {event['sentence']}" for event in reversed(events) if event.get("kind") == CLOSED), "")
+        return Outcome.STOPPED, f"The roll back to {plan.origin} is not done: {_running(state)}.{why}"
     if _all_run(bench, state, plan.target):
         return _after_the_roll(bench, plan, state, gates)
     if not started:

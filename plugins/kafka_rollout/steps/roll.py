@@ -13,6 +13,7 @@ from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.gates import GateLook
 from kafka_rollout.domain.node_gates import seen_before_stop
 from kafka_rollout.domain.plan import Hop, NodeTurn, Plan
+from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.state import ProcessState
 from kafka_rollout.domain.topology import NodeSpec
 from kafka_rollout.steps import lock
@@ -22,8 +23,9 @@ from kafka_rollout.steps.downgrade_metadata import goes_down, make_readable, ref
 from kafka_rollout.steps.features import pending_changes
 from kafka_rollout.steps.gate import GateKind, GateRef, load_before_stop, look, look_before_stop
 from kafka_rollout.steps.observe import observe_some
-from kafka_rollout.steps.plan import check_plan, check_way_back, refuse_as_void, refuse_new_blockers
-from kafka_rollout.steps.turns import TurnState, is_way_back, last_words, turn_state
+from kafka_rollout.steps.plan import check_plan, refuse_as_void, refuse_new_blockers
+from kafka_rollout.steps.turns import TurnState, is_way_back, last_words, running_release, turn_state
+from kafka_rollout.steps.way_back import refuse_closed
 from kafka_rollout.steps.workbench import Workbench
 
 STOP_DEADLINE_S = 180.0
@@ -140,15 +142,20 @@ def touched(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> bool:
 def roll_back_turns(bench: Workbench, plan: Plan) -> tuple[tuple[Hop, NodeTurn], ...]:
     """Turns of the roll back that have something to do: nodes that this run's roll touched or that run a newer
     release of the plan, from the exact node where it stopped. Nodes that never left the old release are not in it."""
-    turns = []
+    turns: list[tuple[Hop, NodeTurn]] = []
+    beyond: set[Release] = set()  # whoever runs one of these takes the hops before this one, and then this one
     for hop in way_back(plan):
         for turn in hop.order:
+            if running_release(bench, bench.cluster.node(turn.node_id)) in beyond:
+                turns.append((hop, turn))
+                continue
             state = turn_state(bench, plan, hop.key, turn.node_id)
             ours = touched(bench, plan, hop.key, turn.node_id)
             if (state is TurnState.NEEDED and (ours or not _is_down_since_another_hop(bench, plan, turn))) or (
                 state is TurnState.RUNS_TARGET and ours
             ):
                 turns.append((hop, turn))
+        beyond.add(hop.from_release)
     return tuple(turns)
 
 
@@ -185,13 +192,7 @@ def _prepare_stop(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> Non
         _refuse_unsafe_stop(node, look_before_stop(bench, node))
         return
     if is_way_back(plan, hop):
-        way = check_way_back(bench, plan, hop.to_release)
-        if not way.ok:
-            raise RefusedError(
-                f"{hop.to_release} can no longer run this cluster: "
-                f"{'; '.join(finding.sentence for finding in way.blockers)}",
-                remedy=" ".join(dict.fromkeys(finding.remedy for finding in way.blockers)),
-            )
+        refuse_closed(bench, plan, hop, first_stop=_is_first_stop(bench, hop))
     else:
         refuse_new_blockers(bench, plan, (hop, node))
         refuse_unready(bench, plan, hop, node)

@@ -47,9 +47,6 @@ class Gap:
             self.longest_s = max(self.longest_s, now - self._last)
         self._last = now
 
-    def current_s(self) -> float:
-        return max(self.longest_s, time.monotonic() - self._last if self._last is not None else 0.0)
-
 
 @dataclass(slots=True)
 class Client:

@@ -1,0 +1,75 @@
+"""A roll back ends on the last release that can load what the newer ones wrote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.domain.errors import RefusedError
+from kafka_rollout.domain.gate_watch import GatePolicy
+from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.scan_judging import judge
+from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.plan import plan_upgrade
+from kafka_rollout.steps.report import build_report
+from kafka_rollout.steps.whole_roll import roll_back, roll_hops
+from kafka_rollout.steps.workbench import Workbench
+from tests.fake_cluster import R340, R341, R431, FakeCluster
+from tests.fakes import fake_bench
+
+QUICK = GatePolicy(looks=2, interval_s=0, timeout_s=60)
+COMMIT = RecordClass(topic="__consumer_offsets", partition=0, key_version=1, value_version=3, count=4, first_offset=0)
+BY_4_3_1 = replace(COMMIT, value_version=4, count=1)
+
+
+def rolled(cluster: FakeCluster, home: Path, *, scanned: bool = True) -> tuple[Workbench, Plan]:
+    """Rolled from 3.4.0 by way of 3.4.1 to 4.3.1, and a person decided to go back."""
+    bench = fake_bench(cluster, home)
+    scan = ScanResult(
+        cluster="fake",
+        scanned_at=0.0,
+        logs=(LogRange(topic=COMMIT.topic, partition=0, start=0, end=4),),
+        classes=(COMMIT,),
+        verdicts=judge(cluster.catalogue, (COMMIT,), list(cluster.catalogue)),
+    )
+    if scanned:
+        bench.run.attach(SCAN_BEFORE_ROLL, scan.to_dict())
+    plan = plan_upgrade(bench, R431, finalize=False)
+    (told,) = [finding for finding in plan.findings if finding.code == "WAY-BACK-ENDS"]
+    assert "a roll back goes to 3.4.1 at the most" in told.sentence
+    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+    assert roll_hops(bench, plan, QUICK)
+    record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
+    return bench, plan
+
+
+def test_it_stays_on_the_tolerant_release_when_the_intolerant_one_could_not_load_the_logs(tmp_path: Path) -> None:
+    cluster = FakeCluster(R340)
+    bench, plan = rolled(cluster, tmp_path)
+    cluster.written_since.append(BY_4_3_1)
+    with pytest.raises(RefusedError, match=r"way back to 3\.4\.0 is closed: .*__consumer_offsets-0.*version 4"):
+        roll_back(bench, plan, QUICK)
+    assert {node.running for node in cluster.nodes.values()} == {R341}
+    report = build_report(bench, plan)
+    assert report["outcome"] == "stopped"
+    assert "The way back to 3.4.0 is closed" in report["sentence"]
+
+
+def test_it_goes_all_the_way_when_nothing_was_written_that_closes_it(tmp_path: Path) -> None:
+    cluster = FakeCluster(R340)
+    bench, plan = rolled(cluster, tmp_path)
+    cluster.written_since.append(COMMIT)
+    assert roll_back(bench, plan, QUICK)
+    assert {node.running for node in cluster.nodes.values()} == {R340}
+
+
+def test_logs_that_nobody_scanned_close_it(tmp_path: Path) -> None:
+    cluster = FakeCluster(R340)
+    bench, plan = rolled(cluster, tmp_path, scanned=False)
+    with pytest.raises(RefusedError, match="nobody scanned whether there are any"):
+        roll_back(bench, plan, QUICK)
+    assert {node.running for node in cluster.nodes.values()} == {R341}
