@@ -12,6 +12,7 @@ import typer
 
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.cli_beside import beside_the_roll
 from kafka_rollout.cli_common import (
     Approved,
     ClusterName,
@@ -27,7 +28,7 @@ from kafka_rollout.cli_common import (
     open_bench,
 )
 from kafka_rollout.cli_output import ProgressLines, err, print_body
-from kafka_rollout.cli_run import Approver, beside_the_roll, report, run_to_report, scan_logs
+from kafka_rollout.cli_run import Approver, report, run_to_report, scan_logs
 from kafka_rollout.domain.downgrade_planning import WhereRefused
 from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.gate_watch import GatePolicy

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -15,9 +14,9 @@ from types import FrameType
 import typer
 
 from kafka_rollout.adapters.report_page import write_run_report
-from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.cli_beside import beside_the_roll, run_folder
 from kafka_rollout.cli_output import ProgressLines, err, out, print_body
 from kafka_rollout.domain.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.gate_watch import GatePolicy
@@ -348,53 +347,6 @@ def stop_signal() -> Iterator[Callable[[], bool]]:
         yield lambda: asked
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def beside_the_roll(bench: Workbench, settings: Settings, ledger: bool, security_file: Path | None) -> Iterator[None]:
-    """The watch of groups, and live traffic if asked for; the report shows both."""
-    from kafka_rollout.adapters.group_watcher import FOLDER, start_group_watch, stop_group_watch
-
-    folder = run_folder(settings, bench) / FOLDER
-    start_group_watch(
-        folder, cluster=bench.cluster.name, run_id=bench.run_id, security_file=security_file, only_with=os.getpid()
-    )
-    try:
-        with _ledger_around(bench, settings, ledger, security_file):
-            yield
-    finally:
-        stop_group_watch(folder)
-
-
-@contextmanager
-def _ledger_around(bench: Workbench, settings: Settings, wanted: bool, security_file: Path | None) -> Iterator[None]:
-    """Live traffic around a run, if asked for; what it lost fails the run."""
-    if not wanted:
-        yield
-        return
-    from kafka_rollout.adapters.ledger.process import start_ledger, stop_ledger
-
-    folder = run_folder(settings, bench) / "ledger"
-    start_ledger(
-        bootstrap_servers=bench.cluster.bootstrap_servers,
-        folder=folder,
-        group=f"kafka-rollout-{bench.run_id}",
-        replication_factor=min(3, len(bench.cluster.brokers)),
-        security_file=security_file,
-    )
-    try:
-        yield
-    finally:
-        verdict = stop_ledger(folder)
-    if not verdict.ok:
-        raise FatalError(
-            f"The ledger is not even: {'; '.join(d.sentence for d in verdict.discrepancies) or 'a client was idle'}",
-            remedy=f"Its journals are in {folder}.",
-        )
-
-
-def run_folder(settings: Settings, bench: Workbench) -> Path:
-    return FileRunStore(settings.home, bench.cluster.name, bench.run_id).folder
 
 
 def report(bench: Workbench, plan: Plan, settings: Settings, *, dry_run: bool = False) -> None:

@@ -1,0 +1,59 @@
+"""What runs beside a roll from a shell: the watch of groups, and live traffic with a ledger if asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.domain.errors import FatalError
+from kafka_rollout.steps.workbench import Workbench
+
+
+@contextmanager
+def beside_the_roll(bench: Workbench, settings: Settings, ledger: bool, security_file: Path | None) -> Iterator[None]:
+    """The watch of groups, and live traffic if asked for; the report shows both."""
+    from kafka_rollout.adapters.group_watcher import FOLDER, start_group_watch, stop_group_watch
+
+    folder = run_folder(settings, bench) / FOLDER
+    start_group_watch(
+        folder, cluster=bench.cluster.name, run_id=bench.run_id, security_file=security_file, only_with=os.getpid()
+    )
+    try:
+        with _ledger_around(bench, settings, ledger, security_file):
+            yield
+    finally:
+        stop_group_watch(folder)
+
+
+@contextmanager
+def _ledger_around(bench: Workbench, settings: Settings, wanted: bool, security_file: Path | None) -> Iterator[None]:
+    """Live traffic around a run, if asked for; what it lost fails the run."""
+    if not wanted:
+        yield
+        return
+    from kafka_rollout.adapters.ledger.process import start_ledger, stop_ledger
+
+    folder = run_folder(settings, bench) / "ledger"
+    start_ledger(
+        bootstrap_servers=bench.cluster.bootstrap_servers,
+        folder=folder,
+        group=f"kafka-rollout-{bench.run_id}",
+        replication_factor=min(3, len(bench.cluster.brokers)),
+        security_file=security_file,
+    )
+    try:
+        yield
+    finally:
+        verdict = stop_ledger(folder)
+    if not verdict.ok:
+        raise FatalError(
+            f"The ledger is not even: {'; '.join(d.sentence for d in verdict.discrepancies) or 'a client was idle'}",
+            remedy=f"Its journals are in {folder}.",
+        )
+
+
+def run_folder(settings: Settings, bench: Workbench) -> Path:
+    return FileRunStore(settings.home, bench.cluster.name, bench.run_id).folder
