@@ -10,7 +10,7 @@ from kafka_rollout.domain.releases import Release
 from kafka_rollout.wire.layouts import Layout
 from kafka_rollout_spark.kernel.hashing import Drawn
 
-_BYTES_PER_BUCKET = 192 * 1024 * 1024
+_BYTES_PER_BUCKET = 288 * 1024 * 1024  # six million keys, if every record has its own: 300 MB of a worker
 
 
 class ScanDepth(StrEnum):

@@ -22,12 +22,13 @@ LiveClass = tuple[str, int, int | None, int | None, tuple[tuple[str, str], ...]]
 
 
 class NewestOfKeys:
-    """The keys of a bucket. Memory: 40 bytes a slot, and one slot in a half at most is empty for long."""
+    """The keys of a bucket. Memory: 40 bytes a key, half as much again while that grows, and 8 bytes a slot."""
 
     COLUMNS = ("topic", "partition", "first_offset", "entries", "classes")
 
     def __init__(self) -> None:
-        self._table = _slots(_FIRST_SLOTS)
+        self._table = np.zeros(_FIRST_SLOTS, dtype=np.int64)
+        self._known = self._room()
         self._used = 0
         self._classes: dict[LiveClass, int] = {}
 
@@ -37,16 +38,25 @@ class NewestOfKeys:
         classes = np.array([self._class(row, told) for told in json.loads(row["classes"])], dtype=np.int64)
         at = 0
         while True:
-            slots = len(self._table)
             at, self._used = reducing.add_entries(
-                self._table.ctypes.data, slots, self._used, int(_FULL * slots),
+                self._table.ctypes.data, len(self._table), self._known.ctypes.data, self._used, len(self._known),
                 entries.ctypes.data, at, len(entries), row["first_offset"], classes.ctypes.data,
             )  # fmt: skip
             if at == len(entries):
                 return
-            larger = _slots(2 * slots)
-            reducing.move(self._table.ctypes.data, slots, larger.ctypes.data, len(larger))
-            self._table = larger
+            self._grow()
+
+    def _room(self) -> Any:
+        return np.empty((int(_FULL * len(self._table)), reducing.KNOWN), dtype=np.int64)
+
+    def _grow(self) -> None:
+        slots = 2 * len(self._table)
+        self._table = np.zeros(0, dtype=np.int64)  # the smaller one is not needed for the larger one
+        self._table = np.zeros(slots, dtype=np.int64)
+        smaller = self._known
+        self._known = self._room()
+        self._known[: self._used] = smaller[: self._used]
+        reducing.fill_table(self._table.ctypes.data, slots, self._known.ctypes.data, self._used)
 
     def _class(self, row: dict[str, Any], told: Any) -> int:
         key_version, value_version, broken = told
@@ -55,8 +65,8 @@ class NewestOfKeys:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         classes = list(self._classes)
-        table = self._table
-        counts = np.bincount(table[table[:, keys.FIRST] != 0, reducing.CLASS], minlength=len(classes)).tolist()
+        known = self._known[: self._used]
+        counts = np.bincount(known[:, reducing.CLASS], minlength=len(classes)).tolist()
         found = []
         for (topic, partition, key_version, value_version, broken), live in zip(classes, counts, strict=True):
             of_class = {
@@ -66,8 +76,8 @@ class NewestOfKeys:
             found.append({"kind": RowKind.CLASS, **of_class})
             found += [{"kind": RowKind.BROKEN, **of_class, "part": p, "releases": names} for p, names in broken]
         yield pa.RecordBatch.from_pylist(found, schema=WORKER_ROWS)
-        owned = np.flatnonzero(table[:, keys.OWNER])
-        owners_of_all, classes_of_all = table[owned, keys.OWNER], table[owned, reducing.CLASS]
+        owned = np.flatnonzero(known[:, keys.OWNER])
+        owners_of_all, classes_of_all = known[owned, keys.OWNER], known[owned, reducing.CLASS]
         for place, (topic, partition, key_version, value_version, _) in enumerate(classes):
             owners, lives = np.unique(owners_of_all[classes_of_all == place], return_counts=True)
             if len(owners):
@@ -82,7 +92,3 @@ class NewestOfKeys:
                     count=np.zeros(len(owners), dtype=np.int64),
                     live=lives,
                 )
-
-
-def _slots(count: int) -> Any:
-    return np.zeros((count, reducing.SLOT), dtype=np.int64)

@@ -16,7 +16,9 @@ from kafka_rollout_spark.rows import MAXIMA, MERGE_BY, MINIMA, OF_FIRST, OF_LAST
 
 def bring_live(rows: DataFrame, buckets: int) -> DataFrame:
     """The rows of kind `entries` become rows that bring `live`; no task holds the keys of more than one bucket."""
-    dealt_out = rows.repartitionById(buckets, F.coalesce("bucket", F.lit(0)))
+    # Rows of other kinds are only handed through: by all tasks alike.
+    elsewhere = F.pmod(F.hash(*MERGE_BY), F.lit(buckets))
+    dealt_out = rows.repartitionById(buckets, F.coalesce("bucket", elsewhere))
     # DataFrame.mapInArrow does the same, but refuses to without Pandas, which it does not use; and where Pandas is
     # installed, PyArrow imports it in every worker.
     reduce = vectorized_udf(reduce_entries, rows.schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)

@@ -49,7 +49,7 @@ def settle(control: int) -> int:
         return FULL_KEYS
     for place in range(waiting):
         one = queue + _WAITING_BYTES * place
-        slot = _slot(table, mask, value(one, FIRST) & mask, value(one, SECOND))
+        slot = slot_of(table, mask, value(one, FIRST) & mask, value(one, SECOND))
         set_value(one, _PLACE, slot)
         fetch_ahead(entries + _BYTES * ((value(table, slot) & _NUMBER) - 1))
     for place in range(waiting):
@@ -57,7 +57,7 @@ def settle(control: int) -> int:
         first, second, packed = value(one, FIRST), value(one, SECOND), value(one, PACKED)
         slot = value(one, _PLACE)  # what came before in the queue may have taken it if it was empty
         while True:
-            slot = _slot(table, mask, slot, second)
+            slot = slot_of(table, mask, slot, second)
             number = value(table, slot) & _NUMBER
             if number == 0:
                 entry = entries + _BYTES * used
@@ -110,7 +110,7 @@ def deal_out(control: int, dealt: int, starts: int) -> None:
 
 
 @inlined
-def _slot(table: int, mask: int, slot: int, second: int) -> int:
+def slot_of(table: int, mask: int, slot: int, second: int) -> int:
     """The first from a slot on that is empty or may be the key's."""
     while value(table, slot) != 0 and (value(table, slot) ^ second << 32) & _OF_HASH != 0:
         slot = (slot + 1) & mask

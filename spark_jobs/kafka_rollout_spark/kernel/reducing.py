@@ -1,66 +1,83 @@
-"""The newest record of each key of a bucket: a table with open addressing that Python makes larger when it is full."""
+"""The newest record of each key of a bucket: a list of what is known of each, and a table with open addressing that
+says where a key stands in it, as in keys.py. Python makes both larger when they are full.
+"""
 
 from __future__ import annotations
 
 from kafka_rollout_spark.kernel import tables as t
 from kafka_rollout_spark.kernel.compiling import compiled, inlined
-from kafka_rollout_spark.kernel.keys import FIRST, OWNER, PACKED, SECOND
+from kafka_rollout_spark.kernel.keys import FIRST, OWNER, PACKED, SECOND, slot_of
 from kafka_rollout_spark.kernel.memory import fetch_ahead, set_value, value
 
-# Numbers of one slot: as in an entry, but offset and class apart.
+# Numbers of what is known of a key: as in an entry, but offset and class apart.
 OFFSET, CLASS = 3, 4
-SLOT = 5
+KNOWN = 5
+_BYTES, _ENTRY_BYTES = 8 * KNOWN, 8 * t.ENTRY
+_NUMBER = 0xFFFFFFFF
 
 
 @compiled
 def add_entries(
-    table: int, slots: int, used: int, room: int, entries: int, at: int, end: int, base: int, classes: int
+    table: int, slots: int, known: int, used: int, room: int, entries: int, at: int, end: int, base: int, classes: int
 ) -> tuple[int, int]:
-    """Take entries (keys.py) from number `at` on until `end`, or until `room` slots may be used: (next, used).
+    """Take entries (keys.py) from number `at` on until `end`, or until `room` keys may be known: (next, used).
 
     `base`: what their offsets count from; `classes`: a block that says as which class each of theirs is kept.
     """
+    mask = slots - 1
     while at < end:
         some = min(t.AHEAD, end - at)
         if used + some > room:
             break
         for place in range(at, at + some):
-            fetch_ahead(table + 8 * SLOT * (value(entries + 8 * t.ENTRY * place, FIRST) & (slots - 1)))
+            fetch_ahead(table + 8 * (value(entries + _ENTRY_BYTES * place, FIRST) & mask))
         for place in range(at, at + some):
-            entry = entries + 8 * t.ENTRY * place
+            entry = entries + _ENTRY_BYTES * place
+            slot = slot_of(table, mask, value(entry, FIRST) & mask, value(entry, SECOND))
+            fetch_ahead(known + _BYTES * ((value(table, slot) & _NUMBER) - 1))
+        for place in range(at, at + some):
+            entry = entries + _ENTRY_BYTES * place
             first, second, packed = value(entry, FIRST), value(entry, SECOND), value(entry, PACKED)
             offset = base + (packed & 0xFFFFFFFF)
-            slot = _slot(table, slots, first, second)
-            if value(slot, FIRST) == 0:
+            one = _find(table, mask, known, first, second)
+            if one == 0:
+                one = known + _BYTES * used
                 used += 1
-            elif value(slot, OFFSET) > offset:
+                _say_where(table, mask, first, second, used)
+                set_value(one, FIRST, first)
+                set_value(one, SECOND, second)
+            elif value(one, OFFSET) > offset:
                 continue
-            set_value(slot, FIRST, first)
-            set_value(slot, SECOND, second)
-            set_value(slot, OWNER, value(entry, OWNER))
-            set_value(slot, OFFSET, offset)
-            set_value(slot, CLASS, value(classes, packed >> 32))
+            set_value(one, OWNER, value(entry, OWNER))
+            set_value(one, OFFSET, offset)
+            set_value(one, CLASS, value(classes, packed >> 32))
         at += some
     return at, used
 
 
 @compiled
-def move(table: int, slots: int, larger: int, larger_slots: int) -> None:
-    """Put what a table holds into another one, which is empty."""
-    for index in range(slots):
-        old = table + 8 * SLOT * index
-        if value(old, FIRST) != 0:
-            new = _slot(larger, larger_slots, value(old, FIRST), value(old, SECOND))
-            for place in range(SLOT):
-                set_value(new, place, value(old, place))
+def fill_table(table: int, slots: int, known: int, used: int) -> None:
+    """Say in an empty table where the keys are."""
+    for number in range(used):
+        one = known + _BYTES * number
+        _say_where(table, slots - 1, value(one, FIRST), value(one, SECOND), number + 1)
 
 
 @inlined
-def _slot(table: int, slots: int, first: int, second: int) -> int:
-    """Where the key is, or would be."""
-    index = first & (slots - 1)
-    while True:
-        slot = table + 8 * SLOT * index
-        if value(slot, FIRST) == 0 or (value(slot, FIRST) == first and value(slot, SECOND) == second):
-            return slot
-        index = (index + 1) & (slots - 1)
+def _find(table: int, mask: int, known: int, first: int, second: int) -> int:
+    """What is known of the key; 0: nothing."""
+    slot = slot_of(table, mask, first & mask, second)
+    while value(table, slot) != 0:
+        one = known + _BYTES * ((value(table, slot) & _NUMBER) - 1)
+        if value(one, FIRST) == first and value(one, SECOND) == second:
+            return one
+        slot = slot_of(table, mask, (slot + 1) & mask, second)
+    return 0
+
+
+@inlined
+def _say_where(table: int, mask: int, first: int, second: int, number: int) -> None:
+    slot = first & mask
+    while value(table, slot) != 0:
+        slot = (slot + 1) & mask
+    set_value(table, slot, second << 32 | number)
