@@ -107,6 +107,7 @@ class FakeCluster:
         self.losses: list[Loss] = []  # of the metadata at a lower level
         self.unreadable: set[tuple[int, Release]] = set()  # metadata logs that a release could not replay
         self.lost_in_the_roll: set[str] = set()  # topics that are gone from the inventory
+        self.group_configs: dict[str, dict[str, str]] = {}
         self.trims: list[int] = []
         self.no_log: set[int] = set()  # nodes without a readable metadata log
         self.replaced: dict[int, int] = {}  # nodes with a snapshot as their log → starts before

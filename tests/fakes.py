@@ -146,6 +146,7 @@ class FakeAdmin:
             scram={},
             quotas={},
             unasked={},
+            group_configs=world.group_configs,
         )
 
     def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:

@@ -53,6 +53,7 @@ def derive(release: Release, libs: Path, intolerant: ReleaseFacts | None) -> Rel
             coordinator_class=coordinator_class(logs, intolerant.coordinator_logs if intolerant else logs),
             java_minimum=jars.java_minimum(libs),
             config_names=features.config_names(jvm),
+            config_resources=features.config_resources(jvm),
             has_current_metadata_version_metric=features.has_current_metadata_version_metric(jvm),
             has_snapshot_emitter_metrics=features.has_snapshot_emitter_metrics(jvm),
             logging=features.logging_backend(libs),
@@ -93,6 +94,7 @@ def facts_document(facts: ReleaseFacts, libs: Path) -> dict[str, Any]:
             {"level": level.level, "name": level.name, "changed": level.changed} for level in facts.metadata_versions
         ],
         "coordinator_logs": {topic: _log_document(log) for topic, log in sorted(facts.coordinator_logs.items())},
+        "config_resources": sorted(facts.config_resources),
         "config_names": sorted(facts.config_names),
     }
 

@@ -135,6 +135,21 @@ def test_an_accepted_loss_is_read_before_the_levels_fall(
     assert "Metadata lost: 1 • Broker 11 loses /data/2. The metadata knows directories by their ids" in told
 
 
+def test_settings_of_a_kind_that_the_older_release_does_not_know_refuse_it(world: FakeCluster, tmp_path: Path) -> None:
+    world.finalized, world.group_configs = (
+        {"metadata.version": 21},
+        {"planned": {"consumer.session.timeout.ms": "50000"}},
+    )
+    code, bench = run(world, tmp_path, request("3.9.1", dry_run=True))
+    assert code == RefusedError.exit_code
+    (blocker,) = bench.run.load_plan().blockers
+    assert (blocker.code, blocker.subject) == ("SETTINGS-NOT-KEPT", "3.9.1, group configurations")
+    assert "planned" in blocker.sentence
+    unsafe = replace(request("3.9.1", dry_run=True), unsafe=True)
+    assert run(world, tmp_path / "accepted", unsafe)[0] == 0
+    assert run(world, tmp_path / "known", request("4.0.1", dry_run=True))[0] == 0
+
+
 def test_a_dry_run_shows_plan_and_blockers_by_its_exit_code(
     world: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

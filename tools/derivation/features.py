@@ -57,6 +57,12 @@ def config_names(jvm: Jvm) -> frozenset[str]:
     return frozenset(jvm.packages.scala.jdk.javaapi.CollectionConverters.asJava(names))
 
 
+def config_resources(jvm: Jvm) -> frozenset[str]:
+    """Kinds of resources whose settings the release knows (ConfigResource.Type)."""
+    kinds = jvm.packages.org.apache.kafka.common.config.ConfigResource.Type.values()
+    return frozenset(kind.name() for kind in kinds) - {"UNKNOWN"}
+
+
 def has_current_metadata_version_metric(jvm: Jvm) -> bool:
     return "name=CurrentMetadataVersion" in _metric_names(jvm, _LOADER_METRICS)
 

@@ -89,6 +89,7 @@ class _Facts(_Strict):
     features: dict[str, _Feature]
     metadata_versions: list[_MetadataVersion]
     coordinator_logs: dict[str, _Log]
+    config_resources: list[str]
     config_names: list[str]
     lossy_downgrade_level: int | None = None
 
@@ -155,6 +156,7 @@ def _to_domain(facts: _Facts) -> ReleaseFacts:
         coordinator_class=facts.coordinator_class,
         java_minimum=facts.java_minimum,
         config_names=frozenset(facts.config_names),
+        config_resources=frozenset(facts.config_resources),
         has_current_metadata_version_metric=facts.has_current_metadata_version_metric,
         has_snapshot_emitter_metrics=facts.has_snapshot_emitter_metrics,
         logging=facts.logging,

@@ -65,8 +65,9 @@ PARTS = {
     "subscriptions": "client-metrics subscriptions",
 }
 """Fields that a cluster may not be able to tell, and what people call them."""
-# No release takes them away from the metadata; one that does not offer them does not use them.
-_UNUSED_WHERE_NOT_OFFERED = frozenset({"group_configs", "subscriptions"})
+SETTINGS = {"group_configs": "GROUP", "subscriptions": "CLIENT_METRICS"}
+"""Fields with settings of kinds that older releases do not know, and Kafka's names of these kinds. A release that does
+not offer them does not use them, and the plan has said so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,7 @@ def _unasked(before: ClusterInventory, after: ClusterInventory) -> Iterable[Diff
     for part, why in after.unasked.items():
         if not getattr(before, part):
             continue
-        name, unused = PARTS.get(part, part), part in _UNUSED_WHERE_NOT_OFFERED
+        name, unused = PARTS.get(part, part), part in SETTINGS
         told = f"There were {name}, and they are not used now" if unused else f"Nobody can tell of all {name}"
         yield Difference(kind="unknown", subject=name, sentence=f"{told}: {why}", foretold=unused)
 

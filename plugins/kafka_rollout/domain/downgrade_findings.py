@@ -6,12 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
+from kafka_rollout.domain.cluster_inventory import PARTS, SETTINGS, ClusterInventory
 from kafka_rollout.domain.findings import Finding, Severity
 from kafka_rollout.domain.metadata_losses import Loss, LossReport
 from kafka_rollout.domain.metadata_scan import MetadataScan
 from kafka_rollout.domain.plan import Plan
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.wording import nodes
+from kafka_rollout.domain.releases import Catalogue, Release
+from kafka_rollout.domain.wording import few, nodes
 
 LOG_CODES = frozenset(
     {"LOGS-NOT-LOADABLE", "LOGS-NOT-SCANNED", "LOGS-IGNORED-IN-PART", "LOGS-NOT-READ", "ORIGIN-CANNOT-LOAD"}
@@ -26,7 +27,7 @@ METADATA_CODES = frozenset(
         "BOOTSTRAP-CHECKPOINT-TOO-NEW",
     }
 )
-LOSS_CODES = frozenset({"METADATA-LOST", "LOSSES-UNKNOWN"})
+LOSS_CODES = frozenset({"METADATA-LOST", "LOSSES-UNKNOWN", "SETTINGS-NOT-KEPT"})
 _NAMED = 50
 
 
@@ -167,6 +168,35 @@ def _by_kind(losses: Iterable[Loss]) -> str:
     for loss in losses:
         numbers[loss.kind] += 1
     return ", ".join(f"{kind} {number}" for kind, number in sorted(numbers.items()))
+
+
+def lacking_settings(catalogue: Catalogue, plan: Plan) -> Mapping[str, Release]:
+    """Parts of the inventory whose settings a release of the path does not know, and the first such release."""
+    found: dict[str, Release] = {}
+    for hop in plan.hops:
+        for part, resource in SETTINGS.items():
+            if resource not in catalogue.get(hop.to_release).config_resources:
+                found.setdefault(part, hop.to_release)
+    return found
+
+
+def settings_findings(plan: Plan, lacking: Mapping[str, Release], inventory: ClusterInventory) -> tuple[Finding, ...]:
+    """Settings that no level takes away, but a release: it reads a kind that it does not know as none (type 0 of
+    ConfigResource.Type), writes that into its next snapshot, and no release can tell them any more."""
+    return tuple(
+        Finding(
+            code="SETTINGS-NOT-KEPT",
+            severity=Severity.WARNING if plan.unsafe else Severity.BLOCKER,
+            subject=f"{release}, {PARTS[part]}",
+            sentence=f"{release} does not know {PARTS[part]} and does not keep them beyond its next snapshot of the "
+            f"metadata: {few(sorted(getattr(inventory, part)))}.",
+            remedy="Note them down, to set them again when the cluster has come back up: they are gone by then."
+            if plan.unsafe
+            else "Note them down and delete them, or accept that they are gone (UNSAFE).",
+        )
+        for part, release in lacking.items()
+        if getattr(inventory, part)
+    )
 
 
 def losses_unknown(why: str) -> tuple[Finding, ...]:

@@ -134,6 +134,7 @@ class CoordinatorLogFacts:
 class ReleaseFacts:
     """Everything the catalogue holds of one release; derived from its jars by tools/derive_catalogue.py.
 
+    `config_resources`: kinds of resources that may have settings in the metadata, by Kafka's names (`TOPIC`, `GROUP`).
     `lossy_downgrade_level`: KIP-1155's metadata.version, if the release has it: a node that supports that level lowers
     metadata.version also where metadata is lost.
     """
@@ -145,6 +146,7 @@ class ReleaseFacts:
     coordinator_class: CoordinatorClass
     java_minimum: int
     config_names: frozenset[str]
+    config_resources: frozenset[str]
     has_current_metadata_version_metric: bool
     has_snapshot_emitter_metrics: bool
     logging: str  # "reload4j" or "log4j2"

@@ -18,15 +18,18 @@ from kafka_rollout.domain.downgrade_findings import (
     METADATA_CODES,
     Readiness,
     bootstrap_fails,
+    lacking_settings,
     loss_findings,
     losses_unknown,
     metadata_findings,
     readiness,
+    settings_findings,
     trims_of,
     unseen_findings,
     why_not,
 )
 from kafka_rollout.domain.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.domain.findings import Finding
 from kafka_rollout.domain.gates import Condition, GateLook
 from kafka_rollout.domain.metadata_losses import LossReport
 from kafka_rollout.domain.metadata_scan import MetadataScan
@@ -53,15 +56,17 @@ def scan_metadata_logs(bench: Workbench, plan: Plan) -> Plan:
 
 def report_losses(bench: Workbench, plan: Plan) -> tuple[Plan, LossReport | None]:
     """KIP-1155's loss report, made before the controller is asked anything; None where no level of metadata.version
-    falls, or nobody can say what is lost (then that is a blocker)."""
-    level = plan.levels.get(METADATA_VERSION)
+    falls, or nobody can say what is lost (then that is a blocker). What an older release loses by itself is a finding.
+
+    Raises TransientError where a broker does not answer what settings there are."""
+    level, settings = plan.levels.get(METADATA_VERSION), _settings(bench, plan)
     if level is None:
         bench.run.attach(LOSSES, None)
-        return weigh(bench, LOSS_CODES, ()), None
+        return weigh(bench, LOSS_CODES, settings), None
     try:
         report = _losses(bench, plan, level)
     except RolloutError as error:
-        return weigh(bench, LOSS_CODES, losses_unknown(str(error))), None
+        return weigh(bench, LOSS_CODES, (*losses_unknown(str(error)), *settings)), None
     bench.run.attach(LOSSES, report.to_dict())
     bench.run.record(
         "losses",
@@ -74,7 +79,12 @@ def report_losses(bench: Workbench, plan: Plan) -> tuple[Plan, LossReport | None
             "first": [loss.sentence for loss in report.losses[:20]],
         },
     )
-    return weigh(bench, LOSS_CODES, loss_findings(plan, report)), report
+    return weigh(bench, LOSS_CODES, (*loss_findings(plan, report), *settings)), report
+
+
+def _settings(bench: Workbench, plan: Plan) -> tuple[Finding, ...]:
+    lacking = lacking_settings(bench.catalogue, plan)
+    return settings_findings(plan, lacking, bench.admin.inventory()) if lacking else ()
 
 
 def look_at_metadata_logs(bench: Workbench, plan: Plan) -> GateLook:

@@ -62,6 +62,7 @@ def facts(
         coordinator_class=coordinator_class,
         java_minimum=java,
         config_names=frozenset(config_names),
+        config_resources=frozenset({"TOPIC", "BROKER", *(("CLIENT_METRICS", "GROUP") if release.major >= 4 else ())}),
         has_current_metadata_version_metric=release > Release(3, 5, 0),
         has_snapshot_emitter_metrics=release > Release(3, 5, 0),
         logging="log4j2" if release.major >= 4 else "reload4j",
