@@ -78,7 +78,7 @@ def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(
         expect(report.locator("summary").filter(has_text=gate)).to_have_count(1)
     for settings in ("group configurations 2 2", "client-metrics subscriptions 1 1"):
         expect(report.get_by_role("row", name=settings)).to_be_visible()
-    lost.evaluate("heading => heading.scrollIntoView()")
+    lost.evaluate("heading => heading.parentElement.scrollIntoView()")
     report.screenshot(path=pictures / "downgrade-report.png")
 
 
