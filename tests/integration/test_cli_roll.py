@@ -107,7 +107,7 @@ def test_a_node_that_does_not_start_is_mended_and_started_once_more_and_the_roll
     in_the_way.write_text("")
     this_run = ("-c", "shell", "--run", made["run"])
 
-    rolled = shell("roll", *this_run, "--to", "4.3.1", *QUICK, "--timeout", "60", *APPROVED, "--no-scan")
+    rolled = shell("roll", *this_run, "--to", "4.3.1", *QUICK, *APPROVED, "--no-scan")
 
     assert rolled.returncode == 3, rolled.stderr
     assert f"after node {second} failed" in rolled.stderr

@@ -25,7 +25,7 @@ def test_a_node_that_does_not_start_stops_the_roll_and_roll_back_loses_nothing(
     (Path(str(second.directory)) / "figures").write_text("in the way")
     house.add(cluster)
 
-    run = house.trigger(cluster, "4.3.1", finalize="after_approval", gate_timeout_minutes=1)
+    run = house.trigger(cluster, "4.3.1", finalize="after_approval", gate_timeout_minutes=20)
     run.approve("approve_plan")
     gate = f"roll.{second.name}.gate_after"
     question = run.wait_for_question(gate)

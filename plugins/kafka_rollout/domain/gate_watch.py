@@ -13,15 +13,17 @@ from enum import StrEnum
 from typing import Any
 
 from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.gates import GateLook
+from kafka_rollout.domain.gates import PROCESS, GateLook
 from kafka_rollout.domain.wording import count
+
+GONE_S = 60.0  # a process that is gone for so long is not brought back by whatever looks after it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatePolicy:
     """`looks` that must hold in a row, `interval_s` between them, then `soak_s` in which the gate keeps holding.
 
-    `timeout_s` bounds the waiting without the soak.
+    `timeout_s` bounds the waiting without the soak; a node without a process is waited for GONE_S at most.
     """
 
     looks: int = 3
@@ -70,6 +72,7 @@ class GateWatch:
     started_at: float | None = None
     held_in_a_row: int = 0
     held_since: float | None = None  # the look that completed the row
+    gone_since: float | None = None  # the first of the looks in a row that saw no process
 
     def seen(self, look: GateLook, now: float) -> WatchStatus:
         """Count one look; `now` in epoch seconds. A look that does not hold starts the row and the soak anew."""
@@ -77,7 +80,9 @@ class GateWatch:
             self.started_at = now
         if not look.holds:
             self.held_in_a_row, self.held_since = 0, None
+            self._note_process(look, now)
             return self._waiting(now, f"waits for {look.waits_for}")
+        self.gone_since = None
         self.held_in_a_row += 1
         if self.held_in_a_row < self.policy.looks:
             return self._waiting(now, f"look {self.held_in_a_row} of {self.policy.looks} holds")
@@ -91,9 +96,17 @@ class GateWatch:
         looks = count(self.held_in_a_row, "look")
         return WatchStatus(state=WatchState.HELD, message=f"holds after {now - self.started_at:.0f} s, {looks}")
 
+    def _note_process(self, look: GateLook, now: float) -> None:
+        gone = any(condition.name == PROCESS and not condition.holds for condition in look.conditions)
+        if not gone:
+            self.gone_since = None
+        elif self.gone_since is None:
+            self.gone_since = now
+
     def _waiting(self, now: float, message: str) -> WatchStatus:
         waited = now - (now if self.started_at is None else self.started_at)
-        if waited >= self.policy.timeout_s + self.policy.soak_s:
+        gone = 0.0 if self.gone_since is None else now - self.gone_since
+        if waited >= self.policy.timeout_s + self.policy.soak_s or gone >= GONE_S:
             return WatchStatus(state=WatchState.FAILED, message=f"gives up after {waited:.0f} s; {message}")
         return WatchStatus(state=WatchState.WAITING, message=message)
 
@@ -103,6 +116,7 @@ class GateWatch:
             "started_at": self.started_at,
             "held_in_a_row": self.held_in_a_row,
             "held_since": self.held_since,
+            "gone_since": self.gone_since,
         }
 
     @classmethod

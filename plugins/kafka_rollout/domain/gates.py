@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+PROCESS = "process"  # the condition that a node has one
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from kafka_rollout.domain.findings import Finding
-from kafka_rollout.domain.gates import BeforeStop, Condition, GateLook
+from kafka_rollout.domain.gates import PROCESS, BeforeStop, Condition, GateLook
 from kafka_rollout.domain.quorum import caught_up, spare_voters
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.state import ClusterState, PartitionState
@@ -72,7 +72,7 @@ def after_start(
     pid = seen.process.pid if seen else None
     running = seen.release if seen else None
     conditions = [
-        Condition(name="process", holds=pid is not None, evidence="no process" if pid is None else f"pid {pid}"),
+        Condition(name=PROCESS, holds=pid is not None, evidence="no process" if pid is None else f"pid {pid}"),
         Condition(
             name="release",
             holds=running == expected,

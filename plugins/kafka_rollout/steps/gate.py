@@ -11,7 +11,7 @@ from typing import Any
 from kafka_rollout.domain import cluster_gates, node_gates
 from kafka_rollout.domain.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.gate_watch import GatePolicy, GateWatch, WatchState, WatchStatus
-from kafka_rollout.domain.gates import BeforeStop, Condition, GateLook
+from kafka_rollout.domain.gates import PROCESS, BeforeStop, Condition, GateLook
 from kafka_rollout.domain.plan import Direction, Hop, Plan
 from kafka_rollout.domain.releases import METADATA_VERSION
 from kafka_rollout.domain.state import ClusterState
@@ -189,7 +189,7 @@ def _with_last_words(bench: Workbench, node: NodeSpec, seen: GateLook) -> GateLo
     """A process that is gone has said why, and that is what a person is asked about."""
     said = last_words(bench, node)
     conditions = tuple(
-        replace(condition, evidence=f"{condition.evidence}; {said}") if condition.name == "process" else condition
+        replace(condition, evidence=f"{condition.evidence}; {said}") if condition.name == PROCESS else condition
         for condition in seen.conditions
     )
     return replace(seen, conditions=conditions)

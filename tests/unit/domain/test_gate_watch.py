@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kafka_rollout.domain.errors import UserError
 from kafka_rollout.domain.gate_watch import GatePolicy, GateWatch, WatchState
-from kafka_rollout.domain.gates import Condition, GateLook
+from kafka_rollout.domain.gates import PROCESS, Condition, GateLook
 
 
 def _look(holds: bool) -> GateLook:
@@ -45,6 +45,20 @@ def test_a_timeout_fails_and_says_what_it_waited_for() -> None:
 def test_a_gate_that_holds_at_the_deadline_may_finish_its_soak() -> None:
     policy = GatePolicy(looks=1, timeout_s=4, soak_s=3)
     assert _states(policy, [False, False, False, False, False, True, True, True, True]) == [W] * 8 + [H]
+
+
+def test_a_process_that_is_gone_is_not_waited_for_to_the_gates_end_but_may_come_back_within_a_minute() -> None:
+    def look(up: bool) -> GateLook:
+        process = Condition(name=PROCESS, holds=up, evidence="pid 7" if up else "no process; its log says: broken")
+        return GateLook(gate="after node 1", at=0.0, conditions=(process, *_look(False).conditions))
+
+    watch = GateWatch(policy=GatePolicy(timeout_s=1800))
+    assert [watch.seen(look(up), at).state for at, up in ((0, False), (59, False), (60, True), (61, False))] == [W] * 4
+    watch = GateWatch.from_dict(json.loads(json.dumps(watch.to_dict())))
+    assert watch.seen(look(False), 120).state is W
+    status = watch.seen(look(False), 121)
+    assert status.state is F
+    assert "its log says: broken" in status.message
 
 
 def test_messages_tell_the_look_and_what_is_waited_for() -> None:
