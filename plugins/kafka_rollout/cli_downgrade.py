@@ -38,7 +38,7 @@ from kafka_rollout.domain.releases import Release
 from kafka_rollout.steps.approval import ApprovalOf, approvals, refuse_blockers
 from kafka_rollout.steps.cluster_inventory import compare_inventory, take_inventory
 from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
-from kafka_rollout.steps.downgrade_approval import levels_body, roll_body
+from kafka_rollout.steps.downgrade_approval import levels_body, plan_body, roll_body
 from kafka_rollout.steps.downgrade_metadata import report_losses, scan_metadata_logs
 from kafka_rollout.steps.downgrade_plan import is_downgrade, plan_downgrade
 from kafka_rollout.steps.features import check_support, finalize, pending_changes, refuse
@@ -76,7 +76,8 @@ def downgrade(
     cluster: ClusterName,
     to: Target,
     level: Annotated[
-        int | None, typer.Option("--to-level", help="metadata.version; the highest that the target knows without.")
+        int | None,
+        typer.Option("--to-level", help="metadata.version; left out: the highest that the target knows."),
     ] = None,
     unsafe: Annotated[
         bool, typer.Option("--unsafe/--safe", help="Go on where something real is lost, and name it; or refuse.")
@@ -124,7 +125,7 @@ def go_down(bench: Workbench, settings: Settings, request: DowngradeRequest) -> 
     """The whole downgrade; returns the exit code. The report is written however it ends."""
     plan = _plan(bench, settings, request)
     if request.dry_run:
-        print_body(roll_body(bench, plan, _facts(bench, plan)))
+        print_body(plan_body(bench, plan, _facts(bench, plan)))
         report(bench, plan, settings, dry_run=True)
         return RefusedError.exit_code if plan.blockers else 0
 

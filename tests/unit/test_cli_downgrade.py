@@ -155,6 +155,15 @@ def test_a_dry_run_shows_plan_and_blockers_by_its_exit_code(
 ) -> None:
     code, bench = run(world, tmp_path, request("4.0.1", dry_run=True))
     assert (code, outcome(bench), world.updates, world.stops) == (0, "dry_run", [], [])
+    told = " ".join(capsys.readouterr().out.split())
+    for part in (
+        "metadata.version 29 → 25",
+        "share.version 1 → 0",
+        "Metadata lost: none",
+        "4.3.1 → 4.0.1, one node at",
+    ):
+        assert part in told
+    assert "can be read by the older release as it is" not in told, "nobody knows before the levels are low"
     world.unseen = {1}
     code, _ = run(world, tmp_path / "second", request("4.0.1", dry_run=True))
     assert code == RefusedError.exit_code

@@ -31,15 +31,28 @@ def levels_body(bench: Workbench, plan: Plan, support: Verdict) -> str:
 
 def roll_body(bench: Workbench, plan: Plan, offline: Sequence[str] = ()) -> str:
     """Markdown: what is cut, the order, the findings. `offline`: what an offline downgrade means, its losses too."""
-    parts = [f"**Downgrade of cluster {plan.cluster}: {plan.origin} → {plan.target}**", *_type(plan)]
-    if plan.offline:
-        parts += [heading("All nodes are stopped"), "\n".join(f"- {plain(line)}" for line in offline)]
-        parts += losses_part(bench, plan)
-    else:
-        parts += _trims(bench)
-    parts += [*findings_part(plan.findings), *hops_part(plan), *config_part(plan)]
-    parts.append(_foot(plan, "Every finding is looked at again before each stop."))
-    return "\n\n".join(parts)
+    special = [*_outage(offline), *losses_part(bench, plan)] if plan.offline else _trims(bench)
+    return "\n\n".join([*_title(plan), *special, *_way(plan)])
+
+
+def plan_body(bench: Workbench, plan: Plan, offline: Sequence[str] = ()) -> str:
+    """Markdown of a dry run: what the approvals will say, but the trims, which are known when the levels are low."""
+    levels = [heading("Levels that fall, metadata.version last"), *features_in_full(plan.feature_changes)]
+    outage = _outage(offline) if plan.offline else []
+    return "\n\n".join([*_title(plan), *levels, *outage, *losses_part(bench, plan), *_way(plan)])
+
+
+def _title(plan: Plan) -> list[str]:
+    return [f"**Downgrade of cluster {plan.cluster}: {plan.origin} → {plan.target}**", *_type(plan)]
+
+
+def _outage(offline: Sequence[str]) -> list[str]:
+    return [heading("All nodes are stopped"), "\n".join(f"- {plain(line)}" for line in offline)]
+
+
+def _way(plan: Plan) -> list[str]:
+    foot = _foot(plan, "Every finding is looked at again before each stop.")
+    return [*findings_part(plan.findings), *hops_part(plan), *config_part(plan), foot]
 
 
 def losses_part(bench: Workbench, plan: Plan) -> list[str]:
