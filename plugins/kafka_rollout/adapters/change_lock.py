@@ -160,4 +160,4 @@ class FileChangeLock:
 
 
 def _time_of_day(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
