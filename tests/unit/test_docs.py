@@ -22,6 +22,7 @@ PAGES = [PROJECT_ROOT / name for name in subprocess.run(
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 CALL = re.compile(r"kafka-rollout((?: +[^\s`|;&)#]+)+)")
 CODE = re.compile(r"`([A-Z][A-Z0-9]*(?:-[A-Z0-9]+)+)`")
+SOURCES = [path.read_text() for path in (PROJECT_ROOT / "plugins").rglob("*.py")]
 _PASSED_ON = {"demo", "demo-clean"}  # with an own parser of arguments
 
 
@@ -51,6 +52,13 @@ def test_every_finding_of_a_table_is_one_that_the_code_can_give(page: Path) -> N
     rows = [line for line in page.read_text().splitlines() if line.startswith("| `")]
     named = {code for row in rows for code in CODE.findall(row.split("|")[1])}
     assert named <= finding_codes(), f"nothing gives {sorted(named - finding_codes())}"
+
+
+def test_every_finding_that_the_code_can_give_is_explained_somewhere() -> None:
+    explained = {code for page in PAGES for code in CODE.findall(page.read_text())}
+    given = {code for text in SOURCES for code in re.findall(r'\bcode="([A-Z][A-Z0-9-]+)"', text)}
+    assert len(given) > 40
+    assert given <= explained
 
 
 def test_a_command_that_is_not_there_and_a_dead_heading_are_seen() -> None:
@@ -103,7 +111,4 @@ def commands() -> TyperGroup:
 
 @cache
 def finding_codes() -> frozenset[str]:
-    sources = (PROJECT_ROOT / "plugins").rglob("*.py")
-    return frozenset(
-        code for path in sources for code in re.findall(r'"([A-Z][A-Z0-9]*(?:-[A-Z0-9]+)+)"', path.read_text())
-    )
+    return frozenset(code for text in SOURCES for code in re.findall(r'"([A-Z][A-Z0-9]*(?:-[A-Z0-9]+)+)"', text))
