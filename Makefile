@@ -22,7 +22,7 @@ setup: ## .venv from the lock, with kafka-rollout in its bin folder
 setup-browser: setup
 	@tools/browser.sh
 
-demo: setup ## a real cluster rolled from FROM to TO under live traffic (APPROVE=auto: unattended)
+demo: setup ## a real cluster rolled from FROM to TO, up or down, under live traffic (APPROVE=auto: unattended)
 	@$(CACHE) $(FROM) $(TO) agents >/dev/null
 	@$(BIN)/kafka-rollout demo --from $(FROM) --to $(TO) $(if $(APPROVE),--approve $(APPROVE)) $(ARGS)
 

@@ -61,6 +61,23 @@ def test_an_interrupted_demo_takes_down_what_it_started(tmp_path: Path, number: 
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
+def test_an_unattended_demo_goes_down_as_well(tmp_path: Path) -> None:
+    demo = start("4.3.1", "4.0.1", tmp_path)
+    try:
+        output, _ = demo.communicate(timeout=1700)
+        assert demo.returncode == 0, output
+        report = json.loads(Path(output.splitlines()[-1]).read_text())
+        assert (report["outcome"], report["direction"], report["ledger"]["ok"]) == ("finished", "downgrade", True)
+        assert report["features"]["before"]["metadata.version"] == 29
+        assert report["features"]["after"]["metadata.version"] == 25
+        assert node_processes(tmp_path) == {}
+    finally:
+        demo.kill()
+        demo_clean(tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
 def test_two_unattended_demos_side_by_side_finish_without_loss_and_leave_nothing(tmp_path: Path) -> None:
     """Different roads at the same time: the plain one, and the one that leads through a tolerant release."""
     folders = (tmp_path / "one", tmp_path / "two")

@@ -14,12 +14,15 @@ import psutil
 import pytest
 from rich.console import Console
 
+from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.demo.approvals import Approve, Approver
 from kafka_rollout.adapters.demo.cleaning import demo_clean, end_demo
 from kafka_rollout.adapters.demo.folder import MARK, DemoFolder
+from kafka_rollout.adapters.demo.levels import lowerable_from
 from kafka_rollout.adapters.demo.progress import Progress, duration, place
 from kafka_rollout.adapters.demo.run import main
 from kafka_rollout.adapters.demo.summary import show, succeeded
+from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.errors import FatalError, UserError
 from kafka_rollout.domain.findings import Finding, Severity
 from kafka_rollout.domain.plan import Direction, Hop, NodeTurn, Plan
@@ -282,7 +285,7 @@ def test_the_summary_shows_nodes_features_and_ledger() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--from", "4.3.1", "--to", "3.9.1"], "3.9.1 is not later than 4.3.1"),
+        (["--from", "4.3.1", "--to", "4.3.1"], "both are 4.3.1"),
         (["--from", "3.9"], "'3.9' is not a Kafka release"),
         (["--to", "9.9.9"], "9.9.9"),
     ],
@@ -361,3 +364,13 @@ def test_a_demo_knows_its_own_driver_and_never_ends_itself(tmp_path: Path) -> No
     assert driver.pid == os.getpid()
     assert demo_clean(tmp_path) == 0
     assert end_demo(folder.path) == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "level"),
+    [("4.2.1", 29), ("4.0.1", 29), ("3.9.1", 22), ("3.7.2", 22), ("3.4.1", 8)],
+)
+def test_a_demo_that_goes_down_starts_from_where_kafka_itself_goes_down(target: str, level: int) -> None:
+    catalogue = load_catalogue(PROJECT_ROOT / "include")
+    found = lowerable_from(catalogue.get(NEW), catalogue.get(Release.parse(target)))
+    assert (found.level, found.name in {"4.2-IV1", "4.0-IV0", "3.9-IV1", "3.4-IV0"}) == (level, True)

@@ -25,14 +25,15 @@ _PAUSE_S = 0.1
 SNAPSHOT_INTERVAL_MS = 10_000
 
 
-def create_cluster(folder: DemoFolder, release: Release) -> LocalCluster:
-    """A 3+3 cluster on `release` with the demo's topics, in service."""
+def create_cluster(folder: DemoFolder, release: Release, *, metadata_version: str | None = None) -> LocalCluster:
+    """A 3+3 cluster on `release` with the demo's topics, in service; at its newest level, or at one by name."""
     settings = folder.settings
     cluster = LocalCluster.create(
         folder.path,
         NAME,
         release,
         cache=ReleaseCache(settings.cache, settings.include),
+        metadata_version=metadata_version,
         extra_config={"metadata.log.max.snapshot.interval.ms": str(SNAPSHOT_INTERVAL_MS)},
     )
     _create_topics(cluster.spec)

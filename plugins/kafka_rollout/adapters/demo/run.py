@@ -19,6 +19,7 @@ from kafka_rollout.adapters.demo.approvals import Approve, Approver
 from kafka_rollout.adapters.demo.cleaning import end_demo
 from kafka_rollout.adapters.demo.cluster import NAME, create_cluster, live_traffic
 from kafka_rollout.adapters.demo.folder import DEMOS, DemoFolder
+from kafka_rollout.adapters.demo.levels import lowerable_from
 from kafka_rollout.adapters.demo.progress import Progress
 from kafka_rollout.adapters.demo.summary import show, succeeded
 from kafka_rollout.adapters.release_cache import ReleaseCache
@@ -29,7 +30,6 @@ from kafka_rollout.domain.errors import FatalError, RolloutError, TransientError
 from kafka_rollout.domain.plan import Plan
 from kafka_rollout.domain.releases import Release
 
-DAG_ID = f"kafka_upgrade_{NAME}"
 ADMIN, APPROVER = "admin", "approver"
 _POLL_S = 1.0
 _AIRFLOW_S = 600.0  # 20 s on an idle machine
@@ -40,7 +40,7 @@ _SILENCE_S = 20.0  # after this without news the clock is told again
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="kafka-rollout demo",
-        description="Start a real cluster with live traffic and Airflow, and upgrade it by the DAG.",
+        description="Start a real cluster with live traffic and Airflow, and upgrade or downgrade it by the DAG.",
     )
     parser.add_argument("--from", dest="origin", default="3.9.1", metavar="RELEASE", help="default: 3.9.1")
     parser.add_argument("--to", dest="target", default="4.3.1", metavar="RELEASE", help="default: 4.3.1")
@@ -64,7 +64,9 @@ def main(arguments: Sequence[str]) -> int:
 def run_demo(
     origin: Release, target: Release, *, approve: Approve = "ui", keep: bool = False, below: Path = DEMOS
 ) -> int:
-    """Exit code 0 exactly when the upgrade finished and the ledger lost nothing. Ends what it started, unless `keep`.
+    """Exit code 0 exactly when the run finished and the ledger lost nothing. Ends what it started, unless `keep`.
+
+    An older `target` is a downgrade.
 
     The last line on the standard output is the path of the report's JSON form.
     """
@@ -94,7 +96,7 @@ def run_demo(
 
 
 def _check(origin: Release, target: Release, settings: Settings) -> None:
-    """Before anything is started: both releases are known, and the way leads up."""
+    """Before anything is started: both releases are known, and there is a way to go."""
     catalogue = load_catalogue(settings.include)
     cache = ReleaseCache(settings.cache, settings.include)
     for release in (origin, target):
@@ -104,10 +106,10 @@ def _check(origin: Release, target: Release, settings: Settings) -> None:
                 f"Kafka {release} has no lock of its jars.",
                 remedy=f"Choose one of {', '.join(map(str, cache.known()))}.",
             )
-    if target <= origin:
+    if target == origin:
         raise UserError(
-            f"The demo upgrades, and {target} is not later than {origin}.",
-            remedy="Give a later TO, or an earlier FROM.",
+            f"The demo goes from one release to another, and both are {target}.",
+            remedy="Give a later TO for an upgrade, or an earlier one for a downgrade.",
         )
     for release in (origin, target):
         cache.libs(release)
@@ -123,6 +125,14 @@ class _Demo:
     console: Console
     began: float
 
+    @property
+    def goes_down(self) -> bool:
+        return self.target < self.origin
+
+    @property
+    def dag_id(self) -> str:
+        return f"kafka_{'downgrade' if self.goes_down else 'upgrade'}_{NAME}"
+
     def say(self, text: str) -> None:
         elapsed = int(time.monotonic() - self.began)
         self.console.print(f"[{elapsed // 60:2d}:{elapsed % 60:02d}] {text}", markup=False, soft_wrap=True)
@@ -130,7 +140,7 @@ class _Demo:
     def run(self) -> tuple[Path, dict[str, Any]]:
         """Cluster, traffic, Airflow, the run; where its report lies, and the report."""
         self.say(f"starting three controllers and three brokers on Kafka {self.origin} in {self.folder.path}")
-        cluster = create_cluster(self.folder, self.origin)
+        cluster = create_cluster(self.folder, self.origin, metadata_version=self._level())
         self.say(f"the cluster is in service at {cluster.spec.bootstrap_servers}")
         with live_traffic(cluster.spec):
             self.say("live traffic runs; starting Airflow")
@@ -143,10 +153,10 @@ class _Demo:
             for user in server.users:
                 self.say(f"Airflow: {server.url}   user {user.name}, password {user.password}")
             client = server.client(ADMIN)
-            client.wait_for_dag(DAG_ID, timeout_s=_AIRFLOW_S)
-            run_id = client.trigger(DAG_ID, self._parameters())
-            page = f"{server.url}/dags/{DAG_ID}/runs/{run_id}"
-            self.say(f"triggered {DAG_ID} to {self.target}: {page}")
+            client.wait_for_dag(self.dag_id, timeout_s=_AIRFLOW_S)
+            run_id = client.trigger(self.dag_id, self._parameters())
+            page = f"{server.url}/dags/{self.dag_id}/runs/{run_id}"
+            self.say(f"triggered {self.dag_id} to {self.target}: {page}")
             approver = Approver(
                 how=self.approve,
                 user=APPROVER,
@@ -159,13 +169,21 @@ class _Demo:
         return self._report(run_id)
 
     def _parameters(self) -> dict[str, Any]:
+        """A downgrade keeps its own defaults: SAFE, and no outage."""
         return {
             "target_release": str(self.target),
-            "finalize": "after_approval",
+            **({} if self.goes_down else {"finalize": "after_approval"}),
             "ledger": True,
             "soak_seconds": 0,
             "gate_timeout_minutes": 10,
         }
+
+    def _level(self) -> str | None:
+        """Of a downgrade: the highest level from which released Kafka goes down to the target's."""
+        if not self.goes_down:
+            return None
+        catalogue = load_catalogue(Settings.from_environment().include)
+        return lowerable_from(catalogue.get(self.origin), catalogue.get(self.target)).name
 
     def _store(self, run_id: str) -> FileRunStore:
         return FileRunStore(self.folder.settings.home, NAME, run_id)
@@ -177,9 +195,9 @@ class _Demo:
         answered = last_news = time.monotonic()
         while True:
             try:
-                state = client.run_state(DAG_ID, run_id)
-                tasks = client.task_states(DAG_ID, run_id)
-                questions = client.questions(DAG_ID, run_id)
+                state = client.run_state(self.dag_id, run_id)
+                tasks = client.task_states(self.dag_id, run_id)
+                questions = client.questions(self.dag_id, run_id)
                 answered = time.monotonic()
             except TransientError:
                 if time.monotonic() - answered > _UNANSWERED_S:
@@ -195,7 +213,7 @@ class _Demo:
             if state in ("success", "failed"):
                 self._tell_failures(client, run_id, tasks)
                 return state
-            approver.handle(DAG_ID, run_id, questions, plan)
+            approver.handle(self.dag_id, run_id, questions, plan)
             if time.monotonic() - last_news > _SILENCE_S:
                 last_news = time.monotonic()
                 self.say(_still(tasks, questions, progress.estimate(plan)))
@@ -205,7 +223,8 @@ class _Demo:
         """Why each task failed, by the last error of its log."""
         for task_id in (task_id for task_id, state in tasks.items() if state == "failed"):
             with suppress(RolloutError):
-                errors = [line for line in client.log(DAG_ID, run_id, task_id).splitlines() if "Exception: " in line]
+                log = client.log(self.dag_id, run_id, task_id)
+                errors = [line for line in log.splitlines() if "Exception: " in line]
                 if errors:
                     self.say(f"{task_id}: {errors[-1].split('Exception: ', 1)[1]}")
 
