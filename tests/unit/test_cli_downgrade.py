@@ -148,6 +148,11 @@ def test_settings_of_a_kind_that_the_older_release_does_not_know_refuse_it(world
     unsafe = replace(request("3.9.1", dry_run=True), unsafe=True)
     assert run(world, tmp_path / "accepted", unsafe)[0] == 0
     assert run(world, tmp_path / "known", request("4.0.1", dry_run=True))[0] == 0
+    world.finalized = {"metadata.version": 30}
+    code, bench = run(world, tmp_path / "offline", replace(unsafe, where_refused=WhereRefused.OFFLINE))
+    assert {blocker.code for blocker in bench.run.load_plan().blockers} == {"SETTINGS-NOT-KEPT"}, (
+        "they have to go first"
+    )
 
 
 def test_a_dry_run_shows_plan_and_blockers_by_its_exit_code(

@@ -182,17 +182,20 @@ def lacking_settings(catalogue: Catalogue, plan: Plan) -> Mapping[str, Release]:
 
 def settings_findings(plan: Plan, lacking: Mapping[str, Release], inventory: ClusterInventory) -> tuple[Finding, ...]:
     """Settings that no level takes away, but a release: it reads a kind that it does not know as none (type 0 of
-    ConfigResource.Type), writes that into its next snapshot, and no release can tell them any more."""
+    ConfigResource.Type), writes that into its next snapshot, and no release can tell them any more. Offline they have
+    to go first: the older release must have the very image that was written for it."""
+    accepted = plan.unsafe and not plan.offline
+    accept = "" if plan.offline else ", or accept that they are gone (UNSAFE)"
     return tuple(
         Finding(
             code="SETTINGS-NOT-KEPT",
-            severity=Severity.WARNING if plan.unsafe else Severity.BLOCKER,
+            severity=Severity.WARNING if accepted else Severity.BLOCKER,
             subject=f"{release}, {PARTS[part]}",
             sentence=f"{release} does not know {PARTS[part]} and does not keep them beyond its next snapshot of the "
             f"metadata: {few(sorted(getattr(inventory, part)))}.",
             remedy="Note them down, to set them again when the cluster has come back up: they are gone by then."
-            if plan.unsafe
-            else "Note them down and delete them, or accept that they are gone (UNSAFE).",
+            if accepted
+            else f"Note them down and delete them{accept}.",
         )
         for part, release in lacking.items()
         if getattr(inventory, part)
