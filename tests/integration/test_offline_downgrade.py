@@ -27,8 +27,10 @@ from kafka_rollout.domain.topology import NodeSpec
 from kafka_rollout.steps import offline as steps
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.downgrade_plan import plan_downgrade
+from kafka_rollout.steps.features import finalize
 from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
 from kafka_rollout.steps.offline_facts import offline_facts
+from kafka_rollout.steps.offline_order import OfflineStep
 from kafka_rollout.steps.offline_undo import undo_offline
 from kafka_rollout.steps.workbench import Workbench
 from tests.dying_files import DyingFiles, KilledError
@@ -246,6 +248,30 @@ def test_a_controller_whose_disk_is_lost_is_left_behind_and_fetches_everything_o
         all_are_back(bench, plan, HOP)
         wait_for_gate(bench, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
         assert levels(bench) == {node_id: {**finalized, METADATA_VERSION: 29} for node_id in (1, 2, 3)}
+    assert contents(cluster.spec) == before
+
+
+@pytest.mark.full
+def test_a_release_that_cannot_read_the_bootstrap_file_of_the_newest_level_starts_at_its_own_with_everything_there(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    """Across 30 and 23, which changed metadata: released Kafka has no way from 4.3.1 at 30 to 3.9.1."""
+    cluster = make_cluster(str(NEW), layout="combined", size=1, extra_config=WITH_ACLS)
+    fill(cluster)
+    before = contents(cluster.spec)
+    with opened(cluster, tmp_path / "home") as bench:
+        plan = plan_downgrade(bench, Release(3, 9, 1), unsafe=True, where_refused=WhereRefused.OFFLINE)
+        assert (plan.offline, plan.levels[METADATA_VERSION], plan.blockers) == (True, 21, ())
+        record_approval(bench, ApprovalOf.FINALIZE, "alice", APPROVED, "a test")
+        finalize(bench, plan)
+        record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "a test")
+        for step in OfflineStep:
+            step.act(bench, plan)
+        all_are_back(bench, plan, plan.hops[0].key)
+        assert levels(bench)[1][METADATA_VERSION] == 21
+        root = Path(str(bench.runtime.metadata_log_dir(cluster.spec.nodes[0])))
+        (backup,) = root.glob("__cluster_metadata-0/kafka-rollout-install-*")
+        assert "bootstrap.checkpoint" in (backup / "manifest.json").read_text()
     assert contents(cluster.spec) == before
 
 
