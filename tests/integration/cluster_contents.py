@@ -50,9 +50,10 @@ SETTINGS = {
 }
 
 
-def fill(cluster: LocalCluster) -> None:
+def fill(cluster: LocalCluster, *, settings: bool = True) -> None:
     """Topics with records and settings, groups of both protocols and settings of groups, a client-metrics subscription,
-    an ACL, a SCRAM user, a quota, a broker's setting."""
+    an ACL, a SCRAM user, a quota, a broker's setting. `settings` False: none of groups, which 4.0 was the first to
+    know, and no subscription."""
     admin = _admin(cluster.spec)
     copies = min(3, len(cluster.spec.brokers))
     topics = [NewTopic(name, number, copies, config={"retention.ms": "-1"}) for name, number in _TOPICS.items()]
@@ -83,7 +84,8 @@ def fill(cluster: LocalCluster) -> None:
         )
     )
     _set_quota(cluster.spec)
-    set_settings(cluster.spec)
+    if settings:
+        set_settings(cluster.spec)
 
 
 def contents(spec: ClusterSpec) -> dict[str, Any]:
@@ -232,6 +234,7 @@ def _settings(spec: ClusterSpec) -> dict[str, str]:
         f"{result.resource_name} {one.name}": one.value
         for result in _ask(spec, request).results
         for one in result.configs
+        if one.config_source in {7, 8}  # set for a subscription or a group, and no default
     }
 
 

@@ -257,7 +257,7 @@ def test_a_release_that_cannot_read_the_bootstrap_file_of_the_newest_level_start
 ) -> None:
     """Across 30 and 23, which changed metadata: released Kafka has no way from 4.3.1 at 30 to 3.9.1."""
     cluster = make_cluster(str(NEW), layout="combined", size=1, extra_config=WITH_ACLS)
-    fill(cluster)
+    fill(cluster, settings=False)
     before = contents(cluster.spec)
     with opened(cluster, tmp_path / "home") as bench:
         plan = plan_downgrade(bench, Release(3, 9, 1), unsafe=True, where_refused=WhereRefused.OFFLINE)
