@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -185,7 +186,13 @@ def test_a_watch_of_its_own_process_counts_rebalances_and_partition_seconds_with
             wait_until(lambda: find_process(MODULE, folder) is None, "it ends without the run's lock")
             lock.acquire(cluster.spec.name, "r", "a test", for_s=3600)
             command = subprocess.Popen(["sleep", "3600"])
-            start_group_watch(tmp_path / "other", cluster=cluster.spec.name, run_id="r", only_with=command.pid)
+
+            def begun_by(pid: int) -> int:
+                return start_group_watch(tmp_path / "other", cluster=cluster.spec.name, run_id="r", only_with=pid)
+
+            first = begun_by(command.pid)
+            assert begun_by(os.getpid()) != first, "a run that goes on would be left without one when the first ends"
+            begun_by(command.pid)
             command.kill()
             command.wait()
             wait_until(lambda: find_process(MODULE, tmp_path / "other") is None, "it ends with its command")

@@ -50,10 +50,11 @@ def start_group_watch(
     folder: Path, *, cluster: str, run_id: str, security_file: Path | None = None, only_with: int | None = None
 ) -> int:
     """Start the watcher of a run, detached, unless it is running; returns its pid. `only_with`: the process that it
-    shall not outlive, where the run is one."""
+    shall not outlive, where the run is one; a watcher that is there already is then one of an earlier process."""
     running = find_process(MODULE, folder)
-    if running is not None:
+    if running is not None and only_with is None:
         return running.pid
+    stop_group_watch(folder)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     settings = {
         "cluster": cluster,
