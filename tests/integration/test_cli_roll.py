@@ -124,6 +124,7 @@ def test_a_node_that_does_not_start_is_mended_and_started_once_more_and_the_roll
     assert later_starts(shell.cluster)[third] == []
 
 
+@pytest.mark.full
 def test_a_configuration_that_is_broken_after_the_plan_is_found_before_the_node_goes_down(shell: Shell) -> None:
     """The process that runs never reads the file again: only the next one would die of it."""
     plan = shell("plan", "--cluster", "shell", "--to", "4.3.1", "--json")
