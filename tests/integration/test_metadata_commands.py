@@ -158,6 +158,7 @@ def test_what_the_snapshot_command_wrote_is_loaded_by_the_release_that_is_to_sta
     assert run("snapshot", folder.root, "--to-level", 29, "--out", tmp_path / "out", "--release", "4.2.1") == 0
     (path,) = (tmp_path / "out").iterdir()
     assert (path.name, path.stat().st_mode & 0o777) == (f"{57:020}-0000000001.checkpoint", 0o600)
+    assert path.parent.stat().st_mode & 0o777 == 0o700
     summary = JvmKafkaClasses(release_cache).load_checkpoint(Release(4, 2, 1), path)
     assert (summary.features["metadata.version"], summary.topics, summary.partitions) == (29, 3, 6)
     assert run("snapshot", folder.root, "--to-level", 29, "--out", tmp_path / "out") == 2

@@ -46,19 +46,19 @@ def write_snapshot(
     features: Mapping[str, int] | None = None,
     epoch: int | None = None,
 ) -> WrittenSnapshot:
-    """`<end offset>-<epoch>.checkpoint` in `out`, whole or not at all, readable by its owner only.
+    """`<end offset>-<epoch>.checkpoint` in `out`, whole or not at all, for its owner's eyes only.
 
     `release` writes it, `target` must be able to start from it. `features` are lowered with it, to 0 where the target
-    does not know them; what that takes from the image is among the losses. `epoch`: of the log's end without. Raises
-    UserError for a level that is none or a file that is there already, RefusedError for a level below the floor, for
-    features that need a higher one, and where the proof fails.
+    does not know them; what that takes from the image is among the losses. `epoch`: of the log's end without. A folder
+    that is made has the mode 0700. Raises UserError for a level that is none or a file that is there already,
+    RefusedError for a level below the floor, for features that need a higher one, and where the proof fails.
     """
     features = features or {}
     out = out.resolve()
     if out.is_relative_to(folder.root):
         raise UserError(f"{out} is in the directory that is read.", remedy="Name a folder outside of it.")
     with reading(out):
-        out.mkdir(parents=True, exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True, mode=0o700)
         # In `out`, so that the finished file only has to be linked there.
         with tempfile.TemporaryDirectory(prefix=".kafka-rollout-", dir=out) as name:
             work = Path(name)
