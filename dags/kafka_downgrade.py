@@ -19,7 +19,6 @@ from kafka_rollout.operators.downgrade import (
     UNSAFE,
     ApproveLevelsOperator,
     ApproveRollDownOperator,
-    DowngradeReportOperator,
     InventoryAfterOperator,
     InventoryBeforeOperator,
     PassLevelsOperator,
@@ -27,7 +26,7 @@ from kafka_rollout.operators.downgrade import (
     ReportLossesOperator,
     ScanMetadataLogsOperator,
 )
-from kafka_rollout.operators.ending import FinishedOperator, StartLedgerOperator, StopLedgerOperator
+from kafka_rollout.operators.ending import OutcomeOperator, ReportOperator, StartLedgerOperator, StopLedgerOperator
 from kafka_rollout.operators.features import FinalizeOperator, ProveSnapshotOperator
 from kafka_rollout.operators.offline_groups import offline_group
 from kafka_rollout.operators.planning import DryRunOperator, ObserveOperator
@@ -199,10 +198,10 @@ def _build_tasks(cluster: ClusterSpec) -> None:
     stop_ledger = StopLedgerOperator(
         task_id="stop_ledger", doc_md="Acknowledged against consumed.", trigger_rule="all_done", **name, **acting()
     )
-    report = DowngradeReportOperator(
+    report = ReportOperator(
         task_id="report", doc_md="One HTML page and one JSON file.", trigger_rule="all_done", **name, **quick()
     )
-    outcome = FinishedOperator(
+    outcome = OutcomeOperator(
         task_id="outcome",
         doc_md="Fails unless the run ended as it was asked to.",
         trigger_rule="all_done",

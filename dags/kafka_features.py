@@ -12,14 +12,13 @@ from kafka_rollout.domain.feature_requests import FeatureAction
 from kafka_rollout.domain.topology import ClusterSpec
 from kafka_rollout.hooks.run_listener import FEATURES_DAG_PREFIX
 from kafka_rollout.operators.cluster_dags import approvals, cluster_dag, dags_of_clusters, dry_run, gate_timeout
-from kafka_rollout.operators.ending import FinishedOperator
+from kafka_rollout.operators.ending import OutcomeOperator, ReportOperator
 from kafka_rollout.operators.features_change import (
     ALWAYS,
     SAFE,
     UNSAFE,
     WHERE_NEEDED,
     ApproveFeaturesOperator,
-    FeatureReportOperator,
     LookAgainOperator,
     PlanFeaturesOperator,
     UpdateFeaturesOperator,
@@ -174,10 +173,10 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         **name,
         **quick(),
     )
-    report = FeatureReportOperator(
+    report = ReportOperator(
         task_id="report", doc_md="One HTML page and one JSON file.", trigger_rule="all_done", **name, **quick()
     )
-    outcome = FinishedOperator(
+    outcome = OutcomeOperator(
         task_id="outcome",
         doc_md="Fails unless the run ended as it was asked to.",
         trigger_rule="all_done",

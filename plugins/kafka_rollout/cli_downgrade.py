@@ -27,17 +27,15 @@ from kafka_rollout.cli_common import (
     Yes,
     open_bench,
 )
-from kafka_rollout.cli_output import ProgressLines, err, print_body
-from kafka_rollout.cli_run import Approver, report, run_to_report, scan_logs
+from kafka_rollout.cli_output import ProgressLines, print_body
+from kafka_rollout.cli_run import Approver, report, run_to_report, scan_before_planning
 from kafka_rollout.domain.downgrade_planning import WhereRefused
-from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.domain.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.gate_watch import GatePolicy
-from kafka_rollout.domain.gates import GateLook
 from kafka_rollout.domain.plan import Plan
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.steps.approval import ApprovalOf, approvals, refuse_blockers
 from kafka_rollout.steps.cluster_inventory import compare_inventory, take_inventory
-from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.downgrade_approval import levels_body, plan_body, roll_body
 from kafka_rollout.steps.downgrade_metadata import report_losses, scan_metadata_logs
 from kafka_rollout.steps.downgrade_plan import is_downgrade, plan_downgrade
@@ -190,10 +188,7 @@ def _plan(bench: Workbench, settings: Settings, request: DowngradeRequest) -> Pl
         )
     progress = ProgressLines()
     if plan.hops:
-        try:
-            scan_logs(bench, settings, request.security, SCAN_BEFORE_ROLL, progress)
-        except (TransientError, FatalError) as error:
-            err.print(f"scan: {error}", soft_wrap=True)  # the plan has a finding for it, among others
+        scan_before_planning(bench, settings, request.security)
     progress.say("metadata logs: replaying every node's with the older release's classes")
     weigh_coordinator_logs(bench, scan_metadata_logs(bench, plan))
     progress.say("losses: writing the metadata at the lower level")
@@ -224,9 +219,6 @@ def _offline(bench: Workbench, plan: Plan, request: DowngradeRequest, progress: 
 
 
 def _wait(bench: Workbench, plan: Plan, ref: GateRef, policy: GatePolicy, progress: ProgressLines) -> None:
-    def on_look(seen: GateLook, message: str) -> None:
-        progress.say(f"gate {seen.gate}: {message}")
-
     # Only a node that was just started has to soak, and to hold several looks in a row.
     after_start = ref.kind is GateKind.AFTER_START
-    wait_for_gate(bench, plan, ref, policy if after_start else replace(policy, soak_s=0.0, looks=1), on_look)
+    wait_for_gate(bench, plan, ref, policy if after_start else replace(policy, soak_s=0.0, looks=1), progress.on_look)

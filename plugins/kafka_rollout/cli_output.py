@@ -172,6 +172,10 @@ class ProgressLines:
         line = f"node {progress.k} of {progress.n}, {progress.node}: {progress.message}"
         self.say(line, f"[{_span(progress.elapsed_s)}{left}]")
 
+    def on_look(self, seen: GateLook, message: str) -> None:
+        """A look at a gate, as `wait_for_gate` tells it."""
+        self.say(f"gate {seen.gate}: {message}")
+
     def say(self, line: str, clock: str = "") -> None:
         # The numbers in the evidence change at every look; a line is new when what is waited for is.
         subject = re.sub(r"\d+", "", line[:120])

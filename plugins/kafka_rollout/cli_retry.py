@@ -65,7 +65,7 @@ def start_once_more(bench: Workbench, policy: GatePolicy, approver: Approver) ->
         progress.say(f"starting {what} once more")
         retry_node(bench, plan, hop.key, turn.node_id)
         gate = GateRef(kind=GateKind.AFTER_START, hop=hop.key, node_id=turn.node_id)
-        wait_for_gate(bench, plan, gate, policy, lambda seen, message: progress.say(f"gate {seen.gate}: {message}"))
+        wait_for_gate(bench, plan, gate, policy, progress.on_look)
     finally:
         lock.let_go(bench)
     err.print(f"It is back. Go on with: {command_of(bench, plan, back=is_way_back(plan, hop))}", soft_wrap=True)

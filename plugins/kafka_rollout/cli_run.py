@@ -20,7 +20,6 @@ from kafka_rollout.cli_beside import beside_the_roll, run_folder
 from kafka_rollout.cli_output import ProgressLines, err, out, print_body
 from kafka_rollout.domain.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.gate_watch import GatePolicy
-from kafka_rollout.domain.gates import GateLook
 from kafka_rollout.domain.plan import Direction, Plan
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import ScanResult
@@ -134,13 +133,7 @@ def _wait_for_groups(bench: Workbench, plan: Plan, policy: GatePolicy, progress:
     """Until the groups that the next release would not serve are gone; mid-roll this was passed already."""
     gate = GateRef(kind=GateKind.GROUPS)
     if not gate_has_held(bench, gate):
-        wait_for_gate(
-            bench,
-            plan,
-            gate,
-            replace(policy, looks=1, soak_s=0.0),
-            lambda seen, message: progress.say(f"gate {seen.gate}: {message}"),
-        )
+        wait_for_gate(bench, plan, gate, replace(policy, looks=1, soak_s=0.0), progress.on_look)
 
 
 def _canary(
@@ -177,11 +170,8 @@ def back(bench: Workbench, settings: Settings, policy: GatePolicy, approver: App
         progress.say("offline downgrade: putting every node's metadata log back")
         undo_offline(bench, plan)
 
-        def on_look(seen: GateLook, message: str) -> None:
-            progress.say(f"gate {seen.gate}: {message}")
-
         for gate in gates_after_undo(plan):
-            wait_for_gate(bench, plan, gate, policy, on_look)
+            wait_for_gate(bench, plan, gate, policy, progress.on_look)
         return True
 
     def act(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
@@ -206,10 +196,10 @@ def _plan(bench: Workbench, settings: Settings, request: RollRequest) -> Plan:
         unscanned = scan_before_roll(bench) is None and not has_stopped_nodes(bench)
         if not (request.scan and plan.hops and unscanned):
             return plan
-        _scan_before_roll(bench, settings, request)
+        scan_before_planning(bench, settings, request.security)
         return weigh_coordinator_logs(bench, plan)
     if request.scan:
-        _scan_before_roll(bench, settings, request)
+        scan_before_planning(bench, settings, request.security)
     return plan_upgrade(
         bench,
         request.target,
@@ -219,9 +209,9 @@ def _plan(bench: Workbench, settings: Settings, request: RollRequest) -> Plan:
     )
 
 
-def _scan_before_roll(bench: Workbench, settings: Settings, request: RollRequest) -> None:
+def scan_before_planning(bench: Workbench, settings: Settings, security: ClientSecurity | None) -> None:
     try:
-        scan_logs(bench, settings, request.security, SCAN_BEFORE_ROLL, ProgressLines())
+        scan_logs(bench, settings, security, SCAN_BEFORE_ROLL, ProgressLines())
     except (TransientError, FatalError) as error:
         err.print(f"scan: {error}", soft_wrap=True)  # the plan has a finding for it, among others
 
@@ -287,14 +277,11 @@ def _finalize(bench: Workbench, plan: Plan, settings: Settings, request: RollReq
     progress.say("features: finalizing")
     finalize(bench, plan)
 
-    def on_look(seen: GateLook, message: str) -> None:
-        progress.say(f"gate {seen.gate}: {message}")
-
     for kind in (GateKind.FINALIZED, GateKind.SNAPSHOT, GateKind.METADATA_VERSION):
         # A snapshot may take as long as the nodes' interval says; the gate's own message tells until when.
         longest = 2 * 3600.0 if kind is GateKind.SNAPSHOT else request.policy.timeout_s
         policy = GatePolicy(looks=request.policy.looks, interval_s=request.policy.interval_s, timeout_s=longest)
-        wait_for_gate(bench, plan, GateRef(kind=kind), policy, on_look)
+        wait_for_gate(bench, plan, GateRef(kind=kind), policy, progress.on_look)
         if kind is GateKind.SNAPSHOT:
             progress.say("snapshot: loading one with the target release's own classes")
             prove_snapshot(bench, plan)

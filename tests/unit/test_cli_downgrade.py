@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout import cli_downgrade
+from kafka_rollout import cli_downgrade, cli_run
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.cli_run import Approver
 from kafka_rollout.domain.downgrade_planning import WhereRefused
@@ -35,7 +35,7 @@ NOTHING = {"cluster": "fake", "scanned_at": 0.0, "logs": (), "classes": (), "ver
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    monkeypatch.setattr(cli_downgrade, "scan_logs", lambda bench, *_: bench.run.attach(SCAN_BEFORE_ROLL, NOTHING))
+    monkeypatch.setattr(cli_run, "scan_logs", lambda bench, *_: bench.run.attach(SCAN_BEFORE_ROLL, NOTHING))
     world = FakeCluster(R431, finalized={"metadata.version": 29, "share.version": 1})
     world.java = 17
     for node in world.nodes.values():
@@ -190,9 +190,7 @@ def test_records_that_the_target_cannot_load_refuse_it_and_not_the_release_befor
         classes=(COMMITS,),
         verdicts=judge(world.catalogue, (COMMITS,), list(world.catalogue)),
     )
-    monkeypatch.setattr(
-        cli_downgrade, "scan_logs", lambda bench, *_: bench.run.attach(SCAN_BEFORE_ROLL, scanned.to_dict())
-    )
+    monkeypatch.setattr(cli_run, "scan_logs", lambda bench, *_: bench.run.attach(SCAN_BEFORE_ROLL, scanned.to_dict()))
     world.finalized = {"metadata.version": 8}
     code, bench = run(world, tmp_path, request("3.4.0", dry_run=True))
     plan = bench.run.load_plan()
@@ -259,7 +257,7 @@ def test_a_plan_that_was_ended_before_its_scans_is_scanned_when_the_run_goes_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(cli_downgrade, "scan_logs", ended)
+        patched.setattr(cli_run, "scan_logs", ended)
         with pytest.raises(KeyboardInterrupt):
             run(world, tmp_path, request("4.0.1"))
     world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")]

@@ -14,7 +14,7 @@ from kafka_rollout.steps.downgrade_plan import DOWNGRADE
 from kafka_rollout.steps.downgrade_report import build_downgrade_report
 from kafka_rollout.steps.feature_report import build_feature_report
 from kafka_rollout.steps.feature_update import FEATURES
-from kafka_rollout.steps.plan import run_of
+from kafka_rollout.steps.plan import kind_of_run
 from kafka_rollout.steps.report import build_report
 from kafka_rollout.steps.workbench import Workbench
 
@@ -43,8 +43,13 @@ def write_run_report(
     bench: Workbench, plan: Plan, *, dry_run: bool = False, settings: Settings | None = None
 ) -> tuple[Path, Path]:
     """Build the run's report, render it and put both files into the report store: (report.html, report.json)."""
-    data = _BUILDERS[run_of(bench)](bench, plan, dry_run=dry_run)
+    data = report_of(bench, plan, dry_run=dry_run)
     return bench.run.write_report(render(data, settings=settings), data)
+
+
+def report_of(bench: Workbench, plan: Plan, *, dry_run: bool = False) -> dict[str, Any]:
+    """The machine form of a run's report, by what the run is of."""
+    return _BUILDERS[kind_of_run(bench.run.events())](bench, plan, dry_run=dry_run)
 
 
 def render(data: Mapping[str, Any], *, settings: Settings | None = None) -> str:

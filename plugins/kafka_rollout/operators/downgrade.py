@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
 from kafka_rollout.operators.approvals import ApprovalOperator, ApprovePlanOperator
-from kafka_rollout.operators.ending import ReportOperator
 from kafka_rollout.operators.planning import plan_for_xcom
 from kafka_rollout.operators.rollout import RolloutOperator, frozen_plan
 
@@ -173,12 +172,3 @@ class ApproveRollDownOperator(ApprovePlanOperator):
             kept = {"plan": plan.hash, "lines": list(offline_facts(bench, plan).lines)}
             bench.run.attach(OFFLINE_FACTS, kept)
         return tuple(kept["lines"])
-
-
-class DowngradeReportOperator(ReportOperator):
-    """The roll's report with the losses, the metadata logs and the inventories."""
-
-    def data(self, bench: Workbench, plan: Plan, *, dry_run: bool) -> dict[str, Any]:
-        from kafka_rollout.steps.downgrade_report import build_downgrade_report
-
-        return build_downgrade_report(bench, plan, dry_run=dry_run)

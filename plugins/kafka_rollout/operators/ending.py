@@ -15,7 +15,6 @@ from kafka_rollout.views.links import ReportLink
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.domain.plan import Plan
     from kafka_rollout.steps.workbench import Workbench
 
 
@@ -77,59 +76,24 @@ class ReportOperator(RolloutOperator):
     operator_extra_links = (ReportLink(),)
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.adapters.report_page import render
+        from kafka_rollout.adapters.report_page import render, report_of
         from kafka_rollout.steps.lock import let_go
 
         if not context["ti"].xcom_pull(task_ids=PLAN_TASK):
             let_go(bench)
             raise AirflowFailException("The run has no plan, so there is nothing to report.")
         plan = frozen_plan(bench, context)
-        data = self.data(bench, plan, dry_run=bool(context["params"]["dry_run"]))
+        data = report_of(bench, plan, dry_run=bool(context["params"]["dry_run"]))
         page, machine_form = bench.run.write_report(render(data), data)
         let_go(bench)
         self.log.info("Report: %s", page)
         return {"outcome": data["outcome"], "sentence": data["sentence"], "html": str(page), "json": str(machine_form)}
 
-    def data(self, bench: Workbench, plan: Plan, *, dry_run: bool) -> dict[str, Any]:
-        """The report's machine form."""
-        from kafka_rollout.steps.report import build_report
-
-        return build_report(bench, plan, dry_run=dry_run)
-
-
-class FinishedOperator(RolloutOperator):
-    """The run succeeds exactly when it ended as it was asked to: finished, or as a dry run."""
-
-    def __init__(self, *, report_task: str, ledger_task: str | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.report_task = report_task
-        self.ledger_task = ledger_task
-
-    def execute(self, context: Context) -> Any:
-        ti = context["ti"]
-        report = ti.xcom_pull(task_ids=self.report_task) or {}
-        outcome = report.get("outcome", "without a report")
-        ledger = ti.xcom_pull(task_ids=self.ledger_task) if self.ledger_task else None
-        if ledger and not ledger["ok"]:
-            raise AirflowFailException(
-                f"The ledger found {ledger['discrepancies']} discrepancies. See {report['html']}."
-            )
-        failed = failed_tasks(context, self.task_id)
-        wanted = "dry_run" if context["params"]["dry_run"] else "finished"
-        if failed or outcome != wanted:
-            what = f": {', '.join(failed)} failed" if failed else ""
-            raise AirflowFailException(f"The run ended {outcome}{what}. {report.get('sentence', '')}".strip())
-        self.log.info("The run ended as asked: %s", report["sentence"])
-        return outcome
-
-    def act(self, context: Context, bench: Workbench) -> Any:
-        raise NotImplementedError
-
 
 class OutcomeOperator(RolloutOperator):
-    """The same of an upgrade, which may also have been asked to leave finalizing for later."""
+    """The run succeeds exactly when it ended as it was asked to: finished, dry, or finalizing left for later."""
 
-    def __init__(self, *, report_task: str, ledger_task: str, **kwargs: Any) -> None:
+    def __init__(self, *, report_task: str, ledger_task: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.report_task = report_task
         self.ledger_task = ledger_task
@@ -138,19 +102,19 @@ class OutcomeOperator(RolloutOperator):
         ti, params = context["ti"], context["params"]
         report = ti.xcom_pull(task_ids=self.report_task) or {}
         outcome = report.get("outcome", "without a report")
-        where = f" See {report['html']}." if report else ""
-        ledger = ti.xcom_pull(task_ids=self.ledger_task)
+        told = f" {report['sentence']} See {report['html']}." if report else ""
+        ledger = ti.xcom_pull(task_ids=self.ledger_task) if self.ledger_task else None
         if ledger and not ledger["ok"]:
-            raise AirflowFailException(f"The ledger found {ledger['discrepancies']} discrepancies.{where}")
+            raise AirflowFailException(f"The ledger found {ledger['discrepancies']} discrepancies.{told}")
         failed = failed_tasks(context, self.task_id)
         if failed:
-            raise AirflowFailException(f"The run ended {outcome}: {', '.join(failed)} failed.{where}")
+            raise AirflowFailException(f"The run ended {outcome}: {', '.join(failed)} failed.{told}")
         wanted = {"dry_run"} if params["dry_run"] else {"finished"}
-        if params["finalize"] == FINALIZE_LATER:
+        if params.get("finalize") == FINALIZE_LATER:
             wanted.add("rolled_not_finalized")
         if outcome not in wanted:
-            raise AirflowFailException(f"The run ended {outcome}, not {' or '.join(sorted(wanted))}.{where}")
-        self.log.info("The run ended as asked: %s.%s", outcome, where)
+            raise AirflowFailException(f"The run ended {outcome}, not {' or '.join(sorted(wanted))}.{told}")
+        self.log.info("The run ended as asked: %s.%s", outcome, told)
         return outcome
 
     def act(self, context: Context, bench: Workbench) -> Any:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_rollout.operators.approvals import ApprovalOperator
-from kafka_rollout.operators.ending import ReportOperator
 from kafka_rollout.operators.rollout import RolloutOperator, frozen_plan
 
 if TYPE_CHECKING:
@@ -121,12 +120,3 @@ class LookAgainOperator(RolloutOperator):
         if not verdict.ok:
             raise AirflowFailException(" ".join(str(finding) for finding in verdict.blockers))
         return {"question": verdict.question, "ok": verdict.ok}
-
-
-class FeatureReportOperator(ReportOperator):
-    """The report of a run that changes features and nothing else."""
-
-    def data(self, bench: Workbench, plan: Plan, *, dry_run: bool) -> dict[str, Any]:
-        from kafka_rollout.steps.feature_report import build_feature_report
-
-        return build_feature_report(bench, plan, dry_run=dry_run)

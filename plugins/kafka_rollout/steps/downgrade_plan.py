@@ -7,7 +7,7 @@ from kafka_rollout.domain.plan import Plan
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.steps.hosts import config_problems, java_versions, node_configs, releases_ahead
 from kafka_rollout.steps.observe import observe
-from kafka_rollout.steps.plan import freeze, record_observed, run_of
+from kafka_rollout.steps.plan import freeze, kind_of_run, record_observed
 from kafka_rollout.steps.workbench import Workbench
 
 DOWNGRADE = "downgrade"  # what a run is of, in the record of its plan
@@ -46,4 +46,4 @@ def plan_downgrade(
 
 def is_downgrade(bench: Workbench) -> bool:
     """Whether the run is a downgrade's, by the record of its plan."""
-    return run_of(bench) == DOWNGRADE
+    return kind_of_run(bench.run.events()) == DOWNGRADE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -76,9 +76,9 @@ def freeze(bench: Workbench, plan: Plan, **more: Any) -> None:
     )
 
 
-def run_of(bench: Workbench) -> str:
+def kind_of_run(events: Iterable[Mapping[str, Any]]) -> str:
     """What a run is of where it is not an upgrade's (a downgrade's, of features alone), by the record of its plan."""
-    made = next((event for event in bench.run.events() if event.get("kind") == "plan"), {})
+    made = next((event for event in events if event.get("kind") == "plan"), {})
     return str(made.get("run_of", ""))
 
 

@@ -21,6 +21,7 @@ from kafka_rollout.hooks.run_listener import (
 )
 from kafka_rollout.steps.downgrade_plan import DOWNGRADE
 from kafka_rollout.steps.feature_update import FEATURES
+from kafka_rollout.steps.plan import kind_of_run
 
 RUNS_SHOWN = 10  # of each cluster
 LINES_SHOWN = 30  # of each run
@@ -126,8 +127,7 @@ def _dag_id(cluster: str, events: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _dag_prefix(events: Iterable[Mapping[str, Any]]) -> str:
-    made = next((event for event in events if event.get("kind") == "plan"), {})
-    return {FEATURES: FEATURES_DAG_PREFIX, DOWNGRADE: DOWNGRADE_DAG_PREFIX}.get(made.get("run_of", ""), DAG_PREFIX)
+    return {FEATURES: FEATURES_DAG_PREFIX, DOWNGRADE: DOWNGRADE_DAG_PREFIX}.get(kind_of_run(events), DAG_PREFIX)
 
 
 def _report(store: FileRunStore) -> dict[str, Any] | None:
