@@ -1,7 +1,7 @@
 # `make help` lists what there is. Every target makes .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser demo test test-fast test-full lint bench bench-roll bench-scan lock clean
+.PHONY: help setup setup-browser demo test test-fast test-full lint bench bench-roll bench-rebalance bench-scan lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.adapters.release_cache
@@ -14,7 +14,7 @@ ARGS ?=
 WORKERS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## .venv from the lock, with kafka-rollout in its bin folder
 	@tools/bootstrap.sh
@@ -42,10 +42,14 @@ lint: setup ## ruff, mypy and the direction of imports
 	$(BIN)/mypy plugins/kafka_rollout spark_jobs tools
 	$(BIN)/lint-imports
 
-bench: bench-roll bench-scan ## both benchmarks
+bench: bench-roll bench-rebalance bench-scan ## all benchmarks
 
 bench-roll: setup ## the same roll by a bare script and by the DAG
 	$(BIN)/python bench/roll.py $(ARGS)
+
+bench-rebalance: setup ## groups that rebalance by each protocol, side by side
+	@$(CACHE) 4.3.1 agents >/dev/null
+	$(BIN)/python bench/rebalance.py $(ARGS)
 
 bench-scan: setup ## scans of coordinator logs beside what else could read them (12 GB of disk; ARGS=--quick)
 	@$(CACHE) 4.3.1 agents >/dev/null
