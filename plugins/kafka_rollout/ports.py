@@ -234,8 +234,9 @@ class MetadataLogs(Protocol):
 
 
 class CoordinatorLogs(Protocol):
-    def scan_on(self, before: ScanResult) -> ScanResult:
-        """The scan carried on to what the logs hold now; verdicts of the same releases. Reads only."""
+    def scan_on(self, before: ScanResult, *, anew: bool = False) -> ScanResult:
+        """The scan carried on to what the logs hold now; verdicts of the same releases. Reads only. `anew`: all of the
+        logs is read again, and what the cleaner has removed since `before` counts no more."""
         ...
 
     def group_records(self, *, by_spark: bool = False) -> GroupRecords:

@@ -71,12 +71,13 @@ def carried_on(
     *held: tuple[bytes, bytes | None],
     since: int,
     before: ScanResult | None = None,
+    anew: bool = False,
     **kw: Any,
 ) -> ScanResult:
     monkeypatch.setattr(FakeSource, "held", held)
     monkeypatch.setattr(coordinator_logs, "FetchSource", FakeSource)
     logs = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS, **kw)
-    return logs.scan_on(before or scan_to(since))
+    return logs.scan_on(before or scan_to(since), anew=anew)
 
 
 def test_only_what_came_since_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,11 +109,12 @@ def test_a_record_of_an_unknown_type_is_not_looked_into(monkeypatch: pytest.Monk
     assert (scan.broken, set(scan.standing.values())) == ((), {LoadVerdict.LOADS_IGNORING})
 
 
-@pytest.mark.parametrize(("since", "short"), [(0, 2), (9, 200)])
-def test_a_long_tail_and_a_log_that_is_another_one_now_are_scanned_anew(
-    monkeypatch: pytest.MonkeyPatch, since: int, short: int
+@pytest.mark.parametrize(("since", "short", "anew"), [(0, 2, False), (9, 200, False), (3, 200, True)])
+def test_a_long_tail_and_a_log_that_is_another_one_now_or_was_cleaned_are_scanned_anew(
+    monkeypatch: pytest.MonkeyPatch, since: int, short: int, anew: bool
 ) -> None:
-    """More than `short` came, or the log ends before the scan did. What came while Spark ran is read on here."""
+    """More than `short` came, the log ends before the scan did, or the cleaner was there. What came while Spark ran is
+    read on here."""
     asked: list[tuple[Release, ...]] = []
 
     def scan_command(*_: Any, releases: tuple[Release, ...], **__: Any) -> tuple[int, ScanResult]:
@@ -120,7 +122,7 @@ def test_a_long_tail_and_a_log_that_is_another_one_now_are_scanned_anew(
         return 0, replace(scan_to(3), scanned_at=2.0)
 
     monkeypatch.setattr(coordinator_logs.scan_submit, "scan_command", scan_command)
-    scan = carried_on(monkeypatch, *[(COMMIT_KEY, COMMIT)] * 4, since=since, short=short)
+    scan = carried_on(monkeypatch, *[(COMMIT_KEY, COMMIT)] * 4, since=since, short=short, anew=anew)
     assert asked == [(OLD, NEW)]
     assert [(c.count, c.first_offset) for c in scan.classes] == [(1, 3)]
 

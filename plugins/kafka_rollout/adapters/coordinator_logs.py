@@ -46,9 +46,9 @@ class LiveCoordinatorLogs:
     short: int = SHORT
     longest: int = LONGEST
 
-    def scan_on(self, before: ScanResult) -> ScanResult:
+    def scan_on(self, before: ScanResult, *, anew: bool = False) -> ScanResult:
         with FetchSource(self.cluster.bootstrap_servers, self._client()) as source:
-            tail = self._tail(source, before)
+            tail = None if anew else self._tail(source, before)
             if tail is None:
                 before = self._scan_anew(before)
                 # What came meanwhile is read here, however long it is: the next one would be as long.

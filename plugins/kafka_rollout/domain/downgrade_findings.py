@@ -15,7 +15,14 @@ from kafka_rollout.domain.releases import Catalogue, Release
 from kafka_rollout.domain.wording import few, nodes
 
 LOG_CODES = frozenset(
-    {"LOGS-NOT-LOADABLE", "LOGS-NOT-SCANNED", "LOGS-IGNORED-IN-PART", "LOGS-NOT-READ", "ORIGIN-CANNOT-LOAD"}
+    {
+        "LOGS-NOT-LOADABLE",
+        "LOGS-TO-BE-CLEANED",
+        "LOGS-NOT-SCANNED",
+        "LOGS-IGNORED-IN-PART",
+        "LOGS-NOT-READ",
+        "ORIGIN-CANNOT-LOAD",
+    }
 )
 """Of domain/scan_path."""
 METADATA_CODES = frozenset(

@@ -12,7 +12,7 @@ from kafka_rollout.domain.scan import LoadVerdict, RecordClass
 from kafka_rollout.domain.scan_cleaning import CleaningConfig
 from kafka_rollout.domain.scan_inventory import StateRecord, camel_fields
 from kafka_rollout.domain.scan_judging import judge
-from kafka_rollout.domain.scan_remedies import in_words
+from kafka_rollout.domain.scan_remedies import cleaned_when
 from kafka_rollout.domain.state import GroupState
 from kafka_rollout.domain.wording import count, few
 
@@ -116,13 +116,7 @@ def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Con
     failure = failing[0].first_failure
     where = f"{OFFSETS_TOPIC}-{failing[0].partition}"
     first = where if failure is None else f"{where} at offset {failure.offset}: {failure.reason}"
-    told = f"{count(len(failing), 'partition')} not, {first}; {_cleaned_when(records.cleaning)}"
+    alive = sorted(records.alive_of(SERVED_BY.values()))
+    end = f"; convert or delete {few(alive)}, whose records are alive, then: " if alive else "; "
+    told = f"{count(len(failing), 'partition')} not, {first}{end}{cleaned_when(OFFSETS_TOPIC, records.cleaning)}"
     return Condition(name=name, holds=False, evidence=told)
-
-
-def _cleaned_when(cleaning: CleaningConfig) -> str:
-    """When the cleaner has removed what the tombstones ended, and the tombstones, and how to make it come sooner."""
-    within = cleaning.tombstones_gone_within_ms
-    when = "only the log's size says when it is cleaned" if within is None else f"cleaned within {in_words(within)}"
-    hurry = ", ".join(f"{change.name}={change.value}" for change in cleaning.hurry(OFFSETS_TOPIC))
-    return f"{when}; sooner with {hurry} for a while" if hurry else when

@@ -25,6 +25,9 @@ class Family(StrEnum):
     LOG_ENDS = "ends of logs"
 
 
+NEWER_GROUPS = frozenset({Family.CONSUMER_GROUPS, Family.STREAMS_GROUPS, Family.SHARE_GROUPS})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffendingPartition:
     """Records of one class in one partition. `live`: newest of their key; None: not looked at."""

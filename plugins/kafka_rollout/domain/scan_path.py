@@ -9,16 +9,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kafka_rollout.domain.findings import Finding, Severity
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.group_records import OFFSETS_TOPIC
+from kafka_rollout.domain.releases import Catalogue, Release
 from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.domain.scan_cleaning import defaults_of
+from kafka_rollout.domain.scan_offences import NEWER_GROUPS, facts_of_type, find_offences
+from kafka_rollout.domain.scan_remedies import cleaned_when
+
+CLEANED_AT_GATE = "LOGS-TO-BE-CLEANED"
 
 
-def path_findings(scan: ScanResult | None, origin: Release, path: Sequence[Release]) -> tuple[Finding, ...]:
+def path_findings(
+    scan: ScanResult | None, origin: Release, path: Sequence[Release], *, gated: Catalogue | None = None
+) -> tuple[Finding, ...]:
     """`origin` runs now; `path` are the releases that the nodes will run, the target last (empty: nothing is rolled).
 
     `scan` is None when it could not be done. Without a coordinator log there is nothing to load, and nothing unknown.
+    `gated`: the catalogue, where the run has a gate that waits until the releases of the path can load the log of
+    groups: what only that gate can see to is no blocker then.
     """
     if scan is None:
         return tuple(_unknown(release) for release in path)
@@ -28,7 +39,9 @@ def path_findings(scan: ScanResult | None, origin: Release, path: Sequence[Relea
     for verdict in scan.verdicts:
         by_release[verdict.release][verdict.topic].append(verdict)
     findings = [
-        finding
+        _to_be_cleaned(finding, scan)
+        if gated is not None and topic == OFFSETS_TOPIC and _ends_at_gate(scan, gated, origin, release)
+        else finding
         for release in path
         for topic, verdicts in sorted(by_release[release].items())
         if (finding := _of_path(release, topic, verdicts, scan)) is not None
@@ -76,6 +89,33 @@ def _of_path(release: Release, topic: str, verdicts: Sequence[ReleaseVerdict], s
             remedy="What it says is not served until a release runs that has one.",
         )
     return None
+
+
+def _ends_at_gate(scan: ScanResult, catalogue: Catalogue, origin: Release, release: Release) -> bool:
+    """Whether nothing stops the release but records of the newer group types, of which `origin` writes tombstones."""
+    stopping = [
+        offence
+        for offence in find_offences(scan, catalogue, release)
+        if offence.stops and offence.topic == OFFSETS_TOPIC
+    ]
+    return bool(stopping) and all(
+        offence.family in NEWER_GROUPS
+        and offence.key_version is not None
+        and origin in dict(facts_of_type(catalogue, OFFSETS_TOPIC, offence.key_version))
+        for offence in stopping
+    )
+
+
+def _to_be_cleaned(finding: Finding, scan: ScanResult) -> Finding:
+    cleaning = scan.cleaning.get(OFFSETS_TOPIC, defaults_of(OFFSETS_TOPIC))
+    return replace(
+        finding,
+        code=CLEANED_AT_GATE,
+        severity=Severity.WARNING,
+        remedy="Convert these groups (`kafka-rollout groups plan --to classic` says how) or delete them, and wait for "
+        f"the cleaner: {cleaned_when(OFFSETS_TOPIC, cleaning)}. The run waits for both (gate groups) before it touches "
+        "anything.",
+    )
 
 
 def _of_origin(origin: Release, topic: str, failing: Sequence[ReleaseVerdict]) -> Finding:

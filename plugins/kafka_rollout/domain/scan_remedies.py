@@ -252,6 +252,17 @@ def _wait(topic: str, config: CleaningConfig, *, tombstones: bool) -> RemedyStep
     )
 
 
+def cleaned_when(topic: str, config: CleaningConfig) -> str:
+    """When the cleaner has removed from a partition what tombstones ended, and the tombstones, and how it comes sooner:
+    for one line. In a partition that nobody writes to it never comes."""
+    now_ms, soon_ms = config.tombstones_gone_within_ms, config.hurried().tombstones_gone_within_ms
+    when = "only the log's size says when it is cleaned" if now_ms is None else f"cleaned within {in_words(now_ms)}"
+    changes = ", ".join(f"{change.name}={change.value}" for change in config.hurry(topic))
+    hurry = f"; within {in_words(soon_ms)} with {changes} on {topic} for a while" if changes and soon_ms else ""
+    appends = "; both passes of the cleaner need something to be written there: a commit or a rebalance of a group"
+    return f"{when}{hurry}{appends if config.compacted else ''}"
+
+
 def _records(number: int) -> str:
     return "1 record" if number == 1 else f"{number:,} records"
 

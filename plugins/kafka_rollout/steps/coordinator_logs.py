@@ -6,9 +6,9 @@ import time
 from dataclasses import replace
 
 from kafka_rollout.domain.findings import Finding, Severity
-from kafka_rollout.domain.plan import Hop, Plan
+from kafka_rollout.domain.plan import Direction, Hop, Plan
 from kafka_rollout.domain.scan import ScanResult
-from kafka_rollout.domain.scan_path import path_findings
+from kafka_rollout.domain.scan_path import CLEANED_AT_GATE, path_findings
 from kafka_rollout.steps.workbench import Workbench
 
 SCAN_BEFORE_ROLL = "scan/before-roll.json"
@@ -21,24 +21,28 @@ def scan_before_roll(bench: Workbench) -> ScanResult | None:
     return None if data is None else ScanResult.from_dict(data)
 
 
-def logs_findings(scan: ScanResult | None, plan: Plan) -> tuple[Finding, ...]:
-    return path_findings(scan, plan.origin, [hop.to_release for hop in plan.hops])
+def logs_findings(bench: Workbench, scan: ScanResult | None, plan: Plan) -> tuple[Finding, ...]:
+    """What a scan means for the plan. Only on the way down the gate of the groups asks what releases can load."""
+    gated = bench.catalogue if plan.direction is Direction.DOWNGRADE else None
+    return path_findings(scan, plan.origin, [hop.to_release for hop in plan.hops], gated=gated)
 
 
 def new_in_logs(bench: Workbench, plan: Plan, hop: Hop) -> tuple[Finding, ...]:
     """Findings of what the logs hold by now that the plan does not have; only infos are none.
 
-    A warning counts as well: whoever approved the plan has not seen it.
+    A warning counts as well: whoever approved the plan has not seen it. Where the gate of the groups waited for the
+    cleaner, all of the logs is read again: a scan that is carried on keeps what was cleaned since.
     """
     scanned = scan_before_roll(bench)
     if scanned is None:
         return ()
     began = time.monotonic()
-    now = bench.logs.scan_on(scanned)
-    approved = {finding.identity for finding in plan.findings}
+    cleaned = any(finding.code == CLEANED_AT_GATE for finding in plan.findings)
+    now = bench.logs.scan_on(scanned, anew=cleaned)
+    approved = {finding.identity for finding in plan.findings if finding.code != CLEANED_AT_GATE}
     new = tuple(
         replace(finding, remedy=f"{finding.remedy} {_THEN}")
-        for finding in logs_findings(now, plan)
+        for finding in logs_findings(bench, now, plan)
         if finding.severity is not Severity.INFO and finding.identity not in approved
     )
     bench.run.record(

@@ -54,7 +54,7 @@ def plan_upgrade(
         snapshot_interval_ms=snapshot_interval_ms,
     )
     if with_logs:
-        plan = replace(plan, findings=(*plan.findings, *logs_findings(scan_before_roll(bench), plan)))
+        plan = replace(plan, findings=(*plan.findings, *logs_findings(bench, scan_before_roll(bench), plan)))
     freeze(bench, plan)
     return plan
 

@@ -26,4 +26,4 @@ def weigh(bench: Workbench, codes: frozenset[str], findings: Iterable[Finding]) 
 def weigh_coordinator_logs(bench: Workbench, plan: Plan) -> Plan:
     """What the run's scan of the coordinator logs means for the releases of the path; without its result that is
     unknown, and a blocker."""
-    return weigh(bench, LOG_CODES, logs_findings(scan_before_roll(bench), plan))
+    return weigh(bench, LOG_CODES, logs_findings(bench, scan_before_roll(bench), plan))

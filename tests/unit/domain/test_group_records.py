@@ -76,7 +76,17 @@ def test_a_release_that_cannot_load_even_tombstones_waits_for_the_cleaner_and_is
     *_, loads = look([CONVERTED], held, INTOLERANT)
     assert not loads.holds
     assert "1 partition not, __consumer_offsets-0 at offset 7" in loads.evidence
-    assert "max.compaction.lag.ms=60000" in loads.evidence
+    assert loads.evidence.endswith(
+        "; only the log's size says when it is cleaned; within 3 min 30 s with max.compaction.lag.ms=60000, "
+        "delete.retention.ms=60000 on __consumer_offsets for a while; both passes of the cleaner need something to be "
+        "written there: a commit or a rebalance of a group"
+    )
+
+
+def test_the_cleaner_does_not_take_what_is_alive_so_an_intolerant_release_has_it_ended_first() -> None:
+    held = replace(records(live("idle"), classes=(NEWER,)), cleaning=CleaningConfig(known=True))
+    *_, loads = look([IDLE], held, INTOLERANT)
+    assert "; convert or delete idle, whose records are alive, then: only the log's size" in loads.evidence
 
 
 def test_a_release_that_passes_over_them_does_not_wait_for_the_cleaner() -> None:

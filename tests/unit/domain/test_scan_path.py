@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.domain.findings import Severity
+from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.domain.findings import Finding, Severity
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import Failure, LoadVerdict, LogRange, RecordClass, ReleaseVerdict, ScanResult
+from kafka_rollout.domain.scan_judging import judge
 from kafka_rollout.domain.scan_path import path_findings
 
+CATALOGUE = load_catalogue(Settings.from_environment().include)
 ORIGIN, VIA, TARGET = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)
+EMITTING = Release(4, 0, 1)
 OFFSETS, SHARE = "__consumer_offsets", "__share_group_state"
 LOG = LogRange(topic=OFFSETS, partition=0, start=0, end=9)
 
@@ -83,3 +88,38 @@ def test_no_logs_and_no_roll_are_no_finding_and_no_scan_is_a_blocker() -> None:
     assert {finding.code for finding in path_findings(None, ORIGIN, (VIA,))} == {"LOGS-NOT-SCANNED"}
     assert path_findings(nothing, ORIGIN, (VIA, TARGET)) == ()
     assert path_findings(failing, TARGET, ()) == ()
+
+
+NEWER_GROUP = RecordClass(topic=OFFSETS, partition=0, key_version=3, value_version=0, count=2, first_offset=1)
+ENDED_GROUP = RecordClass(topic=OFFSETS, partition=0, key_version=3, value_version=None, count=2, first_offset=3)
+NEWER_COMMITS = RecordClass(topic=OFFSETS, partition=0, key_version=1, value_version=4, count=2, first_offset=5)
+
+
+def of_way_down(*classes: RecordClass, origin: Release = EMITTING, gated: bool = True) -> list[Finding]:
+    """Findings of a way down to 3.4.0, by the catalogue's facts."""
+    scan = ScanResult(
+        cluster="orders",
+        scanned_at=0.0,
+        logs=(LOG,),
+        classes=classes,
+        verdicts=judge(CATALOGUE, classes, [ORIGIN, origin]),
+    )
+    return list(path_findings(scan, origin, (ORIGIN,), gated=CATALOGUE if gated else None))
+
+
+@pytest.mark.parametrize("held", [(NEWER_GROUP, ENDED_GROUP), (ENDED_GROUP,)])
+def test_records_of_newer_groups_are_what_the_gate_of_the_groups_waits_for(held: tuple[RecordClass, ...]) -> None:
+    (finding,) = of_way_down(*held)
+    assert (finding.code, finding.severity) == ("LOGS-TO-BE-CLEANED", Severity.WARNING)
+    assert f"at offset {held[0].first_offset}: unknown key version 3" in finding.sentence
+    assert "max.compaction.lag.ms=60000, delete.retention.ms=60000 on __consumer_offsets" in finding.remedy
+    assert "(gate groups)" in finding.remedy
+
+
+def test_what_the_gate_cannot_bring_about_or_nobody_waits_for_blocks() -> None:
+    blocked = [
+        of_way_down(NEWER_GROUP, gated=False),
+        of_way_down(NEWER_GROUP, NEWER_COMMITS),  # 4.1.1 and later write such commits as long as they run
+        of_way_down(NEWER_GROUP, origin=VIA),  # it writes no tombstones for types that it does not know
+    ]
+    assert [[finding.code for finding in findings] for findings in blocked] == [["LOGS-NOT-LOADABLE"]] * 3

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.findings import Finding, Severity
+from kafka_rollout.domain.group_records import GroupRecords
+from kafka_rollout.domain.plan import Direction, Plan
 from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
 from kafka_rollout.domain.scan_judging import judge
+from kafka_rollout.domain.scan_path import CLEANED_AT_GATE
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL, new_in_logs
 from kafka_rollout.steps.gate import GateKind, GateRef, look
 from kafka_rollout.steps.plan import plan_upgrade
 from kafka_rollout.steps.roll import replace_node
@@ -99,3 +103,18 @@ def test_the_logs_are_read_on_once_before_the_first_stop_of_a_hop(bench: Workben
     replace_node(bench, plan, HOP, second)
     assert world.stops == [first, second]
     assert tails(bench) == [2]
+
+
+@pytest.mark.parametrize("still_there", [False, True])
+def test_what_the_gate_waited_for_is_read_again_and_voids_the_approval_if_it_is_there(
+    bench: Workbench, world: FakeCluster, still_there: bool
+) -> None:
+    plan = planned(bench, COMMITS, UNREADABLE)
+    waited = Finding(
+        code=CLEANED_AT_GATE, severity=Severity.WARNING, subject=f"{R431}, topic {OFFSETS}", sentence="", remedy=""
+    )
+    plan = replace(plan, findings=(waited,), direction=Direction.DOWNGRADE)
+    left = (COMMITS, UNREADABLE) if still_there else (COMMITS,)
+    world.group_records = GroupRecords(read_at=0.0, offsets=9, classes=left)
+    found = [finding.code for finding in new_in_logs(bench, plan, plan.hops[0])]
+    assert ("LOGS-NOT-LOADABLE" in found) is still_there
