@@ -160,6 +160,14 @@ def test_how_long_a_log_of_groups_is_counts_by_its_records_and_not_by_its_offset
         of_groups(monkeypatch, *[(COMMIT_KEY, COMMIT)] * 3, longest=2).group_records()
 
 
+def test_what_a_release_does_not_parse_of_a_group_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A share group of 4.0's preview: later releases know its type and its version, and read on behind its end."""
+    of_preview = (b"\x00\x0b\x00\x01g", b"\x00\x00" + bytes(4) + b"\x00")
+    (broken,) = of_groups(monkeypatch, of_preview, longest=2).group_records().broken
+    assert (broken.key_version, broken.part, broken.first_offset) == (11, "value", 0)
+    assert broken.releases == (Release(4, 1, 1), Release(4, 2, 1), NEW)
+
+
 @pytest.mark.parametrize("left_out", [0, 1])
 def test_spark_reads_what_is_too_long_and_says_if_it_does_not_name_all_groups(
     monkeypatch: pytest.MonkeyPatch, left_out: int

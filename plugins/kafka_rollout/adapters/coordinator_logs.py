@@ -16,25 +16,22 @@ from kafka_rollout.adapters import scan_submit
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.fetch_source import FetchSource
 from kafka_rollout.adapters.group_records import LONGEST, read_group_records, records_of_scan
-from kafka_rollout.adapters.schemas import Schemas, load_schemas
+from kafka_rollout.adapters.parsing_checks import ParsingChecks
+from kafka_rollout.adapters.schemas import load_schemas
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.errors import RefusedError, RolloutError
 from kafka_rollout.domain.group_records import OFFSETS_TOPIC, GroupRecords
-from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import BrokenRecords, LogRange, LogSize, RecordClass, ScanResult
+from kafka_rollout.domain.releases import Catalogue
+from kafka_rollout.domain.scan import LogRange, LogSize, RecordClass, ScanResult
 from kafka_rollout.domain.scan_judging import unknown_ends
 from kafka_rollout.domain.scan_tail import carry_on, releases_of, tail_of
 from kafka_rollout.domain.topology import ClusterSpec
-from kafka_rollout.wire.coordinator_records import ClassCounts, ClassKey
-from kafka_rollout.wire.layouts import Layout
-from kafka_rollout.wire.messages import MessageFormatError, decode
-from kafka_rollout.wire.record_batch import RecordSpan
+from kafka_rollout.wire.coordinator_records import ClassCounts
 
 log = logging.getLogger(__name__)
 
 SHORT = 200_000  # offsets: about five seconds here, half of what Spark needs to start
-_VERSION_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +92,11 @@ class LiveCoordinatorLogs:
 
     def _read(self, source: FetchSource, before: ScanResult, tail: Sequence[LogRange]) -> ScanResult:
         schemas, releases = load_schemas(self.settings.include), releases_of(self.catalogue, before)
-        read = [_Reading(log=log, schemas=schemas, releases=releases) for log in tail]
+        read = [_Reading(log=log, parsing=ParsingChecks(log=log, schemas=schemas, releases=releases)) for log in tail]
         for reading in read:
             reading.go_through(source)
         classes = [found for reading in read for found in reading.classes()]
-        broken = [found for reading in read for found in reading.broken.values()]
+        broken = [found for reading in read for found in reading.parsing.found()]
         return replace(
             before,
             scanned_at=time.time(),
@@ -114,31 +111,19 @@ class LiveCoordinatorLogs:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """A layout of a part of a record, and the releases that read by it."""
-
-    part: str
-    layout: Layout
-    releases: list[Release]
-
-
 @dataclass(slots=True, kw_only=True)
 class _Reading:
     """One partition's tail."""
 
     log: LogRange
-    schemas: Schemas
-    releases: Sequence[Release]
+    parsing: ParsingChecks
     counts: ClassCounts = field(default_factory=ClassCounts)
-    broken: dict[tuple[ClassKey, str, int], BrokenRecords] = field(default_factory=dict)
-    uses: dict[ClassKey, list[_Use]] = field(default_factory=dict)
 
     def go_through(self, source: FetchSource) -> None:
         for fetched in source.read(self.log):
             start = max(self.log.start, fetched.fetch_offset)
             try:
-                self.counts.add(fetched.data, CODECS, start=start, end=self.log.end, on_record=self._look_into)
+                self.counts.add(fetched.data, CODECS, start=start, end=self.log.end, on_record=self.parsing.look_into)
             except RolloutError as error:
                 where = f"{self.log.topic}-{self.log.partition}"
                 raise type(error)(f"{where}: {error.sentence}", remedy=error.remedy) from error
@@ -161,54 +146,3 @@ class _Reading:
             first_timestamp=-1,
             last_timestamp=-1,
         )
-
-    def _look_into(self, payload: bytes, record: RecordSpan, what: ClassKey) -> None:
-        """Note a record that does not parse by a layout that some release has of it."""
-        uses = self.uses.get(what)
-        if uses is None:
-            uses = self.uses[what] = self._uses_of(*what)
-        for number, use in enumerate(uses):
-            at, length = (
-                (record.key_at, record.key_length) if use.part == "key" else (record.value_at, record.value_length)
-            )
-            try:
-                decode(use.layout, payload[at : at + length], _VERSION_BYTES)
-            except MessageFormatError as error:
-                self._note(what, number, use, record.offset, error.sentence)
-
-    def _note(self, what: ClassKey, number: int, use: _Use, offset: int, reason: str) -> None:
-        known = self.broken.get((what, use.part, number))
-        key, value = what
-        assert key is not None  # noqa: S101 - a key without a version has no layout
-        self.broken[what, use.part, number] = (
-            replace(known, count=known.count + 1)
-            if known
-            else BrokenRecords(
-                topic=self.log.topic,
-                partition=self.log.partition,
-                key_version=key,
-                value_version=value,
-                part=use.part,
-                releases=tuple(use.releases),
-                count=1,
-                first_offset=offset,
-                reason=reason,
-            )
-        )
-
-    def _uses_of(self, key: int | None, value: int | None) -> list[_Use]:
-        uses: list[_Use] = []
-        for release in self.releases:
-            known = self.schemas.layouts(release, self.log.topic, key) if key is not None else None
-            if known is None:
-                continue
-            parts = {"key": known.key}
-            if value is not None and value in known.value.valid_versions:
-                parts["value"] = known.value.layout(value)
-            for part, layout in parts.items():
-                same = next((use for use in uses if (use.part, use.layout) == (part, layout)), None)
-                if same is None:
-                    uses.append(_Use(part, layout, [release]))
-                else:
-                    same.releases.append(release)
-        return uses

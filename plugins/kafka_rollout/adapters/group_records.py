@@ -9,6 +9,7 @@ from typing import Any
 
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.fetch_source import FetchSource
+from kafka_rollout.adapters.parsing_checks import ParsingChecks
 from kafka_rollout.adapters.schemas import Schemas
 from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.group_records import OFFSETS_TOPIC, SERVED_BY, GroupRecords, alive_by_type
@@ -28,7 +29,7 @@ def read_group_records(source: FetchSource, schemas: Schemas, *, longest: int = 
     """Raises RefusedError as soon as more than `longest` records were read (offsets do not tell: most of a log that the
     cleaner keeps short are gone), TransientError as FetchSource does."""
     ranges = source.ranges(_TOPIC)
-    read = [_Partition(log=log) for log in ranges]
+    read = [_Partition(log, ParsingChecks(log=log, schemas=schemas, releases=schemas.releases)) for log in ranges]
     records = 0
     for partition in read:
         for count in partition.go_through(source):
@@ -45,6 +46,7 @@ def read_group_records(source: FetchSource, schemas: Schemas, *, longest: int = 
         alive=alive_by_type(newest),
         newest=newest,
         classes=tuple(found for partition in read for found in partition.classes()),
+        broken=tuple(found for partition in read for found in partition.parsing.found()),
         partitions=tuple((log.topic, log.partition) for log in ranges),
         cleaning=source.cleaning(_TOPIC if ranges else []).get(OFFSETS_TOPIC, defaults_of(OFFSETS_TOPIC)),
     )
@@ -63,14 +65,16 @@ def records_of_scan(scan: ScanResult) -> GroupRecords:
         offsets=sum(log.end - log.start for log in scan.logs),
         alive={kind: frozenset(g.name for g in inventory.groups if g.type == kind) for kind in SERVED_BY.values()},
         classes=scan.classes,
+        broken=scan.broken,
         partitions=tuple((log.topic, log.partition) for log in scan.logs),
         cleaning=scan.cleaning.get(OFFSETS_TOPIC, defaults_of(OFFSETS_TOPIC)),
     )
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Partition:
     log: LogRange
+    parsing: ParsingChecks
     counts: ClassCounts = field(default_factory=ClassCounts)
     newest: dict[bytes, tuple[int, bytes | None]] = field(default_factory=dict)
 
@@ -90,6 +94,7 @@ class _Partition:
         key = payload[record.key_at : record.key_at + record.key_length]
         value = payload[record.value_at : record.value_at + record.value_length] if record.value_length >= 0 else None
         self.newest[key] = (record.offset, value)
+        self.parsing.look_into(payload, record, what)
 
     def newest_records(self, schemas: Schemas) -> list[StateRecord]:
         """Those that the newest release of the catalogue can read; what it cannot is in the classes all the same."""

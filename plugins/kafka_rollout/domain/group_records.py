@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kafka_rollout.domain.gates import Condition
 from kafka_rollout.domain.groups import CONSUMER, SHARE, STREAMS
 from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import LoadVerdict, RecordClass
+from kafka_rollout.domain.scan import BrokenRecords, LoadVerdict, RecordClass
 from kafka_rollout.domain.scan_cleaning import CleaningConfig
 from kafka_rollout.domain.scan_inventory import StateRecord, camel_fields
 from kafka_rollout.domain.scan_judging import judge
@@ -26,14 +26,16 @@ _PREFIXES = {"ConsumerGroup": CONSUMER, "ShareGroup": SHARE, "StreamsGroup": STR
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecords:
     """One look at the log. `alive`: groups by type with a record that no tombstone ended; `classes`: of all records;
-    `offsets`: how many the log spans; `cleaning`: how the topic is cleaned, if the cluster tells. `newest`: of each key
-    but those of committed offsets, tombstones included; empty where Spark read the log."""
+    `broken`: what some release does not parse, committed offsets not looked into; `offsets`: how many the log spans;
+    `cleaning`: how the topic is cleaned, if the cluster tells. `newest`: of each key but those of committed offsets,
+    tombstones included; empty where Spark read the log."""
 
     read_at: float
     offsets: int
     alive: Mapping[str, frozenset[str]] = field(default_factory=dict)
     newest: tuple[StateRecord, ...] = ()
     classes: tuple[RecordClass, ...] = ()
+    broken: tuple[BrokenRecords, ...] = ()
     partitions: tuple[tuple[str, int], ...] = ()
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
 
@@ -105,7 +107,7 @@ def _members(active: Collection[str], kinds: Collection[str]) -> Condition:
 
 
 def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Condition:
-    verdicts = judge(catalogue, records.classes, [release], partitions=records.partitions)
+    verdicts = judge(catalogue, records.classes, [release], broken=records.broken, partitions=records.partitions)
     failing = [verdict for verdict in verdicts if verdict.verdict is LoadVerdict.FAILS]
     name = f"{release} can load {OFFSETS_TOPIC}"
     if not failing:
