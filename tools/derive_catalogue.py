@@ -24,9 +24,11 @@ from kafka_rollout.domain.releases import (
     CoordinatorClass,
     CoordinatorLogFacts,
     FeatureFacts,
+    FieldRule,
     RecordTypeFacts,
     Release,
     ReleaseFacts,
+    RuleKind,
 )
 from tools.derivation import features, jars
 from tools.derivation.coordinators import coordinator_logs
@@ -134,7 +136,14 @@ def _record_document(record: RecordTypeFacts) -> dict[str, Any]:
         document["written_from"] = {str(version): {needed.feature: needed.level} for version, needed in levels}
     if record.refuses:
         document["refuses"] = dict(sorted(record.refuses.items()))
+    if record.rules:
+        document["rules"] = [_rule_document(rule) for rule in record.rules]
     return document
+
+
+def _rule_document(rule: FieldRule) -> dict[str, Any]:
+    numbers = {"least": rule.least, "most": rule.most} if rule.kind is RuleKind.BETWEEN else {}
+    return {"field": rule.field, "kind": str(rule.kind), **numbers, "refusal": rule.refusal}
 
 
 def manifest_document(messages: Mapping[str, Message], libs: Path) -> dict[str, Any]:

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from kafka_rollout.adapters.codecs import CODECS, MOST_PAYLOAD_BYTES
 from kafka_rollout.wire.coordinator_records import ClassCounts
-from kafka_rollout.wire.messages import MessageFormatError, decode
+from kafka_rollout.wire.field_rules import take
+from kafka_rollout.wire.messages import MessageFormatError
 from kafka_rollout.wire.record_batch import Batch, LogFormatError, RecordSpan, batches, check_crc, payload, records
 from kafka_rollout_spark.chunks import Chunk
 from kafka_rollout_spark.decoding_spec import DecodingSpec, ScanDepth
@@ -80,7 +81,7 @@ class LogReader:
         control[t.FIRST_SEED], control[t.SECOND_SEED] = hashes_of_name(
             name.ctypes.data, len(name), self._drawn.ctypes.data
         )
-        control[t.BASE] = 0
+        control[t.BASE] = control[t.GROUPS] = 0
         control[t.RECORDS : t.FIRST_OFFSET] = 0
         control[t.FIRST_OFFSET] = control[t.FIRST_TIMESTAMP] = t.NONE_YET
         control[t.LAST_OFFSET] = control[t.LAST_TIMESTAMP] = -1
@@ -202,7 +203,7 @@ class LogReader:
                     continue  # an earlier record's reason stands
                 self._reasoned.add(known)
                 try:
-                    decode(self._rows.layout(code, part, bit).layout, self._first_record(chunk, index, part), 2)
+                    take(self._rows.layout(code, part, bit).layout, self._first_record(chunk, index, part), 2)
                 except MessageFormatError as error:
                     self._reasons[index, part, bit] = error.sentence
         self._classes_seen = len(codes)

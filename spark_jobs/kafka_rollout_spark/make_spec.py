@@ -58,7 +58,7 @@ def _record_use(schemas: Schemas, releases: Sequence[Release], topic: str, key_v
         names.append(known.name)
         keys[known.key].append(release)
         for version in range(known.value.valid_versions.min, known.value.valid_versions.max + 1):
-            values[version][known.value.layout(version)].append(release)
+            values[version][known.value_layout(version)].append(release)
     return RecordUse(
         topic=topic,
         key_version=key_version,

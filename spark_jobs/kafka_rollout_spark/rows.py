@@ -25,6 +25,7 @@ class RowKind(StrEnum):
     TAG = "tag"  # key_version, value_version, path, tag, count, first_offset
     OWNER = "owner"  # key_version, value_version, owner, name, name_hash, count, first_offset, live
     COMMITS = "commits"  # key_version, value_version, name (the committed topic), name_hash, count, first_offset
+    GROUP = "group"  # key_version, value_version, name (a group that commits), name_hash, count, first/last_offset
     STATE = "state"  # record, key_hash, last_offset, key_version, key, value (its version in it: the newest is kept)
     DAMAGE = "damage"  # file, position, log_bytes, sentence
     ENTRIES = "entries"  # bucket, first_offset (what the entries' offsets count from), entries, classes; unmerged

@@ -85,12 +85,14 @@ class Scanned:
             return None
         rows = self.frame.filter(F.col("kind") == RowKind.STATE).limit(STATES_LISTED).toArrow().to_pylist()
         commits = self.frame.filter(F.col("kind") == RowKind.COMMITS).groupBy("name").agg(F.sum("count")).collect()
-        taken = take_inventory(parts.state_records(rows, self.spec.records), dict(map(tuple, commits)))
+        taken = take_inventory(
+            parts.state_records(rows, self.spec.records), dict(map(tuple, commits)), self._committing(self.frame)
+        )
         if len(rows) == STATES_LISTED:
             groups, ids = self._groups_and_ids(self.frame)
             taken = replace(
                 taken,
-                groups_left_out=groups - len(taken.groups),
+                groups_left_out=groups - sum(not group.offsets_only for group in taken.groups),
                 transactional_ids_left_out=ids - len(taken.transactional_ids),
             )
         return taken.to_dict()
@@ -100,6 +102,22 @@ class Scanned:
         return frame.filter((F.col("kind") == RowKind.OWNER) & F.col("name").isNotNull()).orderBy(
             F.desc("count"), "topic", "partition", "name", "key_version", "value_version"
         )
+
+    @staticmethod
+    def _committing(frame: DataFrame) -> dict[str, int]:
+        """Groups whose last record of a committed offset is no tombstone, and their partition."""
+        deleted = F.col("value_version").isNull()
+        lasts = (
+            frame.filter(F.col("kind") == RowKind.GROUP)
+            .groupBy("name", "partition")
+            .agg(
+                F.max(F.when(~deleted, F.col("last_offset"))).alias("committed"),
+                F.max(F.when(deleted, F.col("last_offset"))).alias("deleted"),
+            )
+        )
+        alive = lasts.filter(F.col("committed") > F.coalesce("deleted", F.lit(-1)))
+        rows = alive.select("name", "partition").limit(STATES_LISTED).toArrow().to_pylist()
+        return {row["name"]: row["partition"] for row in rows}
 
     @staticmethod
     def _groups_and_ids(frame: DataFrame) -> tuple[int, int]:

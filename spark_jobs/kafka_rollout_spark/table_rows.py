@@ -125,12 +125,13 @@ class TableRows:
         return ",".join(str(release) for release in self.layout(code, part, bit).releases)
 
     def names(self, topic: str, partition: int, memory: Memory) -> Iterator[pa.RecordBatch]:
-        """Owners, committed topics and tagged fields."""
+        """Owners, committed topics, tagged fields, and groups that commit."""
         tables, codes = self._tables, self.codes()
         for kind, fill in (
             (noting.OWNER_NAME, self._owners),
             (noting.COMMITS_NAME, self._commits),
             (noting.TAG_NAME, self._tags),
+            (noting.GROUP_NAME, self._groups),
         ):
             slots = np.flatnonzero((tables.name_hash != 0) & (tables.name_what >> 32 == kind))
             if len(slots) == 0:
@@ -158,6 +159,11 @@ class TableRows:
     def _commits(self, slots: Numbers, _: Sequence[ClassCode], memory: Memory) -> tuple[RowKind, dict[str, Any]]:
         names = [name.decode("utf-8", "replace") for name in self._texts(slots, memory)]
         return RowKind.COMMITS, {"name": names, "name_hash": self._tables.name_hash[slots]}
+
+    def _groups(self, slots: Numbers, _: Sequence[ClassCode], memory: Memory) -> tuple[RowKind, dict[str, Any]]:
+        names = [name.decode("utf-8", "replace") for name in self._texts(slots, memory)]
+        lasts = self._tables.name_last[slots]
+        return RowKind.GROUP, {"name": names, "name_hash": self._tables.name_hash[slots], "last_offset": lasts}
 
     def _tags(self, slots: Numbers, _: Sequence[ClassCode], __: Memory) -> tuple[RowKind, dict[str, Any]]:
         hashed = self._tables.name_hash[slots] - 1

@@ -18,8 +18,9 @@ from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.schemas import load_schemas
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.wire.coordinator_records import ClassCounts, classify
+from kafka_rollout.wire.field_rules import take
 from kafka_rollout.wire.layouts import Layout
-from kafka_rollout.wire.messages import Decoded, MessageFormatError, decode
+from kafka_rollout.wire.messages import Decoded, MessageFormatError
 from kafka_rollout.wire.messages import encode as encode_message
 from kafka_rollout.wire.record_batch import Codec, LogFormatError, batches, payload, records
 from kafka_rollout_spark.chunks import Chunk
@@ -126,7 +127,7 @@ def deep_spec() -> DecodingSpec:
 
 def parses(layout: Layout, data: bytes) -> Decoded | str:
     try:
-        return decode(layout, data, 2)
+        return take(layout, data, 2)
     except MessageFormatError as error:
         return error.sentence
 
@@ -138,6 +139,7 @@ def deep_by_wire(data: bytes, topic: str) -> dict[RowKind, Any]:
     broken: dict[Any, Any] = {}
     counted: dict[RowKind, Counter[Any]] = {kind: Counter() for kind in (RowKind.OWNER, RowKind.COMMITS, RowKind.TAG)}
     state = {}
+    groups: dict[Any, Any] = {}
     for batch in batches(data):
         held = payload(batch, CODECS)
         for span in () if batch.is_control else records(batch, held):
@@ -164,11 +166,12 @@ def deep_by_wire(data: bytes, topic: str) -> dict[RowKind, Any]:
                 counted[RowKind.OWNER][(*versions, *owner(of_key.value))] += 1
             if "group" in of_key.value and "topic" in of_key.value:
                 counted[RowKind.COMMITS][(*versions, of_key.value["topic"])] += 1
+                groups[(*versions, of_key.value["group"])] = span.offset
             for tag in {(tag.path, tag.tag) for tag in tagged.tags} if tagged else ():
                 counted[RowKind.TAG][(*versions, *tag)] += 1
             if use.state:
                 state[key] = (use.name, versions[0], span.offset, value)
-    return {RowKind.BROKEN: broken, RowKind.STATE: state, **counted}
+    return {RowKind.BROKEN: broken, RowKind.STATE: state, RowKind.GROUP: groups, **counted}
 
 
 def owner(key: dict[str, Any]) -> tuple[str, str]:
@@ -183,6 +186,7 @@ def owner(key: dict[str, Any]) -> tuple[str, str]:
 def deep_by_kernel(data: bytes, topic: str) -> dict[RowKind, Any]:
     broken: dict[Any, Any] = {}
     state = {}
+    groups: dict[Any, Any] = {}
     counted: dict[RowKind, Counter[Any]] = {kind: Counter() for kind in (RowKind.OWNER, RowKind.COMMITS, RowKind.TAG)}
     names = {RowKind.OWNER: ("owner", "name"), RowKind.COMMITS: ("name",), RowKind.TAG: ("path", "tag")}
     for row in rows(data, deep_spec(), topic=topic):
@@ -194,9 +198,12 @@ def deep_by_kernel(data: bytes, topic: str) -> dict[RowKind, Any]:
                 broken[at] = broken.get(at, (0,))[0] + row["count"], *first
             case RowKind.STATE:
                 state[row["key"]] = row["record"], row["key_version"], row["last_offset"], row["value"]
+            case RowKind.GROUP:
+                at = (*versions, row["name"])
+                groups[at] = max(groups.get(at, -1), row["last_offset"])
             case RowKind.OWNER | RowKind.COMMITS | RowKind.TAG as kind:
                 counted[kind][(*versions, *(row[name] for name in names[kind]))] += row["count"]
-    return {RowKind.BROKEN: broken, RowKind.STATE: state, **counted}
+    return {RowKind.BROKEN: broken, RowKind.STATE: state, RowKind.GROUP: groups, **counted}
 
 
 @pytest.mark.parametrize("file", FIXTURES, ids=lambda file: f"{file.parent.name}/{file.stem}")

@@ -14,6 +14,7 @@ from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.schemas import Schemas, load_schemas
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.releases import Release
+from kafka_rollout.wire.layouts import ZERO_UUID
 from kafka_rollout.wire.messages import encode
 from kafka_rollout.wire.record_batch import Batch, batches, payload, records
 from tools.coordinator_traffic import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, versioned
@@ -169,8 +170,53 @@ def planted_logs() -> Iterator[PlantedLog]:
     ):
         for name, record in planted.items():
             yield PlantedLog(name=name, topic=topic, data=log_of(around[0], record, around[1]))
+    for topic, name, record in fields_that_are_checked():
+        around = (GOOD, BEHIND) if topic == CONSUMER_OFFSETS else (GOOD_STATE, GOOD_STATE)
+        yield PlantedLog(name=name, topic=topic, data=log_of(around[0], record, around[1]))
     yield from _by_their_order()
     yield from _damaged()
+
+
+def fields_that_are_checked() -> Iterator[tuple[str, str, Record]]:
+    """(topic, name, record): all parse, and some release's coordinator looks at what stands in a field."""
+    log = CONSUMER_OFFSETS
+    subscribed = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
+    for name, subscription, group in (
+        ("subscription", subscribed, {}),
+        ("subscription of a negative length", b"\0\0\xff\xff\xff\xff", {}),
+        ("subscription that is too long", b"\0\0\0\0\0\x63", {}),
+        ("subscription that ends within a name", subscribed[:8], {}),
+        ("subscription that ends within a number", subscribed[:-2], {}),
+        ("bad subscription that is not of a consumer", b"\0\0\xff\xff\xff\xff", {"protocolType": "connect"}),
+        ("bad subscription before a protocol is chosen", b"\0\0\xff\xff\xff\xff", {"protocol": None}),
+    ):
+        member = {"memberId": "m", "sessionTimeout": 60_000, "rebalanceTimeout": 60_000, "subscription": subscription}
+        fields = {"protocolType": "consumer", "protocol": "range", "leader": "m", "members": [member], **group}
+        yield log, name, (GROUP, value(log, 2, 3, generation=1, **fields))
+    described = key(log, 4, groupId="p")
+    for name, topic in (
+        ("partition metadata", {}),
+        ("partition metadata without a topic's id", {"topicId": ZERO_UUID}),
+        ("partition metadata without a topic's name", {"topicName": ""}),
+        ("partition metadata of a negative number", {"numPartitions": -1}),
+    ):
+        known = {"topicId": TOPIC_ID, "topicName": "t", "numPartitions": 1, **topic}
+        yield log, name, (described, value(log, 4, 0, topics=[known]))
+    for name, number, fields in (
+        ("assignment epoch of a consumer group", 6, {"assignmentEpoch": -2}),
+        ("assignment time of a consumer group", 6, {"assignmentTimestamp": -1}),
+        ("assignment epoch of a streams group", 20, {"assignmentEpoch": -2}),
+        ("epoch of a streams group's topology", 23, {"epoch": -1}),
+    ):
+        yield log, f"negative {name}", (key(log, number, groupId="n"), value(log, number, 0, **fields))
+    for version in (0, 1):
+        for status, partitions in ((7, []), (8, []), (-1, []), (127, []), (1, None), (6, None)):
+            fields = {**ENDED, "transactionStatus": status, "transactionPartitions": partitions}
+            name = f"status {status}{', partitions null' if partitions is None else ''}, value of version {version}"
+            yield TRANSACTION_STATE, name, (STATE, value(TRANSACTION_STATE, 0, version, **fields))
+    for level in (2, 3, -1):
+        fields = {**ENDED, "clientTransactionVersion": level}
+        yield TRANSACTION_STATE, f"transaction.version {level}", (STATE, value(TRANSACTION_STATE, 0, 1, **fields))
 
 
 def _in_groups() -> dict[str, Record]:

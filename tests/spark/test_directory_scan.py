@@ -17,6 +17,8 @@ from kafka_rollout.domain.scan import LoadVerdict, ScanResult
 from kafka_rollout.wire.coordinator_records import ClassKey, classify
 from kafka_rollout.wire.record_batch import batches, payload, records
 from kafka_rollout_spark.decoding_spec import ScanDepth
+from tests.integration import planted_logs as planted
+from tests.integration.planted_logs import COMMITTED, EMPTY_GROUP, Record, key, value
 from tests.spark.conftest import FIXTURES, FixtureLogs, Scan, look
 
 pytestmark = pytest.mark.spark
@@ -53,6 +55,32 @@ def test_what_is_asked_deeply_is_answered(scan: Scan, fixture_logs: FixtureLogs)
     assert names == {"topicId"}
     data = json.dumps(result.to_dict())
     assert json.dumps(ScanResult.from_dict(json.loads(data)).to_dict()) == data
+
+
+def test_groups_that_only_committed_offsets_are_in_the_inventory(scan: Scan, tmp_path: Path) -> None:
+    def commit(group: str, topic: str, committed: bytes | None = COMMITTED) -> Record:
+        return key(OFFSETS, 1, group=group, topic=topic, partition=0), committed
+
+    held = (
+        *(commit("simple", topic) for topic in ("a", "b")),
+        *(commit("expired", "a", committed) for committed in (COMMITTED, None)),
+        *(commit("back again", "a", committed) for committed in (COMMITTED, None, COMMITTED)),
+        commit("described", "a"),
+        (key(OFFSETS, 2, group="described"), value(OFFSETS, 2, 3, **EMPTY_GROUP)),
+    )
+    folder = tmp_path / f"{OFFSETS}-5"
+    folder.mkdir()
+    at = len(held) // 2
+    for base, part in ((0, held[:at]), (at, held[at:])):
+        (folder / f"{base:020}.log").write_bytes(planted.batch(base, list(enumerate(part, start=base))))
+    inventory = scan(tmp_path).inventory
+    assert inventory is not None
+    told = {group["name"]: (group["offsets_only"], group["partition"], group["type"]) for group in inventory["groups"]}
+    assert told == {
+        "simple": (True, 5, "classic"),
+        "back again": (True, 5, "classic"),
+        "described": (False, 5, "classic"),
+    }
 
 
 def test_what_an_old_release_does_not_know_is_told_by_its_owner_also_when_it_alone_is_asked(

@@ -6,6 +6,7 @@ serialized by the release's generated class and handed to the code that loads th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,12 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.adapters.jvm import Jvm, java_class, root_cause
-from kafka_rollout.domain.releases import CoordinatorLogFacts, FeatureLevel, RecordTypeFacts, VersionRange
+from kafka_rollout.domain.releases import CoordinatorLogFacts, FeatureLevel, FieldRule, RecordTypeFacts, VersionRange
+from kafka_rollout.wire.layouts import MessageSchema
 from tools.derivation.class_files import calls
+from tools.derivation.coordinator_shards import group_shards
 from tools.derivation.jars import Message, classes_named
+from tools.derivation.rules import field_rules
 from tools.derivation.writers import (
     Written,
     broker_defaults,
@@ -44,6 +48,7 @@ class Loader:
 
     `read` takes key and value as a coordinator does, and raises what it raises; it answers the simple name of the
     class that the key was taken for. `replay` goes on to what is done with the record (4.x), a null value included.
+    `checks`: what is said of a record when all that is done with it alone is done (None: reading is all).
     """
 
     read: Callable[[bytes, bytes], str]
@@ -51,6 +56,7 @@ class Loader:
     ignores: Callable[[str], bool]
     writes: Callable[[], Iterator[Written]]
     replay: Callable[[bytes, bytes | None], str | None] = _never_refuses
+    checks: Callable[[bytes, bytes], str | None] | None = None
     loaded: bool = True
     goes_on_by_known_keys: bool = False
 
@@ -59,11 +65,13 @@ def coordinator_logs(
     jvm: Jvm, libs: Path, messages: Mapping[str, Message], advertised: Mapping[str, VersionRange]
 ) -> dict[str, CoordinatorLogFacts]:
     """Facts of each coordinator log that the release's default configuration has."""
-    loaders = _loaders(jvm, libs, advertised)
+    loaders = _loaders(jvm, libs, messages, advertised)
     return {topic: _facts(jvm, topic, loader, messages) for topic, loader in sorted(loaders.items())}
 
 
-def _loaders(jvm: Jvm, libs: Path, advertised: Mapping[str, VersionRange]) -> dict[str, Loader]:
+def _loaders(
+    jvm: Jvm, libs: Path, messages: Mapping[str, Message], advertised: Mapping[str, VersionRange]
+) -> dict[str, Loader]:
     old_reader = _old_group_reader(jvm)
     loaders = {
         GROUP_LOG: Loader(
@@ -72,6 +80,7 @@ def _loaders(jvm: Jvm, libs: Path, advertised: Mapping[str, VersionRange]) -> di
             _is_ignored,
             lambda: group_writes(jvm, advertised),
             _never_refuses if old_reader else _group_replay(jvm),
+            None if old_reader else _group_checks(jvm, messages),
         ),
         TRANSACTION_LOG: Loader(
             _transaction_reader(jvm),
@@ -88,6 +97,7 @@ def _loaders(jvm: Jvm, libs: Path, advertised: Mapping[str, VersionRange]) -> di
             _is_ignored,
             lambda: share_writes(jvm, advertised),
             _share_replay(jvm),
+            _share_checks(jvm),
             loaded=_starts_share_coordinator(jvm),
         )
     return loaders
@@ -117,6 +127,7 @@ def _facts(jvm: Jvm, topic: str, loader: Loader, messages: Mapping[str, Message]
                     written_from={version: level for version, level in needed.items() if level},
                     refuses={kind: complaint for kind, complaint in refused.items() if complaint},
                     unknown_value=_complaint(loader, key_bytes, _value(jvm, value, _UNKNOWN_VALUE), _UNKNOWN_VALUE),
+                    rules=() if refused["value"] else _rules(loader, key_bytes, value),
                 )
             )
     if written:
@@ -133,6 +144,27 @@ def _facts(jvm: Jvm, topic: str, loader: Loader, messages: Mapping[str, Message]
         loaded=loader.loaded,
         unknown_key=_complaint(loader, *unknown[0], _UNKNOWN_KEYS[0]),
     )
+
+
+def _rules(loader: Loader, key: bytes, value: Message) -> tuple[FieldRule, ...]:
+    """Of all versions together: a field has the same rule in each that has the field."""
+
+    def complaint(data: bytes) -> str | None:
+        if loader.checks is not None:
+            return loader.checks(key, data)
+        try:
+            loader.read(key, data)
+        except Py4JJavaError as error:
+            return str(root_cause(error).getMessage())
+        return None
+
+    schema = MessageSchema.parse(json.dumps(value.definition))
+    found: dict[str, FieldRule] = {}
+    for version in value.valid_versions:
+        for rule in field_rules(schema.layout(version), complaint):
+            if found.setdefault(rule.field, rule) != rule:
+                raise AssertionError(f"{value.name}: the rule of {rule.field} differs from version to version")
+    return tuple(found.values())
 
 
 def _written(records: Iterator[Written]) -> dict[int, dict[int, FeatureLevel | None]]:
@@ -278,6 +310,44 @@ def _group_replay(jvm: Jvm) -> Callable[[bytes, bytes | None], str | None]:
         return None
 
     return refusal
+
+
+def _group_checks(jvm: Jvm, messages: Mapping[str, Message]) -> Callable[[bytes, bytes], str | None]:
+    """GroupCoordinatorShard of 4.x over nothing; of a share group there are group and member, as 4.0 wants it."""
+    new_shard, serde = group_shards(jvm), jvm.instance(f"{_COORDINATOR}.group.GroupCoordinatorRecordSerde")
+    of_shares = {name: one for name, one in messages.items() if name.startswith("ShareGroup")}
+    shares = {key_versions(key)[0] for name, key in of_shares.items() if name.endswith("Key")}
+    there_already = [
+        (_key(jvm, key, key_versions(key)[0]), _value(jvm, of_shares[f"{name}Value"], 0))
+        for name in ("ShareGroupMetadata", "ShareGroupMemberMetadata")
+        if (key := of_shares.get(f"{name}Key"))
+    ]
+
+    def complaint(key: bytes, value: bytes) -> str | None:
+        shard = new_shard()
+        records = there_already if int.from_bytes(key[:2], "big") in shares else []
+        try:
+            for record in (*records, (key, value)):
+                shard.replay(0, -1, -1, serde.deserialize(*(_wrap(jvm, part) for part in record)))
+        except Py4JJavaError as error:
+            return str(error.java_exception.getMessage())
+        return None
+
+    return complaint
+
+
+def _share_checks(jvm: Jvm) -> Callable[[bytes, bytes], str | None]:
+    serde = jvm.instance(f"{_COORDINATOR}.share.ShareCoordinatorRecordSerde")
+
+    def complaint(key: bytes, value: bytes) -> str | None:
+        try:
+            shard = _shard(jvm, f"{_COORDINATOR}.share.ShareCoordinatorShard")
+            shard.replay(0, -1, -1, serde.deserialize(_wrap(jvm, key), _wrap(jvm, value)))
+        except Py4JJavaError as error:
+            return str(error.java_exception.getMessage())
+        return None
+
+    return complaint
 
 
 def _share_replay(jvm: Jvm) -> Callable[[bytes, bytes | None], str | None]:

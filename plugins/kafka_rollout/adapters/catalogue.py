@@ -15,10 +15,12 @@ from kafka_rollout.domain.releases import (
     CoordinatorLogFacts,
     FeatureFacts,
     FeatureLevel,
+    FieldRule,
     MetadataVersionLevel,
     RecordTypeFacts,
     Release,
     ReleaseFacts,
+    RuleKind,
     VersionRange,
 )
 
@@ -53,6 +55,14 @@ class _MetadataVersion(_Strict):
     changed: bool
 
 
+class _Rule(_Strict):
+    field: str
+    kind: RuleKind
+    least: int = 0
+    most: int = 0
+    refusal: str
+
+
 class _Record(_Strict):
     key_version: int
     name: str
@@ -62,6 +72,7 @@ class _Record(_Strict):
     written_from: dict[int, dict[str, int]] = {}
     refuses: dict[str, str] = {}
     unknown_value: str
+    rules: list[_Rule] = []
 
 
 class _Log(_Strict):
@@ -181,6 +192,7 @@ def _log_to_domain(topic: str, log: _Log) -> CoordinatorLogFacts:
                 },
                 refuses=record.refuses,
                 unknown_value=record.unknown_value,
+                rules=tuple(FieldRule(**rule.model_dump()) for rule in record.rules),
             )
             for record in log.records
         ),

@@ -9,8 +9,9 @@ from kafka_rollout.adapters.schemas import Schemas
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import BrokenRecords, LogRange
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassKey
+from kafka_rollout.wire.field_rules import take
 from kafka_rollout.wire.layouts import Layout
-from kafka_rollout.wire.messages import MessageFormatError, decode
+from kafka_rollout.wire.messages import MessageFormatError
 from kafka_rollout.wire.record_batch import RecordSpan
 
 
@@ -46,7 +47,7 @@ class ParsingChecks:
                 (record.key_at, record.key_length) if use.part == "key" else (record.value_at, record.value_length)
             )
             try:
-                decode(use.layout, payload[at : at + length], VERSION_BYTES)
+                take(use.layout, payload[at : at + length], VERSION_BYTES)
             except MessageFormatError as error:
                 self._note(what, number, use, record.offset, error.sentence)
 
@@ -78,7 +79,7 @@ class ParsingChecks:
                 continue
             parts = {"key": known.key}
             if value is not None and value in known.value.valid_versions:
-                parts["value"] = known.value.layout(value)
+                parts["value"] = known.value_layout(value)
             for part, layout in parts.items():
                 same = next((use for use in uses if (use.part, use.layout) == (part, layout)), None)
                 if same is None:

@@ -53,7 +53,10 @@ def _log(folder: Path, facts: CoordinatorLogFacts) -> dict[int, RecordLayouts]:
         # Up to 4.0 a key's version is the record type; from 4.1 on every key has the version 0 and an apiKey.
         version = record.key_version if record.key_version in key.valid_versions else key.valid_versions.max
         found[record.key_version] = RecordLayouts(
-            name=record.name, key=key.layout(version), value=_schema(folder / f"{record.name}Value.json")
+            name=record.name,
+            key=key.layout(version),
+            value=_schema(folder / f"{record.name}Value.json"),
+            rules=record.rules,
         )
     return found
 

@@ -86,6 +86,29 @@ class FeatureLevel:
     level: int
 
 
+class RuleKind(StrEnum):
+    """What a field's content has to be, in a record that parses, so that the release's coordinator takes it."""
+
+    BETWEEN = "between"  # a number from `least` to `most`
+    SET_UNLESS_ZERO = "set_unless_zero"  # not null, unless the number before it, which is BETWEEN some, is 0
+    FILLED = "filled"  # no empty text, no zero UUID
+    SUBSCRIPTION = "subscription"  # what a consumer of the classic protocol subscribes to, as the consumers' protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldRule:
+    """One rule of a value's field: `field` is its path, such as "members[].subscription".
+
+    `refusal`: what the release says when it stops at such a record, with `{value}` for the field's content.
+    """
+
+    field: str
+    kind: RuleKind
+    least: int = 0
+    most: int = 0
+    refusal: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordTypeFacts:
     """One record type of a coordinator log: its key version and what the release reads and writes of its value.
@@ -95,6 +118,7 @@ class RecordTypeFacts:
     `written_from`: those of them that it writes only from a feature level on.
     `refuses`: what is read and then stops the load all the same ("value", "tombstone"), with the release's complaint.
     `unknown_value`: its complaint about a value version that it does not know, with `{version}` in it.
+    `rules`: what it checks in values that parse.
     """
 
     key_version: int
@@ -105,6 +129,7 @@ class RecordTypeFacts:
     written_from: Mapping[int, FeatureLevel] = field(default_factory=dict)
     refuses: Mapping[str, str] = field(default_factory=dict)
     unknown_value: str = ""
+    rules: tuple[FieldRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

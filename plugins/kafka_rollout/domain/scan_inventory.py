@@ -2,7 +2,7 @@
 
 The states are derived as the coordinators derive them when they load (GroupMetadataManager and ConsumerGroup,
 ShareGroup, StreamsGroup `maybeUpdateGroupState`; TransactionState). A group that only ever committed offsets has no
-record of itself and is not listed.
+record of itself; coordinators make an empty classic group of it (OffsetMetadataManager.replay).
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class GroupSummary:
     `connect`); `assignor`: the classic group's, or the server-side ones that members asked for.
 
     `classic_members`: members of a consumer group that still speak the classic protocol (a conversion under way).
-    `share_partitions`: share partitions whose state is kept for it.
+    `share_partitions`: share partitions whose state is kept for it. `offsets_only`: there is no record of the group
+    itself, only its committed offsets (consumers that assign partitions themselves, and tools).
     """
 
     name: str
@@ -59,6 +60,7 @@ class GroupSummary:
     assignor: str | None = None
     classic_members: int = 0
     share_partitions: int = 0
+    offsets_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,10 +177,15 @@ class _ModernGroup:
         )
 
 
-def take_inventory(records: Iterable[StateRecord], commits: Mapping[str, int] | None = None) -> GroupInventory:
+def take_inventory(
+    records: Iterable[StateRecord],
+    commits: Mapping[str, int] | None = None,
+    committing: Mapping[str, int] | None = None,
+) -> GroupInventory:
     """The groups and transactional ids that these records describe; records of other types are passed over.
 
-    `records`: at most one of each key, the newest. `commits`: records of committed offsets by topic.
+    `records`: at most one of each key, the newest. `commits`: records of committed offsets by topic. `committing`:
+    groups that have committed offsets, with their partition.
     """
     groups: list[GroupSummary] = []
     ids: list[TransactionalIdSummary] = []
@@ -201,6 +208,12 @@ def take_inventory(records: Iterable[StateRecord], commits: Mapping[str, int] | 
     groups += (
         group.summary(kind, name, share_partitions[name] if kind == "share" else 0)
         for (kind, name), group in modern.items()
+    )
+    described = {group.name for group in groups}
+    groups += (
+        GroupSummary(name=name, type="classic", state="Empty", members=0, partition=partition, offsets_only=True)
+        for name, partition in (committing or {}).items()
+        if name not in described
     )
     return GroupInventory(
         groups=tuple(sorted(groups, key=lambda group: (group.name, group.type))),

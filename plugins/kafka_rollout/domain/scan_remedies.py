@@ -163,6 +163,8 @@ def _known(scan: ScanResult) -> Mapping[tuple[str, str], str]:
 
 
 def _about(group: GroupSummary) -> str:
+    if group.offsets_only:
+        return f"{group.type}, committed offsets only"
     still = f", {group.classic_members} of them classic" if group.classic_members else ""
     return f"{group.type}, {group.state}, {count(group.members, 'member')}{still}"
 

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafka_rollout.domain.releases import FieldRule
 from kafka_rollout.domain.scan import RecordClass
+from kafka_rollout.wire.field_rules import with_rules
 from kafka_rollout.wire.layouts import Layout, MessageSchema, StructLayout
 from kafka_rollout.wire.messages import UNKNOWN_TAGS, MessageFormatError, decode, default_of, encode, join
 from kafka_rollout.wire.record_batch import (
@@ -35,11 +37,19 @@ OnRecord = Callable[[bytes, RecordSpan, ClassKey], None]  # the payload, where t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordLayouts:
-    """How one release reads one record type. `name` is the catalogue's, such as OffsetCommit; a key has one layout."""
+    """How one release reads one record type. `name` is the catalogue's, such as OffsetCommit; a key has one layout.
+
+    `rules`: what its coordinator checks in the fields of a value.
+    """
 
     name: str
     key: Layout
     value: MessageSchema
+    rules: tuple[FieldRule, ...] = ()
+
+    def value_layout(self, version: int) -> Layout:
+        """The value's layout at a valid version, with the rules."""
+        return with_rules(self.value.layout(version), self.rules)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from kafka_rollout.domain.errors import FatalError
-from kafka_rollout.domain.releases import VersionRange
+from kafka_rollout.domain.releases import FieldRule, VersionRange
 
 Default = bool | int | float | str | bytes | None
 
@@ -82,12 +82,16 @@ class StructLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A message at one version. The version itself is not part of it: a record's int16 prefix comes before."""
+    """A message at one version. The version itself is not part of it: a record's int16 prefix comes before.
+
+    `rules`: what a coordinator checks in it beyond parsing (field_rules.py); definitions say nothing of that.
+    """
 
     name: str
     version: int
     flexible: bool
     struct: StructLayout
+    rules: tuple[FieldRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ FULL_NAMES = 2
 FULL_STATES = 3
 FAR = 5  # the batch lies before BASE, or too far behind it for entries
 
-OWNER_NAME, COMMITS_NAME, TAG_NAME = 0, 1, 2  # kinds of names
+OWNER_NAME, COMMITS_NAME, TAG_NAME, GROUP_NAME = 0, 1, 2, 3  # kinds of names; of groups those that commit
 _NAME_SEED = 1
 _KEY_VERSIONS, _VALUE_VERSIONS = p.KEY_VERSIONS, p.VALUE_VERSIONS
 _OWNER, _TOPIC = p.OWNER, p.TOPIC
@@ -136,12 +136,16 @@ def note_record(control: int, offset: int, key_at: int, key_size: int, value_at:
         if wanted and not _note_name(control, OWNER_NAME << 32 | known, owner_at, owner_size, offset):
             return FULL_NAMES
         set_value(control, t.STAGE, 2)
+    commits = topic_at != FAILED and item(control, t.COMMITS, key_version)
     if value(control, t.STAGE) == 2:
-        commits = topic_at != FAILED and item(control, t.COMMITS, key_version)
         if commits and not _note_name(control, COMMITS_NAME << 32 | known, topic_at, topic_size, offset):
             return FULL_NAMES
         set_value(control, t.STAGE, 3)
     if value(control, t.STAGE) == 3:
+        if commits and not _note_name(control, GROUP_NAME << 32 | known, owner_at, owner_size, offset):
+            return FULL_NAMES
+        set_value(control, t.STAGE, 4)
+    if value(control, t.STAGE) == 4:
         while value(control, t.TAGS_DONE) < tags:
             done = value(control, t.TAGS_DONE)
             walk(steps, tags_of, with_tags, value_at + 2, value_at + value_size, marks, seen, done)
@@ -150,12 +154,12 @@ def note_record(control: int, offset: int, key_at: int, key_size: int, value_at:
                 if not _note_tag(control, TAG_NAME << 32 | known, path, tag, offset):
                     return FULL_NAMES
                 add(control, t.TAGS_DONE, 1)
-        set_value(control, t.STAGE, 4)
-    if value(control, t.STAGE) == 4:
+        set_value(control, t.STAGE, 5)
+    if value(control, t.STAGE) == 5:
         keeps_state = key_parses and item(control, t.STATE, key_version)
         if keeps_state and not _note_state(control, known, offset, key_at, key_size, value_at, value_size):
             return FULL_STATES
-        set_value(control, t.STAGE, 5)
+        set_value(control, t.STAGE, 6)
     if value(control, t.LIVE) and key_size >= 0:
         owner = hash_at(owner_at, owner_size, _NAME_SEED) if wanted else 0
         note_key(control, known, offset, key_at, key_size, owner)
@@ -200,8 +204,11 @@ def _note_name(control: int, what: int, at: int, size: int, offset: int) -> bool
     slot = _counted_name(control, hashed, what, offset)
     if slot == FAILED:
         return True
+    if what >> 32 == GROUP_NAME and value(control, t.GROUPS) == t.MOST_GROUPS:
+        return True
     if slot == value(control, t.NAME_SLOTS) or used + size > value(control, t.NAMES_SIZE):
         return False
+    add(control, t.GROUPS, 1 if what >> 32 == GROUP_NAME else 0)
     _new_name(control, slot, hashed, what, offset)
     set_item(control, t.NAME_AT, slot, used)
     set_item(control, t.NAME_SIZE, slot, size)

@@ -6,13 +6,15 @@ What a program takes and refuses is what wire.messages.decode does; tests/contra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kafka_rollout.domain.errors import FatalError
+from kafka_rollout.domain.releases import FieldRule, RuleKind
+from kafka_rollout.wire.field_rules import PROTOCOL, PROTOCOL_TYPE, field_path
 from kafka_rollout.wire.layouts import FieldLayout, FieldType, Layout, StructLayout
 from kafka_rollout.wire.messages import join
 from kafka_rollout_spark.decoding_spec import DecodingSpec, RecordUse
@@ -30,6 +32,16 @@ TAGS = 8  # path, the tags' row of `tags`, how many tags are known
 TAG = 9  # path, row, how many, as TAGS: reads the next tag
 JUMP = 10  # where to
 MARK = 11  # slot of `marks` whose size reaches to here
+WITHIN = 12  # bytes of a number, the least and the most that it may be
+WITHIN_TAGGED = 13  # likewise: of several fields with one tag, the last counts
+NOT_ZERO = 14  # bytes to step over, of which one is not 0
+
+# Beside 1 for nullable, what else is asked of a STRING or an ARRAY. SUBSCRIPTION is the third operand of BYTES.
+FILLED = 2  # a text that is not empty
+IS_PROTOCOL_TYPE = 4  # whether a SUBSCRIPTION is read depends on it
+IS_PROTOCOL = 8  # likewise: not if it is null
+NULL_AT_ZERO = 2  # an array that is null only if the number of the last WITHIN is 0
+SUBSCRIPTION = 1
 
 OWNER, TOPIC = 0, 2  # slots of `marks`: each a start and a size
 
@@ -72,10 +84,13 @@ class _Writer:
     paths: list[str] = field(default_factory=list)
     marks: dict[str, int] = field(default_factory=dict)  # of fields of the key that is being written
     owner_until: str = ""
+    rules: dict[str, FieldRule] = field(default_factory=dict)  # of the layout that is being written, by field
+    rules_of_tags: int = 0  # of these
 
     def program(self, layout: Layout, marks: dict[str, int] | None = None, owner_until: str = "") -> int:
         """Append a layout's program; its first step."""
         self.marks, self.owner_until = marks or {}, owner_until
+        self.rules, self.rules_of_tags = {rule.field: rule for rule in layout.rules}, 0
         start = len(self.steps)
         self._struct(layout.struct, "", 0)
         self._add(END)
@@ -119,7 +134,7 @@ class _Writer:
         if one.array and one.type in _SIZES:
             self._add(NUMBERS, *flags, _SIZES[one.type])
         elif one.array:
-            array = self._add(ARRAY, *flags)
+            array = self._add(ARRAY, flags[0], self._nullable(one, path))
             self._element(one, join(path, one), depth + 1, nullable=False)
             self._add(NEXT, array + 1)
             self._land(array, 3)
@@ -129,15 +144,47 @@ class _Writer:
             self._land(marker, 2)
         else:
             slot = self.marks.get(one.name, -1) if not path else -1
-            self._element(one, join(path, one), depth, nullable=one.nullable, slot=slot)
+            self._one(one, path, depth, slot=slot, tagged=tagged)
 
-    def _element(self, one: FieldLayout, path: str, depth: int, *, nullable: bool, slot: int = -1) -> None:
+    def _one(self, one: FieldLayout, path: str, depth: int, *, slot: int, tagged: bool) -> None:
+        """A field that is no array, with its rule."""
+        rule = self.rules.get(field_path(path, one))
+        match rule.kind if rule else None:
+            case RuleKind.BETWEEN:
+                assert rule is not None  # noqa: S101 - it has a kind
+                if tagged and (path or self.rules_of_tags):
+                    raise FatalError(f"The scan checks one tagged field of a message, not {rule.field} as well.")
+                self.rules_of_tags += tagged
+                self._add(WITHIN_TAGGED if tagged else WITHIN, _SIZES[one.type], rule.least, rule.most)
+            case RuleKind.FILLED if one.type is FieldType.UUID:
+                self._add(NOT_ZERO, _SIZES[one.type])
+            case RuleKind.SUBSCRIPTION:
+                self._add(BYTES, int(one.compact), int(one.nullable), SUBSCRIPTION)
+            case _ if one.type is FieldType.STRING:
+                self._add(STRING, int(one.compact), self._nullable(one, path), slot)
+            case _:
+                self._element(one, join(path, one), depth, nullable=one.nullable)
+
+    def _nullable(self, one: FieldLayout, path: str) -> int:
+        """1 for a field that may be null, and what else is asked of it."""
+        rule, flags = self.rules.get(field_path(path, one)), int(one.nullable)
+        if rule and rule.kind is RuleKind.FILLED:
+            flags |= FILLED
+        if rule and rule.kind is RuleKind.SET_UNLESS_ZERO:
+            if self.steps[-1][0] != WITHIN:
+                raise FatalError(f"The scan checks {rule.field} by the number before it, of which no rule is known.")
+            flags |= NULL_AT_ZERO
+        if any(rule.kind is RuleKind.SUBSCRIPTION for rule in self.rules.values()) and not path:
+            flags |= {PROTOCOL_TYPE: IS_PROTOCOL_TYPE, PROTOCOL: IS_PROTOCOL}.get(one.name, 0)
+        return flags
+
+    def _element(self, one: FieldLayout, path: str, depth: int, *, nullable: bool) -> None:
         if one.struct is not None:
             self._struct(one.struct, path, depth)
         elif one.type in _SIZES:
             self._add(FIXED, _SIZES[one.type])
         elif one.type is FieldType.STRING:
-            self._add(STRING, int(one.compact), int(nullable), slot)
+            self._add(STRING, int(one.compact), int(nullable), -1)
         else:
             self._add(BYTES, int(one.compact), int(nullable))
 
@@ -176,7 +223,7 @@ def write_programs(spec: DecodingSpec, topic: str) -> tuple[Programs, tuple[str,
             values[record.key_version, version] = len(starts), len(uses)
             for use in uses:
                 # Layouts that differ only in names and defaults share a program, which is then walked once.
-                shape = _shape(use.layout.struct, "")
+                shape = _shape(use.layout.struct, ""), tuple(replace(rule, refusal="") for rule in use.layout.rules)
                 if shape not in shapes:
                     shapes[shape] = writer.program(use.layout)
                 starts.append(shapes[shape])

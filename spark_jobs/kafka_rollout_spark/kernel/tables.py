@@ -43,11 +43,13 @@ PAYLOAD_AT = 88  # where the payload begins
 LAST_CLASS = 89  # of the record before; −1: none
 # Told by Python: the hashes of the log's name, and the address of the numbers drawn for the keys' hashes.
 FIRST_SEED, SECOND_SEED, DRAWN = range(90, 93)
-_CONTROLS = 93
+GROUPS = 93  # names of groups that committed which were noted in this log
+_CONTROLS = 94
 
 MOST_CLASSES = 2048
 SLOTS_OF_CLASSES = 4 * MOST_CLASSES
 _NAME_SLOTS, NAME_BYTES = 1 << 16, 4 << 20
+MOST_GROUPS = 1 << 16  # that committed, of one log and task: more are not listed by any scan
 _STATE_SLOTS, STATE_BYTES = 1 << 14, 8 << 20
 _FIRST_KEY_SLOTS = 1 << 12
 _MOST_KEY_SLOTS = 1 << 21  # 16 MiB, and 38 of entries

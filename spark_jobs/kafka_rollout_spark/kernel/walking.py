@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from kafka_rollout.wire.field_rules import CONSUMER_PROTOCOL
 from kafka_rollout_spark.kernel import programs as p
 from kafka_rollout_spark.kernel.compiling import compiled
-from kafka_rollout_spark.kernel.memory import add, byte_at, int8_at, int16_at, int32_at, set_value, value
+from kafka_rollout_spark.kernel.memory import add, byte_at, int8_at, int16_at, int32_at, int64_at, set_value, value
 
 # Their values are frozen into compiled code, as they must be.
 END, FIXED, STRING, BYTES, ARRAY, NEXT = p.END, p.FIXED, p.STRING, p.BYTES, p.ARRAY, p.NEXT
 NUMBERS, MARKER, TAGS, TAG, JUMP, MARK = p.NUMBERS, p.MARKER, p.TAGS, p.TAG, p.JUMP, p.MARK
+WITHIN, WITHIN_TAGGED, NOT_ZERO = p.WITHIN, p.WITHIN_TAGGED, p.NOT_ZERO
+_NULLABLE, _FILLED, _IS_PROTOCOL_TYPE, _IS_PROTOCOL = 1, p.FILLED, p.IS_PROTOCOL_TYPE, p.IS_PROTOCOL
+_NULL_AT_ZERO = p.NULL_AT_ZERO
+_CONSUMER = int.from_bytes(CONSUMER_PROTOCOL.encode(), "big")  # eight bytes: an int64
 
 FAILED = -1
 _LONGEST_STRING = 0x7FFF
@@ -59,13 +64,36 @@ def _length(at: int, end: int, compact: int, width: int) -> tuple[int, int]:
 
 
 @compiled
+def is_bad_subscription(at: int, end: int) -> bool:
+    """wire.field_rules.is_bad_subscription, of the bytes from `at` to `end`."""
+    at += 2
+    if end - at < 4:
+        return False
+    topics = int32_at(at)
+    at += 4
+    if topics < 0 or topics > end - at:
+        return True
+    for _ in range(topics):
+        if end - at < 2:
+            return False
+        size = int16_at(at)
+        at += 2
+        if size < 0 or size > end - at:
+            return True
+        at += size
+    return end - at >= 4 and int32_at(at) > end - at - 4
+
+
+@compiled
 def walk(steps: int, tags: int, pc: int, at: int, end: int, marks: int, seen: int, skip: int) -> int:
-    """Where the message that begins at `at` ends; FAILED if it does not parse. All tables are blocks of numbers.
+    """Where the message that begins at `at` ends; FAILED if it does not parse, or breaks a rule (wire.field_rules). All
+    tables are blocks of numbers.
 
     Tagged fields are counted in TAGS_SEEN of `marks`, and TAGS_AT_ONCE from number `skip` on are noted in `seen`, as
     path and tag.
     """
     top = _STACK - 1
+    number, is_refused, reads_subscriptions = 0, False, False
     set_value(marks, TAGS_SEEN, 0)
     while True:
         step = steps + 32 * pc
@@ -77,7 +105,7 @@ def walk(steps: int, tags: int, pc: int, at: int, end: int, marks: int, seen: in
                 return FAILED
         elif operation in (STRING, BYTES):
             size, at = _length(at, end, first, 2 if operation == STRING else 4)
-            if at == FAILED or size > end - at or (size < 0 and not second):
+            if at == FAILED or size > end - at or (size < 0 and not second & _NULLABLE):
                 return FAILED
             if operation == STRING:
                 if size > _LONGEST_STRING:
@@ -85,6 +113,15 @@ def walk(steps: int, tags: int, pc: int, at: int, end: int, marks: int, seen: in
                 if third >= 0:
                     set_value(marks, third, at)
                     set_value(marks, third + 1, max(size, 0))
+                if second > _NULLABLE:
+                    if second & _FILLED and size == 0:
+                        return FAILED
+                    if second & _IS_PROTOCOL_TYPE:
+                        reads_subscriptions = size == 8 and int64_at(at) == _CONSUMER
+                    if second & _IS_PROTOCOL and size < 0:
+                        reads_subscriptions = False
+            elif third and reads_subscriptions and is_bad_subscription(at, at + size):
+                return FAILED
             at += max(size, 0)
         elif operation == NUMBERS:
             size, at = _length(at, end, first, 4)
@@ -96,6 +133,8 @@ def walk(steps: int, tags: int, pc: int, at: int, end: int, marks: int, seen: in
         elif operation == ARRAY:
             size, at = _length(at, end, first, 4)
             if at == FAILED or size > end - at or (size < 0 and not second):
+                return FAILED
+            if size < 0 and second & _NULL_AT_ZERO and number != 0:
                 return FAILED
             if size <= 0:
                 pc = third
@@ -158,5 +197,31 @@ def walk(steps: int, tags: int, pc: int, at: int, end: int, marks: int, seen: in
             pc = first
         elif operation == MARK:
             set_value(marks, first + 1, at - value(marks, first))
+        elif operation in (WITHIN, WITHIN_TAGGED):
+            if first > end - at:
+                return FAILED
+            if first == 1:
+                number = int8_at(at)
+            elif first == 2:
+                number = int16_at(at)
+            elif first == 4:
+                number = int32_at(at)
+            else:
+                number = int64_at(at)
+            at += first
+            is_outside = number < second or number > third
+            if operation == WITHIN_TAGGED:
+                is_refused = is_outside
+            elif is_outside:
+                return FAILED
+        elif operation == NOT_ZERO:
+            if first > end - at:
+                return FAILED
+            place = at + first
+            while at < place and byte_at(at) == 0:
+                at += 1
+            if at == place:
+                return FAILED
+            at = place
         else:
-            return at
+            return FAILED if is_refused else at

@@ -71,6 +71,16 @@ def test_a_deleted_group_is_not_listed() -> None:
     assert take_inventory([record("GroupMetadata", {"group": "gone"}, None)]).groups == ()
 
 
+def test_a_group_that_only_committed_offsets_is_an_empty_classic_one() -> None:
+    records = [classic("described", 2), record("GroupMetadata", {"group": "deleted"}, None)]
+    inventory = take_inventory(records, {"orders": 9}, {"described": 3, "deleted": 3, "simple": 7})
+    assert [group for group in inventory.groups if group.offsets_only] == [
+        GroupSummary(name="deleted", type="classic", state="Empty", members=0, partition=3, offsets_only=True),
+        GroupSummary(name="simple", type="classic", state="Empty", members=0, partition=7, offsets_only=True),
+    ]
+    assert sum(counted.groups for counted in inventory.group_counts) == 3
+
+
 def test_a_consumer_group_goes_from_assigning_over_reconciling_to_stable() -> None:
     one = {"m": MEMBER}
     assert only_group(modern("Consumer", epoch=3, target=2, members=one)).state == "Assigning"

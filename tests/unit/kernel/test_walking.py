@@ -10,14 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_rollout.domain.releases import Release
+from kafka_rollout.wire.field_rules import is_bad_subscription, take
 from kafka_rollout.wire.layouts import Layout
 from kafka_rollout.wire.messages import MessageFormatError, decode, encode
 from kafka_rollout_spark.decoding_spec import DecodingSpec, LayoutUse, RecordUse
+from kafka_rollout_spark.kernel import walking
 from kafka_rollout_spark.kernel.programs import Programs, write_programs
 from kafka_rollout_spark.kernel.walking import FAILED, MARKS, TAGS_AT_ONCE, TAGS_SEEN, walk
-from tests.unit.wire.message_strategies import distinct_layouts, schema, values
+from tests.unit.wire.message_strategies import distinct_layouts, layouts_with_rules, schema, values
 
-LAYOUTS = [pytest.param(layout, id=name) for name, layout in distinct_layouts()]
+LAYOUTS = [pytest.param(layout, id=name) for name, layout in (*distinct_layouts(), *layouts_with_rules())]
 KEY = schema("4.3.1", "GroupMetadataKey").layout(0)
 
 Walked = tuple[int, list[tuple[str, int]]]
@@ -46,7 +48,7 @@ def walked(layout: Layout, raw: bytes, skip: int = 0) -> Walked:
 
 def decoded(layout: Layout, raw: bytes) -> Walked:
     try:
-        found = decode(layout, raw)
+        found = take(layout, raw)
     except MessageFormatError:
         return FAILED, []
     return found.end, [(tag.path, tag.tag) for tag in found.tags][:TAGS_AT_ONCE]
@@ -84,3 +86,48 @@ def test_more_tags_than_fit_at_once_are_found_in_turns() -> None:
     found = [tag for skip in range(0, count, TAGS_AT_ONCE) for tag in walked(layout, raw, skip)[1]]
     assert len(found) == count
     assert found == expected
+
+
+some_lengths = st.sampled_from(
+    [b"\0", b"\0\0", b"\0\1", b"\0\0\0\1", b"\xff\xff", b"\xff\xff\xff\xff", b"\x7f\xff", b"t"]
+)
+
+
+@given(raw=st.lists(some_lengths, max_size=8).map(b"".join) | st.binary(max_size=40))
+@settings(max_examples=2000, deadline=None)
+def test_subscriptions_are_read_alike(raw: bytes) -> None:
+    data = np.frombuffer(raw or b"\0", dtype=np.uint8)
+    at = data.ctypes.data
+    assert walking.is_bad_subscription(at, at + len(raw)) == is_bad_subscription(raw)
+
+
+def test_a_subscription_is_read_of_consumers_that_have_chosen_a_protocol_only() -> None:
+    layout = dict(layouts_with_rules())["GroupMetadataValue-v3-4.3.1-rules"]
+    bad = {"memberId": "m", "clientId": "c", "clientHost": "h", "subscription": b"\0\0\xff\xff\xff\xff"}
+    group = {"protocolType": "consumer", "protocol": "range", "leader": "m", "members": [bad]}
+    expected = {"consumer": True, "consumes": False, "connect": False}
+    for protocol_type, is_refused in expected.items():
+        raw = encode(layout, {**group, "protocolType": protocol_type})
+        assert (walked(layout, raw) == decoded(layout, raw) == (FAILED, [])) == is_refused
+    raw = encode(layout, {**group, "protocol": None})
+    assert walked(layout, raw) == decoded(layout, raw) == (len(raw), [])
+
+
+def test_of_a_tagged_field_that_stands_twice_the_last_is_checked() -> None:
+    layout = dict(layouts_with_rules())["TransactionLogValue-v1-4.3.1-rules"]
+    plain = encode(layout, {"transactionPartitions": []})[:-1]
+    known, unknown = b"\2\2\0\2", b"\2\2\0\x09"
+    for tags, is_refused in ((known + unknown, True), (unknown + known, False)):
+        raw = plain + b"\2" + tags
+        assert (walked(layout, raw)[0] == FAILED) == (decoded(layout, raw)[0] == FAILED) == is_refused
+
+
+@pytest.mark.parametrize("status", [-128, -1, 0, 1, 7, 8, 127])
+def test_a_transaction_s_status_and_the_partitions_that_it_needs(status: int) -> None:
+    for version in (0, 1):
+        layout = dict(layouts_with_rules())[f"TransactionLogValue-v{version}-4.3.1-rules"]
+        for partitions in ([], None):
+            raw = encode(layout, {"transactionStatus": status, "transactionPartitions": partitions})
+            takes = 0 <= status <= 7 and (status == 0 or partitions is not None)
+            assert walked(layout, raw) == decoded(layout, raw)
+            assert (walked(layout, raw)[0] != FAILED) == takes

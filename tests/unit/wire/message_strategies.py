@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from kafka_rollout.adapters.schemas import load_schemas
 from kafka_rollout.wire.layouts import FieldLayout, FieldType, Layout, MessageSchema, StructLayout
 from kafka_rollout.wire.messages import UNKNOWN_TAGS
 
@@ -38,6 +39,20 @@ def distinct_layouts() -> tuple[tuple[str, Layout], ...]:
         one = schema(path.parent.name, path.stem)
         for version in range(one.valid_versions.min, one.valid_versions.max + 1):
             found.setdefault(one.layout(version), f"{one.name}-v{version}-{path.parent.name}")
+    return tuple((name, layout) for layout, name in found.items())
+
+
+@cache
+def layouts_with_rules() -> tuple[tuple[str, Layout], ...]:
+    """(id, layout) of all values in which a release's coordinator checks fields."""
+    found: dict[Layout, str] = {}
+    schemas = load_schemas(SCHEMAS.parents[1])
+    for release, topic in sorted(schemas.by_log, reverse=True):
+        for record in schemas.log(release, topic).values():
+            for version in range(record.value.valid_versions.min, record.value.valid_versions.max + 1):
+                layout = record.value_layout(version)
+                if layout.rules:
+                    found.setdefault(layout, f"{layout.name}-v{version}-{release}-rules")
     return tuple((name, layout) for layout, name in found.items())
 
 

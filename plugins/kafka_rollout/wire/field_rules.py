@@ -1,0 +1,105 @@
+"""What coordinators check in the fields of a value that parses: a record that breaks a rule stops them all the same.
+
+Which release has which rule is in the catalogue. spark_jobs' kernel checks them too (programs.py, walking.py);
+tests/contract holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from struct import Struct
+from typing import Any
+
+from kafka_rollout.domain.releases import FieldRule, RuleKind
+from kafka_rollout.wire.layouts import ZERO_UUID, FieldLayout, Layout, StructLayout
+from kafka_rollout.wire.messages import Decoded, MessageFormatError, decode, join
+from kafka_rollout.wire.record_batch import Bytes
+
+CONSUMER_PROTOCOL = "consumer"  # the protocol type of groups whose members' subscriptions coordinators read
+PROTOCOL_TYPE, PROTOCOL = "protocolType", "protocol"  # GroupMetadataValue's fields
+_INT16, _INT32 = Struct(">h"), Struct(">i")
+
+
+def with_rules(layout: Layout, rules: Sequence[FieldRule]) -> Layout:
+    """The layout with those of the rules whose field it has."""
+    paths = set(_paths(layout.struct, ""))
+    return replace(layout, rules=tuple(rule for rule in rules if rule.field in paths))
+
+
+def take(layout: Layout, data: Bytes, at: int = 0) -> Decoded:
+    """Read a message as a coordinator does; raises MessageFormatError if it does not parse or breaks a rule."""
+    found = decode(layout, data, at)
+    for rule in layout.rules:
+        for name, held in _values(rule.field, found.value):
+            if _is_broken(rule, held, found.value):
+                words = f': "{rule.refusal.replace("{value}", str(held))}"' if rule.refusal else ""
+                what = f"{layout.name} version {layout.version}"
+                raise MessageFormatError(f"{what} is read and then refused, since {name} is {_shown(held)}{words}")
+    return found
+
+
+def _shown(held: Any) -> str:
+    if isinstance(held, bytes):
+        return "not what consumers write"
+    return "null" if held is None else repr(held)
+
+
+def _is_broken(rule: FieldRule, held: Any, value: Mapping[str, Any]) -> bool:
+    match rule.kind:
+        case RuleKind.BETWEEN:
+            return not rule.least <= held <= rule.most
+        case RuleKind.SET_UNLESS_ZERO:
+            names = list(value)
+            return held is None and value[names[names.index(rule.field) - 1]] != 0
+        case RuleKind.FILLED:
+            return held in ("", ZERO_UUID)
+        case RuleKind.SUBSCRIPTION:
+            is_read = value[PROTOCOL_TYPE] == CONSUMER_PROTOCOL and value[PROTOCOL] is not None
+            return is_read and is_bad_subscription(held)
+
+
+def is_bad_subscription(data: bytes) -> bool:
+    """Whether reading a member's topics fails in a way that a coordinator does not expect.
+
+    ConsumerProtocol.deserializeVersion, then ConsumerProtocolSubscription at version 0: bytes that end where a number
+    should begin are a SchemaException, which computeSubscribedTopics catches; a length that cannot be is none.
+    """
+    at, end = _INT16.size, len(data)
+    if end < at + _INT32.size:
+        return False
+    (topics,) = _INT32.unpack_from(data, at)
+    at += _INT32.size
+    if not 0 <= topics <= end - at:
+        return True
+    for _ in range(topics):
+        if end - at < _INT16.size:
+            return False
+        (size,) = _INT16.unpack_from(data, at)
+        at += _INT16.size
+        if not 0 <= size <= end - at:
+            return True
+        at += size
+    return end - at >= _INT32.size and _INT32.unpack_from(data, at)[0] > end - at - _INT32.size
+
+
+def _values(path: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The field's name and what it holds, for each element of the arrays on its path."""
+    head, _, rest = path.partition(".")
+    if not rest:
+        yield head, value[head]
+        return
+    for element in value[head.removesuffix("[]")] or ():
+        yield from _values(rest, element)
+
+
+def _paths(struct: StructLayout, path: str) -> Iterator[str]:
+    for one in (*struct.fields, *struct.tagged.values()):
+        yield field_path(path, one)
+        if one.struct is not None:
+            yield from _paths(one.struct, join(path, one))
+
+
+def field_path(path: str, one: FieldLayout) -> str:
+    """Of a field in a struct at `path`, as rules name it."""
+    return f"{path}.{one.name}" if path else one.name
