@@ -24,6 +24,12 @@ def caught_up(quorum: QuorumState, replica_id: int, observed_at: float) -> tuple
     behind_ms = _behind_ms(quorum, replica_id, observed_at)
     if behind_ms is not None and behind_ms <= CAUGHT_UP_MS:
         return True, f"{lag} records behind the leader, caught up {behind_ms} ms ago"
+    if replica_id in {r.replica_id for r in quorum.voters} & {r.replica_id for r in quorum.observers}:
+        return False, (
+            f"voter {replica_id} is {lag} records behind the leader, and another directory of node {replica_id} "
+            "observes: take the old voter out and add the new one (kafka-metadata-quorum.sh remove-controller, "
+            "add-controller)"
+        )
     return False, f"{lag} records behind the leader"
 
 

@@ -117,8 +117,9 @@ class QuorumState:
     observers: tuple[ReplicaState, ...]
 
     def lag(self, replica_id: int) -> int | None:
-        """Records a replica is behind the leader's log end; None when the replica is unknown to the quorum."""
-        replicas = {r.replica_id: r for r in (*self.voters, *self.observers)}
+        """Records a replica is behind the leader's log end; None when the replica is unknown to the quorum. Of a node
+        that is both, the voter counts: its directory is gone, and the one that observes has no vote (KIP-853)."""
+        replicas = {r.replica_id: r for r in (*self.observers, *self.voters)}
         leader, replica = replicas.get(self.leader_id), replicas.get(replica_id)
         if leader is None or replica is None or replica.log_end_offset < 0:
             return None

@@ -246,6 +246,18 @@ def test_a_controller_must_be_a_voter_that_is_caught_up() -> None:
     assert "no voter" in _after(lost, 1).waits_for
 
 
+def test_a_voter_whose_directory_is_gone_is_not_caught_up_because_another_of_the_node_observes() -> None:
+    """KIP-853: a directory that was formatted anew has no vote; the node's next one may not count on it."""
+    lost = quorum([1, 2, 3], 3, n1=400)
+    (voter,) = [v for v in lost.voters if v.replica_id == 1]
+    anew = replace(voter, log_end_offset=max(v.log_end_offset for v in lost.voters), last_caught_up_ms=int(NOW * 1000))
+    lost = replace(lost, observers=(*lost.observers, anew))
+    seen = _after(_rolled(1, quorum=lost), 1)
+    assert _failing(seen) == {"quorum"}
+    assert "remove-controller, add-controller" in seen.waits_for
+    assert "quorum without it" in _failing(_before(SEPARATE, state(quorum=lost), 2)), "no second one can be spared"
+
+
 def test_a_lag_that_was_caught_up_seconds_ago_is_no_lag() -> None:
     busy = quorum([1, 2, 3], 3, n1=400)
     voters = tuple(replace(v, last_caught_up_ms=int(NOW * 1000) - 900) if v.replica_id == 1 else v for v in busy.voters)
