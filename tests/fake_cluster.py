@@ -105,6 +105,7 @@ class FakeCluster:
         self.config_problems: dict[Release, tuple[str, ...]] = {}
         self.java = 17
         self.losses: list[Loss] = []  # of the metadata at a lower level
+        self.log_directories: dict[str, str] = {}  # id → path
         self.unreadable: set[tuple[int, Release]] = set()  # metadata logs that a release could not replay
         self.lost_in_the_roll: set[str] = set()  # topics that are gone from the inventory
         self.group_configs: dict[str, dict[str, str]] = {}

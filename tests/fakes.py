@@ -149,6 +149,10 @@ class FakeAdmin:
             group_configs=world.group_configs,
         )
 
+    def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+        self._any_broker()
+        return {"group_configs": self._cluster.group_configs, "subscriptions": {}}
+
     def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
         self._any_broker()
         topics = self._cluster.topics
@@ -265,6 +269,9 @@ class FakeRuntime:
 
     def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
         to.write_bytes(b"a checkpoint")
+
+    def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
+        return self._cluster.log_directories if node.node_id not in self._cluster.unseen else {}
 
     def metadata_log_dir(self, node: NodeSpec) -> Path | None:
         return None if node.node_id in self._cluster.unseen else Path(f"/nowhere/metadata/{node.node_id}")

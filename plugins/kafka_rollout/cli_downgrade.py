@@ -41,7 +41,7 @@ from kafka_rollout.steps.downgrade_metadata import report_losses, scan_metadata_
 from kafka_rollout.steps.downgrade_plan import is_downgrade, plan_downgrade
 from kafka_rollout.steps.features import check_support, finalize, pending_changes, refuse
 from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
-from kafka_rollout.steps.offline_facts import offline_facts
+from kafka_rollout.steps.offline_facts import shown_facts
 from kafka_rollout.steps.offline_order import OfflineStep
 from kafka_rollout.steps.offline_record import stop_has_begun
 from kafka_rollout.steps.plan import refuse_new_blockers
@@ -168,7 +168,7 @@ def _roll_has_begun(bench: Workbench, plan: Plan) -> bool:
 
 def _facts(bench: Workbench, plan: Plan) -> Sequence[str]:
     """What a person must know of an offline downgrade; nothing of any other."""
-    return offline_facts(bench, plan).lines if plan.offline else ()
+    return shown_facts(bench, plan) if plan.offline else ()
 
 
 def _plan(bench: Workbench, settings: Settings, request: DowngradeRequest) -> Plan:

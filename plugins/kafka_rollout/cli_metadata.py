@@ -11,6 +11,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,7 +36,7 @@ from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.errors import RefusedError, UserError
 from kafka_rollout.domain.feature_requests import parse_requests
-from kafka_rollout.domain.metadata_losses import Loss, LossReport
+from kafka_rollout.domain.metadata_losses import Loss, LossReport, with_paths
 from kafka_rollout.domain.metadata_scan import MetadataScan
 from kafka_rollout.domain.offline import choose_log
 from kafka_rollout.domain.releases import METADATA_VERSION, Release
@@ -63,11 +64,18 @@ def losses(
     release: Annotated[
         str | None, typer.Option(help="Whose image classes answer; the newest of the catalogue without.")
     ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="The node's server.properties: its directories are named by path as well.")
+    ] = None,
     cluster_id: ClusterId = None,
 ) -> None:
     """What the cluster's metadata would lose at a lower metadata.version. Only reads."""
     cache, folder = _open(log_dir, cluster_id)
     report = loss_report(folder, to_level, cache=cache, release=_release(cache, release))
+    paths = server_properties.directory_ids({"log.dirs": str(folder.root), **_settings(config)})
+    report = replace(
+        report, losses=with_paths(report.losses, paths), default_only=with_paths(report.default_only, paths)
+    )
     if not _json(json_file, report.to_dict()):
         _print_losses(report)
 
@@ -124,7 +132,8 @@ def snapshot(
     _print_entries("lost", written.losses)
     show.err.print(
         f"{written.records} records at metadata.version {written.to_level}, kraft.version {written.kraft_version}; "
-        f"loaded and compared by {', '.join(map(str, written.proved_by))}."
+        f"loaded and compared by {', '.join(map(str, written.proved_by))}.",
+        soft_wrap=True,
     )
     show.out.print(str(written.path), soft_wrap=True)
 
@@ -272,7 +281,8 @@ def _print_entries(title: str, entries: tuple[Loss, ...]) -> None:
 def _print_scan(found: MetadataScan) -> None:
     show.out.print(
         f"{found.release}: {found.verdict}; offsets {found.start_offset} to {found.end_offset - 1}, "
-        f"a start begins at {found.starts_at}"
+        f"a start begins at {found.starts_at}",
+        soft_wrap=True,
     )
     for failure in found.failures:
         where = f"{failure.file}, offset {failure.offset}"

@@ -37,7 +37,9 @@ from kafka_rollout.steps.approval import (
 from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL, scan_before_roll
 from kafka_rollout.steps.features import check_support, finalize, pending_changes, undo_by_controller
 from kafka_rollout.steps.gate import GateKind, GateRef, gate_has_held, wait_for_gate
+from kafka_rollout.steps.offline_facts import expected_outage_s
 from kafka_rollout.steps.offline_undo import gates_after_undo, undo_offline
+from kafka_rollout.steps.outage import outage_sentence
 from kafka_rollout.steps.plan import plan_upgrade
 from kafka_rollout.steps.report import SCAN_VERDICT
 from kafka_rollout.steps.roll import has_stopped_nodes
@@ -340,3 +342,5 @@ def report(bench: Workbench, plan: Plan, settings: Settings, *, dry_run: bool = 
     page, data = write_run_report(bench, plan, dry_run=dry_run, settings=settings)
     out.print(f"report: {page}", soft_wrap=True)
     out.print(str(data), soft_wrap=True)
+    if plan.offline and (took := outage_sentence(bench, expected_outage_s(bench))):
+        out.print(took, soft_wrap=True)

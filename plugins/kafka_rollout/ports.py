@@ -70,6 +70,12 @@ class ClusterAdmin(Protocol):
         quotas. `configured_groups`: ids to ask for where groups with a configuration of their own cannot be listed."""
         ...
 
+    def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+        """The inventory's settings of kinds that older releases do not know (cluster_inventory.SETTINGS), alone: what
+        can be asked while partitions have no leader. Those of groups are listed from 4.1 on, before only of groups
+        that are there."""
+        ...
+
     def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
         """Ask for preferred leaders; partitions already led by theirs are no error."""
         ...
@@ -123,6 +129,10 @@ class NodeRuntime(Protocol):
         ...
 
     def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None: ...
+
+    def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
+        """directory.id → path of each of the node's directories that the runtime can look into."""
+        ...
 
     def metadata_log_dir(self, node: NodeSpec) -> Path | None:
         """The node's metadata.log.dir (by default the first of its log.dirs), as this process reaches it; None where

@@ -71,6 +71,18 @@ def test_losses_in_the_form_that_programs_read(folder: MetadataFolder, tmp_path:
     assert whole(folder) == before
 
 
+def test_a_directory_is_named_by_its_path_where_the_configuration_leads_to_its_meta_properties(
+    folder: MetadataFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second, config = tmp_path / "second", tmp_path / "server.properties"
+    second.mkdir()
+    (second / "meta.properties").write_text("version=1\nnode.id=1\ndirectory.id=SjsugtA7F6YxfWx3HdBG8w\n")
+    config.write_text(f"log.dirs={folder.root},{second},{tmp_path / 'gone'}\n")
+    assert run("losses", folder.root, "--to-level", 29, "--config", config, "--json", "-") == 0
+    (loss,) = json.loads(capsys.readouterr().out)["losses"]
+    assert loss["sentence"] == f"Broker 1 loses its cordoned log directories: {second} (SjsugtA7F6YxfWx3HdBG8w)."
+
+
 def test_an_older_releases_classes_can_be_asked_and_the_log_alone_is_enough(
     old_level: MetadataFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:

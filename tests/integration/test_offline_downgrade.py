@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters import metadata_install
+from kafka_rollout.adapters import metadata_install, server_properties
 from kafka_rollout.adapters.java import java_binary
+from kafka_rollout.adapters.jvm import run_jvm
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.metadata_log import log_range, open_folder
 from kafka_rollout.adapters.metadata_trimmer import trim
@@ -32,6 +33,7 @@ from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
 from kafka_rollout.steps.offline_facts import offline_facts
 from kafka_rollout.steps.offline_order import OfflineStep
 from kafka_rollout.steps.offline_undo import undo_offline
+from kafka_rollout.steps.outage import outages
 from kafka_rollout.steps.workbench import Workbench
 from tests.dying_files import DyingFiles, KilledError
 from tests.integration.cluster_contents import WITH_ACLS, contents, fill
@@ -213,11 +215,13 @@ def test_separate_nodes_are_trimmed_and_taken_back_from_controllers_on_the_new_l
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("quorum", ["static", "dynamic"])
+@pytest.mark.parametrize("layout", ["combined", "separate"])
 def test_a_controller_whose_disk_is_lost_is_left_behind_and_fetches_everything_once_it_is_formatted_anew(
-    make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, quorum: str
 ) -> None:
     monkeypatch.setattr(steps, "READY_WITHIN_S", 600.0)
-    cluster = make_cluster(str(NEW), layout="combined", extra_config=WITH_ACLS)
+    cluster = make_cluster(str(NEW), layout=layout, quorum=quorum, extra_config=WITH_ACLS)
     fill(cluster)
     before = contents(cluster.spec)
     with opened(cluster, tmp_path / "home") as bench:
@@ -226,28 +230,36 @@ def test_a_controller_whose_disk_is_lost_is_left_behind_and_fetches_everything_o
         # The active controller's: of all logs the one that may be ahead.
         lost = bench.cluster.node(bench.admin.quorum().leader_id)
         others = [node for node in bench.cluster.nodes if node != lost]
+        controllers = [node for node in bench.cluster.controllers if node != lost]
         steps.stop_all(bench, plan)
-        shutil.rmtree(Path(str(bench.runtime.metadata_log_dir(lost))))
-        second = Path(str(bench.runtime.metadata_log_dir(others[0])))
+        directory = Path(str(bench.runtime.metadata_log_dir(lost)))
+        old_id = directory_id(directory)
+        shutil.rmtree(directory)
+        second = Path(str(bench.runtime.metadata_log_dir(controllers[0])))
         second.rename(second.with_name("away"))
         with pytest.raises(RefusedError, match="1 of the 3 voters are at hand, and 2 are needed") as refused:
             steps.choose(bench, plan)
         assert f"node {lost.node_id}: " in refused.value.sentence
         second.with_name("away").rename(second)
         chosen = steps.choose(bench, plan)
-        assert (chosen.read, len(chosen.not_read)) == (tuple(node.node_id for node in others), 1)
+        assert (set(chosen.read), len(chosen.not_read)) == ({node.node_id for node in others}, 1)
         assert steps.install_snapshot(bench, plan)[lost.node_id].startswith("Left as it is: ")
         steps.install_binaries(bench, plan)
         steps.start_controllers(bench, plan)
+        steps.start_brokers(bench, plan)
         for node in others:
             wait_until(lambda node=node: levels_of(bench, node).get(METADATA_VERSION) == 29, 240)  # type: ignore[misc]
         wait_until(lambda: bench.runtime.process(lost).pid is None, 240)
         # A person puts a new disk in, formats it, and goes on with the same run.
-        format_anew(cluster, lost)
+        format_anew(cluster, lost, *(("--no-initial-controllers",) if quorum == "dynamic" else ()))
         assert lost.node_id in steps.start_controllers(bench, plan).acted
+        if quorum == "dynamic":
+            wait_until(lambda: lost.node_id in {one.replica_id for one in bench.admin.quorum().observers}, 240)
+            vote_by_the_new_directory(cluster, lost, old_id, directory_id(directory))
         all_are_back(bench, plan, HOP)
         wait_for_gate(bench, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
-        assert levels(bench) == {node_id: {**finalized, METADATA_VERSION: 29} for node_id in (1, 2, 3)}
+        assert levels(bench) == {node.node_id: {**finalized, METADATA_VERSION: 29} for node in bench.cluster.nodes}
+        assert outages(bench)[0].served_at is not None
     assert contents(cluster.spec) == before
 
 
@@ -275,11 +287,34 @@ def test_a_release_that_cannot_read_the_bootstrap_file_of_the_newest_level_start
     assert contents(cluster.spec) == before
 
 
-def format_anew(cluster: LocalCluster, node: NodeSpec) -> None:
+def directory_id(directory: Path) -> str:
+    return server_properties.parse((directory / "meta.properties").read_text())["directory.id"]
+
+
+def vote_by_the_new_directory(cluster: LocalCluster, node: NodeSpec, old: str, new: str) -> None:
+    """As kafka-metadata-quorum.sh remove-controller and add-controller: Kafka's own client, asked directly."""
+    with run_jvm(cluster.runtime.cache.libs(OLD)) as jvm:
+        java = jvm.packages
+        properties = java.java.util.Properties()
+        properties.setProperty("bootstrap.servers", cluster.spec.bootstrap_servers)
+        admin = jvm.static("org.apache.kafka.clients.admin.Admin").create(properties)
+        of = jvm.static("org.apache.kafka.common.Uuid").fromString
+        host, _, port = str(node.controller_address).rpartition(":")
+        endpoints = java.java.util.HashSet()
+        endpoint = jvm.static("org.apache.kafka.clients.admin.RaftVoterEndpoint")
+        endpoints.add(endpoint("CONTROLLER", host, int(port)))
+        try:
+            admin.removeRaftVoter(node.node_id, of(old)).all().get()
+            admin.addRaftVoter(node.node_id, of(new), endpoints).all().get()
+        finally:
+            admin.close()
+
+
+def format_anew(cluster: LocalCluster, node: NodeSpec, *options: str) -> None:
     libs = cluster.runtime.cache.libs(OLD)
     command = [str(java_binary()), "-Xmx128m", "-cp", str(libs / "*"), "kafka.tools.StorageTool", "format"]
     command += ["-t", cluster.cluster_id, "-c", str(Path(str(node.directory)) / "server.properties")]
-    subprocess.run([*command, "--ignore-formatted"], check=True, capture_output=True)
+    subprocess.run([*command, "--ignore-formatted", *options], check=True, capture_output=True)
 
 
 def levels_of(bench: Workbench, node: NodeSpec) -> Mapping[str, int]:

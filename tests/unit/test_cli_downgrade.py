@@ -128,11 +128,15 @@ def test_a_real_loss_refuses_before_the_controller_is_asked(world: FakeCluster, 
 def test_an_accepted_loss_is_read_before_the_levels_fall(
     world: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")]
+    directory = "SjsugtA7F6YxfWx3HdBG8w"
+    world.losses = [
+        Loss(kind="cordoned log directories", subject="broker 11", sentence=f"Broker 11 loses {directory}.")
+    ]
+    world.log_directories = {directory: "/data/2"}
     code, bench = run(world, tmp_path, replace(request("4.0.1", level=23), unsafe=True))
     assert (code, outcome(bench)) == (0, "finished")
     told = " ".join(capsys.readouterr().out.split())
-    assert "Metadata lost: 1 • Broker 11 loses /data/2. The metadata knows directories by their ids" in told
+    assert f"Metadata lost: 1 • Broker 11 loses /data/2 ({directory}). The metadata knows directories by" in told
 
 
 def test_settings_of_a_kind_that_the_older_release_does_not_know_refuse_it(world: FakeCluster, tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.adapters.server_properties import bring_in, parse, take_back
+from kafka_rollout.adapters.server_properties import bring_in, directory_ids, parse, take_back
 
 TEXT = """\
 # The orders cluster
@@ -64,3 +66,12 @@ def test_any_change_reads_as_asked_and_goes_back(before: dict[str, str], lines: 
     wanted = {key: value for key, value in {**before, **lines}.items() if value is not None}
     assert parse(changed) == wanted
     assert take_back(changed).strip() == start.strip()
+
+
+def test_directories_are_named_by_the_id_that_each_was_formatted_with(tmp_path: Path) -> None:
+    for name, formatted in (("one", "directory.id=first\n"), ("two", "directory.id=second\n"), ("old", "version=1\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "meta.properties").write_text(formatted)
+    config = {"log.dirs": f"{tmp_path}/one, {tmp_path}/old,{tmp_path}/gone", "metadata.log.dir": f"{tmp_path}/two"}
+    assert directory_ids(config) == {"first": f"{tmp_path}/one", "second": f"{tmp_path}/two"}
+    assert directory_ids({}) == {}

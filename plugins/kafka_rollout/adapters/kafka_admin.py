@@ -21,7 +21,7 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka_rollout.adapters.kafka_connection import ask_api_versions
 from kafka_rollout.adapters.kafka_coordinators import list_groups, list_transactions
 from kafka_rollout.adapters.kafka_features import node_features, send_feature_updates
-from kafka_rollout.adapters.kafka_inventory import read_inventory
+from kafka_rollout.adapters.kafka_inventory import read_inventory, read_settings
 from kafka_rollout.adapters.kafka_requests import (
     ClusterConnections,
     Target,
@@ -221,6 +221,9 @@ class KafkaAdmin:
     def inventory(self, *, configured_groups: Collection[str] = ()) -> ClusterInventory:
         """What is in the cluster; raises TransientError while a leader or a coordinator does not answer."""
         return read_inventory(self._nodes, self._live_brokers(), configured_groups)
+
+    def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+        return read_settings(self._nodes, self._live_brokers())
 
     def _live_brokers(self) -> tuple[Target, ...]:
         """The brokers that the cluster counts as alive, at the inventory's address or, if unknown to it, their own.

@@ -58,6 +58,18 @@ def read_inventory(
     )
 
 
+def read_settings(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict[str, dict[str, str]]]:
+    """Settings of the kinds that older releases do not know. Every broker is asked, for in the middle of a roll only
+    the newer ones can tell. Raises as `read_inventory` does."""
+    found: dict[str, dict[str, dict[str, str]]] = {"group_configs": {}, "subscriptions": {}}
+    for target in live:
+        subscriptions, listed = _configured(nodes, target, {})
+        groups = [group.group_id for group in list_groups(nodes, live)] if listed is None else listed
+        found["group_configs"] |= _group_configs(nodes, target, sorted(groups), {})
+        found["subscriptions"] |= _described(nodes, target, [(_CLIENT_METRICS, name, name) for name in subscriptions])
+    return found
+
+
 def _first(nodes: ClusterConnections, request: Callable[[], Any]) -> tuple[Any, Target]:
     def accept(response: Any, target: Target) -> tuple[Any, Target]:
         return response, target

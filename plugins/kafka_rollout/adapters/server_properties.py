@@ -21,6 +21,21 @@ def parse(text: str) -> dict[str, str]:
     return {key: value for _, key, value in _entries(text.splitlines()) if key is not None}
 
 
+def directory_ids(config: Mapping[str, str]) -> dict[str, str]:
+    """directory.id → path of each directory that a node's configuration names; by meta.properties in it, so without
+    those that cannot be read and those of releases before KIP-858."""
+    names = [config.get("log.dirs") or config.get("log.dir", ""), config.get("metadata.log.dir", "")]
+    found: dict[str, str] = {}
+    for path in dict.fromkeys(path.strip() for path in ",".join(names).split(",") if path.strip()):
+        try:
+            formatted = parse((Path(path) / "meta.properties").read_text())
+        except (OSError, UnicodeDecodeError):
+            continue
+        if "directory.id" in formatted:
+            found[formatted["directory.id"]] = path
+    return found
+
+
 def bring_in(text: str, release: str, lines: Mapping[str, str | None]) -> str:
     """The text with each key set (None: taken out); keys that already have the value stay as they are."""
     base = take_back(text)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from kafka_rollout.domain.cluster_inventory import PARTS, SETTINGS, ClusterInventory
+from kafka_rollout.domain.cluster_inventory import PARTS, SETTINGS
 from kafka_rollout.domain.findings import Finding, Severity
 from kafka_rollout.domain.metadata_losses import Loss, LossReport
 from kafka_rollout.domain.metadata_scan import MetadataScan
@@ -177,35 +177,37 @@ def _by_kind(losses: Iterable[Loss]) -> str:
     return ", ".join(f"{kind} {number}" for kind, number in sorted(numbers.items()))
 
 
-def lacking_settings(catalogue: Catalogue, plan: Plan) -> Mapping[str, Release]:
-    """Parts of the inventory whose settings a release of the path does not know, and the first such release."""
+def lacking_settings(catalogue: Catalogue, releases: Iterable[Release]) -> Mapping[str, Release]:
+    """Parts of the inventory whose settings one of these releases does not know, and the first such release."""
     found: dict[str, Release] = {}
-    for hop in plan.hops:
+    for release in releases:
         for part, resource in SETTINGS.items():
-            if resource not in catalogue.get(hop.to_release).config_resources:
-                found.setdefault(part, hop.to_release)
+            if resource not in catalogue.get(release).config_resources:
+                found.setdefault(part, release)
     return found
 
 
-def settings_findings(plan: Plan, lacking: Mapping[str, Release], inventory: ClusterInventory) -> tuple[Finding, ...]:
+def settings_findings(
+    lacking: Mapping[str, Release], settings: Mapping[str, Collection[str]], *, accepted: bool, acceptable: bool
+) -> tuple[Finding, ...]:
     """Settings that no level takes away, but a release: it reads a kind that it does not know as none (type 0 of
     ConfigResource.Type), writes that into its next snapshot, and no release can tell them any more. Offline they have
-    to go first: the older release must have the very image that was written for it."""
-    accepted = plan.unsafe and not plan.offline
-    accept = "" if plan.offline else ", or accept that they are gone (UNSAFE)"
+    to go first: the older release must have the very image that was written for it. `settings`: names by part;
+    `accepted`: a person did; `acceptable`: a person could."""
+    accept = ", or accept that they are gone (UNSAFE)" if acceptable else ""
     return tuple(
         Finding(
             code="SETTINGS-NOT-KEPT",
             severity=Severity.WARNING if accepted else Severity.BLOCKER,
             subject=f"{release}, {PARTS[part]}",
             sentence=f"{release} does not know {PARTS[part]} and does not keep them beyond its next snapshot of the "
-            f"metadata: {few(sorted(getattr(inventory, part)))}.",
+            f"metadata: {few(sorted(settings[part]))}.",
             remedy="Note them down, to set them again when the cluster has come back up: they are gone by then."
             if accepted
             else f"Note them down and delete them{accept}.",
         )
         for part, release in lacking.items()
-        if getattr(inventory, part)
+        if settings[part]
     )
 
 

@@ -8,13 +8,15 @@ more brokers" also for brokers that have none, and nothing when members of an EL
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 REGISTRATION_FLOOR = "3.7-IV0"
 """The first level at which controllers register (KIP-919); KIP-1155 supports no level below it."""
 
+_DIRECTORY_ID = re.compile(r"(?<![\w-])[\w-]{22}(?![\w-])", re.ASCII)
 _RESERVED_DIRECTORY = "AAAAAAAAAAAAAAAAAAAA"
 """How the ids begin that name no directory (org.apache.kafka.common.DirectoryId: MIGRATING, UNASSIGNED, LOST)."""
 
@@ -132,6 +134,16 @@ def compare(before: Sequence[ImageRecord], after: Sequence[ImageRecord]) -> tupl
             loss = Loss(kind=kind, subject=subject, sentence=what)
             (defaults if _says_nothing(value) else losses).append(loss)
     return tuple(losses), tuple(defaults)
+
+
+def with_paths(losses: Iterable[Loss], paths: Mapping[str, str]) -> tuple[Loss, ...]:
+    """The same with each directory's path before its id, where `paths` (id → path) has it."""
+
+    def named(match: re.Match[str]) -> str:
+        path = paths.get(match[0])
+        return match[0] if path is None else f"{path} ({match[0]})"
+
+    return tuple(replace(loss, sentence=_DIRECTORY_ID.sub(named, loss.sentence)) for loss in losses)
 
 
 def _key(record: ImageRecord) -> str:

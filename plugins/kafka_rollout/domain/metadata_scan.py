@@ -137,8 +137,8 @@ def remedies(release: Release, way: WayOut, settings: Mapping[str, str]) -> tupl
     if way.end_problem:
         return (
             f"The metadata as it is now cannot be replayed by {release} either: {way.end_problem.rstrip('.')}. Lower "
-            f"that feature first (kafka-rollout features), as far as {release} supports it; where Kafka refuses, only "
-            "the offline downgrade is left.",
+            f"the features first (kafka-rollout features), metadata.version too, to what {release} supports; where "
+            "Kafka refuses, only the offline downgrade is left.",
         )
     behind = "" if way.last_failing is None else f" behind offset {way.last_failing}"
     next_snapshot = (

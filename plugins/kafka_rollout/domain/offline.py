@@ -1,5 +1,4 @@
-"""The offline downgrade: which stopped node's metadata log is the cluster's, how long it all takes, and until when it
-can be undone. Pure.
+"""The offline downgrade: which stopped node's metadata log is the cluster's, and until when it can be undone. Pure.
 
 A committed record is in the logs of a majority of voters. Of the logs of any majority the one that is furthest (the
 highest epoch of its last record, then the highest end) therefore holds all committed records: Raft's rule of who may
@@ -122,46 +121,6 @@ class WrittenSnapshot:
     losses: tuple[Loss, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutageEstimate:
-    """Seconds during which nobody can produce or consume, by part; an estimate, rather too long than too short."""
-
-    stop_s: float
-    snapshot_s: float
-    install_s: float
-    start_s: float
-
-    @property
-    def total_s(self) -> float:
-        return self.stop_s + self.snapshot_s + self.install_s + self.start_s
-
-    @property
-    def sentence(self) -> str:
-        return (
-            f"Expected outage of the whole cluster: about {_span(self.total_s)} (stopping {_span(self.stop_s)}, the "
-            f"snapshot and its proof {_span(self.snapshot_s)}, installing it {_span(self.install_s)}, starting "
-            f"{_span(self.start_s)}). Nobody can produce or consume meanwhile."
-        )
-
-
-# Seconds: twice what was measured with 3 and 6 nodes on two cores, for nodes with a machine of their own start faster
-# but hold more.
-_STOP_S, _STOP_NODE_S = 5.0, 2.0
-_CLASSES_S, _READ_S_PER_MIB, _COPY_S_PER_MIB = 10.0, 2.0, 0.05
-_INSTALL_NODE_S, _START_S, _START_NODE_S, _START_S_PER_PARTITION = 1.0, 15.0, 3.0, 0.005
-
-
-def outage_estimate(nodes_count: int, log_bytes: Sequence[int], replicas: int) -> OutageEstimate:
-    """`log_bytes`: size of each node's metadata log; `replicas`: of all partitions of the cluster."""
-    largest, total = (size / (1 << 20) for size in (max(log_bytes, default=0), sum(log_bytes)))
-    return OutageEstimate(
-        stop_s=_STOP_S + _STOP_NODE_S * nodes_count,
-        snapshot_s=_CLASSES_S + _READ_S_PER_MIB * largest,
-        install_s=_INSTALL_NODE_S * nodes_count + _COPY_S_PER_MIB * total,
-        start_s=_START_S + _START_NODE_S * nodes_count + _START_S_PER_PARTITION * replicas,
-    )
-
-
 def no_return(cluster: ClusterSpec) -> str:
     """From when on the downgrade cannot be undone."""
     combined = [node.node_id for node in cluster.nodes if node.is_controller and node.is_broker]
@@ -174,7 +133,3 @@ def no_return(cluster: ClusterSpec) -> str:
         f"It can be undone from the backups until {first}. From then on clients write records, and topics and leaders "
         "change, which the old metadata knows nothing of."
     )
-
-
-def _span(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

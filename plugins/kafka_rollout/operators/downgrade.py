@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from kafka_rollout.domain.plan import Plan
     from kafka_rollout.steps.workbench import Workbench
 
-OFFLINE_FACTS = "offline/facts.json"
 SAFE = "SAFE"
 UNSAFE = "UNSAFE"
 
@@ -160,15 +159,6 @@ class ApproveRollDownOperator(ApprovePlanOperator):
 
     def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
         from kafka_rollout.steps.downgrade_approval import roll_body
+        from kafka_rollout.steps.offline_facts import shown_facts
 
-        return roll_body(bench, plan, self._offline(bench, plan) if plan.offline else ())
-
-    def _offline(self, bench: Workbench, plan: Plan) -> Sequence[str]:
-        """Looked at once: the text of a question must be the same when it is asked again."""
-        from kafka_rollout.steps.offline_facts import offline_facts
-
-        kept = bench.run.attachment(OFFLINE_FACTS)
-        if kept is None or kept["plan"] != plan.hash:
-            kept = {"plan": plan.hash, "lines": list(offline_facts(bench, plan).lines)}
-            bench.run.attach(OFFLINE_FACTS, kept)
-        return tuple(kept["lines"])
+        return roll_body(bench, plan, shown_facts(bench, plan) if plan.offline else ())

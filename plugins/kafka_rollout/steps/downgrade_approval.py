@@ -69,7 +69,10 @@ def losses_part(bench: Workbench, plan: Plan) -> list[str]:
         lines.append(f"- … and {len(losses) - _LOSSES_SHOWN} more: all of them are in `{LOSSES}` of the run's record.")
     parts = [heading(f"Metadata lost: {len(losses) or 'none'}"), *(["\n".join(lines)] if lines else [])]
     if any(loss["kind"].endswith("log directories") for loss in losses):
-        parts.append("The metadata knows directories by their ids: `directory.id` in each one's `meta.properties`.")
+        parts.append(
+            "The metadata knows directories by their ids: `directory.id` in each one's `meta.properties`. A path "
+            "stands beside it where this process sees the node's files."
+        )
     if defaults:
         parts.append(
             f"{len(defaults)} fields that level {level} does not have are only at their default and say nothing."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from kafka_rollout.domain.metadata_scan import MetadataScan
 from kafka_rollout.domain.plan import Direction, Hop, Plan
 from kafka_rollout.domain.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.topology import NodeSpec
-from kafka_rollout.steps.node_directories import metadata_directory
+from kafka_rollout.steps.node_directories import metadata_directory, named_directories
 from kafka_rollout.steps.turns import is_way_back
 from kafka_rollout.steps.weighing import weigh
 from kafka_rollout.steps.workbench import Workbench
@@ -83,8 +83,11 @@ def report_losses(bench: Workbench, plan: Plan) -> tuple[Plan, LossReport | None
 
 
 def _settings(bench: Workbench, plan: Plan) -> tuple[Finding, ...]:
-    lacking = lacking_settings(bench.catalogue, plan)
-    return settings_findings(plan, lacking, bench.admin.inventory()) if lacking else ()
+    lacking = lacking_settings(bench.catalogue, [hop.to_release for hop in plan.hops])
+    if not lacking:
+        return ()
+    accepted = plan.unsafe and not plan.offline
+    return settings_findings(lacking, bench.admin.settings(), accepted=accepted, acceptable=not plan.offline)
 
 
 def look_at_metadata_logs(bench: Workbench, plan: Plan) -> GateLook:
@@ -201,7 +204,9 @@ def _losses(bench: Workbench, plan: Plan, level: int) -> LossReport:
     for node in controllers:
         directory = bench.runtime.metadata_log_dir(node)
         if directory is not None:
-            return bench.metadata_logs.losses(directory, level, cluster_id=plan.cluster_id)
+            told = bench.metadata_logs.losses(directory, level, cluster_id=plan.cluster_id)
+            named = (named_directories(bench, told.losses), named_directories(bench, told.default_only))
+            return replace(told, losses=named[0], default_only=named[1])
     raise RefusedError(
         f"The runtime {bench.cluster.runtime} sees no files of any controller.",
         remedy="Give the inventory's nodes their directories.",

@@ -10,6 +10,8 @@ from kafka_rollout.steps.cluster_inventory import COMPARED
 from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.downgrade_metadata import LOSSES, SCANNED
 from kafka_rollout.steps.gate import GateKind
+from kafka_rollout.steps.offline_facts import expected_outage_s
+from kafka_rollout.steps.outage import outage_report, outage_sentence
 from kafka_rollout.steps.outcome import Outcome
 from kafka_rollout.steps.report import build_report
 from kafka_rollout.steps.workbench import Workbench
@@ -19,7 +21,7 @@ _ACTED = frozenset({"finalizing", "stopping", "stopped"})
 
 def build_downgrade_report(bench: Workbench, plan: Plan, *, dry_run: bool) -> dict[str, Any]:
     """Keys are those of a roll's report, and `losses`, `metadata_logs`, `trims`, `bootstraps`, `inventory`,
-    `offline_steps`."""
+    `outage`, `offline_steps`."""
     data = build_report(bench, plan, dry_run=dry_run)
     events = bench.run.events()
     data |= {
@@ -35,11 +37,14 @@ def build_downgrade_report(bench: Workbench, plan: Plan, *, dry_run: bool) -> di
         "trims": [event for event in events if event.get("kind") == "trimmed"],
         "bootstraps": [event for event in events if event.get("kind") == "bootstrap-replaced"],
         "inventory": bench.run.attachment(COMPARED),
+        "outage": outage_report(bench, expected_outage_s(bench)) if plan.offline else None,
         "offline_steps": [event for event in events if str(event.get("kind")).startswith("offline-")],
     }
     if not dry_run:
         acted = any(event.get("kind") in _ACTED for event in events)
         outcome, sentence = _outcome(plan, data, acted=acted)
+        if plan.offline and (took := outage_sentence(bench, expected_outage_s(bench))):
+            sentence = f"{sentence} {took}"
         data |= {"outcome": outcome.value, "sentence": sentence}
     return data
 

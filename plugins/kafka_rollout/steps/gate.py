@@ -21,6 +21,7 @@ from kafka_rollout.steps.downgrade_metadata import last_failing_offset, look_at_
 from kafka_rollout.steps.finalization import finalization
 from kafka_rollout.steps.groups import look_at_groups
 from kafka_rollout.steps.observe import observe_some
+from kafka_rollout.steps.outage import look_for_service
 from kafka_rollout.steps.turns import TurnState, is_way_back, last_words, turn_state
 from kafka_rollout.steps.workbench import Workbench
 
@@ -172,6 +173,8 @@ def _after_start(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
     before = load_before_stop(bench, plan, hop, node.node_id)
     state = observe_some(bench, (node,), metrics=True)
     seen = node_gates.after_start(bench.cluster, state, node, before=before, expected=hop.to_release)
+    if plan.offline:
+        look_for_service(bench)
     if state.nodes[node.node_id].process.pid is None:
         seen = _with_last_words(bench, node, seen)
     elsewhere = node_gates.led_elsewhere(state, node.node_id, before)

@@ -1,12 +1,20 @@
-"""Where a node's metadata log lies, for steps that read or change it."""
+"""Where nodes' directories lie, for steps that read or change what is in them, or name them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from kafka_rollout.domain.errors import RefusedError
+from kafka_rollout.domain.metadata_losses import Loss, with_paths
 from kafka_rollout.domain.topology import NodeSpec
 from kafka_rollout.steps.workbench import Workbench
+
+
+def named_directories(bench: Workbench, losses: Iterable[Loss]) -> tuple[Loss, ...]:
+    """The losses with directories by path as well, as far as the runtime sees the nodes' files."""
+    paths = {id_: path for node in bench.cluster.brokers for id_, path in bench.runtime.log_directories(node).items()}
+    return with_paths(losses, paths)
 
 
 def metadata_directory(bench: Workbench, node: NodeSpec) -> Path:

@@ -16,6 +16,7 @@ from pathlib import Path
 from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.node_gates import seen_before_stop
 from kafka_rollout.domain.offline import ChosenLog, NodeLog, UnreadableLogError, choose_log, no_return
+from kafka_rollout.domain.outage import unwritable
 from kafka_rollout.domain.plan import Hop, Plan
 from kafka_rollout.domain.releases import METADATA_VERSION
 from kafka_rollout.domain.topology import NodeSpec
@@ -23,7 +24,7 @@ from kafka_rollout.domain.wording import few, nodes
 from kafka_rollout.steps import lock
 from kafka_rollout.steps.approval import ApprovalOf, require_approval
 from kafka_rollout.steps.features import pending_changes
-from kafka_rollout.steps.node_directories import metadata_directory
+from kafka_rollout.steps.node_directories import metadata_directory, named_directories
 from kafka_rollout.steps.observe import observe_some
 from kafka_rollout.steps.offline_record import (
     CHOSEN,
@@ -39,6 +40,7 @@ from kafka_rollout.steps.offline_record import (
     offline_hop,
     stop_has_begun,
 )
+from kafka_rollout.steps.outage import watch_service
 from kafka_rollout.steps.plan import check_plan, refuse_new_blockers
 from kafka_rollout.steps.roll import refuse_new_in_logs
 from kafka_rollout.steps.turns import last_words
@@ -148,7 +150,7 @@ def _written(bench: Workbench, plan: Plan) -> Path:
         target=plan.target,
         cluster_id=plan.cluster_id,
     )
-    lost = [loss for loss in written.losses if loss.subject not in planned]
+    lost = [loss for loss in named_directories(bench, written.losses) if loss.subject not in planned]
     bench.run.record(
         WRITTEN,
         {
@@ -227,13 +229,16 @@ def start_controllers(bench: Workbench, plan: Plan) -> Started:
 
 
 def start_brokers(bench: Workbench, plan: Plan) -> Started:
-    """Start the brokers: from here on there is no undo. Their gates tell when they are back."""
+    """Start the brokers: from here on there is no undo. Their gates tell when they are back; when the outage is over
+    is looked for here, for nobody looks so often later."""
     plan, hop = _begin(bench, plan, "Start the brokers")
     with bench.lock.acting(bench.cluster.name, "Starting the brokers"):
         _refuse_not_installed(bench)
         _wait_for_quorum(bench, plan)
         _pass_no_return(bench)
-        return _start(bench, hop, bench.cluster.brokers_alone)
+        started = _start(bench, hop, bench.cluster.brokers_alone)
+        watch_service(bench, READY_WITHIN_S)
+    return started
 
 
 def _begin(bench: Workbench, plan: Plan, what: str) -> tuple[Plan, Hop]:
@@ -255,7 +260,7 @@ def _record_before(bench: Workbench, hop: Hop) -> None:
         bench.run.save_before_stop(hop.key, before)
     voters = [voter.replica_id for voter in state.quorum.voters]
     sentence = f"All nodes are asked to stop; the quorum's voters are {', '.join(map(str, voters))}."
-    bench.run.record(STOPPING, {"voters": voters, "sentence": sentence})
+    bench.run.record(STOPPING, {"voters": voters, "unwritable": unwritable(state), "sentence": sentence})
 
 
 def _stop(bench: Workbench, hop: Hop, node: NodeSpec, *, force: bool) -> None:

@@ -4,14 +4,18 @@ backups lie, and that a node may be ended by force.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.offline import OutageEstimate, no_return, outage_estimate
+from kafka_rollout.domain.offline import no_return
+from kafka_rollout.domain.outage import OutageEstimate, outage_estimate
 from kafka_rollout.domain.plan import Plan
 from kafka_rollout.steps.node_directories import metadata_directory
 from kafka_rollout.steps.offline import WITHOUT_QUORUM_S
 from kafka_rollout.steps.workbench import Workbench
+
+FACTS = "offline/facts.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,3 +53,20 @@ def offline_facts(bench: Workbench, plan: Plan) -> OfflineFacts:
         undo=f"One command takes it back: kafka-rollout roll-back --cluster {plan.cluster} --run {bench.run_id} "
         "--approve-as <name> --reason <text>",
     )
+
+
+def shown_facts(bench: Workbench, plan: Plan) -> Sequence[str]:
+    """The facts' lines as an approval shows them: looked at once, so that a question is the same when it is asked
+    again, and the report has what was said."""
+    kept = bench.run.attachment(FACTS)
+    if kept is None or kept["plan"] != plan.hash:
+        facts = offline_facts(bench, plan)
+        kept = {"plan": plan.hash, "lines": list(facts.lines), "outage_s": round(facts.outage.total_s, 1)}
+        bench.run.attach(FACTS, kept)
+    return tuple(kept["lines"])
+
+
+def expected_outage_s(bench: Workbench) -> float | None:
+    """Seconds, as the approval has shown them."""
+    kept = bench.run.attachment(FACTS)
+    return None if kept is None else kept.get("outage_s")

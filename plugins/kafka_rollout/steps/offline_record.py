@@ -22,6 +22,8 @@ NO_RETURN = "offline-no-return"
 UNDOING = "offline-undoing"
 PUT_BACK = "offline-put-back"
 UNDONE = "offline-undone"
+WRITABLE = "offline-writable"
+SERVED = "offline-served"
 SNAPSHOTS = "offline"  # folder of the run's private path
 
 

@@ -13,7 +13,7 @@ from kafka_rollout.steps import lock
 from kafka_rollout.steps.approval import ApprovalOf, require_approval
 from kafka_rollout.steps.gate import GateKind, GateRef
 from kafka_rollout.steps.node_directories import metadata_directory
-from kafka_rollout.steps.offline import STOP_DEADLINE_S
+from kafka_rollout.steps.offline import READY_WITHIN_S, STOP_DEADLINE_S
 from kafka_rollout.steps.offline_record import (
     NO_RETURN,
     PUT_BACK,
@@ -24,6 +24,7 @@ from kafka_rollout.steps.offline_record import (
     offline_hop,
     stop_has_begun,
 )
+from kafka_rollout.steps.outage import watch_service
 from kafka_rollout.steps.plan import check_plan
 from kafka_rollout.steps.workbench import Workbench
 
@@ -57,6 +58,7 @@ def undo_offline(bench: Workbench, plan: Plan) -> tuple[int, ...]:
         restored = sorted({*put_back, *_restored_before(bench)})
         sentence = f"Nodes started on {hop.from_release}; put back: {', '.join(map(str, restored)) or 'none'}."
         bench.run.record(UNDONE, {"nodes": restored, "sentence": sentence})
+        watch_service(bench, READY_WITHIN_S)
     return tuple(restored)
 
 

@@ -14,6 +14,8 @@ from kafka_rollout.steps.gate import GateKind
 from kafka_rollout.steps.way_back import CLOSED
 from kafka_rollout.steps.workbench import Workbench
 
+_TURNS = frozenset({"started", "finalizing", CLOSED})  # what says which way a run was going last
+
 
 class Outcome(StrEnum):
     FINISHED = "finished"
@@ -40,7 +42,8 @@ def outcome_of(
     if state is None:
         return Outcome.STOPPED, "The cluster did not answer when the report was written: see the last gate."
     back = {hop.reversed().key for hop in plan.hops}
-    if started and started[-1]["hop"] in back:
+    newest: Mapping[str, Any] = next((event for event in reversed(events) if event.get("kind") in _TURNS), {})
+    if started and (started[-1]["hop"] in back or newest.get("kind") == CLOSED):
         if _all_run(bench, state, plan.origin):
             return Outcome.ROLLED_BACK, f"Every node runs {plan.origin} again."
         why = next((f" {event['sentence']}" for event in reversed(events) if event.get("kind") == CLOSED), "")

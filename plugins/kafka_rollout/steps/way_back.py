@@ -1,7 +1,9 @@
-"""May a hop of the way back be taken: by the finalized levels, and by what the coordinator logs hold by now."""
+"""May a hop of the way back be taken: by the finalized levels, by settings of kinds that the older release does not
+know, and by what the coordinator logs hold by now."""
 
 from __future__ import annotations
 
+from kafka_rollout.domain.downgrade_findings import lacking_settings, settings_findings
 from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.plan import Hop, Plan
 from kafka_rollout.domain.way_back import ClosingRecord, closes_way_back
@@ -14,8 +16,9 @@ CLOSED = "way-back-closed"  # kind of the event in the run's record
 
 
 def refuse_closed(bench: Workbench, plan: Plan, hop: Hop, *, first_stop: bool) -> None:
-    """Raise RefusedError where the older release could not run the cluster. Before the hop's first stop the coordinator
-    logs are read as well, if a release that this run has started writes records which the older one cannot load."""
+    """Raise RefusedError where the older release could not run the cluster, or would lose something. Before the hop's
+    first stop settings are asked for, and the coordinator logs are read if a release that this run has started writes
+    records which the older one cannot load."""
     way = check_way_back(bench, plan, hop.to_release)
     if not way.ok:
         raise RefusedError(
@@ -23,8 +26,26 @@ def refuse_closed(bench: Workbench, plan: Plan, hop: Hop, *, first_stop: bool) -
             f"{'; '.join(finding.sentence for finding in way.blockers)}",
             remedy=" ".join(dict.fromkeys(finding.remedy for finding in way.blockers)),
         )
-    if first_stop and (closing := _closing(bench, plan, hop)):
+    if not first_stop:
+        return
+    _refuse_settings(bench, hop)
+    if closing := _closing(bench, plan, hop):
         _refuse_unloadable(bench, plan, hop, closing)
+
+
+def _refuse_settings(bench: Workbench, hop: Hop) -> None:
+    """What came since the upgrade's first node and the older release has no place for: its next snapshot of the
+    metadata makes it unreadable for every release."""
+    lacking = lacking_settings(bench.catalogue, [hop.to_release])
+    if not lacking:
+        return
+    found = settings_findings(lacking, bench.admin.settings(), accepted=False, acceptable=False)
+    if not found:
+        return
+    told = " ".join(f"{finding.code}: {finding.sentence}" for finding in found)
+    sentence = f"The way back to {hop.to_release} is closed. {told}"
+    bench.run.record(CLOSED, {"hop": hop.key, "sentence": sentence})
+    raise RefusedError(sentence, remedy=f"{found[0].remedy} Then roll back again.")
 
 
 def _closing(bench: Workbench, plan: Plan, hop: Hop) -> tuple[ClosingRecord, ...]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.domain.metadata_losses import ImageRecord, compare
+from kafka_rollout.domain.metadata_losses import ImageRecord, compare, with_paths
 
 MIGRATING, DIRECTORY = "AAAAAAAAAAAAAAAAAAAAAA", "SjsugtA7F6YxfWx3HdBG8w"
 TOPIC = ImageRecord("TopicRecord", {"topicId": "t1", "name": "orders"})
@@ -27,6 +27,13 @@ def test_a_loss_names_the_object_what_it_loses_and_its_values() -> None:
     assert (loss.kind, loss.subject) == ("cordoned log directories", "broker 1")
     assert loss.sentence == f"Broker 1 loses its cordoned log directories: {DIRECTORY}."
     assert defaults == ()
+
+
+def test_a_directory_has_its_path_beside_its_id_where_that_is_known() -> None:
+    other = "GW3o3WtJiBH-UkVeluX5Jg"
+    losses, _ = compare([broker(logDirs=[DIRECTORY, other])], [broker()])
+    (named,) = with_paths(losses, {other: "/data/2", "SjsugtA7F6Y": "/no/whole/id"})
+    assert named.sentence == f"Broker 1 loses its online log directories: {DIRECTORY}, /data/2 ({other})."
 
 
 @pytest.mark.parametrize(

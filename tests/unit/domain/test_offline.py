@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.offline import EPOCHS_ABOVE, ChosenLog, NodeLog, choose_log, outage_estimate
+from kafka_rollout.domain.offline import EPOCHS_ABOVE, ChosenLog, NodeLog, choose_log
 
 
 def log(
@@ -62,12 +62,3 @@ def test_what_was_chosen_survives_the_runs_record() -> None:
     chosen = choose_log([log(1, 6, 300), log(2, 6, 300)], VOTERS, {3: "node 3: gone"})
     assert ChosenLog.from_dict({**chosen.to_dict(), "kind": "offline-chosen", "at": 1.0}) == chosen
     assert chosen.snapshot == f"{300:020}-{106:010}.checkpoint"
-
-
-def test_the_outage_grows_with_nodes_with_the_log_and_with_replicas() -> None:
-    small = outage_estimate(3, [1 << 20] * 3, 100)
-    assert small.total_s == small.stop_s + small.snapshot_s + small.install_s + small.start_s
-    assert outage_estimate(6, [1 << 20] * 6, 100).total_s > small.total_s
-    assert outage_estimate(3, [200 << 20] * 3, 100).snapshot_s > small.snapshot_s + 100
-    assert outage_estimate(3, [1 << 20] * 3, 100_000).start_s > small.start_s
-    assert "about" in small.sentence

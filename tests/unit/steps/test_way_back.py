@@ -18,7 +18,7 @@ from kafka_rollout.steps.plan import plan_upgrade
 from kafka_rollout.steps.report import build_report
 from kafka_rollout.steps.whole_roll import roll_back, roll_hops
 from kafka_rollout.steps.workbench import Workbench
-from tests.fake_cluster import R340, R341, R431, FakeCluster
+from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes import fake_bench
 
 QUICK = GatePolicy(looks=2, interval_s=0, timeout_s=60)
@@ -73,3 +73,22 @@ def test_logs_that_nobody_scanned_close_it(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="nobody scanned whether there are any"):
         roll_back(bench, plan, QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R341}
+
+
+def test_settings_that_the_older_release_would_make_unreadable_are_taken_away_by_a_person_first(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    bench = fake_bench(cluster, tmp_path)
+    plan = plan_upgrade(bench, R431, finalize=False)
+    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+    assert roll_hops(bench, plan, QUICK)
+    cluster.group_configs = {"billing": {"consumer.session.timeout.ms": "50000"}}
+    stopped = list(cluster.stops)
+    record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
+    with pytest.raises(RefusedError, match=r"way back to 3\.9\.1 is closed.*SETTINGS-NOT-KEPT: .*: billing") as refused:
+        roll_back(bench, plan, QUICK)
+    assert "Note them down and delete them. Then roll back again" in refused.value.remedy
+    assert cluster.stops == stopped
+    assert "SETTINGS-NOT-KEPT" in build_report(bench, plan)["sentence"]
+    cluster.group_configs = {}
+    assert roll_back(bench, plan, QUICK)
+    assert {node.running for node in cluster.nodes.values()} == {R391}

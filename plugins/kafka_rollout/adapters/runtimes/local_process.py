@@ -199,6 +199,9 @@ class LocalProcessRuntime:
         directories = config.get("metadata.log.dir") or config.get("log.dirs") or config.get("log.dir", "")
         return Path(directories.split(",")[0].strip())
 
+    def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
+        return server_properties.directory_ids(self.config(node))
+
     def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
         """Mode 0600 from its first byte on: a snapshot holds the verifiers of SCRAM credentials."""
         draft = to.with_name(f".{to.name}.{os.getpid()}")

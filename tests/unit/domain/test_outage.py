@@ -1,0 +1,62 @@
+"""How long an offline downgrade is expected to take, and how a measured outage is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_rollout.domain.outage import Outage, not_serving, outage_estimate, unwritable
+from kafka_rollout.domain.state import (
+    ClusterState,
+    NodeFeatures,
+    NodeState,
+    PartitionState,
+    ProcessState,
+    RegisteredNodes,
+)
+from tests.fake_cluster import make_spec
+
+
+def test_the_outage_grows_with_nodes_with_the_log_and_with_replicas() -> None:
+    small = outage_estimate(3, [1 << 20] * 3, 100)
+    assert small.total_s == small.stop_s + small.snapshot_s + small.install_s + small.start_s
+    assert outage_estimate(6, [1 << 20] * 6, 100).total_s > small.total_s
+    assert outage_estimate(3, [200 << 20] * 3, 100).snapshot_s > small.snapshot_s + 100
+    assert outage_estimate(3, [1 << 20] * 3, 100_000).start_s > small.start_s
+    assert "about" in small.sentence
+
+
+def test_a_measured_outage_is_one_figure_where_somebody_looked_and_two_where_nobody_did() -> None:
+    outage = Outage(began_at=1000.0, unserved_at=1040.0, writable_at=1038.0, served_at=1041.0)
+    assert (outage.seconds, outage.seconds_at_least, outage.writable_s) == (41.0, 40.0, 38.0)
+    assert "Real outage: 41 s, from the first stop until the last broker served again" in outage.sentence
+    assert outage.sentence.endswith("every partition was writable after 38 s.")
+    unseen = replace(outage, served_at=1090.0)
+    assert "between 40 s and 90 s (nobody looked in between)" in unseen.sentence
+
+
+def test_an_outage_that_nobody_saw_end_says_so() -> None:
+    assert "not over" in Outage(began_at=1000.0, unserved_at=1000.0).sentence
+
+
+def test_service_needs_every_broker_to_answer_unfenced_and_every_partition_a_leader_that_answers_and_min_isr() -> None:
+    answer = NodeFeatures(supported={}, finalized={}, epoch=1)
+
+    def state(answers: set[int], fenced: set[int], *partitions: PartitionState) -> ClusterState:
+        nodes = {
+            i: NodeState(
+                node_id=i, process=ProcessState(pid=i), features=answer if i in answers else None, metrics=None
+            )
+            for i in (11, 12, 13)
+        }
+        registered = RegisteredNodes(brokers=frozenset({11, 12, 13}), fenced=frozenset(fenced), controllers=None)
+        return ClusterState(
+            cluster_id="", observed_at=0.0, nodes=nodes, quorum=None, registered=registered, partitions=partitions
+        )
+
+    served = PartitionState(topic="orders", partition=0, leader=11, replicas=(11, 12), isr=(11, 12), min_isr=2)
+    leaderless, under = replace(served, partition=1, leader=-1), replace(served, partition=2, isr=(11,))
+    now = state({11, 12}, {12}, served, leaderless, under)
+    assert not_serving(make_spec(), now) == (12, 13)
+    assert unwritable(now) == ("orders-1", "orders-2")
+    assert unwritable(now, {"orders-2"}) == ("orders-1",)
+    assert unwritable(state({12, 13}, set(), served)) == ("orders-0",), "its leader is told, and does not answer"
