@@ -343,4 +343,4 @@ def report(bench: Workbench, plan: Plan, settings: Settings, *, dry_run: bool = 
     out.print(f"report: {page}", soft_wrap=True)
     out.print(str(data), soft_wrap=True)
     if plan.offline and (took := outage_sentence(bench, expected_outage_s(bench))):
-        out.print(took, soft_wrap=True)
+        err.print(took, soft_wrap=True)
