@@ -52,12 +52,16 @@ def releases(world: FakeCluster) -> set[Release | None]:
     return {node.running for node in world.nodes.values()}
 
 
-def test_levels_fall_metadata_version_last_then_brokers_and_the_active_controller_at_the_end(
+def test_levels_fall_metadata_version_last_then_brokers_canary_first_and_the_active_controller_at_the_end(
     runs: FakeRuns, world: FakeCluster
 ) -> None:
-    state, states, record = run(runs, "4.0.1", target_level=23)
+    state, states, record = run(runs, "4.0.1", target_level=23, canary_approval=True)
     assert state == "success", states
-    assert runs.asked == ["approve_levels", "approve_roll"]
+    (canary,) = [asked for asked in runs.asked if asked.endswith("approve_canary")]
+    assert runs.asked == ["approve_levels", "approve_roll", canary]
+    stops = [event for event in record.events() if event["kind"] == "stopping"]
+    (passed,) = [event for event in record.events() if event["kind"] == "approval" and event["what"] == "canary"]
+    assert [stop["node_id"] for stop in stops if stop["at"] < passed["at"]] == [11]
     assert "Metadata lost: none" in runs.bodies["approve_levels"]
     assert sent(world) == [{"share.version": 0}, {"metadata.version": 23}]
     assert world.stops == [11, 12, 13, 2, 3, 1], "brokers, controllers, the active one last"

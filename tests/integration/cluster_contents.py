@@ -203,14 +203,14 @@ def _quotas(spec: ClusterSpec) -> list[str]:
     )
 
 
-def set_settings(spec: ClusterSpec) -> None:
+def set_settings(spec: ClusterSpec, *, delete: bool = False) -> None:
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     request = IncrementalAlterConfigsRequest(
         resources=[
             resource(
                 resource_type=kind,
                 resource_name=name,
-                configs=[resource.AlterableConfig(name=key, config_operation=0, value=value)],
+                configs=[resource.AlterableConfig(name=key, config_operation=int(delete), value=value)],
             )
             for (kind, name), (key, value) in SETTINGS.items()
         ],

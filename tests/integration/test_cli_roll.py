@@ -16,6 +16,7 @@ from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.releases import Release
 from tests.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
+from tests.integration.cluster_contents import set_settings
 from tests.integration.shell import APPROVED, QUICK, Shell, later_starts
 from tests.waiting import wait_until
 
@@ -158,3 +159,26 @@ def test_a_roll_back_ends_on_the_release_that_loads_what_the_newest_one_wrote(ol
     report = json.loads(Path(back.stdout.splitlines()[-1]).read_text())
     assert report["outcome"] == "stopped"
     assert "WAY-BACK-ENDS" in {finding["code"] for finding in report["findings"]}
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_a_roll_back_is_refused_while_there_are_settings_that_the_older_release_makes_unreadable(shell: Shell) -> None:
+    """3.9.1 knows subscriptions to client metrics, and no configuration of groups."""
+    rolled = shell("roll", "-c", "shell", "--to", "4.3.1", *QUICK, *APPROVED, "--no-scan")
+    assert rolled.returncode == 0, rolled.stderr
+    set_settings(shell.cluster.spec)
+    back = ("roll-back", "-c", "shell", "--run", shell.newest_run().name, *QUICK, *APPROVED)
+
+    refused = shell(*back)
+    assert refused.returncode == 3, refused.stderr
+    said = " ".join(refused.stderr.split())
+    assert "The way back to 3.9.1 is closed. SETTINGS-NOT-KEPT: 3.9.1 does not know group configurations" in said
+    assert ": planned, shipping. Note them down and delete them. Then roll back again." in said
+    assert later_starts(shell.cluster) == {node: ["4.3.1"] for node in (1, 2, 3)}
+    assert json.loads(Path(refused.stdout.splitlines()[-1]).read_text())["outcome"] == "stopped"
+
+    set_settings(shell.cluster.spec, delete=True)
+    gone_back = shell(*back)
+    assert gone_back.returncode == 0, gone_back.stderr
+    assert later_starts(shell.cluster) == {node: ["4.3.1", "3.9.1"] for node in (1, 2, 3)}

@@ -87,7 +87,12 @@ def test_what_falls_online_is_told_apart_from_what_takes_an_outage(
     world.finalized = {"metadata.version": 30, "share.version": 1}
     code, bench = run(world, tmp_path, replace(request("4.0.1"), where_refused=WhereRefused.OFFLINE))
     assert (code, outcome(bench)) == (0, "finished")
-    told = " ".join(capsys.readouterr().out.split())
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1].endswith("report.json")
+    last = printed.err.splitlines()[-1]
+    assert last.startswith("Real outage: ")
+    assert last.endswith(f"The approval had said about {bench.run.attachment('report.json')['outage']['expected']}.")
+    told = " ".join(printed.out.split())
     levels, _, roll = told.partition("All nodes are stopped")
     assert "share.version 1 → 0" in levels
     assert "metadata.version 30 → 25: with all nodes stopped, after an approval of its own." in levels

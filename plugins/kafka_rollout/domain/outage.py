@@ -27,9 +27,9 @@ class OutageEstimate:
     @property
     def sentence(self) -> str:
         return (
-            f"Expected outage of the whole cluster: about {_span(self.total_s)} (stopping {_span(self.stop_s)}, the "
-            f"snapshot and its proof {_span(self.snapshot_s)}, installing it {_span(self.install_s)}, starting "
-            f"{_span(self.start_s)}). Nobody can produce or consume meanwhile."
+            f"Expected outage of the whole cluster: about {span(self.total_s)} (stopping {span(self.stop_s)}, the "
+            f"snapshot and its proof {span(self.snapshot_s)}, installing it {span(self.install_s)}, starting "
+            f"{span(self.start_s)}). Nobody can produce or consume meanwhile."
         )
 
 
@@ -79,11 +79,11 @@ class Outage:
 
     @property
     def sentence(self) -> str:
-        writable = "" if self.writable_s is None else f"; every partition was writable after {_span(self.writable_s)}"
+        writable = "" if self.writable_s is None else f"; every partition was writable after {span(self.writable_s)}"
         if self.seconds is None:
             return f"The outage is not over as far as anybody has seen{writable}."
         known = self.seconds - self.seconds_at_least <= _SURE_WITHIN_S
-        took = _span(self.seconds) if known else f"between {_span(self.seconds_at_least)} and {_span(self.seconds)}"
+        took = span(self.seconds) if known else f"between {span(self.seconds_at_least)} and {span(self.seconds)}"
         unseen = "" if known else " (nobody looked in between)"
         return f"Real outage: {took}{unseen}, from the first stop until the last broker served again{writable}."
 
@@ -104,5 +104,6 @@ def not_serving(cluster: ClusterSpec, state: ClusterState) -> tuple[int, ...]:
     return tuple(node.node_id for node in cluster.brokers if node.node_id not in serving & answers)
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """In words, as an estimate is told: `40 s`, `15 min`."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kafka_rollout.domain.errors import TransientError
-from kafka_rollout.domain.outage import Outage, not_serving, unwritable
+from kafka_rollout.domain.outage import Outage, not_serving, span, unwritable
 from kafka_rollout.steps.observe import observe_some
 from kafka_rollout.steps.offline_record import SERVED, STOPPING, WRITABLE, last
 from kafka_rollout.steps.workbench import Workbench
@@ -71,6 +71,7 @@ def outage_report(bench: Workbench, expected_s: float | None) -> dict[str, Any]:
     """For the run's report: seconds, each outage of the run for itself."""
     return {
         "expected_s": expected_s,
+        "expected": None if expected_s is None else span(expected_s),
         "measured": [
             {
                 "began_at": one.began_at,
@@ -90,7 +91,7 @@ def outage_sentence(bench: Workbench, expected_s: float | None) -> str:
     told = outages(bench)
     if not told:
         return ""
-    expected = "" if expected_s is None else f" The approval had said about {expected_s:.0f} s."
+    expected = "" if expected_s is None else f" The approval had said about {span(expected_s)}."
     return f"{told[-1].sentence}{expected}"
 
 
