@@ -97,6 +97,7 @@ class Test340:
         assert (found.group_configs, found.subscriptions) == ({}, {})
         assert "has no configuration of groups" in found.unasked["group_configs"]
         assert "does not offer ListConfigResources" in found.unasked["subscriptions"]
+        assert admin.settings() == {"group_configs": {}, "subscriptions": {}}
 
     def test_classic_groups_have_state_and_members(self, cluster: LocalCluster, admin: KafkaAdmin) -> None:
         _create_topic(cluster, "orders-classic")
@@ -168,7 +169,9 @@ class Test431:
             return told == {resource: dict([setting]) for resource, setting in SETTINGS.items()}
 
         assert _eventually(told)
-        assert {"group_configs", "subscriptions"}.isdisjoint(admin.inventory().unasked)
+        found = admin.inventory()
+        assert {"group_configs", "subscriptions"}.isdisjoint(found.unasked)
+        assert admin.settings() == {"group_configs": found.group_configs, "subscriptions": found.subscriptions}
 
     def test_transactional_ids_of_all_coordinators(self, cluster: LocalCluster, admin: KafkaAdmin) -> None:
         _create_topic(cluster, "paid")
