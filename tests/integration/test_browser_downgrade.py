@@ -34,7 +34,7 @@ def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(
     cluster = make_cluster(
         "4.3.1", name="returns", layout="combined", size=1, extra_config={**QUICK_SNAPSHOTS, **WITH_ACLS}, start=False
     )
-    cordoned = cordon_a_second_directory(cluster)
+    cordoned, second = cordon_a_second_directory(cluster)
     cluster.start()
     fill(cluster)
     dag_id = house.add(cluster, dag="kafka_downgrade")
@@ -48,7 +48,7 @@ def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(
     run.wait_for_question("approve_levels")
     asked_in_words(page, house, run, "approve_levels", "Lower the features of returns: share.version 1 → 0")
     expect(page.get_by_role("heading", name="Metadata lost: 1")).to_be_visible()
-    expect(page.get_by_role("listitem").filter(has_text=f"Broker {cordoned}").first).to_contain_text("cordoned")
+    expect(page.get_by_role("listitem").filter(has_text=f"Broker {cordoned}").first).to_contain_text(f" {second} (")
     expect(page.get_by_text("metadata.version 30 → 25: with all nodes stopped, after an approval")).to_be_visible()
     run.answer("approve_levels", "Approve", "nobody shares")
     run.wait_for_question("approve_roll")
@@ -73,6 +73,8 @@ def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(
     lost = report.get_by_role("heading", name="Metadata lost at level 25 1 real")
     expect(lost).to_be_visible()
     expect(report.get_by_role("heading", name="Offline, step by step")).to_be_visible()
+    expect(report.get_by_text(re.compile(r"outage, expected: about \d+ s"))).to_be_visible()
+    expect(report.get_by_text("Real outage: ").first).to_be_visible()
     expect(report.get_by_role("heading", name="What was there before, and after all there")).to_be_visible()
     for gate in ("groups", "finalized", "after node 1", "levels", "final-metadata-version"):
         expect(report.locator("summary").filter(has_text=gate)).to_have_count(1)
