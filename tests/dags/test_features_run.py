@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.airflow
 
 DAG_ID = "kafka_features_fake"
-CHANGING = {"approve", "gate_groups", "update", "gate_finalized", "look_again", "verify_metadata_version"}
+CHANGING = {"approve", "gate_groups", "update", "look_again", "gate_finalized", "verify_metadata_version"}
 LEVELS = {"metadata.version": 29, "group.version": 1, "transaction.version": 2}
 
 
@@ -164,6 +164,7 @@ def test_a_narrower_broker_that_joined_meanwhile_fails_the_run_that_finalized(
     monkeypatch.setattr(feature_update, "apply_features", and_a_broker_joins)
     state, states, record = run(runs)
     assert (state, states["update"], states["look_again"]) == ("failed", "success", "failed")
+    assert states["gate_finalized"] == "upstream_failed", "which would wait for a node that is kept out"
     assert outcome(record) == "stopped"
     assert "node 13 supports 7-29" in str(record.attachment("report.json")["sentence"])
 

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kafka_rollout import cli
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
 from kafka_rollout.domain.releases import Release
 from tests.integration.airflow_harness import House
+from tests.integration.feature_harness import Command
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -66,6 +68,20 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """`kafka-rollout` in this process, on a cluster, with the home of one test."""
+
+    def run(cluster: LocalCluster, words: str) -> tuple[int, str, str]:
+        monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(cluster.inventory_path.parent))
+        monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
+        code = cli.run_main([*words.split(), "--cluster", cluster.spec.name])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
 
 
 def end_cluster(folder: Path) -> None:

@@ -43,10 +43,14 @@ class Shell:
             check=False,
         )
 
-    def start(self, *words: str) -> subprocess.Popen[bytes]:
+    def start(self, *words: str, beforehand: str = "") -> subprocess.Popen[bytes]:
         with (self.folder / "killed.log").open("wb") as log:
             return subprocess.Popen(
-                self._command(*words), env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                self._command(*words, beforehand=beforehand),
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
 
     def _command(self, *words: str, beforehand: str = "") -> list[str]:

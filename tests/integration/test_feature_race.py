@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,13 @@ import pytest
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.domain.errors import TransientError
 from kafka_rollout.domain.releases import Release
-from kafka_rollout.steps import feature_race
+from kafka_rollout.steps import feature_race, feature_sending
 from kafka_rollout.steps.feature_race import look_for_narrower_nodes
 from kafka_rollout.steps.workbench import Workbench
 from tests.integration.conftest import MakeCluster
-from tests.integration.test_features import opened
+from tests.integration.dag_in_process import ProcessRuns
+from tests.integration.feature_harness import Command, meanwhile, opened
+from tests.integration.shell import APPROVED
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -85,3 +88,80 @@ def test_a_broker_that_supports_less_is_kept_out_and_named_with_a_remedy_that_br
         cluster.wait_until_ready()
         assert set_levels(bench, share_version=1) == {"share.version": "NONE"}
         assert look_for_narrower_nodes(bench).ok
+
+
+def becomes(cluster: LocalCluster, node_id: int, release: str) -> None:
+    """Its process ends, and one of another release starts in its place."""
+    node = cluster.spec.node(node_id)
+    cluster.runtime.stop(node, deadline_s=60, force=True)
+    cluster.runtime.install(node, Release.parse(release))
+    (Path(str(node.directory)) / "logs" / "server.log").unlink(missing_ok=True)
+    cluster.runtime.start(node)
+
+
+def is_kept_out(cluster: LocalCluster, node_id: int) -> None:
+    wait_until(
+        lambda: REFUSED in said(cluster, node_id) or cluster.runtime.process(cluster.spec.node(node_id)).pid is None,
+        240,
+    )
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+def test_the_race_is_lost_by_the_narrower_broker_and_told_by_the_command_and_by_the_dag(
+    make_cluster: MakeCluster, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = make_cluster(str(NEW), layout="separate", size=2, metadata_version="3.9-IV0")
+    delete, add = "features update --delete share.version", "features update --upgrade share.version:1"
+    approved = " ".join(word.replace(" ", "-") for word in APPROVED)
+
+    def joins_as_401() -> None:
+        becomes(cluster, 2, "4.0.1")
+        cluster.wait_until_ready()
+
+    def comes_as_401() -> None:
+        becomes(cluster, 2, "4.0.1")
+        is_kept_out(cluster, 2)
+
+    # It is there first: our checks saw 4.3.1, the controller sees 4.0.1, and nothing is changed.
+    with monkeypatch.context() as patched:
+        patched.setattr(feature_sending, "_REGISTRATION_PATIENCE_S", 2.0)
+        meanwhile(patched, before=joins_as_401)
+        code, told, _ = command(cluster, f"{add} {approved}")
+    assert "Result: FAILED: The controller refuses share.version 1: INVALID_UPDATE_VERSION" in told, (code, told)
+    assert code == 3
+    assert "roker 2 does not support this feature" in told
+    assert "share.version" not in json.loads(command(cluster, "features describe --json")[1])["finalized"]
+    becomes(cluster, 2, "4.3.1")
+    cluster.wait_until_ready()
+
+    # It comes too late, for the command …
+    with monkeypatch.context() as patched:
+        meanwhile(patched, after=comes_as_401)
+        code, told, error = command(cluster, f"{add} {approved} --json")
+    answer = json.loads(told)
+    assert (code, answer["exit_code"], answer["results"][0]["result"]) == (1, 1, "OK"), error
+    (found,) = [finding for finding in answer["findings"] if finding["code"] == "NODE-GONE-AFTER-FINALIZING"]
+    assert "4.0.1, which is installed there, does not support share.version 1: " in found["sentence"]
+    assert "`features update` with --downgrade share.version:LEVEL or --delete share.version" in found["remedy"]
+    # … whose remedy lets it in: the level taken back, though a node that is kept out does not answer.
+    code, told, error = command(cluster, f"{delete} {approved}")
+    assert "Result: OK" in told, (told, error)
+    joins_as_401()
+    becomes(cluster, 2, "4.3.1")
+    cluster.wait_until_ready()
+
+    # … and for the DAG.
+    runs = ProcessRuns.open(tmp_path, monkeypatch)
+    with monkeypatch.context() as patched:
+        meanwhile(patched, after=comes_as_401)
+        state, states, record = runs.run(cluster, "kafka_features", action="update", upgrade=["share.version:1"])
+    assert (state, states["update"], states["look_again"]) == ("failed", "success", "failed"), states
+    report = record.attachment("report.json")
+    assert report["outcome"] == "stopped"
+    assert "Node 2 does not answer after finalizing, and 4.0.1" in report["sentence"]
+    assert report["results"]["results"] == {"share.version": "OK"}
+    becomes(cluster, 2, "4.3.1")
+    cluster.wait_until_ready()
+    state, states, _ = runs.run(cluster, "kafka_features", action="update", upgrade=["share.version:1"])
+    assert (state, states["approve"]) == ("success", "skipped"), states

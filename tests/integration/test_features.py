@@ -6,8 +6,7 @@ import json
 import socket
 import struct
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +16,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout import cli
 from kafka_rollout.adapters.kafka_admin import KafkaAdmin
 from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.adapters.workbench import open_workbench
 from kafka_rollout.domain.errors import TransientError
 from kafka_rollout.domain.feature_outcomes import Result
 from kafka_rollout.domain.feature_requests import (
@@ -29,53 +25,18 @@ from kafka_rollout.domain.feature_requests import (
     FeatureOrder,
     FeatureRequest,
     RequestKind,
-    parse_requests,
 )
-from kafka_rollout.domain.plan import Plan
 from kafka_rollout.domain.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.topology import ClusterSpec, NodeSpec
-from kafka_rollout.steps import lock
-from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.feature_race import look_for_narrower_nodes
 from kafka_rollout.steps.feature_sending import make_true
 from kafka_rollout.steps.feature_update import apply_features, plan_features
-from kafka_rollout.steps.workbench import Workbench
 from tests.integration.conftest import MakeCluster
+from tests.integration.feature_harness import Command, approved, codes, eventually, opened, planned
 
 pytestmark = pytest.mark.integration
 
 UPDATE_FEATURES = 57
-
-
-@contextmanager
-def opened(cluster: LocalCluster, home: Path, run_id: str = "run") -> Iterator[Workbench]:
-    settings = replace(Settings.from_environment(), clusters=cluster.inventory_path.parent, home=home)
-    with open_workbench(cluster.spec.name, run_id, None, settings) as bench:
-        yield bench
-        lock.let_go(bench)
-
-
-def planned(bench: Workbench, *, up: str = "", down: str = "", unsafe: bool = False) -> Plan:
-    order = FeatureOrder(action=FeatureAction.UPDATE, named=parse_requests([up], [down]))
-    return plan_features(bench, order, unsafe=unsafe)
-
-
-def approved(bench: Workbench, plan: Plan) -> Plan:
-    record_approval(bench, ApprovalOf.FINALIZE, "alice", APPROVED, "a test")
-    return plan
-
-
-def codes(plan: Plan) -> set[str]:
-    return {finding.code for finding in plan.findings}
-
-
-def eventually(what: Callable[[], bool], within_s: float = 180) -> bool:
-    deadline = time.monotonic() + within_s
-    while not what():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
-    return True
 
 
 class TestFrom340:
@@ -104,7 +65,7 @@ class TestFrom340:
             assert bench.admin.update_features({METADATA_VERSION: 7}, validate_only=True)[0].error != "NONE"
 
     def test_mixed_ranges_stand_out_and_name_the_node_that_is_behind(
-        self, cluster: LocalCluster, tmp_path: Path, shell: Shell
+        self, cluster: LocalCluster, tmp_path: Path, command: Command
     ) -> None:
         self._roll(cluster, cluster.spec.node(1))
         with opened(cluster, tmp_path) as bench:
@@ -115,10 +76,10 @@ class TestFrom340:
             assert everything.feature_changes == ()
             held_back = {f.subject: f.sentence for f in everything.findings if f.code == "FEATURE-HELD-BACK"}
             assert "node 101 supports 1-8" in held_back[f"feature {METADATA_VERSION}"]
-        code, told, _ = shell(cluster, "features describe")
+        code, told, _ = command(cluster, "features describe")
         assert code == 0
         assert "! 1-8: node 101" in told or "! 7-31: node 1" in told
-        code, text, _ = shell(cluster, "features describe --json")
+        code, text, _ = command(cluster, "features describe --json")
         ranges = {f["feature"]: f for f in json.loads(text)["features"]}
         assert ranges[METADATA_VERSION]["supported"] == {"1": {"min": 7, "max": 31}, "101": {"min": 1, "max": 8}}
         assert ranges[METADATA_VERSION]["differs"]
@@ -138,10 +99,10 @@ class TestFrom340:
             assert "FEATURE-UNSTABLE" in codes(plan)
 
     def test_upgrade_all_raises_metadata_version_first_to_the_latest_stable_level_and_then_the_others_are_accepted(
-        self, cluster: LocalCluster, shell: Shell
+        self, cluster: LocalCluster, command: Command
     ) -> None:
         approval = "--approve-as alice --reason test --yes"
-        code, told, _ = shell(cluster, f"features upgrade-all {approval}")
+        code, told, _ = command(cluster, f"features upgrade-all {approval}")
         assert code == 0, told
         lines = told.splitlines()
         assert lines[0].split()[:3] == ["[Add]", "Feature:", "eligible.leader.replicas.version"]
@@ -149,10 +110,10 @@ class TestFrom340:
         assert metadata.split("Feature:")[0].strip() == "[Upgrade]"
         assert "ExistingFinalizedMaxVersion: 8   NewFinalizedMaxVersion: 30  Result: OK" in metadata
         assert all("Result: OK" in line for line in lines if "Feature:" in line)
-        code, told, _ = shell(cluster, "features describe --json")
+        code, told, _ = command(cluster, "features describe --json")
         assert json.loads(told)["finalized"][METADATA_VERSION] == 30
         assert json.loads(told)["finalized"].get("kraft.version", 0) == 0
-        code, told, _ = shell(cluster, f"features upgrade-all {approval}")
+        code, told, _ = command(cluster, f"features upgrade-all {approval}")
         assert (code, told.splitlines()[0]) == (0, "Nothing to change.")
 
 
@@ -163,7 +124,7 @@ class Test431:
         return make_shared_cluster("4.3.1", name="features", layout="combined", size=3)
 
     def test_what_no_cluster_could_do_is_bad_input_and_what_this_one_refuses_is_not(
-        self, cluster: LocalCluster, shell: Shell
+        self, cluster: LocalCluster, command: Command
     ) -> None:
         for words, expected, said in (
             ("--upgrade no.such.version:1", 2, "There is no feature no.such.version"),
@@ -178,9 +139,9 @@ class Test431:
             ("--release-version 4.2.1 --unsafe", 3, "cannot be lowered from 30 to 29"),
             ("--release-version 4.2.1", 3, "an upgrade does not lower"),
         ):
-            code, told, error = shell(cluster, f"features update --dry-run {words}")
+            code, told, error = command(cluster, f"features update --dry-run {words}")
             assert (code, said in told + error) == (expected, True), (words, code, told, error)
-        code, told, _ = shell(cluster, "features downgrade-all --release-version 4.0.1 --dry-run")
+        code, told, _ = command(cluster, "features downgrade-all --release-version 4.0.1 --dry-run")
         assert code == 3
         results = {line.split()[2]: line.partition("Result: ")[2] for line in told.splitlines() if "Feature:" in line}
         assert results.keys() == {METADATA_VERSION, "share.version", "streams.version"}
@@ -289,23 +250,6 @@ class Test431:
             (gone,) = look_for_narrower_nodes(bench).blockers
             assert (gone.code, gone.subject) == ("NODE-GONE-AFTER-FINALIZING", f"node {victim.node_id}")
             assert "No MetadataVersion with feature level 30" in gone.sentence, "the last words of its log"
-
-
-Shell = Callable[[LocalCluster, str], tuple[int, str, str]]
-
-
-@pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    """Run a command on a cluster: (exit code, standard output, standard error)."""
-
-    def run(cluster: LocalCluster, words: str) -> tuple[int, str, str]:
-        monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(cluster.inventory_path.parent))
-        monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
-        code = cli.run_main([*words.split(), "--cluster", cluster.spec.name])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,10 +15,16 @@ from kafka_rollout.adapters import kafka_features
 from kafka_rollout.adapters.kafka_features import node_features, send_feature_updates
 from kafka_rollout.adapters.kafka_requests import ClusterConnections
 from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.errors import RefusedError, TransientError
+from kafka_rollout.domain.feature_answers import refused_by_controller
+from kafka_rollout.domain.findings import Severity
 from kafka_rollout.domain.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.ports import FeatureUpdateResult
+from tests.unit.domain.builders import state
 from tests.unit.kafka_listener import accepting_plain
+
+FIXTURES = PROJECT_ROOT / "tests" / "fixtures"
 
 NONE, TIMED_OUT, AUTHORIZATION, NOT_CONTROLLER, INVALID_REQUEST = 0, 7, 31, 41, 42
 INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED, UNKNOWN = 95, 96, -1
@@ -138,6 +145,30 @@ def test_a_connection_that_ends_before_the_answer_is_not_sent_to_another_broker(
 def test_a_refusal_of_the_whole_request_is_every_feature_s_own(error: int, name: str) -> None:
     results = ask(Controller(answers=[whole(error, "because")]), group_version=1, share_version=1)
     assert {(r.error, r.message) for r in results.values()} == {(name, "because")}
+
+
+RECORDED: dict[str, str] = json.loads((FIXTURES / "update-features-3.4.1-zookeeper.json").read_text())
+# Its code as FEATURE_UPDATE_FAILED: no released controller gets that far, ZooKeeper's supporting no feature at all.
+_CODE, _AS_FAILED = "002a", "0060"
+
+
+@pytest.mark.parametrize("message", sorted(RECORDED))
+@pytest.mark.parametrize("name", ["INVALID_REQUEST", "FEATURE_UPDATE_FAILED"])
+def test_a_recorded_refusal_ends_in_a_sentence_with_what_to_do(message: str, name: str) -> None:
+    recorded = RECORDED[message]
+    if name == "FEATURE_UPDATE_FAILED":
+        recorded = recorded.replace(_CODE, _AS_FAILED, 1)
+
+    def answer(version: int) -> Any:
+        return UpdateFeaturesResponse.decode(bytes.fromhex(recorded), version=version)
+
+    results = ask(Controller(highest=1, answers=[answer]), no_such_version=1)
+    refused = results["no.such.version"]
+    assert (refused.error, refused.message) == (name, message)
+    found = refused_by_controller(state(), refused.feature, 1, refused.error, refused.message)
+    assert found.sentence == f"The controller refuses no.such.version 1: {name} {message}"
+    assert found.severity is Severity.BLOCKER
+    assert found.remedy.endswith("ask again.")
 
 
 @pytest.mark.parametrize("version", [0, 1])

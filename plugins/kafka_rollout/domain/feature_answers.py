@@ -23,8 +23,8 @@ _BY_MESSAGE = (
 )
 _BY_ERROR = {
     "INVALID_REQUEST": "The controller finds the request itself wrong: look at its message, correct it, ask again.",
-    "FEATURE_UPDATE_FAILED": "The controller could not apply it and changed nothing: see that every node is up and "
-    "supports the level, then ask again.",
+    "FEATURE_UPDATE_FAILED": "The controller could not apply it: look at the level (`features describe`), see that "
+    "every node is up and supports it, then ask again.",
     "INVALID_UPDATE_VERSION": "Choose a level that its message allows, or roll the node that it names.",
     UNSUPPORTED_VERSION: "The controller's release is too old for this; roll it first.",
 }

@@ -1,7 +1,7 @@
 """KIP-584's validation of feature updates, done before the controller is asked.
 
 The controller's own answer names one node and no remedy ("Broker 1 does not support this feature"), and it looks at
-less: 4.3.1 checks dependencies of the features in the request only, and accepts the loss of what groups need. The
+less: controllers check dependencies of the features in the request only, and accept the loss of what groups need. The
 rules here ask every node itself, name all that stand in the way and say what to do.
 """
 
@@ -195,14 +195,25 @@ def _unstable(catalogue: Catalogue, state: ClusterState, feature: str, level: in
 
 
 def _dependencies(catalogue: Catalogue, state: ClusterState, targets: Mapping[str, int]) -> Iterable[Finding]:
-    """Of all finalized features, not only of those that are asked for (4.3.1 looks at those alone)."""
+    """Of all finalized features, not only of those that are asked for (3.9.1 looks at none, 4.0 on at those alone).
+
+    What a feature outside the request would lack is a finding of the feature that is asked to fall.
+    """
     levels = {**state.finalized, **targets}
     facts = [catalogue.get(release) for release in sorted(state.releases) if release in catalogue]
     for feature in sorted(levels):
         missing: dict[str, int] = {}
         for release in facts:
             missing |= missing_dependencies(release, feature, levels)
-        if missing:
+        if missing and feature not in targets and missing.keys() & targets.keys():
+            for other in sorted(missing.keys() & targets.keys()):
+                yield _blocker(
+                    "FEATURE-DEPENDENCY",
+                    other,
+                    f"{feature} {levels[feature]}, which stays finalized, needs {other} {missing[other]}.",
+                    f"Keep {other} at {missing[other]} or above, or lower {feature} first if Kafka can.",
+                )
+        elif missing:
             needs = ", ".join(f"{other} {level}" for other, level in sorted(missing.items()))
             yield _blocker(
                 "FEATURE-DEPENDENCY",

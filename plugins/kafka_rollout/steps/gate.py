@@ -207,7 +207,8 @@ def _is_past(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> bool:
 
 def _finalized(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
     asked = finalization(bench)
-    state = _nodes_alone(bench, metrics=False)
+    # The quorum too: older controllers name no levels, their logs are compared.
+    state = replace(_nodes_alone(bench, metrics=False), quorum=bench.admin.quorum())
     targets = {change.feature: change.target for change in plan.online_changes}
     return cluster_gates.finalized(
         bench.cluster, state, targets, after_epoch=asked.epoch_before if asked is not None else None
@@ -215,7 +216,7 @@ def _finalized(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
 
 
 def _all_levels(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
-    # The quorum too: older controllers name no levels, their logs are compared.
+    # The quorum too, as in _finalized.
     state = observe_some(bench, bench.cluster.nodes, metrics=False)
     return replace(cluster_gates.finalized(bench.cluster, state, plan.levels), gate=_gate_name(ref))
 

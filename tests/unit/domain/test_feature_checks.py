@@ -227,7 +227,7 @@ def test_a_dependency_that_neither_the_cluster_nor_the_request_has_blocks() -> N
 def test_metadata_version_is_not_lowered_below_what_a_finalized_feature_needs() -> None:
     seen = _on_431(29, share_version=1)
     verdict = check_feature_support(SEPARATE, catalogue(), seen, {"metadata.version": 24})
-    assert ("FEATURE-DEPENDENCY", "feature share.version") in _codes(verdict)
+    assert ("FEATURE-DEPENDENCY", "feature metadata.version") in _codes(verdict)
 
 
 def test_a_downgrade_that_the_controller_refuses_is_known_before() -> None:

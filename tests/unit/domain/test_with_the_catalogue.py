@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.domain.feature_checks import feature_changes
 from kafka_rollout.domain.path import hop_releases
 from kafka_rollout.domain.plan import Undo
-from kafka_rollout.domain.releases import Catalogue, Release
+from kafka_rollout.domain.releases import METADATA_VERSION, Catalogue, Release
 from tests.unit.domain.builders import R340, R341, R391, R431, SEPARATE, node_state, state
 
 
@@ -57,3 +58,21 @@ def test_kafka_takes_29_back_to_23_but_not_30_to_29(released: Catalogue) -> None
 
     assert undo(23, Release(4, 2, 1)) is Undo.POSSIBLE
     assert undo(29, R431) is Undo.IMPOSSIBLE
+
+
+def test_no_release_has_dropped_a_feature_so_that_a_newer_binary_knows_whatever_is_finalized(
+    released: Catalogue,
+) -> None:
+    known = [set(released.get(release).features) for release in sorted(released)]
+    assert all(older <= newer for older, newer in pairwise(known))
+
+
+def test_what_4_3_1_needs_of_another_feature_lies_behind_a_level_that_it_does_not_lower_anyway(
+    released: Catalogue,
+) -> None:
+    facts = released.get(R431)
+    needs = {(name, level): needed for name, f in facts.features.items() for level, needed in f.dependencies.items()}
+    assert {key: dict(needed) for key, needed in needs.items() if needed} == {
+        ("eligible.leader.replicas.version", 1): {METADATA_VERSION: 23}
+    }
+    assert next(mv for mv in facts.metadata_versions if mv.level == 23).changed

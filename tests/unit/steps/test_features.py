@@ -10,6 +10,7 @@ import pytest
 
 from kafka_rollout.domain.errors import RefusedError, TransientError
 from kafka_rollout.domain.plan import Plan, Undo
+from kafka_rollout.domain.state import NodeFeatures
 from kafka_rollout.ports import FeatureUpdateResult
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.features import check_support, finalize, pending_changes, undo_by_controller
@@ -136,6 +137,16 @@ def test_the_record_tells_from_which_offset_on_the_level_is_in_the_log(
     assert seen is not None
     assert seen.epoch_before == 10
     assert seen.epoch_after == 11
+    assert look(bench, rolled, GateRef(kind=GateKind.FINALIZED)).holds
+
+
+def test_a_controller_that_names_no_levels_holds_nothing_up_once_its_log_has_them(
+    bench: Workbench, cluster: FakeCluster, rolled: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finalize(bench, rolled)
+    told = bench.admin.features
+    nameless = NodeFeatures(supported={}, finalized={}, epoch=None)
+    monkeypatch.setattr(bench.admin, "features", lambda node: told(node) if node.is_broker else nameless)
     assert look(bench, rolled, GateRef(kind=GateKind.FINALIZED)).holds
 
 

@@ -1,0 +1,70 @@
+"""Changing features of a real cluster from a test: by the steps, and by the command in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.adapters.workbench import open_workbench
+from kafka_rollout.domain.feature_requests import FeatureAction, FeatureOrder, parse_requests
+from kafka_rollout.domain.plan import Plan
+from kafka_rollout.steps import feature_sending, feature_update, lock
+from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.feature_update import plan_features
+from kafka_rollout.steps.workbench import Workbench
+
+Command = Callable[[LocalCluster, str], tuple[int, str, str]]  # (exit code, standard output, standard error)
+
+
+@contextmanager
+def opened(cluster: LocalCluster, home: Path, run_id: str = "run") -> Iterator[Workbench]:
+    settings = replace(Settings.from_environment(), clusters=cluster.inventory_path.parent, home=home)
+    with open_workbench(cluster.spec.name, run_id, None, settings) as bench:
+        yield bench
+        lock.let_go(bench)
+
+
+def planned(bench: Workbench, *, up: str = "", down: str = "", unsafe: bool = False) -> Plan:
+    order = FeatureOrder(action=FeatureAction.UPDATE, named=parse_requests([up], [down]))
+    return plan_features(bench, order, unsafe=unsafe)
+
+
+def approved(bench: Workbench, plan: Plan) -> Plan:
+    record_approval(bench, ApprovalOf.FINALIZE, "alice", APPROVED, "a test")
+    return plan
+
+
+def codes(plan: Plan) -> set[str]:
+    return {finding.code for finding in plan.findings}
+
+
+def eventually(what: Callable[[], bool], within_s: float = 180) -> bool:
+    deadline = time.monotonic() + within_s
+    while not what():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def meanwhile(
+    monkeypatch: pytest.MonkeyPatch, *, before: Callable[[], object] = bool, after: Callable[[], object] = bool
+) -> None:
+    """What happens between our own checks of the change and the request, and right after its answer."""
+    send = feature_sending.make_true
+
+    def with_others(bench: Workbench, batch: Sequence[Any], **options: Any) -> Any:
+        before()
+        answers = send(bench, batch, **options)
+        after()
+        return answers
+
+    monkeypatch.setattr(feature_update, "make_true", with_others)
