@@ -183,7 +183,7 @@ def test_what_an_older_controller_applied_of_a_request_is_told_apart_from_what_i
     outcomes = apply_features(bench, plan_for(bench, up="group.version:1,share.version:1"))
     assert results(outcomes) == {"group.version": Result.OK, "share.version": Result.FAILED}
     assert "FEATURE_UPDATE_FAILED said" in outcomes[1].sentence
-    assert "changed nothing" in outcomes[1].sentence
+    assert "look at the level" in outcomes[1].sentence
     assert exit_code(outcomes) == 1
 
 
