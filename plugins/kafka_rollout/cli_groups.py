@@ -22,7 +22,7 @@ from kafka_rollout.domain.errors import RefusedError, TransientError
 from kafka_rollout.domain.gate_watch import GatePolicy, GateWatch, WatchState
 from kafka_rollout.domain.gates import Condition, GateLook
 from kafka_rollout.domain.group_migration import GROUP_VERSION, ClusterFacts, Goal, GroupPlan, plan_groups
-from kafka_rollout.domain.groups import CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember, with_records
+from kafka_rollout.domain.groups import CLASSIC, CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember, with_records
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.steps.groups import GATE, look_at_conversion
 from kafka_rollout.steps.workbench import Workbench
@@ -33,6 +33,7 @@ HELP = """Consumer groups: who they are, and how each gets to cooperative rebala
 Exit codes: 0 well, 1 a broker does not answer now, 3 a group cannot go, or is not back in time.
 """
 _TIMEOUT_S = 10.0
+_NO_GROUPS = "There are no groups."
 _TYPES = (CONSUMER, SHARE, STREAMS)
 
 Records = Annotated[
@@ -86,6 +87,9 @@ def list_(
     if as_json:
         show.print_json({"cluster": cluster, "left_out": left_out, "groups": groups})
         return
+    if not groups:
+        show.out.print(_NO_GROUPS)
+        return
     table = Table("Group", "Type", "State", "Protocol", "Assignor", "Members", "Static", "Lag")
     for group in groups:
         table.add_row(
@@ -99,17 +103,20 @@ def list_(
         if group.connect or group.problem:
             show.out.print(escape(f"{group.group_id}: {group.problem or group.connect}"))
         for member in group.members:
-            show.out.print(escape(f"  {group.group_id} · {_of_member(member)}"))
+            show.out.print(escape(f"  {group.group_id} · {_of_member(group, member)}"))
     if left_out:
         show.out.print(escape(left_out))
 
 
-def _of_member(member: GroupMember) -> str:
-    assignors = ", ".join(member.assignors) or "the brokers' assignor"
+def _of_member(group: DescribedGroup, member: GroupMember) -> str:
     more = "" if member.all_assignors_known else " (others that it may have are not told)"
+    if group.type == CLASSIC and group.protocol_type != "consumer":
+        assignors = f"{group.assignor or 'no protocol'}, as all members of the group"  # what it has is its own affair
+    else:
+        assignors = (", ".join(member.assignors) or "the brokers' assignor") + more
     kept = ", kept its partitions in the last rebalance" if member.kept_partitions else ""
     static = f", static as {member.instance_id}" if member.instance_id else ""
-    return f"{member.client_id} at {member.host}{static}: {assignors}{more}{kept}"
+    return f"{member.client_id} at {member.host}{static}: {assignors}{kept}"
 
 
 @groups_app.command("plan")
@@ -184,6 +191,9 @@ def _look(bench: Workbench, kinds: frozenset[str], releases: list[Release]) -> G
 
 
 def _print(plans: tuple[GroupPlan, ...], facts: ClusterFacts, to: Goal) -> None:
+    if not plans:
+        show.out.print(_NO_GROUPS)
+        return
     table = Table("Group", "Type", "State", "Assignor", "Members", "Static", "Bounces")
     for each in plans:
         group = each.group

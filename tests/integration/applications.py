@@ -32,13 +32,15 @@ class ConnectWorker:
     address: str
     folder: Path
 
-    def add_sink(self, name: str, topic: str) -> None:
-        """A connector that writes a topic into a file; its consumers are the group connect-<name>."""
+    def add_sink(self, name: str, topic: str, **overrides: str) -> None:
+        """A connector that writes a topic into a file; its consumers are the group connect-<name>. `overrides`: of the
+        consumers' settings."""
         config = {
             "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
             "tasks.max": "1",
             "topics": topic,
             "file": str(self.folder / f"{name}.txt"),
+            **{f"consumer.override.{setting}": value for setting, value in overrides.items()},
         }
         self._ask("/connectors", {"name": name, "config": config})
 

@@ -201,6 +201,7 @@ class LiveGroup:
     workers: dict[str, Worker] = field(default_factory=dict)
     produced: list[int] = field(default_factory=list)
     on_revoke: Callable[[int], None] = lambda _: None
+    overrides: dict[str, Any] = field(default_factory=dict)
     _stop: threading.Event = field(default_factory=threading.Event)
     _producing: threading.Thread = field(default_factory=threading.Thread)
     _admin: AdminClient = field(init=False)
@@ -211,7 +212,7 @@ class LiveGroup:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {**SETTINGS, "bootstrap_servers": self.servers, "group_id": self.topic}
+        return {**SETTINGS, **self.overrides, "bootstrap_servers": self.servers, "group_id": self.topic}
 
     def old(self, name: str) -> Worker:
         """A member that only has kafka-python's range assignor."""

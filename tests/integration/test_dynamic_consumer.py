@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,25 +92,7 @@ def test_an_old_member_that_comes_back_as_leader_blocks_commits_and_cooperation_
         group.wait_settled()
         group.wait_protocol(COOPERATIVE)
         for attempt in range(12):
-            leader = next(name for name, worker in group.workers.items() if leads(worker))
-            (stays,) = set(group.workers) - {leader}
-            witness = group.workers[stays]
-            witness.failures.clear()
-            witness.holds_commits.set()
-            wait_until(lambda w=witness: w.has_pending(w.owned), "it has processed what it will want to commit")
-            for worker in group.workers.values():
-                worker.paused.set()
-            group.old("old")
-            wait_until(witness.consumer._coordinator.need_rejoin, "the old member joins")
-            group.stop(leader)  # Kafka gives the lead to any member that is left
-            witness.paused.clear()
-            group.wait_settled()
-            assert witness.protocol is EAGER
-            wait_until(lambda w=witness: bool(w.failures), "its poll tells what was refused")
-            assert [type(error) for error in witness.failures] == [CommitFailedError]
-            witness.holds_commits.clear()
-            came_back_as_leader = leads(group.workers["old"])
-            group.stop("old")
+            came_back_as_leader, witness = come_back(group, lambda: group.old("old"))
             group.new(f"new-{attempt}")
             group.wait_settled()
             group.wait_protocol(COOPERATIVE)
@@ -117,6 +100,62 @@ def test_an_old_member_that_comes_back_as_leader_blocks_commits_and_cooperation_
                 break
         assert came_back_as_leader
         assert len(witness.failures) == 1
+        group.finish()
+
+
+def come_back(group: LiveGroup, join: Callable[[], object]) -> tuple[bool, Worker]:
+    """`join` brings "old" into a cooperative group of two, whose leader leaves. Whether it leads then, and the member
+    that saw it happen; the old one is gone in the end."""
+    leader = next(name for name, worker in group.workers.items() if leads(worker))
+    (stays,) = set(group.workers) - {leader}
+    witness = group.workers[stays]
+    witness.failures.clear()
+    witness.holds_commits.set()
+    wait_until(lambda: witness.has_pending(witness.owned), "it has processed what it will want to commit")
+    for worker in group.workers.values():
+        worker.paused.set()
+    join()
+    wait_until(witness.consumer._coordinator.need_rejoin, "the old member joins")
+    group.stop(leader)  # Kafka gives the lead to any member that is left
+    witness.paused.clear()
+    group.wait_settled()
+    assert witness.protocol is EAGER
+    wait_until(lambda: bool(witness.failures), "its poll tells what was refused")
+    assert [type(error) for error in witness.failures] == [CommitFailedError]
+    witness.holds_commits.clear()
+    came_back_as_leader = leads(group.workers["old"])
+    group.stop("old")
+    return came_back_as_leader, witness
+
+
+@pytest.mark.full
+def test_an_old_member_that_was_thrown_out_for_missing_a_rebalance_comes_back_as_leader(cluster: LocalCluster) -> None:
+    """The case of the document: it is not aware that the others have kept their partitions, nor that it was missed."""
+    overrides = {"max_poll_interval_ms": 20_000, "session_timeout_ms": 20_000}
+    with LiveGroup(servers=cluster.spec.bootstrap_servers, topic="missed", partitions=12, overrides=overrides) as group:
+        group.new("first")
+        for attempt in range(12):
+            group.new(f"second-{attempt}")
+            late = group.old("old")
+            group.wait_settled()
+            group.wait_protocol(EAGER)
+            late.paused.set()
+            del group.workers["old"]
+            group.stop(f"second-{attempt}")
+            group.new(f"third-{attempt}")
+            group.wait_settled()  # without it, when its time to join is over
+            group.wait_protocol(COOPERATIVE)
+
+            def wake(late: Worker = late) -> None:
+                group.workers["old"] = late
+                late.paused.clear()
+
+            came_back_as_leader, _ = come_back(group, wake)
+            group.wait_settled()
+            group.wait_protocol(COOPERATIVE)
+            if came_back_as_leader:
+                break
+        assert came_back_as_leader
         group.finish()
 
 

@@ -18,7 +18,7 @@ from kafka_rollout.adapters.jvm import Jvm, run_jvm
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.cli import run_main
-from tests.integration.applications import application_libs, connect_worker, streams_application
+from tests.integration.applications import ConnectWorker, application_libs, connect_worker, streams_application
 from tests.integration.conftest import MakeCluster
 from tests.integration.group_harness import DEADLINE_S, wait_until
 
@@ -32,6 +32,7 @@ class Applications:
     """What runs on the cluster; `newer` is the Streams application of the newer protocol, closed when it ends."""
 
     cluster: LocalCluster
+    worker: ConnectWorker
     jvm: Jvm
     newer: ExitStack
     folder: Path
@@ -69,7 +70,7 @@ def applications(
         newer.enter_context(
             streams_application(jvm, servers, "new-app", folder, protocol="streams", source=TOPIC, sink=COPY)
         )
-        yield Applications(cluster=cluster, jvm=jvm, newer=newer, folder=folder)
+        yield Applications(cluster=cluster, worker=worker, jvm=jvm, newer=newer, folder=folder)
 
 
 def _free_port() -> int:
@@ -182,6 +183,21 @@ def test_lowered_features_name_the_applications_that_use_them(run: Any) -> None:
     assert "Brokers serve no streams group without streams.version, and 1 active group is of that type: new-app" in told
     assert "First downgrade the stream clients (KIP-584)" in told
     assert "Brokers serve no share group without share.version, and 1 active group is of that type: shared" in told
+
+
+def test_a_sinks_group_gets_the_consumer_protocol_by_the_setting_that_its_plan_names(
+    run: Any, applications: Applications
+) -> None:
+    wait_until(lambda: all_there(run), "every application is in its group", within_s=2 * DEADLINE_S)
+    _, page = run("groups plan --to consumer")
+    assert "consumer.group.protocol=consumer (or the connector's consumer.override.…)" in " ".join(page.split())
+    applications.worker.add_sink("newer", TOPIC, **{"group.protocol": "consumer"})
+
+    def is_newer() -> bool:
+        sink = groups_of(run).get("connect-newer", {})
+        return (sink.get("type"), len(sink.get("members", ()))) == ("consumer", 1)
+
+    wait_until(is_newer, "its task is a member of the consumer protocol")
 
 
 def test_a_streams_application_goes_back_to_classic_as_the_plan_says(run: Any, applications: Applications) -> None:

@@ -20,7 +20,8 @@ def group_findings(catalogue: Catalogue, state: ClusterState, release: Release) 
 
     A release that has a type's feature serves the type from level 1 on (KafkaApis of 4.x). One that does not have the
     feature serves no such group, but for those of a preview that a broker's configuration switches on: consumer groups
-    up to 3.9, share groups in 4.0, streams groups in 4.1. What falls by the plan itself is told by `user_findings`.
+    up to 3.9, share groups in 4.0, and streams groups in 4.1 (which has streams.version among its unstable features, so
+    that later releases serve them as they are). What falls by the plan itself is told by `user_findings`.
     """
     findings = []
     for feature, kind in SERVED_BY.items():

@@ -136,6 +136,11 @@ def _to_consumer(group: DescribedGroup, facts: ClusterFacts) -> GroupPlan:
             remedy="Let them assign by one of Kafka's, or leave the group as it is.",
         )
     restart = "Set group.protocol=consumer, without partition.assignment.strategy; "
+    if group.group_id.startswith(SINK_PREFIX):
+        restart = (
+            "Set the workers' consumer.group.protocol=consumer (or the connector's consumer.override.…), without "
+            "consumer.partition.assignment.strategy; members are the connector's tasks: "
+        )
     if group.type == CONSUMER or facts.allows("upgrade"):
         return GroupPlan(group=group, bounces=1, steps=(f"{restart}restart the members one by one.",))
     return GroupPlan(group=group, bounces=None, steps=(f"{restart}stop all members, then start them.",))

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from kafka_rollout.domain.gates import Condition
 from kafka_rollout.domain.groups import CONSUMER, SHARE, STREAMS
 from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import BrokenRecords, LoadVerdict, RecordClass
+from kafka_rollout.domain.scan import BrokenRecords, LoadVerdict, RecordClass, ScanResult
 from kafka_rollout.domain.scan_cleaning import CleaningConfig
 from kafka_rollout.domain.scan_inventory import StateRecord, camel_fields
 from kafka_rollout.domain.scan_judging import judge
+from kafka_rollout.domain.scan_offences import NEWER_GROUPS, Family, find_offences
 from kafka_rollout.domain.scan_remedies import cleaned_when
 from kafka_rollout.domain.state import GroupState
 from kafka_rollout.domain.wording import count, few
@@ -118,7 +119,18 @@ def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Con
     failure = failing[0].first_failure
     where = f"{OFFSETS_TOPIC}-{failing[0].partition}"
     first = where if failure is None else f"{where} at offset {failure.offset}: {failure.reason}"
-    alive = sorted(records.alive_of(SERVED_BY.values()))
-    end = f"; convert or delete {few(alive)}, whose records are alive, then: " if alive else "; "
-    told = f"{count(len(failing), 'partition')} not, {first}{end}{cleaned_when(OFFSETS_TOPIC, records.cleaning)}"
+    told = f"{count(len(failing), 'partition')} not, {first}; {_until_it_can(catalogue, records, release)}"
     return Condition(name=name, holds=False, evidence=told)
+
+
+def _until_it_can(catalogue: Catalogue, records: GroupRecords, release: Release) -> str:
+    """What has to come about. Of types that nobody knows it is the cleaner, for all that is known."""
+    scan = ScanResult(
+        cluster="", scanned_at=records.read_at, logs=(), classes=records.classes, broken=records.broken, verdicts=()
+    )
+    stopping = [offence for offence in find_offences(scan, catalogue, release) if offence.stops]
+    if others := [offence.title for offence in stopping if offence.family not in (*NEWER_GROUPS, Family.UNKNOWN)]:
+        return f"no conversion of groups ends that: {few(others)}; `kafka-rollout scan` says what does"
+    alive = sorted(records.alive_of(SERVED_BY.values()))
+    end = f"convert or delete {few(alive)}, whose records are alive, then: " if alive else ""
+    return f"{end}{cleaned_when(OFFSETS_TOPIC, records.cleaning)}"

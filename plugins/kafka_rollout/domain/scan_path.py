@@ -20,6 +20,13 @@ from kafka_rollout.domain.scan_offences import NEWER_GROUPS, facts_of_type, find
 from kafka_rollout.domain.scan_remedies import cleaned_when
 
 CLEANED_AT_GATE = "LOGS-TO-BE-CLEANED"
+_ENDED_AND_CLEANED = (
+    "End or convert what wrote these records (the scan's report names it) and wait until the cleaner has removed them"
+)
+_ENDINGS = {
+    "__share_group_state": "Stop the members of the share groups, delete the groups, and then this topic, which no "
+    "cleaner comes to: the next share group has it made anew"
+}
 
 
 def path_findings(
@@ -66,10 +73,7 @@ def _of_path(release: Release, topic: str, verdicts: Sequence[ReleaseVerdict], s
             severity=Severity.BLOCKER,
             subject=f"{release}, topic {topic}",
             sentence=f"{release} cannot load {len(failing)} of {len(verdicts)} partitions; {_first(failing)}.",
-            remedy=(
-                "End or convert what wrote these records (the scan's report names it) and wait until the cleaner has "
-                "removed them, or go to a release that loads them."
-            ),
+            remedy=f"{_ENDINGS.get(topic, _ENDED_AND_CLEANED)}, or go to a release that loads them.",
         )
     if ignored := sum(verdict.ignored for verdict in verdicts):
         return Finding(

@@ -61,6 +61,11 @@ def test_connects_sinks_are_changed_where_their_workers_override_the_assignor() 
     assert plan(classic(protocol_type="connect", assignor="default"), Goal.COOPERATIVE).bounces == 1
 
 
+def test_connects_sinks_get_the_consumer_protocol_by_a_setting_of_their_workers() -> None:
+    (step,) = plan(classic("connect-sink"), Goal.CONSUMER).steps
+    assert "the workers' consumer.group.protocol=consumer" in step
+
+
 def test_a_group_of_another_protocol_type_is_told_as_a_finding() -> None:
     finding = plan(classic(protocol_type="sr", assignor="v0"), Goal.COOPERATIVE).finding
     assert finding is not None

@@ -89,6 +89,15 @@ def test_the_cleaner_does_not_take_what_is_alive_so_an_intolerant_release_has_it
     assert "; convert or delete idle, whose records are alive, then: only the log's size" in loads.evidence
 
 
+def test_where_no_wait_helps_it_is_said_what_stops_the_release() -> None:
+    commits = replace(NEWER, key_version=1, value_version=4)
+    *_, loads = look([CONVERTED], records(live(ended=True), classes=(NEWER, commits)), INTOLERANT)
+    assert loads.evidence.endswith(
+        "; no conversion of groups ends that: OffsetCommit (key version 1), value version 4; `kafka-rollout scan` says "
+        "what does"
+    )
+
+
 def test_a_release_that_passes_over_them_does_not_wait_for_the_cleaner() -> None:
     *_, loads = look([CONVERTED], records(live(ended=True), classes=(NEWER,)), TOLERANT)
     assert loads.holds

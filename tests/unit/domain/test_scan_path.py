@@ -59,6 +59,18 @@ def test_every_release_of_the_path_must_load_what_is_there(release: Release) -> 
     assert finding.subject.startswith(str(release))
 
 
+def test_what_lies_in_the_log_of_share_groups_goes_with_its_topic() -> None:
+    scan = ScanResult(
+        cluster="orders",
+        scanned_at=0.0,
+        logs=(LOG,),
+        classes=(),
+        verdicts=(verdict(VIA, LoadVerdict.FAILS, SHARE),),
+    )
+    (finding,) = path_findings(scan, ORIGIN, (VIA,))
+    assert "delete the groups, and then this topic" in finding.remedy
+
+
 def test_ignored_records_warn_and_stop_nothing() -> None:
     assert findings_of(*LOADS[:2], verdict(TARGET, LoadVerdict.LOADS_IGNORING)) == {
         "LOGS-IGNORED-IN-PART": Severity.WARNING
