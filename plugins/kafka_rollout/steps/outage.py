@@ -9,7 +9,7 @@ from typing import Any
 from kafka_rollout.domain.errors import TransientError
 from kafka_rollout.domain.outage import Outage, not_serving, span, unwritable
 from kafka_rollout.steps.observe import observe_some
-from kafka_rollout.steps.offline_record import SERVED, STOPPING, WRITABLE, last
+from kafka_rollout.steps.offline_record import SERVED, STOPPING, WRITABLE
 from kafka_rollout.steps.workbench import Workbench
 
 _POLL_S = 0.5
@@ -47,8 +47,8 @@ def look_for_service(bench: Workbench, unserved_at: float = 0.0) -> bool:
         state = observe_some(bench, bench.cluster.brokers, metrics=False)
     except TransientError:
         return False  # no broker answers
-    before = last(bench, STOPPING) or {}
-    blocked, away = unwritable(state, before.get("unwritable", ())), not_serving(bench.cluster, state)
+    before = [event.get("unwritable", ()) for event in bench.run.events() if event.get("kind") == STOPPING]
+    blocked, away = unwritable(state, before[-1] if before else ()), not_serving(bench.cluster, state)
     if not blocked and told[-1].writable_at is None:
         bench.run.record(WRITABLE, {"sentence": "Every partition has a leader and its min ISR again."})
     if not blocked and not away:

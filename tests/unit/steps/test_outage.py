@@ -110,6 +110,7 @@ def test_a_node_that_is_lost_is_not_waited_for_and_the_outage_goes_on(world: Fak
 
 
 def test_taken_back_and_down_again_are_two_outages(world: FakeCluster, bench: Workbench) -> None:
+    world.add_partition("half", 0, [11], min_isr=2)  # nobody could write to it before either
     plan = approved(bench)
     go(bench, plan, FORWARD[:5])
     take_back(bench, plan)
