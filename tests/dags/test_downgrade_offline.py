@@ -69,3 +69,28 @@ def test_when_a_step_cannot_go_on_a_person_has_everything_taken_back(
     assert (releases(world), world.finalized[METADATA_VERSION]) == ({R431}, 30)
     assert {states[task] for task in states if "gate_back" in task} == {"success"}
     assert outcome(record) == "rolled_back"
+
+
+def test_a_controller_whose_disk_is_lost_is_started_by_retry_at_its_gate_once_it_is_mended(
+    runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_rollout.domain.gate_watch.GONE_S", 0.5)
+    start, failed = FakeCluster.start, []
+
+    def starts_once_its_disk_is_new(world: FakeCluster, node_id: int) -> None:
+        world.cannot_start = set() if failed else {(1, R421)}
+        start(world, node_id)
+        if node_id == 1:
+            failed.append(node_id)
+
+    monkeypatch.setattr(FakeCluster, "start", starts_once_its_disk_is_new)
+    world.no_log = {1}
+    gate = "offline.gate_after_controller-1"
+    runs.answers[gate] = ["Retry"]
+    state, states, record = run(runs, "4.2.1", where_refused="offline")
+    assert state == "success", states
+    assert runs.asked == ["approve_roll", gate]
+    assert "start the node once more" in runs.bodies[gate]
+    (left,) = [event for event in record.events() if event["kind"] == "offline-left-behind"]
+    assert left["node_id"] == 1
+    assert (releases(world), outcome(record)) == ({R421}, "finished")

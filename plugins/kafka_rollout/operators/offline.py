@@ -87,12 +87,21 @@ class OfflineStepOperator(RolloutOperator):
 
 
 class OfflineGateSensor(GateSensor):
-    """The gate after a node's start; `way_back` after it was taken back. There is no other way out than waiting."""
+    """The gate after a node's start; `way_back` after it was taken back. No roll back: a broker may have registered."""
 
     def __init__(self, *, kafka_node: int, way_back: bool = False, **kwargs: Any) -> None:
         super().__init__(kind=GateKind.AFTER_START, **kwargs)
         self.kafka_node = kafka_node
         self.way_back = way_back
+
+    @property
+    def has_a_node_to_start(self) -> bool:
+        return not self.way_back
+
+    def start_once_more(self, bench: Workbench, plan: Plan, ref: GateRef) -> None:
+        """The step starts whatever has no process: a node whose disk was lost, once it is formatted anew."""
+        controller = bench.cluster.node(self.kafka_node).is_controller
+        (OfflineStep.START_CONTROLLERS if controller else OfflineStep.START_BROKERS).act(bench, plan)
 
     def _ref(self, plan: Plan) -> GateRef:
         from kafka_rollout.steps.offline_record import offline_hop

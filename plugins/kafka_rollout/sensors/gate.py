@@ -72,8 +72,19 @@ class GateSensor(BaseSensorOperator):
             self.log.info("%s chose '%s': %s", answer.by, answer.option, answer.reason)
             record_decision(context, bench, _name(ref), answer)
             if answer.option == RETRY:
-                _start_once_more(bench, plan, ref)
+                self.start_once_more(bench, plan, ref)
             return self._watch(context, bench, plan, ref)
+
+    @property
+    def has_a_node_to_start(self) -> bool:
+        """Whether *Retry* is among the answers."""
+        return self.slot is not None and self.kind is GateKind.AFTER_START
+
+    def start_once_more(self, bench: Workbench, plan: Plan, ref: GateRef) -> None:
+        """What *Retry* does."""
+        from kafka_rollout.steps.roll import restart_node
+
+        restart_node(bench, plan, *_hop_and_node(ref))
 
     def _watch(self, context: Context, bench: Workbench, plan: Plan, ref: GateRef) -> Any:
         """Look here for a while; go on in the triggerer, or end."""
@@ -98,8 +109,7 @@ class GateSensor(BaseSensorOperator):
 
     def _ask(self, context: Context, bench: Workbench, ref: GateRef, message: str) -> None:
         can_roll_back = self.slot is not None and not self.slot.way_back
-        # No other gate has a node of its own to start.
-        retries = (RETRY,) if self.slot is not None and self.kind is GateKind.AFTER_START else ()
+        retries = (RETRY,) if self.has_a_node_to_start else ()
         options = (WAIT_ON, *retries, ROLL_BACK if can_roll_back else STOP_HERE)
         ask_what_now(context, bench, what=_name(ref), why=message, options=options)
 
@@ -159,12 +169,6 @@ def _stop_is_ahead(bench: Workbench, plan: Plan, ref: GateRef) -> bool:
     from kafka_rollout.steps.roll import needs_turn
 
     return needs_turn(bench, plan, *_hop_and_node(ref))
-
-
-def _start_once_more(bench: Workbench, plan: Plan, ref: GateRef) -> None:
-    from kafka_rollout.steps.roll import restart_node
-
-    restart_node(bench, plan, *_hop_and_node(ref))
 
 
 def _hop_and_node(ref: GateRef) -> tuple[str, int]:
