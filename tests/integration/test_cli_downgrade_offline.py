@@ -68,8 +68,8 @@ def test_an_offline_downgrade_killed_in_an_installation_and_after_the_starts_end
     assert report["inventory"]["differences"] == []
     (measured,) = report["outage"]["measured"]
     starts = [event["at"] for event in shell.events(run) if event["kind"] == "started"]
-    assert measured["seconds_at_least"] == pytest.approx(max(starts) - measured["began_at"], abs=0.1)
-    assert measured["seconds"] > measured["seconds_at_least"]
+    # The call that was killed saw nothing; the next one may have come before they served, or after.
+    assert measured["seconds"] >= measured["seconds_at_least"] >= max(starts) - measured["began_at"] - 0.1
     assert again.stderr.splitlines()[-1] == (
         f"{measured['sentence']} The approval had said about {report['outage']['expected']}."
     )
