@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -56,6 +57,9 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--fail-on", action="append", default=[], metavar="RELEASE", help="exit 3 if it fails")
     parser.add_argument("--live", action="store_true", help="tell which records are the newest of their key")
     parser.add_argument("--classes-only", action="store_true", help="do not look into the records")
+    parser.add_argument(
+        "--new-group-coordinator", action="store_true", help="as 3.8 and 3.9 load if they are told to start it"
+    )
     parser.add_argument("--json", help="file for the result; - is standard output")
     parser.add_argument("--parquet", type=Path, help="folder for the result as Parquet")
     return parser.parse_args(arguments)
@@ -92,14 +96,14 @@ def _scan(options: argparse.Namespace) -> int:
     releases = sorted({*releases, *must_load})
     for release in releases:
         catalogue.get(release)
+    logs = _look(options, catalogue)
     question = Question(
-        catalogue=catalogue,
-        schemas=load_schemas(include),
+        catalogue=catalogue.configured(new_group_coordinator=logs.new_group_coordinator),
+        schemas=load_schemas(include, new_group_coordinator=logs.new_group_coordinator),
         releases=releases,
         depth=ScanDepth.CLASSES if options.classes_only else ScanDepth.DEEP,
         live=options.live,
     )
-    logs = _look(options, catalogue)
     _say("starting Spark")
     spark = session()
     try:
@@ -125,7 +129,12 @@ def _look(options: argparse.Namespace, catalogue: Catalogue) -> LogsToRead:
             raise UserError(f"{topic} is not a coordinator log.", remedy=f"Choose among {', '.join(known)}.")
     if options.log_dir:
         topics = options.topic or known
-        logs = logs_in_directories(cluster=options.cluster, directories=options.log_dir, topics=topics)
+        logs = logs_in_directories(
+            cluster=options.cluster,
+            directories=options.log_dir,
+            topics=topics,
+            new_group_coordinator=options.new_group_coordinator,
+        )
     else:
         logs = live_logs(
             cluster=options.cluster,
@@ -134,6 +143,9 @@ def _look(options: argparse.Namespace, catalogue: Catalogue) -> LogsToRead:
             topics=options.topic,
             known=known,
         )
+        logs = replace(logs, new_group_coordinator=logs.new_group_coordinator or options.new_group_coordinator)
+    if logs.new_group_coordinator:
+        _say("3.8 and 3.9 are judged by their new group coordinator")
     _say(f"{len(logs.ranges)} partitions, {logs.size} {logs.unit}")
     return logs
 

@@ -31,10 +31,10 @@ from kafka_rollout.domain.releases import (
     RuleKind,
 )
 from tools.derivation import features, jars
-from tools.derivation.coordinators import coordinator_logs
+from tools.derivation.coordinators import coordinator_logs, new_group_coordinator
 from tools.derivation.jars import Message
 
-TOOL = "tools/derive_catalogue.py, version 2"
+TOOL = "tools/derive_catalogue.py, version 3"
 
 
 def derive(release: Release, libs: Path, intolerant: ReleaseFacts | None) -> ReleaseFacts:
@@ -52,6 +52,7 @@ def derive(release: Release, libs: Path, intolerant: ReleaseFacts | None) -> Rel
             features=supported,
             metadata_versions=features.metadata_versions(jvm, ranges[METADATA_VERSION]),
             coordinator_logs=logs,
+            new_group_coordinator=new_group_coordinator(jvm, messages, ranges),
             coordinator_class=coordinator_class(logs, intolerant.coordinator_logs if intolerant else logs),
             java_minimum=jars.java_minimum(libs),
             config_names=features.config_names(jvm),
@@ -96,6 +97,11 @@ def facts_document(facts: ReleaseFacts, libs: Path) -> dict[str, Any]:
             {"level": level.level, "name": level.name, "changed": level.changed} for level in facts.metadata_versions
         ],
         "coordinator_logs": {topic: _log_document(log) for topic, log in sorted(facts.coordinator_logs.items())},
+        **(
+            {}
+            if facts.new_group_coordinator is None
+            else {"new_group_coordinator": _log_document(facts.new_group_coordinator)}
+        ),
         "config_resources": sorted(facts.config_resources),
         "config_names": sorted(facts.config_names),
     }

@@ -46,6 +46,13 @@ def scan(
     classes_only: Annotated[
         bool, typer.Option("--classes-only", help="Count by key and value version; do not look into the records.")
     ] = False,
+    new_group_coordinator: Annotated[
+        bool,
+        typer.Option(
+            "--new-group-coordinator",
+            help="Judge 3.8 and 3.9 as brokers that are told to start it; a cluster's own are asked whether they are.",
+        ),
+    ] = False,
     json_file: Annotated[str | None, typer.Option("--json", help="File for the result; - is standard output.")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="File for the result as a page.")] = None,
     parquet: Annotated[Path | None, typer.Option("--parquet", help="Folder for the result as Parquet.")] = None,
@@ -77,6 +84,7 @@ def scan(
             fail_on=must_load,
             live=live,
             classes_only=classes_only,
+            new_group_coordinator=new_group_coordinator,
         )
         if cluster is not None:
             spec = find_cluster(settings.clusters, cluster)

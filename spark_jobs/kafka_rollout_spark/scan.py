@@ -33,7 +33,7 @@ _FEW = (RowKind.CLASS, RowKind.LOG, RowKind.BROKEN, RowKind.TAG, RowKind.DAMAGE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a scan is to answer."""
+    """What a scan is to answer; catalogue and schemas as the brokers are configured (Catalogue.configured)."""
 
     catalogue: Catalogue
     schemas: Schemas
@@ -188,4 +188,5 @@ def make_result(question: Question, logs: LogsToRead, scanned: Scanned) -> ScanR
         damage=parts.damage_of(scanned.few),
         inventory=scanned.inventory(),
         cleaning=logs.cleaning,
+        new_group_coordinator=logs.new_group_coordinator,
     )

@@ -29,7 +29,9 @@ _SHARE = {"bytes": 512 * 1024 * 1024, "offsets": 8_000_000}  # about so large wh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogsToRead:
-    """`unit`: what the pieces' sizes count, bytes of files or offsets. `log_bytes`: how much it is, or a guess."""
+    """`unit`: what the pieces' sizes count, bytes of files or offsets. `log_bytes`: how much it is, or a guess.
+    `new_group_coordinator`: as in ScanResult.
+    """
 
     cluster: str
     ranges: tuple[LogRange, ...]
@@ -40,6 +42,7 @@ class LogsToRead:
     options: Mapping[str, str] = field(default_factory=dict)
     copies: tuple[LogCopy, ...] = ()
     cleaning: Mapping[str, CleaningConfig] = field(default_factory=dict)
+    new_group_coordinator: bool = False
 
     @property
     def size(self) -> int:
@@ -62,6 +65,7 @@ def live_logs(
     with FetchSource(bootstrap_servers, client_settings(str(security_file) if security_file else None)) as source:
         ranges = source.ranges(topics or known)
         cleaning = source.cleaning(sorted({log.topic for log in ranges}))
+        new_group_coordinator = source.starts_new_group_coordinator()
     if missing := sorted(set(topics) - {r.topic for r in ranges}):
         raise UserError(
             f"Cluster {cluster} has no topic {', '.join(missing)}.",
@@ -79,6 +83,7 @@ def live_logs(
         log_bytes=_BYTES_PER_OFFSET * sum(size(log) for log in ranges),
         options=options,
         cleaning=cleaning,
+        new_group_coordinator=new_group_coordinator,
     )
 
 
@@ -97,7 +102,9 @@ def _introduce(bootstrap_servers: str, security: ClientSecurity) -> None:
             connection.close()
 
 
-def logs_in_directories(*, cluster: str, directories: Sequence[Path], topics: Collection[str]) -> LogsToRead:
+def logs_in_directories(
+    *, cluster: str, directories: Sequence[Path], topics: Collection[str], new_group_coordinator: bool = False
+) -> LogsToRead:
     """What the directories hold now of the logs named."""
     found = find_logs(directories, topics)
     return LogsToRead(
@@ -108,4 +115,5 @@ def logs_in_directories(*, cluster: str, directories: Sequence[Path], topics: Co
         unit="bytes",
         log_bytes=found.log_bytes,
         copies=found.copies,
+        new_group_coordinator=new_group_coordinator,
     )

@@ -57,12 +57,23 @@ class Outcome:
 
 
 def load(
-    release: Release, logs: Mapping[Place, tuple[bytes, bool]], folder: Path, cache: ReleaseCache
+    release: Release,
+    logs: Mapping[Place, tuple[bytes, bool]],
+    folder: Path,
+    cache: ReleaseCache,
+    *,
+    extra_config: Mapping[str, str] | None = None,
 ) -> dict[Place, Outcome]:
     """Start a broker of the release on these logs (bytes; whether to check them as after an unclean stop)."""
     counts = {topic: max(p for t, p in logs if t == topic) + 1 for topic, _ in logs}
     cluster = LocalCluster.create(
-        folder, "oracle", release, cache=cache, layout="combined", size=1, extra_config=_config(release, counts)
+        folder,
+        "oracle",
+        release,
+        cache=cache,
+        layout="combined",
+        size=1,
+        extra_config={**_config(release, counts), **(extra_config or {})},
     )
     try:
         (node,) = cluster.spec.nodes

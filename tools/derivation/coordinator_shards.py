@@ -1,10 +1,12 @@
-"""State machines of a release's group coordinator (GroupCoordinatorShard) with nothing in them, to try records on."""
+"""A release's coordinators as state machines with nothing behind them, to try records on (GroupCoordinatorShard, …)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
+
+from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.adapters.jvm import Jvm
 
@@ -18,13 +20,107 @@ _SMALLEST_CONFIG = {
 }
 
 
+Pair = tuple[bytes, bytes]  # key and value
+
+GROUP_SERDE = f"{_GROUP}.GroupCoordinatorRecordSerde"
+SHARE_SERDE = "org.apache.kafka.coordinator.share.ShareCoordinatorRecordSerde"
+_SHARE_SHARD = "org.apache.kafka.coordinator.share.ShareCoordinatorShard"
+
+
+def wrap(jvm: Jvm, data: bytes) -> Any:
+    return jvm.packages.java.nio.ByteBuffer.wrap(data)
+
+
+def group_replay(jvm: Jvm, serde_name: str) -> Callable[[bytes, bytes | None], str | None]:
+    """GroupCoordinatorShard over nothing: a type that it has is handed on (to null), others it refuses."""
+    shard = _shard(jvm, f"{_GROUP}.GroupCoordinatorShard")
+    serde = jvm.instance(serde_name)
+
+    def refusal(key: bytes, value: bytes | None) -> str | None:
+        record = serde.deserialize(wrap(jvm, key), None if value is None else wrap(jvm, value))
+        try:
+            shard.replay(0, -1, -1, record)
+        except Py4JJavaError as error:
+            said = str(error.java_exception.getMessage())
+            return said.split(" in ", 1)[0] if "unknown record type" in said else None
+        return None
+
+    return refusal
+
+
+def group_checks(
+    jvm: Jvm, serde_name: str, before: Callable[[bytes], Sequence[Pair]]
+) -> Callable[[bytes, bytes], str | None]:
+    """GroupCoordinatorShard over what is there before the record of a key."""
+    new_shard, serde = group_shards(jvm), jvm.instance(serde_name)
+
+    def complaint(key: bytes, value: bytes) -> str | None:
+        shard = new_shard()
+        try:
+            for record in (*before(key), (key, value)):
+                shard.replay(0, -1, -1, serde.deserialize(*(wrap(jvm, part) for part in record)))
+        except Py4JJavaError as error:
+            return str(error.java_exception.getMessage())
+        return None
+
+    return complaint
+
+
+def share_checks(jvm: Jvm) -> Callable[[bytes, bytes], str | None]:
+    serde = jvm.instance(SHARE_SERDE)
+
+    def complaint(key: bytes, value: bytes) -> str | None:
+        try:
+            shard = _shard(jvm, _SHARE_SHARD)
+            shard.replay(0, -1, -1, serde.deserialize(wrap(jvm, key), wrap(jvm, value)))
+        except Py4JJavaError as error:
+            return str(error.java_exception.getMessage())
+        return None
+
+    return complaint
+
+
+def share_replay(jvm: Jvm) -> Callable[[bytes, bytes | None], str | None]:
+    """ShareCoordinatorShard of 4.x with an empty state."""
+    shard = _shard(jvm, _SHARE_SHARD)
+    serde = jvm.instance(SHARE_SERDE)
+
+    def refusal(key: bytes, value: bytes | None) -> str | None:
+        record = serde.deserialize(wrap(jvm, key), None if value is None else wrap(jvm, value))
+        try:
+            shard.replay(0, -1, -1, record)
+        except Py4JJavaError as error:
+            return str(error.java_exception.getClass().getSimpleName())
+        return None
+
+    return refusal
+
+
+def _shard(jvm: Jvm, name: str) -> Any:
+    """A coordinator's state machine, with nothing behind it but what its constructor itself needs."""
+    logs = jvm.packages.org.apache.kafka.common.utils.LogContext()
+    needed = {
+        "LogContext": lambda: logs,
+        "SnapshotRegistry": lambda: jvm.packages.org.apache.kafka.timeline.SnapshotRegistry(logs),
+    }
+    constructors = jvm.packages.java.lang.Class.forName(name).getDeclaredConstructors()
+    constructor = min(constructors, key=lambda one: one.getParameterCount())
+    constructor.setAccessible(True)
+    types = [parameter.getSimpleName() for parameter in constructor.getParameterTypes()]
+    arguments = [needed.get(simple_name, lambda: None)() for simple_name in types]
+    return constructor.newInstance(jvm.array(jvm.packages.java.lang.Object, arguments))
+
+
 def group_shards(jvm: Jvm) -> Callable[[], Any]:
     """What makes a new one. Its timers and assignors are null: records that are replayed need none."""
     packages = jvm.packages
     properties = packages.java.util.Properties()
     for name, content in _SMALLEST_CONFIG.items():
         properties.setProperty(name, content)
-    config = packages.kafka.server.KafkaConfig(properties).groupCoordinatorConfig()
+    kafka_config = packages.kafka.server.KafkaConfig(properties)
+    config = kafka_config.groupCoordinatorConfig() if jvm.find_class(f"{_GROUP}.GroupConfigManager") else None
+    assignors = packages.java.util.ArrayList()
+    assignors.add(jvm.instance(f"{_GROUP}.assignor.RangeAssignor"))
     logs, optional = packages.org.apache.kafka.common.utils.LogContext(), packages.java.util.Optional
     log_partition = packages.org.apache.kafka.common.TopicPartition("__consumer_offsets", 0)
 
@@ -36,7 +132,8 @@ def group_shards(jvm: Jvm) -> Callable[[], Any]:
             "Time": lambda: packages.org.apache.kafka.common.utils.Time.SYSTEM,
             "GroupCoordinatorConfig": lambda: config,
             "Optional": optional.empty,
-            "List": packages.java.util.ArrayList,
+            "List": packages.java.util.ArrayList if config else lambda: assignors,
+            "int": lambda: 0,
             "Map": packages.java.util.HashMap,
             "TopicPartition": lambda: log_partition,
         }

@@ -7,7 +7,7 @@ serialized by the release's generated class and handed to the code that loads th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,16 @@ from kafka_rollout.adapters.jvm import Jvm, java_class, root_cause
 from kafka_rollout.domain.releases import CoordinatorLogFacts, FeatureLevel, FieldRule, RecordTypeFacts, VersionRange
 from kafka_rollout.wire.layouts import MessageSchema
 from tools.derivation.class_files import calls
-from tools.derivation.coordinator_shards import group_shards
+from tools.derivation.coordinator_shards import (
+    GROUP_SERDE,
+    SHARE_SERDE,
+    Pair,
+    group_checks,
+    group_replay,
+    share_checks,
+    share_replay,
+    wrap,
+)
 from tools.derivation.jars import Message, classes_named
 from tools.derivation.rules import field_rules
 from tools.derivation.writers import (
@@ -33,8 +42,10 @@ from tools.derivation.writers import (
 GROUP_LOG, TRANSACTION_LOG, SHARE_LOG = "__consumer_offsets", "__transaction_state", "__share_group_state"
 _COORDINATOR = "org.apache.kafka.coordinator"
 _GENERATED = (f"{_COORDINATOR}.group", f"{_COORDINATOR}.transaction", f"{_COORDINATOR}.share", "kafka.internals")
+_SERDE_OF_3_9 = f"{_COORDINATOR}.group.CoordinatorRecordSerde"  # 3.8's as well; 3.7's early access is left out
 _UNKNOWN_KEYS = (9999, 32767)  # no release has them, nor a value of this version
 _UNKNOWN_VALUE = 9999
+_ANY_VERSION = VersionRange(-32768, 32767)  # its generated classes do not look at it, and read what the newest has
 _BEYOND = 1  # value versions tried beyond the newest that the definition names
 
 
@@ -61,6 +72,15 @@ class Loader:
     goes_on_by_known_keys: bool = False
 
 
+def new_group_coordinator(
+    jvm: Jvm, messages: Mapping[str, Message], advertised: Mapping[str, VersionRange]
+) -> CoordinatorLogFacts | None:
+    """Facts of the group coordinator that 3.8 and 3.9 start instead of their default one if they are told to."""
+    if not has_old_group_coordinator(jvm) or jvm.find_class(_SERDE_OF_3_9) is None:
+        return None
+    return _facts(jvm, GROUP_LOG, _group_loader(jvm, messages, advertised, _SERDE_OF_3_9), messages)
+
+
 def coordinator_logs(
     jvm: Jvm, libs: Path, messages: Mapping[str, Message], advertised: Mapping[str, VersionRange]
 ) -> dict[str, CoordinatorLogFacts]:
@@ -74,13 +94,10 @@ def _loaders(
 ) -> dict[str, Loader]:
     old_reader = _old_group_reader(jvm)
     loaders = {
-        GROUP_LOG: Loader(
-            old_reader or _serde_reader(jvm, "group.GroupCoordinatorRecordSerde"),
-            lambda name: not name.startswith(("TransactionLog", "ShareSnapshot", "ShareUpdate")),
-            _is_ignored,
-            lambda: group_writes(jvm, advertised),
-            _never_refuses if old_reader else _group_replay(jvm),
-            None if old_reader else _group_checks(jvm, messages),
+        GROUP_LOG: (
+            Loader(old_reader, _is_of_groups, _is_ignored, lambda: group_writes(jvm, advertised))
+            if old_reader
+            else _group_loader(jvm, messages, advertised, GROUP_SERDE)
         ),
         TRANSACTION_LOG: Loader(
             _transaction_reader(jvm),
@@ -92,15 +109,33 @@ def _loaders(
     }
     if jvm.find_class(f"{_COORDINATOR}.share.ShareCoordinatorRecordSerde"):
         loaders[SHARE_LOG] = Loader(
-            _serde_reader(jvm, "share.ShareCoordinatorRecordSerde"),
+            _serde_reader(jvm, SHARE_SERDE),
             lambda name: name.startswith(("ShareSnapshot", "ShareUpdate")),
             _is_ignored,
             lambda: share_writes(jvm, advertised),
-            _share_replay(jvm),
-            _share_checks(jvm),
+            share_replay(jvm),
+            share_checks(jvm),
             loaded=_starts_share_coordinator(jvm),
         )
     return loaders
+
+
+def _group_loader(
+    jvm: Jvm, messages: Mapping[str, Message], advertised: Mapping[str, VersionRange], serde: str
+) -> Loader:
+    """GroupCoordinatorShard, the default since 4.0."""
+    return Loader(
+        _serde_reader(jvm, serde),
+        _is_of_groups,
+        _is_ignored,
+        lambda: group_writes(jvm, advertised),
+        group_replay(jvm, serde),
+        group_checks(jvm, serde, _before(jvm, messages)),
+    )
+
+
+def _is_of_groups(name: str) -> bool:
+    return not name.startswith(("TransactionLog", "ShareSnapshot", "ShareUpdate"))
 
 
 def _facts(jvm: Jvm, topic: str, loader: Loader, messages: Mapping[str, Message]) -> CoordinatorLogFacts:
@@ -186,6 +221,8 @@ def key_versions(key: Message) -> range:
 
 
 def _reads(jvm: Jvm, loader: Loader, key: bytes, value: Message) -> VersionRange:
+    if _outcome(loader, key, _value(jvm, value, _UNKNOWN_VALUE)) == "read":
+        return _ANY_VERSION
     tried = range(0, value.valid_versions[-1] + 1 + _BEYOND)
     taken = [version for version in tried if _outcome(loader, key, _value(jvm, value, version)) == "read"]
     if taken != list(range(taken[0], taken[-1] + 1)):
@@ -243,10 +280,6 @@ def _serialized(jvm: Jvm, message: Message, version: int) -> bytes:
     return bytes(util.toVersionPrefixedBytes(version, instance))
 
 
-def _wrap(jvm: Jvm, data: bytes) -> Any:
-    return jvm.packages.java.nio.ByteBuffer.wrap(data)
-
-
 def _simple_name(instance: Any) -> str:
     return str(instance.getClass().getSimpleName())
 
@@ -259,11 +292,11 @@ def _old_group_reader(jvm: Jvm) -> Callable[[bytes, bytes], str] | None:
     time = jvm.packages.org.apache.kafka.common.utils.Time.SYSTEM
 
     def read(key: bytes, value: bytes) -> str:
-        taken_for = _simple_name(manager.readMessageKey(_wrap(jvm, key)))
+        taken_for = _simple_name(manager.readMessageKey(wrap(jvm, key)))
         if taken_for == "OffsetKey":
-            manager.readOffsetMessageValue(_wrap(jvm, value))
+            manager.readOffsetMessageValue(wrap(jvm, value))
         elif taken_for == "GroupMetadataKey":
-            manager.readGroupMessageValue("group", _wrap(jvm, value), time)
+            manager.readGroupMessageValue("group", wrap(jvm, value), time)
         return taken_for
 
     return read
@@ -271,10 +304,10 @@ def _old_group_reader(jvm: Jvm) -> Callable[[bytes, bytes], str] | None:
 
 def _serde_reader(jvm: Jvm, name: str) -> Callable[[bytes, bytes], str]:
     """CoordinatorRecordSerde and CoordinatorLoaderImpl, 4.x."""
-    serde = jvm.instance(f"{_COORDINATOR}.{name}")
+    serde = jvm.instance(name)
 
     def read(key: bytes, value: bytes) -> str:
-        return _simple_name(serde.deserialize(_wrap(jvm, key), _wrap(jvm, value)).key())
+        return _simple_name(serde.deserialize(wrap(jvm, key), wrap(jvm, value)).key())
 
     return read
 
@@ -283,102 +316,31 @@ def _transaction_reader(jvm: Jvm) -> Callable[[bytes, bytes], str]:
     """What TransactionStateManager calls: readTxnRecordKey and readTxnRecordValue, from 4.3 on `read`."""
     if jvm.find_class(f"{_COORDINATOR}.transaction.TransactionLog"):
         log = jvm.packages.org.apache.kafka.coordinator.transaction.TransactionLog
-        return lambda key, value: _simple_name(log.read(_wrap(jvm, key), _wrap(jvm, value)))
+        return lambda key, value: _simple_name(log.read(wrap(jvm, key), wrap(jvm, value)))
     old = jvm.packages.kafka.coordinator.transaction.TransactionLog
 
     def read(key: bytes, value: bytes) -> str:
-        taken_for = _simple_name(old.readTxnRecordKey(_wrap(jvm, key)))
+        taken_for = _simple_name(old.readTxnRecordKey(wrap(jvm, key)))
         if not _is_ignored(taken_for):
-            old.readTxnRecordValue("transactional", _wrap(jvm, value))
+            old.readTxnRecordValue("transactional", wrap(jvm, value))
         return taken_for
 
     return read
 
 
-def _group_replay(jvm: Jvm) -> Callable[[bytes, bytes | None], str | None]:
-    """GroupCoordinatorShard of 4.x over nothing: a type that it has is handed on (to null), others it refuses."""
-    shard = _shard(jvm, f"{_COORDINATOR}.group.GroupCoordinatorShard")
-    serde = jvm.instance(f"{_COORDINATOR}.group.GroupCoordinatorRecordSerde")
-
-    def refusal(key: bytes, value: bytes | None) -> str | None:
-        record = serde.deserialize(_wrap(jvm, key), None if value is None else _wrap(jvm, value))
-        try:
-            shard.replay(0, -1, -1, record)
-        except Py4JJavaError as error:
-            said = str(error.java_exception.getMessage())
-            return said.split(" in ", 1)[0] if "unknown record type" in said else None
-        return None
-
-    return refusal
-
-
-def _group_checks(jvm: Jvm, messages: Mapping[str, Message]) -> Callable[[bytes, bytes], str | None]:
-    """GroupCoordinatorShard of 4.x over nothing; of a share group there are group and member, as 4.0 wants it."""
-    new_shard, serde = group_shards(jvm), jvm.instance(f"{_COORDINATOR}.group.GroupCoordinatorRecordSerde")
-    of_shares = {name: one for name, one in messages.items() if name.startswith("ShareGroup")}
-    shares = {key_versions(key)[0] for name, key in of_shares.items() if name.endswith("Key")}
-    there_already = [
-        (_key(jvm, key, key_versions(key)[0]), _value(jvm, of_shares[f"{name}Value"], 0))
-        for name in ("ShareGroupMetadata", "ShareGroupMemberMetadata")
-        if (key := of_shares.get(f"{name}Key"))
-    ]
-
-    def complaint(key: bytes, value: bytes) -> str | None:
-        shard = new_shard()
-        records = there_already if int.from_bytes(key[:2], "big") in shares else []
-        try:
-            for record in (*records, (key, value)):
-                shard.replay(0, -1, -1, serde.deserialize(*(_wrap(jvm, part) for part in record)))
-        except Py4JJavaError as error:
-            return str(error.java_exception.getMessage())
-        return None
-
-    return complaint
-
-
-def _share_checks(jvm: Jvm) -> Callable[[bytes, bytes], str | None]:
-    serde = jvm.instance(f"{_COORDINATOR}.share.ShareCoordinatorRecordSerde")
-
-    def complaint(key: bytes, value: bytes) -> str | None:
-        try:
-            shard = _shard(jvm, f"{_COORDINATOR}.share.ShareCoordinatorShard")
-            shard.replay(0, -1, -1, serde.deserialize(_wrap(jvm, key), _wrap(jvm, value)))
-        except Py4JJavaError as error:
-            return str(error.java_exception.getMessage())
-        return None
-
-    return complaint
-
-
-def _share_replay(jvm: Jvm) -> Callable[[bytes, bytes | None], str | None]:
-    """ShareCoordinatorShard of 4.x with an empty state."""
-    shard = _shard(jvm, f"{_COORDINATOR}.share.ShareCoordinatorShard")
-    serde = jvm.instance(f"{_COORDINATOR}.share.ShareCoordinatorRecordSerde")
-
-    def refusal(key: bytes, value: bytes | None) -> str | None:
-        record = serde.deserialize(_wrap(jvm, key), None if value is None else _wrap(jvm, value))
-        try:
-            shard.replay(0, -1, -1, record)
-        except Py4JJavaError as error:
-            return str(error.java_exception.getClass().getSimpleName())
-        return None
-
-    return refusal
-
-
-def _shard(jvm: Jvm, name: str) -> Any:
-    """A coordinator's state machine, with nothing behind it but what its constructor itself needs."""
-    logs = jvm.packages.org.apache.kafka.common.utils.LogContext()
-    needed = {
-        "LogContext": lambda: logs,
-        "SnapshotRegistry": lambda: jvm.packages.org.apache.kafka.timeline.SnapshotRegistry(logs),
-    }
-    constructors = jvm.packages.java.lang.Class.forName(name).getDeclaredConstructors()
-    constructor = min(constructors, key=lambda one: one.getParameterCount())
-    constructor.setAccessible(True)
-    types = [parameter.getSimpleName() for parameter in constructor.getParameterTypes()]
-    arguments = [needed.get(simple_name, lambda: None)() for simple_name in types]
-    return constructor.newInstance(jvm.array(jvm.packages.java.lang.Object, arguments))
+def _before(jvm: Jvm, messages: Mapping[str, Message]) -> Callable[[bytes], Sequence[Pair]]:
+    """What has to be there before a record is replayed: its group's own record, and its member's (3.9, 4.0)."""
+    families: dict[int, list[Pair]] = {}
+    for family in ("ConsumerGroup", "ShareGroup"):
+        needed = [
+            (_key(jvm, key, key_versions(key)[0]), _value(jvm, messages[f"{family}{name}Value"], 0))
+            for name in ("Metadata", "MemberMetadata")
+            if (key := messages.get(f"{family}{name}Key"))
+        ]
+        for name, key in messages.items():
+            if name.startswith(family) and name.endswith("Key"):
+                families[key_versions(key)[0]] = needed
+    return lambda key: families.get(int.from_bytes(key[:2], "big"), ())
 
 
 def _goes_on_by_known_keys(libs: Path) -> bool:

@@ -24,6 +24,7 @@ from kafka_rollout.domain.releases import (
     VersionRange,
 )
 
+GROUP_LOG = "__consumer_offsets"
 INTOLERANT_REFERENCE = Release(3, 4, 0)
 """The newest release of the catalogue whose coordinators stop at what they do not know."""
 
@@ -103,6 +104,7 @@ class _Facts(_Strict):
     config_resources: list[str]
     config_names: list[str]
     lossy_downgrade_level: int | None = None
+    new_group_coordinator: _Log | None = None
 
     @field_validator("features")
     @classmethod
@@ -172,6 +174,9 @@ def _to_domain(facts: _Facts) -> ReleaseFacts:
         has_snapshot_emitter_metrics=facts.has_snapshot_emitter_metrics,
         logging=facts.logging,
         lossy_downgrade_level=facts.lossy_downgrade_level,
+        new_group_coordinator=(
+            None if facts.new_group_coordinator is None else _log_to_domain(GROUP_LOG, facts.new_group_coordinator)
+        ),
     )
 
 

@@ -91,7 +91,8 @@ class LiveCoordinatorLogs:
         return result
 
     def _read(self, source: FetchSource, before: ScanResult, tail: Sequence[LogRange]) -> ScanResult:
-        schemas, releases = load_schemas(self.settings.include), releases_of(self.catalogue, before)
+        schemas = load_schemas(self.settings.include, new_group_coordinator=before.new_group_coordinator)
+        releases = releases_of(self.catalogue, before)
         read = [_Reading(log=log, parsing=ParsingChecks(log=log, schemas=schemas, releases=releases)) for log in tail]
         for reading in read:
             reading.go_through(source)

@@ -27,6 +27,8 @@ from kafka_rollout.wire.record_batch import batches
 _LATEST, _EARLIEST = -1, -2  # ListOffsets' special timestamps
 _READ_UNCOMMITTED = 0
 _TOPIC, _TOPICS_OWN = 2, 1  # DescribeConfigs' resource type, and its source of what was set for the topic itself
+_BROKER, _DEFAULT = 4, 5
+_PROTOCOLS, _ENABLE = "group.coordinator.rebalance.protocols", "group.coordinator.new.enable"
 _LAST_VERSION_BY_NAME = 12  # Fetch names topics up to version 12, by id after it (KIP-516)
 _FETCH_BYTES = 16 * 1024 * 1024
 _MESSAGE_BYTES = 256 * 1024 * 1024  # a single batch larger than a fetch's limit is sent whole (KIP-74)
@@ -129,6 +131,26 @@ class FetchSource:
             for result in answer.results
             if result.error_code == 0
         }
+
+    def starts_new_group_coordinator(self) -> bool:
+        """Whether a coordinator of the logs whose `ranges` were asked for has a setting by which 3.8 and 3.9 start
+        their new group coordinator. Defaults do not count: those of 4.x are gone when the node runs 3.9.
+        """
+        kind = DescribeConfigsRequest.DescribeConfigsResource
+        for node in sorted(set(self._leaders.values())):
+            resource = kind(resource_type=_BROKER, resource_name=str(node), configuration_keys=[_PROTOCOLS, _ENABLE])
+            request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
+            answer = self._until_answered(f"the settings of broker {node}", partial(self._ask, request, node))
+            settings = {
+                config.name: config.value or ""
+                for result in answer.results
+                for config in result.configs or ()
+                if config.config_source != _DEFAULT
+            }
+            protocols = {name.strip().lower() for name in settings.get(_PROTOCOLS, "").split(",")}
+            if "consumer" in protocols or settings.get(_ENABLE) == "true":
+                return True
+        return False
 
     def read(self, what: LogRange) -> Iterator[FetchedBytes]:
         """The batches that hold the range's offsets, in order; the first and the last may reach beyond it.

@@ -41,7 +41,8 @@ class ScanRequest:
     """What to scan: a live cluster, or the directories `log_dirs`. Credentials only as the path of a file.
 
     `cluster` is the inventory's name, or what stands for it. `releases` empty: all of the catalogue. `live`: tell also
-    which records are the newest of their key; `classes_only`: do not look into the records.
+    which records are the newest of their key; `classes_only`: do not look into the records. `new_group_coordinator`:
+    judge as brokers that are told to start it; a live cluster's brokers are asked whether they are.
     """
 
     cluster: str
@@ -55,6 +56,7 @@ class ScanRequest:
     fail_on: tuple[Release, ...] = ()
     live: bool = False
     classes_only: bool = False
+    new_group_coordinator: bool = False
 
     def arguments(self) -> list[str]:
         """The job's command line."""
@@ -74,7 +76,11 @@ class ScanRequest:
         for option, values in several:
             for value in values:
                 arguments += [option, str(value)]
-        flags = {"--live": self.live, "--classes-only": self.classes_only}
+        flags = {
+            "--live": self.live,
+            "--classes-only": self.classes_only,
+            "--new-group-coordinator": self.new_group_coordinator,
+        }
         return [*arguments, *(option for option, wanted in flags.items() if wanted)]
 
 

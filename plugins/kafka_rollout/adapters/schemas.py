@@ -34,13 +34,17 @@ class Schemas:
         return self.log(release, topic).get(key_version)
 
 
-def load_schemas(include: Path) -> Schemas:
-    """The definitions of every release of the catalogue; raises UserError naming a file that is missing or broken."""
+def load_schemas(include: Path, *, new_group_coordinator: bool = False) -> Schemas:
+    """The definitions of every release of the catalogue; raises UserError naming a file that is missing or broken.
+
+    `new_group_coordinator`: what releases that are told to start it read (Catalogue.configured).
+    """
     folder = include / "schemas" / "kafka"
+    catalogue = load_catalogue(include).configured(new_group_coordinator=new_group_coordinator)
     return Schemas(
         {
             (release, topic): _log(folder / str(release), facts)
-            for release, of_release in load_catalogue(include).releases.items()
+            for release, of_release in catalogue.releases.items()
             for topic, facts in of_release.coordinator_logs.items()
         }
     )

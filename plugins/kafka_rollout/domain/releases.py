@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kafka_rollout.domain.errors import UserError
@@ -162,6 +162,8 @@ class ReleaseFacts:
     `config_resources`: kinds of resources that may have settings in the metadata, by Kafka's names (`TOPIC`, `GROUP`).
     `lossy_downgrade_level`: KIP-1155's metadata.version, if the release has it: a node that supports that level lowers
     metadata.version also where metadata is lost.
+    `new_group_coordinator`: what loads the log of the groups instead, where the release starts it if it is told to
+    (3.8, 3.9: `group.coordinator.rebalance.protocols`, `group.coordinator.new.enable`; the only one since 4.0).
     """
 
     release: Release
@@ -176,6 +178,7 @@ class ReleaseFacts:
     has_snapshot_emitter_metrics: bool
     logging: str  # "reload4j" or "log4j2"
     lossy_downgrade_level: int | None = None
+    new_group_coordinator: CoordinatorLogFacts | None = None
 
     def metadata_version_name(self, level: int) -> str:
         return next((mv.name for mv in self.metadata_versions if mv.level == level), str(level))
@@ -198,6 +201,12 @@ class Catalogue:
                 remedy=f"Choose one of {known}, or derive its facts with tools/derive_catalogue.py.",
             ) from None
 
+    def configured(self, *, new_group_coordinator: bool) -> Catalogue:
+        """The catalogue of releases that are told to start their new group coordinator, where they have two."""
+        if not new_group_coordinator:
+            return self
+        return Catalogue({release: _with_new_group_coordinator(facts) for release, facts in self.releases.items()})
+
     def __contains__(self, release: object) -> bool:
         return release in self.releases
 
@@ -214,3 +223,8 @@ class Catalogue:
     def coordinator_topics(self) -> tuple[str, ...]:
         """The coordinator logs that some release has."""
         return tuple(sorted({topic for facts in self.releases.values() for topic in facts.coordinator_logs}))
+
+
+def _with_new_group_coordinator(facts: ReleaseFacts) -> ReleaseFacts:
+    new = facts.new_group_coordinator
+    return facts if new is None else replace(facts, coordinator_logs={**facts.coordinator_logs, new.topic: new})

@@ -229,7 +229,8 @@ class ScanResult:
 
     `cluster` is the inventory's name, or what stands for it when directories were read. `owners_left_out` counts the
     owners beyond those listed. `inventory` is GroupInventory's JSON form (scan_inventory), None if not taken.
-    `cleaning`: the logs' own configuration by topic, where the cluster told it.
+    `cleaning`: the logs' own configuration by topic, where the cluster told it. `new_group_coordinator`: judged as
+    brokers that are told to start it (Catalogue.configured).
     """
 
     cluster: str
@@ -246,6 +247,7 @@ class ScanResult:
     damage: tuple[Damage, ...] = ()
     inventory: Mapping[str, Any] | None = None
     cleaning: Mapping[str, CleaningConfig] = field(default_factory=dict)
+    new_group_coordinator: bool = False
 
     @property
     def records(self) -> int:

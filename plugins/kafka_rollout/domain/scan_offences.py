@@ -106,6 +106,7 @@ class _Judged:
 
 def find_offences(scan: ScanResult, catalogue: Catalogue, release: Release) -> tuple[Offence, ...]:
     """What of the logs stops the release or is ignored by it, those that stop it first."""
+    catalogue = catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
     held: defaultdict[tuple[object, ...], list[_Judged]] = defaultdict(list)
     for judged in _judged(scan, catalogue, release):
         found = judged.records

@@ -108,6 +108,7 @@ def find_remedies(
 
     The times are by the topics' configuration where the scan has it, by Kafka's defaults where it has not.
     """
+    catalogue = catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
     asked = sorted({verdict.release for verdict in scan.verdicts}) if releases is None else list(releases)
     found = ((release, find_offences(scan, catalogue, release)) for release in asked)
     return tuple(_remedy(scan, catalogue, release, offences) for release, offences in found if offences)

@@ -93,6 +93,7 @@ def ignored_tags(
     scan: ScanResult, catalogue: Catalogue, releases: Iterable[Release] | None = None
 ) -> tuple[IgnoredTag, ...]:
     """Every tag of the logs that a release (default: of the scan's) passes over though it reads the record."""
+    catalogue = catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
     asked = sorted({verdict.release for verdict in scan.verdicts}) if releases is None else list(releases)
     by_tag: defaultdict[tuple[str, int, int, str, int], list[TaggedFields]] = defaultdict(list)
     for found in scan.tagged:

@@ -59,7 +59,7 @@ def carry_on(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> Scan
         logs=logs,
         classes=classes,
         verdicts=judge(
-            catalogue,
+            catalogue.configured(new_group_coordinator=before.new_group_coordinator),
             classes,
             releases_of(catalogue, before),
             broken=broken,
@@ -73,6 +73,7 @@ def carry_on(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> Scan
         copies=before.copies,
         damage=before.damage + tail.damage,
         cleaning={**before.cleaning, **tail.cleaning},
+        new_group_coordinator=before.new_group_coordinator,
     )
 
 

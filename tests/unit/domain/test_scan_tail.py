@@ -14,6 +14,7 @@ from kafka_rollout.domain.errors import FatalError
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import LoadVerdict, LogRange, LogSize, RecordClass, ScanResult
 from kafka_rollout.domain.scan_judging import judge
+from kafka_rollout.domain.scan_offences import find_offences
 from kafka_rollout.domain.scan_tail import carry_on, tail_of
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
@@ -129,3 +130,19 @@ def test_a_record_that_comes_later_makes_a_verdict_worse() -> None:
     assert verdicts[RELEASES[0]].first_failure is not None
     assert verdicts[RELEASES[0]].first_failure.offset == 1
     assert verdicts[RELEASES[2]].verdict is LoadVerdict.LOADS_IGNORING
+
+
+def test_a_scan_is_carried_on_by_the_group_coordinator_that_the_brokers_start() -> None:
+    """3.9.1 passes over a consumer group's record by its default coordinator, and reads it by the other."""
+    written = [((OFFSETS, 0), 3, 0), ((OFFSETS, 0), 3, 9)]
+    asked = Release(3, 9, 1)
+    for new, expected in ((False, LoadVerdict.LOADS_IGNORING), (True, LoadVerdict.LOADS)):
+        catalogue = CATALOGUE.configured(new_group_coordinator=new)
+        first = scan_of(written, 0, 1)
+        first = replace(first, verdicts=judge(catalogue, first.classes, (asked,)), new_group_coordinator=new)
+        assert [verdict.verdict for verdict in first.verdicts] == [expected]
+        told = ScanResult.from_dict(first.to_dict())
+        whole = carry_on(CATALOGUE, told, scan_of(written, 1, 2))
+        assert whole.new_group_coordinator is new
+        assert [verdict.verdict for verdict in whole.verdicts if verdict.topic == OFFSETS][:1] == [expected]
+        assert bool(find_offences(whole, CATALOGUE, asked)) is not new
