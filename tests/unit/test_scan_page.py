@@ -13,6 +13,7 @@ from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.scan_page import LISTED, render_scan
 from kafka_rollout.domain.releases import Catalogue, Release
 from kafka_rollout.domain.scan import ScanResult
+from kafka_rollout.domain.scan_inventory import GroupInventory, GroupSummary
 from tests.unit.scan_examples import HOSTILE, large_scan, small_scan
 
 
@@ -54,6 +55,21 @@ def test_the_page_has_verdicts_remedies_tags_inventory_damage_and_copies(catalog
         "it ends within field metadata",
     ):
         assert expected in text
+
+
+def test_the_page_says_by_which_group_coordinator_it_judges_and_which_groups_have_offsets_only(
+    catalogue: Catalogue,
+) -> None:
+    scan = large_scan(catalogue)
+    simple = GroupSummary(name="simple", type="classic", state="Empty", members=0, partition=1, offsets_only=True)
+    told, only = "judged by their new group coordinator", "committed offsets only"
+    page = text_of(render_scan(scan, catalogue))
+    assert told not in page
+    assert only not in page
+    inventory = GroupInventory(groups=(simple,)).to_dict()
+    page = text_of(render_scan(replace(scan, new_group_coordinator=True, inventory=inventory), catalogue))
+    assert told in page
+    assert only in page
 
 
 def test_hostile_names_are_text_and_nothing_else(catalogue: Catalogue) -> None:
