@@ -143,6 +143,8 @@ def _look(options: argparse.Namespace, catalogue: Catalogue) -> LogsToRead:
             topics=options.topic,
             known=known,
         )
+        if logs.note and not options.new_group_coordinator:
+            _say(logs.note)
         logs = replace(logs, new_group_coordinator=logs.new_group_coordinator or options.new_group_coordinator)
     if logs.new_group_coordinator:
         _say("3.8 and 3.9 are judged by their new group coordinator")

@@ -21,6 +21,7 @@ from kafka_rollout_spark.live_source import LiveLogs, client_settings, cut
 from kafka_rollout_spark.sharing import SHARES, LogSource, Shares, share_out, size, to_option
 
 _INTRODUCTION_S = 10.0
+_NOT_SEEN = "this user may not see the brokers' settings: 3.8 and 3.9 are judged by their default group coordinator"
 _BYTES_PER_OFFSET = 100  # a guess: a committed offset in a batch with a few others
 _PIECE_BYTES = 64 * 1024 * 1024
 _SHARES_PER_CORE = 4  # so that a core that is done early takes another share
@@ -30,7 +31,7 @@ _SHARE = {"bytes": 512 * 1024 * 1024, "offsets": 8_000_000}  # about so large wh
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogsToRead:
     """`unit`: what the pieces' sizes count, bytes of files or offsets. `log_bytes`: how much it is, or a guess.
-    `new_group_coordinator`: as in ScanResult.
+    `new_group_coordinator`: as in ScanResult. `note`: what a person should know of it, a sentence.
     """
 
     cluster: str
@@ -43,6 +44,7 @@ class LogsToRead:
     copies: tuple[LogCopy, ...] = ()
     cleaning: Mapping[str, CleaningConfig] = field(default_factory=dict)
     new_group_coordinator: bool = False
+    note: str = ""
 
     @property
     def size(self) -> int:
@@ -83,7 +85,8 @@ def live_logs(
         log_bytes=_BYTES_PER_OFFSET * sum(size(log) for log in ranges),
         options=options,
         cleaning=cleaning,
-        new_group_coordinator=new_group_coordinator,
+        new_group_coordinator=bool(new_group_coordinator),
+        note="" if new_group_coordinator is not None else _NOT_SEEN,
     )
 
 

@@ -132,15 +132,18 @@ class FetchSource:
             if result.error_code == 0
         }
 
-    def starts_new_group_coordinator(self) -> bool:
+    def starts_new_group_coordinator(self) -> bool | None:
         """Whether a coordinator of the logs whose `ranges` were asked for has a setting by which 3.8 and 3.9 start
-        their new group coordinator. Defaults do not count: those of 4.x are gone when the node runs 3.9.
+        their new group coordinator; None if this user may not see it. Defaults do not count: those of 4.x are gone
+        when the node runs 3.9.
         """
         kind = DescribeConfigsRequest.DescribeConfigsResource
+        may_see = True
         for node in sorted(set(self._leaders.values())):
             resource = kind(resource_type=_BROKER, resource_name=str(node), configuration_keys=[_PROTOCOLS, _ENABLE])
             request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
             answer = self._until_answered(f"the settings of broker {node}", partial(self._ask, request, node))
+            may_see = may_see and all(result.error_code == 0 for result in answer.results)
             settings = {
                 config.name: config.value or ""
                 for result in answer.results
@@ -150,7 +153,7 @@ class FetchSource:
             protocols = {name.strip().lower() for name in settings.get(_PROTOCOLS, "").split(",")}
             if "consumer" in protocols or settings.get(_ENABLE) == "true":
                 return True
-        return False
+        return False if may_see else None
 
     def read(self, what: LogRange) -> Iterator[FetchedBytes]:
         """The batches that hold the range's offsets, in order; the first and the last may reach beyond it.
