@@ -31,11 +31,13 @@ def take(layout: Layout, data: Bytes, at: int = 0) -> Decoded:
     """Read a message as a coordinator does; raises MessageFormatError if it does not parse or breaks a rule."""
     found = decode(layout, data, at)
     for rule in layout.rules:
-        for name, held in _values(rule.field, found.value):
+        for held in _values(rule.field, found.value):
             if _is_broken(rule, held, found.value):
                 words = f': "{rule.refusal.replace("{value}", str(held))}"' if rule.refusal else ""
                 what = f"{layout.name} version {layout.version}"
-                raise MessageFormatError(f"{what} is read and then refused, since {name} is {_shown(held)}{words}")
+                raise MessageFormatError(
+                    f"{what} is read and then refused, since {rule.field} is {_shown(held)}{words}"
+                )
     return found
 
 
@@ -83,11 +85,11 @@ def is_bad_subscription(data: bytes) -> bool:
     return end - at >= _INT32.size and _INT32.unpack_from(data, at)[0] > end - at - _INT32.size
 
 
-def _values(path: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The field's name and what it holds, for each element of the arrays on its path."""
+def _values(path: str, value: Mapping[str, Any]) -> Iterator[Any]:
+    """What the field holds, for each element of the arrays on its path."""
     head, _, rest = path.partition(".")
     if not rest:
-        yield head, value[head]
+        yield value[head]
         return
     for element in value[head.removesuffix("[]")] or ():
         yield from _values(rest, element)
