@@ -69,7 +69,8 @@ class RecordClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenRecords:
-    """Records of a known key and value version whose bytes do not parse by the layout that `releases` have of it.
+    """Records of a known key and value version whose bytes do not parse by the layout that `releases` have of it, or
+    which they refuse for what stands in a field.
 
     `part`: "key" or "value". `reason` is of the first of them. "end": they parse, but none that the releases know
     follows, at which these stall (CoordinatorLogFacts.stalls_at_unknown_end).
@@ -252,6 +253,16 @@ class ScanResult:
     @property
     def records(self) -> int:
         return sum(record_class.count for record_class in self.classes)
+
+    @property
+    def broken_records(self) -> int:
+        """At least so many: what releases fail on by different layouts may be the same records."""
+        most: dict[tuple[object, ...], int] = {}
+        for found in self.broken:
+            what = found.topic, found.partition, found.key_version, found.value_version
+            if found.part != "end":
+                most[what] = max(most.get(what, 0), found.count)
+        return sum(most.values())
 
     @property
     def log_bytes(self) -> int:

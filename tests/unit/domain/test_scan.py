@@ -324,3 +324,10 @@ def test_the_worst_partition_tells_for_a_release_and_one_that_is_read_before_one
     assert worst_of((loads, ignores)) is ignores
     assert {worst_of(several) for several in permutations((loads, unread))} == {loads}
     assert (unread.badness, loads.badness) == (0, 0), "no coordinator for a log is not bad"
+
+
+def test_a_record_that_releases_fail_on_by_several_layouts_is_counted_once() -> None:
+    one = (broken("value", key=1, value=3, first=4, releases=(OLD,)), broken("value", key=1, value=3, first=4))
+    other, end = broken("key", key=2, value=None, first=5), broken("end", key=9, value=0, first=6)
+    scan = ScanResult(cluster="c", scanned_at=0.0, logs=(), classes=(), verdicts=(), broken=(*one, other, end))
+    assert scan.broken_records == 2
