@@ -5,6 +5,7 @@ preview of share groups.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -32,8 +33,13 @@ SHARE_PREVIEW = {
     "group.coordinator.rebalance.protocols": "classic,consumer,share",
     "group.share.enable": "true",
 }
-# The scan takes a value of version −1 for one that is too short to hold a version, as every other coordinator does.
-NOT_TOLD = {"value version -1"}
+# 3.9.1 stops at these since it has not met their group before, which the scan does not look at (docs/scan.md).
+WITHOUT_THEIR_GROUP = {
+    "partition metadata",
+    "negative assignment epoch of a consumer group",
+    "negative assignment time of a consumer group",
+    "tombstones of what is not there",
+}
 
 
 def places(logs: Sequence[PlantedLog]) -> dict[Place, PlantedLog]:
@@ -70,7 +76,9 @@ def test_3_9_with_its_new_group_coordinator_does_what_the_scan_says(
     wrong = []
     for place, log in logs.items():
         said = (new[place].verdict, 0 if new[place].first_failure else new[place].ignored)
-        if log.name not in NOT_TOLD and said != what_happened(outcomes[place]):
+        if log.name in WITHOUT_THEIR_GROUP:
+            assert re.search(r"Consumer group \w not found", outcomes[place].words), log.name
+        elif said != what_happened(outcomes[place]):
             wrong.append(f"{log.name}: the scan says {said} {new[place].first_failure}, the broker {outcomes[place]}")
     assert wrong == []
     changed = {logs[place].name for place in logs if default[place].verdict is not new[place].verdict}

@@ -45,7 +45,7 @@ _GENERATED = (f"{_COORDINATOR}.group", f"{_COORDINATOR}.transaction", f"{_COORDI
 _SERDE_OF_3_9 = f"{_COORDINATOR}.group.CoordinatorRecordSerde"  # 3.8's as well; 3.7's early access is left out
 _UNKNOWN_KEYS = (9999, 32767)  # no release has them, nor a value of this version
 _UNKNOWN_VALUE = 9999
-_ANY_VERSION = VersionRange(-32768, 32767)  # its generated classes do not look at it, and read what the newest has
+_ANY_VERSION = VersionRange(0, 32767)  # 3.9: classes do not look at it and read a greater one as the newest
 _BEYOND = 1  # value versions tried beyond the newest that the definition names
 
 
