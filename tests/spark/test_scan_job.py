@@ -276,6 +276,11 @@ def test_a_segment_that_was_replaced_makes_it_look_once_more(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], replaced: int, code: int
 ) -> None:
     looks: list[object] = []
+
+    def look(*_: object) -> SimpleNamespace:
+        looks.append(1)
+        return SimpleNamespace(new_group_coordinator=False)
+
     gone = PySparkException("\nkafka_rollout.adapters.log_segments.SegmentGoneError: Segment 7.log was replaced.\n")
     answers = iter([gone] * replaced + [result()] * 2)
 
@@ -285,7 +290,7 @@ def test_a_segment_that_was_replaced_makes_it_look_once_more(
             return answer
         raise answer
 
-    monkeypatch.setattr(job, "_look", lambda *_: looks.append(1))
+    monkeypatch.setattr(job, "_look", look)
     monkeypatch.setattr(job, "_read", read)
     monkeypatch.setattr(job, "session", lambda: SimpleNamespace(stop=lambda: None))
     monkeypatch.setattr(job, "Question", SimpleNamespace)
