@@ -181,6 +181,35 @@ def test_one_update_is_in_flight_and_a_killed_one_blocks_the_next_no_longer_than
     assert not {"share.version", "streams.version"} & levels_by_node(cluster, tmp_path)[1].keys()
 
 
+def test_bad_input_is_one_sentence_that_names_it_and_leaves_nothing_behind(
+    cluster: LocalCluster, command: Command, tmp_path: Path
+) -> None:
+    before = levels_by_node(cluster, tmp_path)
+    for words, said in (
+        ("update --upgrade no.such.version:1", "There is no feature no.such.version"),
+        ("update --downgrade no.such.version:1", "There is no feature no.such.version"),
+        ("update --upgrade group.version:99", "There is no group.version 99"),
+        (f"update --downgrade {METADATA_VERSION}:99 --unsafe", f"There is no {METADATA_VERSION} 99"),
+        ("update --upgrade group.version:1 --downgrade group.version:0", "group.version is asked for twice"),
+        ("update --upgrade group.version:1 --delete group.version", "group.version is asked for twice"),
+        ("update --upgrade group.version", "'group.version' is not feature:level"),
+        ("update --upgrade group.version:99999", "'group.version:99999' is not feature:level"),
+        ("update --delete group,version:1", "'version:1' is not the name of a feature"),
+        ("update", "Say what is to be changed in one way"),
+        ("update --release-version 4.2.1 --delete group.version", "Say what is to be changed in one way"),
+        ("update --release-version 9.9.9 --safe", "9.9.9"),
+        ("downgrade-all --release-version 9.9.9", "9.9.9"),
+        ("downgrade-all --release-version latest", "latest"),
+    ):
+        code, told, error = command(cluster, f"features {words} {YES}")
+        assert (code, told) == (2, ""), (words, code, told, error)
+        assert said in " ".join(error.split()), (words, error)
+        assert "Traceback" not in error
+    assert command(cluster, "lock show")[1] == "Nobody holds the lock of applied.\n"
+    assert requests_of(tmp_path / "home") == []
+    assert levels_by_node(cluster, tmp_path) == before
+
+
 @pytest.mark.full
 def test_a_command_is_told_which_run_of_the_dag_changes_the_cluster(
     cluster: LocalCluster, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
