@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.jvm import Jvm
@@ -80,6 +80,27 @@ def members_of(cluster: LocalCluster) -> Iterator[Members]:
         yield members
     finally:
         members.end()
+
+
+@contextmanager
+def shared(servers: str, group: str) -> Iterator[None]:
+    """A member of a share group, polling in a thread."""
+    ending = threading.Event()
+    consumer = ShareConsumer({"bootstrap.servers": servers, "group.id": group, "client.id": "sharer"})
+    consumer.subscribe([TOPIC])
+
+    def poll() -> None:
+        while not ending.is_set():
+            consumer.poll(0.2)
+
+    thread = threading.Thread(target=poll, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join(DEADLINE_S)
+        consumer.close()
 
 
 def write(servers: str, records: int) -> None:

@@ -4,10 +4,12 @@ people have seen to them: the run goes on by itself."""
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 
 from kafka_rollout.adapters.jvm import run_jvm
@@ -30,6 +32,7 @@ from tests.integration.gated_groups import (
     looks_at_groups,
     meanwhile,
     members_of,
+    shared,
     stable,
     wait_for_gate,
     write,
@@ -58,6 +61,27 @@ def committed(cluster: LocalCluster, group: str) -> int:
     return sum(max(place.offset, 0) for place in places)
 
 
+def hurry(cluster: LocalCluster, runs: ProcessRuns) -> int:
+    """Let the cleaner come soon, and write records, whose commits are what closes segments, until the gate holds."""
+    servers, written = cluster.spec.bootstrap_servers, 0
+    alter(servers, CleaningConfig().hurry(CONSUMER_OFFSETS))
+    until = time.monotonic() + 2 * DEADLINE_S
+    while not gate_holds(runs.home):
+        assert time.monotonic() < until, "the cleaner was not there twice"
+        write(servers, 1)
+        written += 1
+        time.sleep(0.5)
+    return written
+
+
+def set_level(cluster: LocalCluster, feature: str, level: int) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=cluster.spec.bootstrap_servers)
+    try:
+        assert admin.update_features({feature: ("UPGRADE", level)}) == {feature: "OK"}
+    finally:
+        admin.close()
+
+
 def test_an_intolerant_release_is_reached_when_its_groups_are_converted_and_cleaned_out_of_the_log(
     runs: ProcessRuns, make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,10 +94,7 @@ def test_an_intolerant_release_is_reached_when_its_groups_are_converted_and_clea
         metadata_version="3.4-IV0",
         extra_config={**QUICK_SNAPSHOTS, **QUICK_GROUPS, "log.cleaner.backoff.ms": "500"},
     )
-    servers = cluster.spec.bootstrap_servers
-    admin = KafkaAdminClient(bootstrap_servers=servers)
-    assert admin.update_features({"group.version": ("UPGRADE", 1)}) == {"group.version": "OK"}
-    admin.close()
+    set_level(cluster, "group.version", 1)
     written = RECORDS
     with members_of(cluster) as members:
         members.join_group("billing", 2, **CONSUMER, **COMMITS_OFTEN)
@@ -89,13 +110,7 @@ def test_an_intolerant_release_is_reached_when_its_groups_are_converted_and_clea
             assert "unknown key version" in told
             assert "with max.compaction.lag.ms=2000, delete.retention.ms=2000 on __consumer_offsets for a while" in told
             assert finalized(cluster, cluster.spec.nodes[0])["group.version"] == 1, "nothing fell yet"
-            alter(servers, CleaningConfig().hurry(CONSUMER_OFFSETS))
-            until = time.monotonic() + 2 * DEADLINE_S
-            while not gate_holds(runs.home):
-                assert time.monotonic() < until, "the cleaner was not there twice"
-                write(servers, 1)
-                written += 1
-                time.sleep(0.5)
+            written += hurry(cluster, runs)
 
         with meanwhile(convert_and_hurry):
             state, states, record = runs.run(cluster, "kafka_downgrade", target_release="3.4.0")
@@ -113,6 +128,42 @@ def test_an_intolerant_release_is_reached_when_its_groups_are_converted_and_clea
         assert starts(cluster) == {node.name: {"4.0.1": 1, "3.4.1": 1, "3.4.0": 1} for node in cluster.spec.nodes}
         wait_until(lambda: stable(cluster, billing=2), "its members are there on 3.4.0")
         wait_until(lambda: committed(cluster, "billing") == written, "everything is consumed, and committed")
+
+
+def test_a_release_that_does_not_parse_records_of_share_groups_is_reached_when_they_are_deleted_and_cleaned(
+    runs: ProcessRuns, make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4.0.1 knows their types by its preview, and stops at the first of the records that 4.3.1 writes."""
+    monkeypatch.setattr(scan_cleaning, "HURRIED_MS", 2_000)
+    cluster = make_cluster(
+        "4.3.1",
+        name="shares",
+        layout="combined",
+        metadata_version="4.0-IV3",
+        extra_config={**QUICK_SNAPSHOTS, **QUICK_GROUPS, "log.cleaner.backoff.ms": "500"},
+    )
+    servers = cluster.spec.bootstrap_servers
+    set_level(cluster, "share.version", 1)
+    with members_of(cluster) as members, ExitStack() as sharing:
+        members.join_group("billing", 1, **EAGER, **COMMITS_OFTEN)
+        sharing.enter_context(shared(servers, "early"))
+        wait_until(lambda: stable(cluster, early=1, billing=1), "the groups are there")
+
+        def delete_and_hurry() -> None:
+            wait_for_gate(runs.home, {"no share group has members": False, "4.0.1 can load": False})
+            sharing.close()
+            admin = AdminClient({"bootstrap.servers": servers})  # must live until it has answered
+            admin.delete_consumer_groups(["early"])["early"].result(DEADLINE_S)
+            wait_for_gate(runs.home, {"the tombstones of their records are written": True, "4.0.1 can load": False})
+            hurry(cluster, runs)
+
+        with meanwhile(delete_and_hurry):
+            state, states, record = runs.run(cluster, "kafka_downgrade", target_release="4.0.1")
+        assert state == "success", states
+        (waited,) = [finding for finding in record.load_plan().findings if finding.code == "LOGS-TO-BE-CLEANED"]
+        assert waited.subject == f"4.0.1, topic {CONSUMER_OFFSETS}"
+        all_run(cluster, "4.0.1")
+        wait_until(lambda: stable(cluster, billing=1), "the other group is there on 4.0.1")
 
 
 def test_groups_of_a_preview_hold_an_upgrade_up_until_they_are_converted(

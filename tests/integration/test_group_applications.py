@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, ShareConsumer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.jvm import Jvm, run_jvm
@@ -20,6 +19,7 @@ from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.cli import run_main
 from tests.integration.applications import ConnectWorker, application_libs, connect_worker, streams_application
 from tests.integration.conftest import MakeCluster
+from tests.integration.gated_groups import shared
 from tests.integration.group_harness import DEADLINE_S, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1200)]
@@ -79,27 +79,6 @@ def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
-
-
-@contextmanager
-def shared(servers: str, group: str) -> Iterator[None]:
-    """A member of a share group, polling in a thread."""
-    ending = threading.Event()
-    consumer = ShareConsumer({"bootstrap.servers": servers, "group.id": group, "client.id": "sharer"})
-    consumer.subscribe([TOPIC])
-
-    def poll() -> None:
-        while not ending.is_set():
-            consumer.poll(0.2)
-
-    thread = threading.Thread(target=poll, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ending.set()
-        thread.join(DEADLINE_S)
-        consumer.close()
 
 
 @pytest.fixture
