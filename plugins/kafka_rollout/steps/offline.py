@@ -225,6 +225,8 @@ def start_controllers(bench: Workbench, plan: Plan) -> Started:
         for node in _left_behind(bench, plan):
             sentence = f"The quorum goes on without controller {node.node_id}, whose log was gone: "
             bench.run.record(LEFT_BEHIND, {"node_id": node.node_id, "sentence": sentence + last_words(bench, node)})
+        if not bench.cluster.brokers_alone:
+            watch_service(bench, READY_WITHIN_S)
     return started
 
 

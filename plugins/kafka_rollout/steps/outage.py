@@ -36,7 +36,8 @@ def outages(bench: Workbench) -> tuple[Outage, ...]:
 
 
 def look_for_service(bench: Workbench, unserved_at: float = 0.0) -> bool:
-    """Whether nothing is left of the outage for a look to see: nodes without a process are not waited for.
+    """Whether nothing is left of the outage that is worth waiting for: a node without a process comes back when a
+    person brings it back, and partitions that need it with it.
 
     What is back for the first time is recorded. `unserved_at`: when this caller last saw that something was not.
     """
@@ -53,7 +54,7 @@ def look_for_service(bench: Workbench, unserved_at: float = 0.0) -> bool:
         bench.run.record(WRITABLE, {"sentence": "Every partition has a leader and its min ISR again."})
     if not blocked and not away:
         bench.run.record(SERVED, {"unserved_at": unserved_at, "sentence": "Every broker serves again."})
-    return not blocked and all(state.nodes[node_id].process.pid is None for node_id in away)
+    return (not blocked or bool(away)) and all(state.nodes[node_id].process.pid is None for node_id in away)
 
 
 def watch_service(bench: Workbench, for_s: float) -> None:

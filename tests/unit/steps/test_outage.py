@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kafka_rollout.domain.gate_watch import GatePolicy
+from kafka_rollout.domain.topology import Role
 from kafka_rollout.steps import offline, outage
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.downgrade_report import build_downgrade_report
 from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
 from kafka_rollout.steps.offline_facts import shown_facts
 from kafka_rollout.steps.workbench import Workbench
-from tests.fake_cluster import R431, FakeCluster
+from tests.fake_cluster import R431, FakeCluster, make_spec
 from tests.fakes import fake_bench
 from tests.unit.steps.test_offline import FORWARD, HOP, approved, go, take_back
 
@@ -26,11 +28,15 @@ def world() -> FakeCluster:
     return FakeCluster(R431)
 
 
-@pytest.fixture
-def bench(world: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
     monkeypatch.setattr(offline, "READY_WITHIN_S", 60.0)
     monkeypatch.setattr(outage, "_POLL_S", 0.01)
+
+
+@pytest.fixture
+def bench(world: FakeCluster, tmp_path: Path) -> Workbench:
     return fake_bench(world, tmp_path)
 
 
@@ -120,3 +126,23 @@ def test_taken_back_and_down_again_are_two_outages(world: FakeCluster, bench: Wo
     assert first.served_at is not None
     assert second.served_at is not None
     assert second.began_at >= first.served_at
+
+
+def test_where_every_broker_is_a_controller_too_its_end_is_seen_by_the_step_that_starts_them(tmp_path: Path) -> None:
+    both = frozenset({Role.BROKER, Role.CONTROLLER})
+    spec = make_spec(controllers=3, brokers=0)
+    nodes = tuple(replace(node, roles=both, broker_address=f"127.0.0.1:{9200 + node.node_id}") for node in spec.nodes)
+    bench = fake_bench(FakeCluster(R431, spec=replace(spec, nodes=nodes)), tmp_path)
+    go(bench, approved(bench), FORWARD[:6])
+    (measured,) = outage.outages(bench)
+    assert measured.served_at is not None
+
+
+def test_partitions_of_a_node_that_is_lost_are_not_waited_for(world: FakeCluster, bench: Workbench) -> None:
+    world.add_partition("single", 0, [13])
+    plan = approved(bench)
+    go(bench, plan, FORWARD[:6])
+    world.cannot_start = {(13, plan.target)}
+    go(bench, plan, FORWARD[6:])
+    (measured,) = outage.outages(bench)
+    assert (measured.writable_s, measured.seconds) == (None, None)
