@@ -231,8 +231,7 @@ def start_controllers(bench: Workbench, plan: Plan) -> Started:
 
 
 def start_brokers(bench: Workbench, plan: Plan) -> Started:
-    """Start the brokers: from here on there is no undo. Their gates tell when they are back; when the outage is over
-    is looked for here, for nobody looks so often later."""
+    """Start the brokers: from here on there is no undo. Their gates tell when they are back."""
     plan, hop = _begin(bench, plan, "Start the brokers")
     with bench.lock.acting(bench.cluster.name, "Starting the brokers"):
         _refuse_not_installed(bench)
