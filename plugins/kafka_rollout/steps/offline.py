@@ -221,12 +221,12 @@ def start_controllers(bench: Workbench, plan: Plan) -> Started:
         if any(node.is_broker for node in bench.cluster.controllers):
             _pass_no_return(bench)
         started = _start(bench, hop, bench.cluster.controllers)
-        _wait_for_quorum(bench, plan)
+        unserved_at = _wait_for_quorum(bench, plan)
         for node in _left_behind(bench, plan):
             sentence = f"The quorum goes on without controller {node.node_id}, whose log was gone: "
             bench.run.record(LEFT_BEHIND, {"node_id": node.node_id, "sentence": sentence + last_words(bench, node)})
         if not bench.cluster.brokers_alone:
-            watch_service(bench, READY_WITHIN_S)
+            watch_service(bench, READY_WITHIN_S, unserved_at)
     return started
 
 
@@ -301,25 +301,19 @@ def _start(bench: Workbench, hop: Hop, chosen: Sequence[NodeSpec]) -> Started:
             )
         bench.runtime.start(node)
         acted.append(node.node_id)
-        bench.run.record(
-            "started",
-            {
-                "node_id": node.node_id,
-                "hop": hop.key,
-                "release": str(hop.to_release),
-                "pid": bench.runtime.process(node).pid,
-                "seconds": 0.0,
-            },
-        )
+        pid = bench.runtime.process(node).pid
+        started = {"node_id": node.node_id, "hop": hop.key, "release": str(hop.to_release), "pid": pid, "seconds": 0.0}
+        bench.run.record("started", started)
     return Started(node_ids=tuple(node.node_id for node in chosen), acted=tuple(acted))
 
 
-def _wait_for_quorum(bench: Workbench, plan: Plan) -> None:
-    """Until the controllers have a leader and finalize the planned level."""
+def _wait_for_quorum(bench: Workbench, plan: Plan) -> float:
+    """Until the controllers have a leader and finalize the planned level; when that was last not so (epoch seconds)."""
     level = plan.levels[METADATA_VERSION]
     had_a_log = _chosen(bench, plan).read
-    deadline = time.monotonic() + READY_WITHIN_S
+    deadline, lacked_at = time.monotonic() + READY_WITHIN_S, 0.0
     while True:
+        looked_at = time.time()
         waits_for = _quorum_lacks(bench, level)
         for node in bench.cluster.controllers:
             if node.node_id in had_a_log and bench.runtime.process(node).pid is None:
@@ -329,7 +323,8 @@ def _wait_for_quorum(bench: Workbench, plan: Plan) -> None:
                     "(roll-back).",
                 )
         if not waits_for:
-            return
+            return lacked_at
+        lacked_at = looked_at
         if time.monotonic() >= deadline:
             raise TransientError(
                 f"The controllers are not ready after {READY_WITHIN_S:.0f} s: {waits_for}",

@@ -57,9 +57,10 @@ def look_for_service(bench: Workbench, unserved_at: float = 0.0) -> bool:
     return (not blocked or bool(away)) and all(state.nodes[node_id].process.pid is None for node_id in away)
 
 
-def watch_service(bench: Workbench, for_s: float) -> None:
-    """Look until the cluster serves again, for so long at most; what is not back then is seen by the gates' looks."""
-    deadline, unserved_at = time.monotonic() + for_s, 0.0
+def watch_service(bench: Workbench, for_s: float, unserved_at: float = 0.0) -> None:
+    """Look until the cluster serves again, for so long at most; what is not back then is seen by the gates' looks.
+    `unserved_at`: when the caller last saw that it could not serve."""
+    deadline = time.monotonic() + for_s
     while True:
         looked_at = time.time()
         if look_for_service(bench, unserved_at) or time.monotonic() >= deadline:

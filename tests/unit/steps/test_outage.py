@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,14 +129,27 @@ def test_taken_back_and_down_again_are_two_outages(world: FakeCluster, bench: Wo
     assert second.began_at >= first.served_at
 
 
-def test_where_every_broker_is_a_controller_too_its_end_is_seen_by_the_step_that_starts_them(tmp_path: Path) -> None:
+def test_where_every_broker_is_a_controller_too_its_end_is_seen_by_the_step_that_starts_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     both = frozenset({Role.BROKER, Role.CONTROLLER})
     spec = make_spec(controllers=3, brokers=0)
     nodes = tuple(replace(node, roles=both, broker_address=f"127.0.0.1:{9200 + node.node_id}") for node in spec.nodes)
-    bench = fake_bench(FakeCluster(R431, spec=replace(spec, nodes=nodes)), tmp_path)
-    go(bench, approved(bench), FORWARD[:6])
+    bench = fake_bench(FakeCluster(R431, spec=replace(spec, nodes=nodes), catch_up_looks=0), tmp_path)
+    plan = approved(bench)
+    go(bench, plan, FORWARD[:5])
+    lacks, looked = offline._quorum_lacks, []
+
+    def no_leader_at_first(*given: Any) -> str:
+        looked.append(time.time())
+        return "the quorum has no leader." if len(looked) == 1 else lacks(*given)
+
+    monkeypatch.setattr(offline, "_quorum_lacks", no_leader_at_first)
+    go(bench, plan, FORWARD[5:6])
     (measured,) = outage.outages(bench)
     assert measured.served_at is not None
+    started = [event["at"] for event in bench.run.events() if event["kind"] == "started"]
+    assert started[-1] < measured.unserved_at <= looked[0] < measured.served_at, "without a quorum nothing serves"
 
 
 def test_partitions_of_a_node_that_is_lost_are_not_waited_for(world: FakeCluster, bench: Workbench) -> None:
