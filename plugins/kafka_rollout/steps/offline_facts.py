@@ -49,7 +49,7 @@ def offline_facts(bench: Workbench, plan: Plan) -> OfflineFacts:
         "copied to __cluster_metadata-0/kafka-rollout-install-<snapshot> in its metadata.log.dir. Remove that folder "
         "when the old release is not needed any more.",
         forced=f"A controller that is still shutting down {WITHOUT_QUORUM_S:.0f} s after it was asked to, because the "
-        "others are gone, is ended by its process id.",
+        "others are gone, is ended by its process id; the outage is as much longer then.",
         undo=f"One command takes it back: kafka-rollout roll-back --cluster {plan.cluster} --run {bench.run_id} "
         "--approve-as <name> --reason <text>",
     )
