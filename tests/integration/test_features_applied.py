@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.protocol.admin import UpdateFeaturesRequest
 
 from kafka_rollout.adapters.kafka_requests import ClusterConnections, error_name
@@ -208,6 +210,40 @@ def test_bad_input_is_one_sentence_that_names_it_and_leaves_nothing_behind(
     assert command(cluster, "lock show")[1] == "Nobody holds the lock of applied.\n"
     assert requests_of(tmp_path / "home") == []
     assert levels_by_node(cluster, tmp_path) == before
+
+
+@pytest.mark.full
+def test_safe_keeps_a_level_that_a_group_lives_on_and_unsafe_takes_it_and_names_the_group(
+    cluster: LocalCluster, command: Command, tmp_path: Path
+) -> None:
+    servers = {"bootstrap.servers": cluster.spec.bootstrap_servers}
+    admin = AdminClient(servers)
+    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(60)
+    delete = f"features update --delete group.version {YES}"
+    consumer = Consumer({**servers, "group.id": "billing", "group.protocol": "consumer"})
+    consumer.subscribe(["orders"])
+
+    def polled() -> bool:
+        consumer.poll(0.2)
+        return bool(consumer.assignment())
+
+    try:
+        wait_until(polled, 180)
+        code, told, error = command(cluster, delete)
+        assert (code, lines(told)["group.version"][3].startswith("FAILED: Brokers serve no consumer group")) == (
+            3,
+            True,
+        )
+        assert "billing (1 member)" in told
+        assert levels_by_node(cluster, tmp_path)[1]["group.version"] == 1
+
+        code, told, error = command(cluster, f"{delete} --unsafe")
+        assert (code, lines(told)["group.version"][3]) == (0, "OK"), (told, error)
+        assert "billing (1 member)" in " ".join((told + error).split()), "named all the same"
+        assert all("group.version" not in levels for levels in levels_by_node(cluster, tmp_path).values())
+    finally:
+        consumer.close()
+    assert command(cluster, f"features update --upgrade group.version:1 {YES}")[0] == 0
 
 
 @pytest.mark.full
