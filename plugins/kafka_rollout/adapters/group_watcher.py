@@ -29,6 +29,7 @@ from kafka_rollout.adapters.kafka_groups import groups_of_broker
 from kafka_rollout.adapters.kafka_requests import ClusterConnections
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.adapters.signals import end_event
 from kafka_rollout.domain.errors import RolloutError, TransientError
 from kafka_rollout.domain.group_watch import GroupWatch
 from kafka_rollout.domain.groups import DescribedGroup
@@ -150,9 +151,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, required=True, help="the watch's folder, with settings.json in it")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    stop = Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    signal.signal(signal.SIGINT, lambda *_: stop.set())
+    stop = end_event()
     try:
         GroupWatcher(arguments.folder, Settings.from_environment()).run(stop)
     except RolloutError as error:

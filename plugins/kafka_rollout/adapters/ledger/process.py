@@ -38,6 +38,7 @@ from kafka_rollout.adapters.ledger.traffic import (
     transactional_producer,
 )
 from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.signals import end_event
 from kafka_rollout.domain.errors import FatalError, RolloutError, TransientError
 from kafka_rollout.domain.ledger import LedgerVerdict
 
@@ -297,9 +298,7 @@ def main() -> int:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("kafka").setLevel(logging.WARNING)
-    stop = Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    signal.signal(signal.SIGINT, lambda *_: stop.set())
+    stop = end_event()
     try:
         ledger = Ledger(arguments.folder)
         if not arguments.drain:
