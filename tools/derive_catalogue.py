@@ -124,6 +124,7 @@ def _log_document(log: CoordinatorLogFacts) -> dict[str, Any]:
         "ignores_unknown_values": log.ignores_unknown_values,
         **({"stalls_at_unknown_end": True} if log.stalls_at_unknown_end else {}),
         **({"unknown_key": log.unknown_key} if log.unknown_key else {}),
+        **({"deleted_while_pending": log.deleted_while_pending} if log.deleted_while_pending else {}),
         "records": [_record_document(record) for record in log.records],
     }
 

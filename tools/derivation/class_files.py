@@ -1,4 +1,4 @@
-"""What the methods of a compiled class call: for behaviour that no call from outside shows (JVMS, chapter 4)."""
+"""What a compiled class says and its methods call: for behaviour that no call from outside shows (JVMS, chapter 4)."""
 
 from __future__ import annotations
 
@@ -32,6 +32,13 @@ def calls(class_file: bytes, wanted: frozenset[str]) -> Iterator[tuple[str, Coun
         for name, body in reader.attributes():
             if texts[name] == "Code":
                 yield method, _counted(body, called)
+
+
+def texts(class_file: bytes) -> frozenset[str]:
+    """All that stands in the class as text: what it says, and names."""
+    reader = _Reader(class_file)
+    reader.skip(8)
+    return frozenset(_constants(reader)[0].values())
 
 
 def _counted(body: bytes, called: dict[int, str]) -> Counter[str]:

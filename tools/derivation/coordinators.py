@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError
 from kafka_rollout.adapters.jvm import Jvm, java_class, root_cause
 from kafka_rollout.domain.releases import CoordinatorLogFacts, FeatureLevel, FieldRule, RecordTypeFacts, VersionRange
 from kafka_rollout.wire.layouts import MessageSchema
-from tools.derivation.class_files import calls
+from tools.derivation.class_files import calls, texts
 from tools.derivation.coordinator_shards import (
     GROUP_SERDE,
     SHARE_SERDE,
@@ -70,6 +70,7 @@ class Loader:
     checks: Callable[[bytes, bytes], str | None] | None = None
     loaded: bool = True
     goes_on_by_known_keys: bool = False
+    deleted_while_pending: str = ""
 
 
 def new_group_coordinator(
@@ -95,7 +96,13 @@ def _loaders(
     old_reader = _old_group_reader(jvm)
     loaders = {
         GROUP_LOG: (
-            Loader(old_reader, _is_of_groups, _is_ignored, lambda: group_writes(jvm, advertised))
+            Loader(
+                old_reader,
+                _is_of_groups,
+                _is_ignored,
+                lambda: group_writes(jvm, advertised),
+                deleted_while_pending=_deleted_while_pending(libs),
+            )
             if old_reader
             else _group_loader(jvm, messages, advertised, GROUP_SERDE)
         ),
@@ -178,6 +185,7 @@ def _facts(jvm: Jvm, topic: str, loader: Loader, messages: Mapping[str, Message]
         ignores_unknown_values=_outcome(loader, known, _UNKNOWN_VALUE.to_bytes(2, "big") + bytes(64)) == "ignored",
         loaded=loader.loaded,
         unknown_key=_complaint(loader, *unknown[0], _UNKNOWN_KEYS[0]),
+        deleted_while_pending=loader.deleted_while_pending,
     )
 
 
@@ -351,6 +359,17 @@ def _goes_on_by_known_keys(libs: Path) -> bool:
     if not any("nextOffset" in called for called in methods):
         raise AssertionError("TransactionStateManager does not say where the next batch begins")
     return steps in methods
+
+
+def _deleted_while_pending(libs: Path) -> str:
+    """What GroupMetadataManager.doLoadGroupsAndOffsets says at its end of a group that it was told to remove and has
+    loaded: with nothing but offsets of transactions without an end. It takes a broker's log to have it say so
+    (tests/integration/test_scan_oracle.py).
+    """
+    words = ("Unexpected unload of active group ", " while ", "loading partition ")
+    manager = classes_named(libs, r"kafka/coordinator/group/GroupMetadataManager(\$.*)?\.class")
+    says = any(texts(class_file).issuperset(words) for class_file in manager)
+    return "{group}".join(words[:2]) + words[2] + "{partition}" if says else ""
 
 
 def _starts_share_coordinator(jvm: Jvm) -> bool:

@@ -82,6 +82,7 @@ class _Log(_Strict):
     ignores_unknown_values: bool
     stalls_at_unknown_end: bool = False
     unknown_key: str = ""
+    deleted_while_pending: str = ""
     records: list[_Record]
 
 
@@ -206,4 +207,5 @@ def _log_to_domain(topic: str, log: _Log) -> CoordinatorLogFacts:
         stalls_at_unknown_end=log.stalls_at_unknown_end,
         loaded=log.loaded,
         unknown_key=log.unknown_key,
+        deleted_while_pending=log.deleted_while_pending,
     )

@@ -140,7 +140,9 @@ class CoordinatorLogFacts:
     not know is skipped with a warning, as an unknown key is (the transaction coordinator since 4.3).
     `stalls_at_unknown_end`: it goes on only behind batches in which it knew a key, so that it reads the same batches
     for ever when the log ends with others (the transaction coordinator until 3.9). `unknown_key`: an intolerant
-    release's complaint about a key version, with `{version}` in it.
+    release's complaint about a key version, with `{version}` in it. `deleted_while_pending`: its complaint, with
+    `{group}` and `{partition}` in it, about a group whose newest record of itself is a tombstone and whose only offsets
+    are those of transactions without an end (GroupMetadataManager of 3.x); "": it loads them.
     """
 
     topic: str
@@ -150,6 +152,7 @@ class CoordinatorLogFacts:
     stalls_at_unknown_end: bool = False
     loaded: bool = True
     unknown_key: str = ""
+    deleted_while_pending: str = ""
 
     def record(self, key_version: int) -> RecordTypeFacts | None:
         return next((record for record in self.records if record.key_version == key_version), None)
