@@ -33,6 +33,7 @@ UNREADABLE_VALUE = -1  # a value too short to hold a version: no release reads v
 
 ClassKey = tuple[int | None, int | None]
 OnRecord = Callable[[bytes, RecordSpan, ClassKey], None]  # the payload, where the record lies in it, its class
+OnBatch = Callable[[Batch, bytes], None]  # with its payload, before its records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +79,18 @@ class ClassCounts:
     control_batches: int = 0
     log_bytes: int = 0
 
-    def add(self, buffer: Bytes, codecs: Codecs, *, start: int, end: int, on_record: OnRecord | None = None) -> None:
-        """Count the records of complete batches with start <= offset < end, and show each to `on_record`.
+    def add(
+        self,
+        buffer: Bytes,
+        codecs: Codecs,
+        *,
+        start: int,
+        end: int,
+        on_record: OnRecord | None = None,
+        on_batch: OnBatch | None = None,
+    ) -> None:
+        """Count the records of complete batches with start <= offset < end, and show each to `on_record`, and batches,
+        those of control too, to `on_batch`.
 
         A range may begin or end inside a batch: its other records belong to the neighbouring range.
         """
@@ -90,6 +101,8 @@ class ClassCounts:
             self.batches += 1
             self.log_bytes += batch.size
             data = payload(batch, codecs)
+            if on_batch is not None:
+                on_batch(batch, data)
             if batch.is_control:
                 self.control_batches += 1
                 continue

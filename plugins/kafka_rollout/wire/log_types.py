@@ -55,6 +55,7 @@ class Batch:
     max_timestamp: int
     record_count: int
     data: memoryview
+    producer_id: int = -1
 
     @property
     def is_control(self) -> bool:

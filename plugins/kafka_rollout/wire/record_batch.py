@@ -73,7 +73,7 @@ def batches(buffer: Bytes) -> Iterator[Batch]:
 
 
 def _batch(view: memoryview, position: int, size: int) -> Batch:
-    base_offset, _, _, magic, crc, attributes, last_delta, base_timestamp, max_timestamp, _, _, _, count = (
+    base_offset, _, _, magic, crc, attributes, last_delta, base_timestamp, max_timestamp, producer_id, _, _, count = (
         _HEADER.unpack_from(view, position)
     )
     if last_delta < 0 or count < 0:
@@ -92,6 +92,7 @@ def _batch(view: memoryview, position: int, size: int) -> Batch:
         max_timestamp=max_timestamp,
         record_count=count,
         data=view[position : position + size],
+        producer_id=producer_id,
     )
 
 

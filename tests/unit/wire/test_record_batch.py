@@ -26,16 +26,24 @@ KeysAndValues = list[tuple[bytes | None, bytes | None]]
 a_record = st.tuples(st.none() | st.binary(max_size=300), st.none() | st.binary(max_size=300))
 
 
-def encode(content: KeysAndValues, *, base_offset: int = 0, codec: Codec = Codec.NONE, control: bool = False) -> bytes:
+def encode(
+    content: KeysAndValues,
+    *,
+    base_offset: int = 0,
+    codec: Codec = Codec.NONE,
+    control: bool = False,
+    transactional: bool = False,
+    producer_id: int = -1,
+) -> bytes:
     """A batch as kafka-python, which shares no code with ours, writes it; then compressed and moved to its offset."""
-    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 30)
+    builder = DefaultRecordBatchBuilder(2, 0, False, producer_id, -1, -1, 1 << 30)
     for delta, (key, value) in enumerate(content):
         builder.append(delta, 1_700_000_000_000, key, value, [("header", b"stepped over")])
     batch = bytearray(builder.build())
-    attributes = codec | (0x20 if control else 0)
+    attributes = codec | (0x20 if control else 0) | (0x10 if transactional else 0)
     body = bytes(COMPRESS[codec](bytes(batch[HEADER_BYTES:])))
     batch[HEADER_BYTES:] = body
-    struct.pack_into(">h", batch, ATTRIBUTES_AT, attributes)
+    struct.pack_into(">hi", batch, ATTRIBUTES_AT, attributes, max(0, len(content) - 1))
     struct.pack_into(">I", batch, CRC_AT, CODECS.crc32c(bytes(batch[ATTRIBUTES_AT:])))
     struct.pack_into(">qi", batch, 0, base_offset, len(batch) - 12)
     return bytes(batch)

@@ -1,0 +1,161 @@
+"""Offsets that transactions commit and groups that are deleted, as the group coordinator of 3.x puts them together.
+
+Followed is GroupMetadataManager.doLoadGroupsAndOffsets, alike in 3.4.0 and 3.9: an offset that a transaction commits
+waits, by producer id, for the transaction's marker; a control batch without a record, as the cleaner leaves it, is no
+marker; a tombstone outside of transactions ends no offset that waits, one inside no other; a group is deleted if its
+newest GroupMetadata is a tombstone, in a transaction or not. In the end groups are made of what waits, too, and the
+load fails at one that is deleted and has no other offset.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassKey, classify
+from kafka_rollout.wire.record_batch import (
+    Batch,
+    Bytes,
+    Codecs,
+    LogFormatError,
+    RecordSpan,
+    batches,
+    check_crc,
+    payload,
+    records,
+)
+
+_OFFSETS, _GROUP = frozenset({0, 1}), 2  # key versions
+_COMMIT = 1  # ControlRecordType
+_LENGTH_BYTES, _PARTITION_BYTES = 2, 4
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingCommits:
+    """Of one partition of __consumer_offsets, in the order of its records. Groups are named by bytes.
+
+    `groups`: those that are looked at; None: all, of which then only is said which are to be looked at (`suspects`,
+    `doubtful`), for of the offsets that do not wait nothing is kept.
+    """
+
+    groups: frozenset[bytes] | None = None
+    _producer: int | None = None  # of the batch, if it is of a transaction
+    _deleted: dict[bytes, bool] = field(default_factory=dict)  # whether its newest GroupMetadata is a tombstone
+    _loaded: defaultdict[bytes, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    _waiting: dict[int, defaultdict[bytes, set[bytes]]] = field(default_factory=dict)  # by producer and group
+    _emptied: set[bytes] = field(default_factory=set)  # groups of which an offset was removed
+    _refused_from: dict[bytes, int] = field(default_factory=dict)
+
+    def add(self, buffer: Bytes, codecs: Codecs, *, start: int, end: int) -> None:
+        """Whole batches; records with start <= offset < end count. What cannot be read is passed over: whoever reads
+        the log for what it holds says so."""
+        try:
+            for batch in batches(buffer):
+                if batch.last_offset >= start and batch.base_offset < end:
+                    self._add(batch, codecs, start, end)
+        except LogFormatError:
+            return  # no batch begins here
+
+    def begin(self, batch: Batch, data: bytes) -> None:
+        """A batch and its payload: a marker, or its records come next."""
+        if not batch.is_control:
+            self._producer = batch.producer_id if batch.is_transactional else None
+            return
+        for marker in records(batch, data):
+            kind = int.from_bytes(data[marker.key_at + 2 : marker.key_at + 4], "big", signed=True)
+            for group, offsets in self._waiting.pop(batch.producer_id, {}).items():
+                if kind == _COMMIT and self.groups is not None:
+                    self._loaded[group] |= offsets
+                self._judge(group, marker.offset)
+            return
+
+    def look_into(self, data: bytes, record: RecordSpan, what: ClassKey) -> None:
+        version = what[0]
+        if version not in _OFFSETS and version != _GROUP:
+            return
+        key = data[record.key_at : record.key_at + record.key_length]
+        group, at = _text(key, VERSION_BYTES)
+        if group is None or (self.groups is not None and group not in self.groups):
+            return
+        is_there = record.value_length >= 0
+        if version == _GROUP:
+            self._deleted[group] = not is_there
+        else:
+            topic, at = _text(key, at)
+            if topic is None:
+                return
+            self._note_offset(group, key[VERSION_BYTES : at + _PARTITION_BYTES], is_there)
+        self._judge(group, record.offset)
+
+    def suspects(self) -> frozenset[bytes]:
+        """Groups that are deleted and have offsets which wait; of a log that was added from its beginning."""
+        return frozenset(group for group in self.waiting() if self._deleted.get(group))
+
+    def doubtful(self, alive: Collection[bytes]) -> frozenset[bytes]:
+        """Groups that may be refused for what was added, whatever lies before it. `alive`: these were not deleted."""
+        deleted = {group for group, is_deleted in self._deleted.items() if is_deleted}
+        touched = {*self.waiting(), *self._emptied}
+        return frozenset(deleted | (touched - self._deleted.keys() - set(alive)))
+
+    def refused(self) -> Mapping[bytes, tuple[int, tuple[int, ...]]]:
+        """Groups at which the load fails: from which offset on, and the producers whose offsets wait; of a log that was
+        added from its beginning."""
+        waiting = self.waiting()
+        return {group: (offset, tuple(sorted(waiting[group]))) for group, offset in self._refused_from.items()}
+
+    def waiting(self) -> Mapping[bytes, set[int]]:
+        """Groups with offsets that wait, and the producers of these."""
+        found: defaultdict[bytes, set[int]] = defaultdict(set)
+        for producer, groups in self._waiting.items():
+            for group, offsets in groups.items():
+                if offsets:
+                    found[group].add(producer)
+        return found
+
+    def _add(self, batch: Batch, codecs: Codecs, start: int, end: int) -> None:
+        try:
+            check_crc(batch, codecs)
+            data = payload(batch, codecs)
+            self.begin(batch, data)
+            if batch.is_control or (self.groups is not None and not any(group in data for group in self.groups)):
+                return
+            for record in records(batch, data):
+                if start <= record.offset < end:
+                    places = record.key_at, record.key_length, record.value_at, record.value_length
+                    self.look_into(data, record, classify(data, *places))
+        except LogFormatError:
+            return
+
+    def _note_offset(self, group: bytes, offset_of: bytes, is_there: bool) -> None:
+        if self._producer is not None:
+            waiting = self._waiting.setdefault(self._producer, defaultdict(set))[group]
+            if is_there:
+                waiting.add(offset_of)
+            else:
+                waiting.discard(offset_of)
+            return
+        if not is_there:
+            self._emptied.add(group)
+        if self.groups is not None:
+            loaded = self._loaded[group]
+            if is_there:
+                loaded.add(offset_of)
+            else:
+                loaded.discard(offset_of)
+
+    def _judge(self, group: bytes, offset: int) -> None:
+        if self.groups is None:
+            return
+        waits = any(groups.get(group) for groups in self._waiting.values())
+        if waits and self._deleted.get(group) and not self._loaded[group]:
+            self._refused_from.setdefault(group, offset)
+        else:
+            self._refused_from.pop(group, None)
+
+
+def _text(key: bytes, at: int) -> tuple[bytes | None, int]:
+    """A string behind its length, and where it ends; None if it does not."""
+    begin = at + _LENGTH_BYTES
+    length = int.from_bytes(key[at:begin], "big", signed=True)
+    return (key[begin : begin + length], begin + length) if 0 <= length <= len(key) - begin else (None, at)
