@@ -73,7 +73,8 @@ class BrokenRecords:
     which they refuse for what stands in a field.
 
     `part`: "key" or "value". `reason` is of the first of them. "end": they parse, but none that the releases know
-    follows, at which these stall (CoordinatorLogFacts.stalls_at_unknown_end).
+    follows, at which these stall (CoordinatorLogFacts.stalls_at_unknown_end). "pending": so many groups that were
+    deleted, at which these fail as long as transactions are open (DeletedWhilePending).
     """
 
     topic: str
@@ -139,6 +140,23 @@ class OwnerRecords:
     count: int
     first_offset: int
     live: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class DeletedWhilePending:
+    """A group whose newest GroupMetadata is a tombstone and whose only offsets in the log are those of transactions
+    without an end, of `producers`. From `offset` on it is so.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    group: str
+    producers: tuple[int, ...]
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> DeletedWhilePending:
+        return cls(**{**data, "producers": tuple(data["producers"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +249,8 @@ class ScanResult:
     `cluster` is the inventory's name, or what stands for it when directories were read. `owners_left_out` counts the
     owners beyond those listed. `inventory` is GroupInventory's JSON form (scan_inventory), None if not taken.
     `cleaning`: the logs' own configuration by topic, where the cluster told it. `new_group_coordinator`: judged as
-    brokers that are told to start it (Catalogue.configured).
+    brokers that are told to start it (Catalogue.configured). `deleted_while_pending`: what `broken` has as "pending",
+    group by group.
     """
 
     cluster: str
@@ -246,6 +265,7 @@ class ScanResult:
     owners_left_out: int = 0
     copies: tuple[LogCopy, ...] = ()
     damage: tuple[Damage, ...] = ()
+    deleted_while_pending: tuple[DeletedWhilePending, ...] = ()
     inventory: Mapping[str, Any] | None = None
     cleaning: Mapping[str, CleaningConfig] = field(default_factory=dict)
     new_group_coordinator: bool = False
@@ -260,7 +280,7 @@ class ScanResult:
         most: dict[tuple[object, ...], int] = {}
         for found in self.broken:
             what = found.topic, found.partition, found.key_version, found.value_version
-            if found.part != "end":
+            if found.part in ("key", "value"):
                 most[what] = max(most.get(what, 0), found.count)
         return sum(most.values())
 
@@ -313,4 +333,5 @@ _LISTS: Mapping[str, Any] = {
     "owners": OwnerRecords,
     "copies": LogCopy,
     "damage": Damage,
+    "deleted_while_pending": DeletedWhilePending,
 }

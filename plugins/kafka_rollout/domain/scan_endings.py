@@ -55,6 +55,15 @@ _LOG_ENDS = Ending(
         "these partitions begin anew, right before a broker of the release leads it, and scan again."
     ),
 )
+_OPEN_TRANSACTIONS = Ending(
+    title="Let the transactions end that commit offsets for these deleted groups",
+    sentence=(
+        "Each group was deleted while a transaction had committed offsets for it. Let its producer commit or abort, or "
+        "stop it: the coordinator aborts what is open for longer than the producer's transaction.timeout.ms (1 minute "
+        "by default). A transaction that no coordinator knows any more hangs: `kafka-transactions.sh find-hanging "
+        "--topic __consumer_offsets --partition N` names it, `kafka-transactions.sh abort` ends it. Then scan again."
+    ),
+)
 _SHADOWED_BY: Mapping[Family, str] = {
     Family.OFFSETS: "let every group commit all its offsets anew",
     Family.TRANSACTIONAL_IDS: "let every transactional id begin anew or expire",
@@ -72,6 +81,8 @@ def ending_of(catalogue: Catalogue, release: Release, family: Family, offence: O
         return _SHARE_GROUPS
     if family is Family.LOG_ENDS:
         return _LOG_ENDS
+    if family is Family.OPEN_TRANSACTIONS:
+        return _OPEN_TRANSACTIONS
     if offence.unreadable:
         return Ending(
             title=f"Replace the unreadable records: {offence.title}",

@@ -1,7 +1,8 @@
 """What the coordinator of each release would do with a log: record classes and broken records in, verdicts out.
 
 Judged is what a release does with each record by itself: knows its type, reads its versions, parses its bytes, and
-takes such a record at all. What a record means beside the others of its group is not looked at (docs/scan.md).
+takes such a record at all. What a record means beside the others of its group is not looked at (docs/scan.md), but for
+groups that are deleted while a transaction is open.
 """
 
 from __future__ import annotations
@@ -9,8 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kafka_rollout.domain.releases import Catalogue, CoordinatorLogFacts, RecordTypeFacts, Release, ReleaseFacts
-from kafka_rollout.domain.scan import BrokenRecords, Failure, LoadVerdict, RecordClass, ReleaseVerdict
+from kafka_rollout.domain.scan import (
+    BrokenRecords,
+    DeletedWhilePending,
+    Failure,
+    LoadVerdict,
+    RecordClass,
+    ReleaseVerdict,
+)
+from kafka_rollout.domain.wording import count, few
 
+GROUP_METADATA_KEY = 2
 UNREADABLE_VALUE = -1  # RecordClass.value_version of a value too short to hold one
 
 
@@ -110,7 +120,7 @@ def _refusal(known: RecordTypeFacts, kind: str, what: str) -> str | None:
 
 def _broken_reason(facts: CoordinatorLogFacts, records: BrokenRecords) -> str | None:
     """Bytes behind a key or value version that the release does not know are never parsed, so they do not stop it."""
-    if records.part == "end":
+    if records.part in ("end", "pending"):
         return records.reason
     known = facts.record(records.key_version)
     if known is None:
@@ -159,6 +169,45 @@ def unknown_ends(
         )
         for (first, offset), of in stalled.items()
     )
+
+
+def unloadable_groups(
+    catalogue: Catalogue, groups: Iterable[DeletedWhilePending], releases: Sequence[Release]
+) -> tuple[BrokenRecords, ...]:
+    """Deleted groups with open transactions, for the releases that fail at them, one a partition."""
+    by_log: dict[tuple[str, int], list[DeletedWhilePending]] = {}
+    for group in sorted(groups):
+        by_log.setdefault((group.topic, group.partition), []).append(group)
+    found = []
+    for (topic, partition), held in by_log.items():
+        failing: dict[str, list[Release]] = {}
+        for release in releases:
+            facts = catalogue.get(release).coordinator_logs.get(topic)
+            if facts is not None and facts.deleted_while_pending:
+                failing.setdefault(facts.deleted_while_pending, []).append(release)
+        first = held[0]
+        more = f" (and {count(len(held) - 1, 'group')} more)" if held[1:] else ""
+        for complaint, of in failing.items():
+            words = complaint.replace("{group}", first.group).replace("{partition}", f"{topic}-{partition}")
+            found.append(
+                BrokenRecords(
+                    topic=topic,
+                    partition=partition,
+                    key_version=GROUP_METADATA_KEY,
+                    value_version=None,
+                    part="pending",
+                    releases=tuple(of),
+                    count=len(held),
+                    first_offset=first.offset,
+                    reason=f"group {first.group}{more} was deleted, and its only offsets are of transactions that have "
+                    f"no end, of {producers_in_words(first.producers)}{_quoted(words)}",
+                )
+            )
+    return tuple(found)
+
+
+def producers_in_words(producers: Sequence[int]) -> str:
+    return f"producer {few(producers)}"
 
 
 def _is_unknown(facts: CoordinatorLogFacts, record: RecordClass) -> bool:

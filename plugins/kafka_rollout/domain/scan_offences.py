@@ -23,6 +23,7 @@ class Family(StrEnum):
     OFFSETS = "committed offsets"
     UNKNOWN = "records of unknown types"
     LOG_ENDS = "ends of logs"
+    OPEN_TRANSACTIONS = "open transactions of deleted groups"
 
 
 NEWER_GROUPS = frozenset({Family.CONSUMER_GROUPS, Family.STREAMS_GROUPS, Family.SHARE_GROUPS})
@@ -72,6 +73,16 @@ class Offence:
         return self.part == "end"
 
     @property
+    def pending(self) -> bool:
+        """Deleted groups, by so many, that are loadable as soon as transactions have ended (DeletedWhilePending)."""
+        return self.part == "pending"
+
+    @property
+    def cleaned(self) -> bool:
+        """Whether it goes with the cleaner."""
+        return not self.ends_log and not self.pending
+
+    @property
     def tombstones(self) -> bool:
         return self.value_version is None and not self.part and self.key_version is not None
 
@@ -82,16 +93,20 @@ class Offence:
     @property
     def to_be_ended(self) -> int | None:
         """Records that no cleaner will remove as long as nothing newer is written; None: not known."""
-        return self.count if self.ends_log else 0 if self.tombstones else self.live
+        return 0 if self.tombstones else self.live if self.cleaned else self.count
 
     @property
     def title(self) -> str:
+        if self.pending:
+            return "deleted groups with offsets of open transactions only"
         value = "tombstones" if self.value_version is None else f"value version {self.value_version}"
         where = " at the end of the log" if self.ends_log else ""
         return f"{self.record or 'unknown type'} (key version {self.key_version}), {value}{where}"
 
     @property
     def family(self) -> Family:
+        if self.pending:
+            return Family.OPEN_TRANSACTIONS
         return Family.LOG_ENDS if self.ends_log else family_of(self.record)
 
 

@@ -16,13 +16,14 @@ from kafka_rollout.domain.scan import OwnerRecords, ScanResult
 from kafka_rollout.domain.scan_cleaning import CleaningConfig, SettingChange, defaults_of
 from kafka_rollout.domain.scan_endings import ending_of
 from kafka_rollout.domain.scan_inventory import GroupInventory, GroupSummary
-from kafka_rollout.domain.scan_offences import Family, Offence, find_offences
+from kafka_rollout.domain.scan_judging import producers_in_words
+from kafka_rollout.domain.scan_offences import NEWER_GROUPS, Family, Offence, find_offences
 from kafka_rollout.domain.wording import count
 
 NAMED = 50  # owners that a step names
 
 # Families whose records one step ends whatever their class; of the others every class has its own way.
-_ENDED_TOGETHER = frozenset({Family.CONSUMER_GROUPS, Family.STREAMS_GROUPS, Family.SHARE_GROUPS, Family.LOG_ENDS})
+_ENDED_TOGETHER = frozenset({*NEWER_GROUPS, Family.LOG_ENDS, Family.OPEN_TRANSACTIONS})
 
 
 class StepKind(StrEnum):
@@ -118,7 +119,7 @@ def _remedy(scan: ScanResult, catalogue: Catalogue, release: Release, offences: 
     stopping = [offence for offence in offences if offence.stops]
     to_be_ended = [offence.to_be_ended for offence in stopping]
     endings = _endings(scan, catalogue, release, offences)
-    hurry, after = _cleaning_steps([offence for offence in stopping if not offence.ends_log], scan.cleaning)
+    hurry, after = _cleaning_steps([offence for offence in stopping if offence.cleaned], scan.cleaning)
     # Hurried from the start, unless a roll to another release lies between: the settings are for an hour, not for that.
     through = any(step.kind is StepKind.THROUGH for step in endings)
     return Remedy(
@@ -140,7 +141,13 @@ def _endings(scan: ScanResult, catalogue: Catalogue, release: Release, offences:
     for family in Family:
         held = by_family[family]
         for together in [held] if held and family in _ENDED_TOGETHER else [[offence] for offence in held]:
-            concerned = [] if family is Family.LOG_ENDS else _concerned(scan.owners, together, known)
+            if family is Family.OPEN_TRANSACTIONS:
+                concerned = [
+                    Concerned(group.group, f"{group.topic}-{group.partition}, {producers_in_words(group.producers)}")
+                    for group in scan.deleted_while_pending
+                ]
+            else:
+                concerned = [] if family is Family.LOG_ENDS else _concerned(scan.owners, together, known)
             ending = ending_of(catalogue, release, family, together[0])
             steps.append(
                 RemedyStep(

@@ -17,7 +17,7 @@ from kafka_rollout.domain.scan import (
     ScanResult,
     TaggedFields,
 )
-from kafka_rollout.domain.scan_judging import judge
+from kafka_rollout.domain.scan_judging import judge, unloadable_groups
 
 Counted = TypeVar("Counted", bound=RecordClass | BrokenRecords | TaggedFields | OwnerRecords)
 
@@ -45,21 +45,26 @@ def carry_on(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> Scan
     """What both say together, judged anew: `tail` is what was read of the same logs from where `before` ended.
 
     Records that the cleaner removed in between still count: the verdict may be worse than a new scan's, never better.
-    `live` and the inventory are let go, for newer records of a key shadow older ones.
+    `live` and the inventory are let go, for newer records of a key shadow older ones. Of `deleted_while_pending` the
+    tail's holds for the whole of the logs: later records end what earlier ones began.
     """
     ends = {(log.topic, log.partition): log.end for log in before.logs}
     for log in tail.logs:
         if log.start < ends.get((log.topic, log.partition), log.start):
             raise FatalError(f"{log.topic}-{log.partition} was scanned twice from offset {log.start}.")
     logs, classes = _logs(before.logs, tail.logs), _summed(before.classes, tail.classes)
-    broken = _summed(before.broken, tail.broken)
+    configured = catalogue.configured(new_group_coordinator=before.new_group_coordinator)
+    broken = (
+        *_summed(*([found for found in scan.broken if found.part != "pending"] for scan in (before, tail))),
+        *unloadable_groups(configured, tail.deleted_while_pending, releases_of(catalogue, before)),
+    )
     return ScanResult(
         cluster=before.cluster,
         scanned_at=tail.scanned_at,
         logs=logs,
         classes=classes,
         verdicts=judge(
-            catalogue.configured(new_group_coordinator=before.new_group_coordinator),
+            configured,
             classes,
             releases_of(catalogue, before),
             broken=broken,
@@ -72,6 +77,7 @@ def carry_on(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> Scan
         owners_left_out=before.owners_left_out + tail.owners_left_out,
         copies=before.copies,
         damage=before.damage + tail.damage,
+        deleted_while_pending=tail.deleted_while_pending,
         cleaning={**before.cleaning, **tail.cleaning},
         new_group_coordinator=before.new_group_coordinator,
     )

@@ -9,10 +9,10 @@ import pytest
 
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import BrokenRecords, OwnerRecords, RecordClass, ScanResult
+from kafka_rollout.domain.scan import BrokenRecords, DeletedWhilePending, OwnerRecords, RecordClass, ScanResult
 from kafka_rollout.domain.scan_cleaning import CleaningConfig
 from kafka_rollout.domain.scan_inventory import GroupInventory, GroupSummary
-from kafka_rollout.domain.scan_judging import judge
+from kafka_rollout.domain.scan_judging import judge, unloadable_groups
 from kafka_rollout.domain.scan_remedies import Concerned, Remedy, StepKind, find_remedies, in_words
 
 OFFSETS, TRANSACTIONS, SHARE_STATE = "__consumer_offsets", "__transaction_state", "__share_group_state"
@@ -209,6 +209,41 @@ def test_unknown_records_that_end_a_log_are_to_be_followed_and_no_cleaner_helps(
     assert found.fails
     assert found.waiting_is_enough is False
     assert [step.title for step in found.steps] == ["Let a record that the release knows follow in these partitions"]
+
+
+def test_a_deleted_group_waits_for_the_end_of_its_transactions_and_no_cleaner_helps(catalogue: Catalogue) -> None:
+    """Both groups of the partition are named, with the producers; 4.x and 3.9's new coordinator take them."""
+    deleted = tuple(
+        DeletedWhilePending(topic=OFFSETS, partition=3, offset=offset, group=name, producers=producers)
+        for name, offset, producers in (("late", 9, (4,)), ("early", 5, (7, 8)))
+    )
+    releases = tuple(Release.parse(name) for name in ("3.4.0", "3.9.1", "4.0.1", "4.3.1"))
+    (broken,) = unloadable_groups(catalogue, deleted, releases)
+    assert (broken.releases, broken.count, broken.first_offset) == (releases[:2], 2, 5)
+    assert broken.reason == (
+        "group early (and 1 group more) was deleted, and its only offsets are of transactions that have no end, of "
+        'producer 7, 8: "Unexpected unload of active group early while loading partition __consumer_offsets-3"'
+    )
+    new_coordinator = catalogue.configured(new_group_coordinator=True)
+    assert unloadable_groups(new_coordinator, deleted, releases)[0].releases == releases[:1]
+    scan = ScanResult(
+        cluster="orders",
+        scanned_at=0.0,
+        logs=(),
+        classes=(records(2, None, live=1),),
+        verdicts=(),
+        broken=(broken,),
+        deleted_while_pending=deleted,
+    )
+    (found,) = find_remedies(scan, catalogue, [releases[1]])
+    assert found.fails
+    assert found.waiting_is_enough is False
+    (step,) = found.steps
+    assert step.title.startswith("Let the transactions end")
+    assert [(one.name, one.about) for one in step.concerned] == [
+        ("late", "__consumer_offsets-3, producer 4"),
+        ("early", "__consumer_offsets-3, producer 7, 8"),
+    ]
 
 
 def test_the_share_coordinators_log_is_not_left_to_a_cleaner(catalogue: Catalogue) -> None:
