@@ -109,8 +109,8 @@ def _scan(options: argparse.Namespace) -> int:
     try:
         try:
             result = _read(spark, question, logs, options.parquet)
-        except PySparkException as error:
-            if SegmentGoneError.__name__ not in str(error):
+        except (PySparkException, SegmentGoneError) as error:
+            if SegmentGoneError.__name__ not in f"{type(error).__name__}: {error}":
                 raise
             _say("a segment was replaced while it was read; looking once more")
             result = _read(spark, question, _look(options, catalogue), options.parquet)

@@ -15,7 +15,7 @@ from kafka_rollout.wire.messages import MessageFormatError
 from kafka_rollout.wire.record_batch import Batch, LogFormatError, RecordSpan, batches, check_crc, payload, records
 from kafka_rollout_spark.chunks import Chunk
 from kafka_rollout_spark.decoding_spec import DecodingSpec, ScanDepth
-from kafka_rollout_spark.kernel import keys, noting, scanning
+from kafka_rollout_spark.kernel import keys, noting, producers, scanning
 from kafka_rollout_spark.kernel import tables as t
 from kafka_rollout_spark.kernel.hashing import hashes_of_name
 from kafka_rollout_spark.kernel.libraries import Decompressors
@@ -113,6 +113,8 @@ class LogReader:
                     yield from self._drain_names()
                 case noting.FULL_STATES:
                     yield from self._drain_states()
+                case producers.FULL_PRODUCERS:
+                    yield from self._drain_producers()
                 case keys.FULL_KEYS:
                     yield from self._make_room_for_keys()
                 case noting.FAR:
@@ -225,6 +227,7 @@ class LogReader:
         yield from self._drain_keys()
         yield from self._drain_names()
         yield from self._drain_states()
+        yield from self._drain_producers()
         yield self._rows.classes(*self.log)
         yield self._rows.broken(*self.log, self._reasons)
         self._clear_classes()
@@ -251,6 +254,13 @@ class LogReader:
         control[t.STATES] = control[t.STATES_USED] = 0
         if control[t.WANTED] > control[t.STATES_SIZE]:
             self._states = self._memory(t.STATES_AT, t.STATES_SIZE, int(control[t.WANTED]))
+
+    def _drain_producers(self) -> Iterator[pa.RecordBatch]:
+        assert self.log is not None  # noqa: S101 - begun
+        if self._control[t.PRODUCERS]:
+            yield from self._rows.producers(*self.log)
+        self._tables.producer_first[:] = self._tables.producer_last[:] = self._tables.producer_marker[:] = 0
+        self._control[t.PRODUCERS] = 0
 
     def _make_room_for_keys(self) -> Iterator[pa.RecordBatch]:
         """A larger table, or an empty one if it is as large as may be."""

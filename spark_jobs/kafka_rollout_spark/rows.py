@@ -11,6 +11,8 @@ from enum import StrEnum
 
 import pyarrow as pa
 
+OPENED, ENDED = "opened", "ended"  # what a producer wrote in transactions, and their markers
+
 
 class RowKind(StrEnum):
     """Kinds of rows, each with the columns that it fills beside `kind`, `topic` and `partition`.
@@ -27,6 +29,7 @@ class RowKind(StrEnum):
     COMMITS = "commits"  # key_version, value_version, name (the committed topic), name_hash, count, first_offset
     GROUP = "group"  # key_version, value_version, name (a group that commits), name_hash, count, first/last_offset
     STATE = "state"  # record, key_hash, last_offset, key_version, key, value (its version in it: the newest is kept)
+    PRODUCER = "producer"  # key_hash (its id), part (OPENED or ENDED), first/last_offset (of batches' data, or markers)
     DAMAGE = "damage"  # file, position, log_bytes, sentence
     ENTRIES = "entries"  # bucket, first_offset (what the entries' offsets count from), entries, classes; unmerged
 

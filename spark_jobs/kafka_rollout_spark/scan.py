@@ -11,15 +11,17 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from kafka_rollout.adapters.deleted_groups import is_asked
 from kafka_rollout.adapters.schemas import Schemas
 from kafka_rollout.domain.errors import FatalError
 from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import OwnerRecords, ScanResult
+from kafka_rollout.domain.scan import DeletedWhilePending, OwnerRecords, ScanResult
 from kafka_rollout.domain.scan_inventory import take_inventory
-from kafka_rollout.domain.scan_judging import judge, unknown_ends
+from kafka_rollout.domain.scan_judging import judge, unknown_ends, unloadable_groups
 from kafka_rollout_spark import result as parts
 from kafka_rollout_spark.decoding_spec import DecodingSpec, ScanDepth, buckets_for
 from kafka_rollout_spark.make_spec import make_spec
+from kafka_rollout_spark.open_transactions import find_deleted_while_pending
 from kafka_rollout_spark.progress import Progress, reported
 from kafka_rollout_spark.rows import RowKind
 from kafka_rollout_spark.sharing import SPEC, to_option
@@ -29,7 +31,7 @@ from kafka_rollout_spark.what_to_read import LogsToRead
 OWNERS_LISTED = 1_000
 STATES_LISTED = 100_000  # more groups, members and transactional ids than this are counted, not told of one by one
 _GROUPS_READ = 4 * STATES_LISTED  # rows: a group has one of each class of commits in its partition
-_FEW = (RowKind.CLASS, RowKind.LOG, RowKind.BROKEN, RowKind.TAG, RowKind.DAMAGE)
+_FEW = (RowKind.CLASS, RowKind.LOG, RowKind.BROKEN, RowKind.TAG, RowKind.PRODUCER, RowKind.DAMAGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,10 @@ class Scanned:
             )
         return taken.to_dict()
 
+    def deleted_while_pending(self, logs: LogsToRead) -> tuple[DeletedWhilePending, ...]:
+        """Not looked for where records are not looked into."""
+        return () if self.frame is None else find_deleted_while_pending(self.few, self.frame, logs)
+
     @staticmethod
     def _owners(frame: DataFrame) -> DataFrame:
         return frame.filter((F.col("kind") == RowKind.OWNER) & F.col("name").isNotNull()).orderBy(
@@ -161,7 +167,10 @@ def make_result(question: Question, logs: LogsToRead, scanned: Scanned) -> ScanR
     """Judge every release by what was read."""
     classes = parts.record_classes(scanned.few, live=question.live)
     ends = unknown_ends(question.catalogue, parts.with_last_batches(scanned.few, classes), question.releases)
-    broken = (*parts.broken_records(scanned.few, live=question.live), *ends)
+    asked = is_asked(question.catalogue, question.releases)
+    deleted = scanned.deleted_while_pending(logs) if asked else ()
+    unloadable = unloadable_groups(question.catalogue, deleted, question.releases)
+    broken = (*parts.broken_records(scanned.few, live=question.live), *ends, *unloadable)
     owners, owners_left_out = scanned.owners_listed()
     return ScanResult(
         cluster=logs.cluster,
@@ -182,6 +191,7 @@ def make_result(question: Question, logs: LogsToRead, scanned: Scanned) -> ScanR
         owners_left_out=owners_left_out,
         copies=logs.copies,
         damage=parts.damage_of(scanned.few),
+        deleted_while_pending=deleted,
         inventory=scanned.inventory(),
         cleaning=logs.cleaning,
         new_group_coordinator=logs.new_group_coordinator,

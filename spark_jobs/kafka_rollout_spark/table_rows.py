@@ -15,7 +15,7 @@ from kafka_rollout_spark.decoding_spec import LayoutUse, RecordUse
 from kafka_rollout_spark.kernel import noting
 from kafka_rollout_spark.kernel import tables as t
 from kafka_rollout_spark.kernel.programs import Numbers, owner_kind
-from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
+from kafka_rollout_spark.rows import ENDED, OPENED, WORKER_ROWS, RowKind
 
 _UUID_BYTES, _PARTITION_BYTES = 16, 4
 
@@ -199,6 +199,24 @@ class TableRows:
             key=keys,
             value=values,
         )
+
+    def producers(self, topic: str, partition: int) -> Iterator[pa.RecordBatch]:
+        tables = self._tables
+        for part, firsts, lasts in (
+            (OPENED, tables.producer_first, tables.producer_last),
+            (ENDED, tables.producer_marker, tables.producer_marker),
+        ):
+            slots = np.flatnonzero(lasts)
+            yield rows(
+                RowKind.PRODUCER,
+                topic,
+                partition,
+                len(slots),
+                part=[part] * len(slots),
+                key_hash=tables.producer_id[slots],
+                first_offset=firsts[slots] - 1,
+                last_offset=lasts[slots] - 1,
+            )
 
     def bucket(self, topic: str, partition: int, bucket: int, entries: Numbers) -> pa.RecordBatch:
         return rows(

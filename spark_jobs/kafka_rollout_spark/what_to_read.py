@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafka.protocol.metadata import MetadataRequest
@@ -16,8 +16,9 @@ from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.domain.errors import UserError
 from kafka_rollout.domain.scan import LogCopy, LogRange
 from kafka_rollout.domain.scan_cleaning import CleaningConfig
-from kafka_rollout_spark.files_source import SegmentFiles
-from kafka_rollout_spark.live_source import LiveLogs, client_settings, cut
+from kafka_rollout_spark.chunks import Chunk
+from kafka_rollout_spark.files_source import SegmentFiles, segment_chunks
+from kafka_rollout_spark.live_source import LiveLogs, client_settings, cut, fetched_chunks
 from kafka_rollout_spark.sharing import SHARES, LogSource, Shares, share_out, size, to_option
 
 _INTRODUCTION_S = 10.0
@@ -50,12 +51,29 @@ class LogsToRead:
     def size(self) -> int:
         return sum(size(piece) for piece in self.pieces)
 
+    def chunks(self, topic: str, partition: int, *, since: int = 0) -> Iterator[Chunk]:
+        """What a source's tasks read of one partition, read here; at least what lies behind `since`."""
+        pieces = [piece for piece in self.pieces if _place(piece) == (topic, partition)]
+        if self.source is SegmentFiles:
+            yield from segment_chunks([piece for piece in pieces if isinstance(piece, Piece)], [])
+            return
+        ranges = [piece for piece in pieces if isinstance(piece, LogRange) and piece.end > since]
+        ranges = [replace(piece, start=max(piece.start, since)) for piece in ranges]
+        client = client_settings(self.options.get("security.file"))
+        with FetchSource(self.options["bootstrap.servers"], client) as source:
+            yield from fetched_chunks(source, ranges)
+
     def shares(self, cores: int) -> Shares:
         """As many for every core: one share more would have a core work alone at the end."""
         return share_out(self.pieces, cores * max(_SHARES_PER_CORE, round(self.size / cores / _SHARE[self.unit])))
 
     def options_for(self, cores: int) -> dict[str, str]:
         return {**self.options, SHARES: to_option(self.shares(cores))}
+
+
+def _place(piece: LogRange | Piece) -> tuple[str, int]:
+    log = piece if isinstance(piece, LogRange) else piece.log
+    return log.topic, log.partition
 
 
 def live_logs(

@@ -26,8 +26,9 @@ from kafka_rollout.wire.record_batch import Codec, LogFormatError, batches, payl
 from kafka_rollout_spark.chunks import Chunk
 from kafka_rollout_spark.decoding import worker_rows
 from kafka_rollout_spark.decoding_spec import DecodingSpec, ScanDepth
+from kafka_rollout_spark.kernel import tables
 from kafka_rollout_spark.make_spec import make_spec
-from kafka_rollout_spark.rows import RowKind
+from kafka_rollout_spark.rows import ENDED, OPENED, RowKind
 from tests.unit.wire.message_strategies import values
 from tests.unit.wire.test_record_batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, a_record, encode
 
@@ -248,3 +249,49 @@ def test_generated_records_are_looked_into_alike(made: Any, codec: Codec) -> Non
 def test_what_is_no_batch_is_damage_and_no_error(data: bytes) -> None:
     found = list(rows(data, DecodingSpec()))
     assert [row["kind"] for row in found if row["kind"] == RowKind.DAMAGE] == ([RowKind.DAMAGE] if data else [])
+
+
+some_transactions = st.lists(
+    st.tuples(st.integers(-1, 5), st.booleans(), st.integers(0, 3), st.sampled_from([Codec.NONE, Codec.ZSTD])),
+    max_size=30,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@pytest.mark.parametrize("slots", [1 << 12, 4])
+@given(some_transactions, st.integers(0, 40), st.integers(20, 90))
+def test_transactions_of_producers_are_told_alike(
+    monkeypatch: pytest.MonkeyPatch, slots: int, written: list[tuple[int, bool, int, Codec]], start: int, end: int
+) -> None:
+    """Where the data of each producer and its markers lie: by the headers, however small the table."""
+    monkeypatch.setattr(tables, "_PRODUCER_SLOTS", slots)
+    data, base = b"", 0
+    for producer, control, size, codec in written:
+        content = [(b"\0\1key", b"\0\3value")] * size
+        data += encode(
+            content,
+            base_offset=base,
+            codec=Codec.NONE if control else codec,
+            control=control and producer >= 0,
+            transactional=producer >= 0,
+            producer_id=producer,
+        )
+        base += max(1, size)
+    expected: dict[tuple[int, str], tuple[int, int]] = {}
+    for batch in batches(data):
+        if batch.is_transactional and batch.record_count and batch.last_offset >= start and batch.base_offset < end:
+            what = batch.producer_id, ENDED if batch.is_control else OPENED
+            first = batch.last_offset if batch.is_control else batch.base_offset
+            expected[what] = min(first, expected.get(what, (first, 0))[0]), batch.last_offset
+    found: dict[tuple[int, str], tuple[int, int]] = {}
+    for row in rows(data, deep_spec(), start=start, end=end):
+        if row["kind"] == RowKind.PRODUCER:
+            what, first, last = (row["key_hash"], row["part"]), row["first_offset"], row["last_offset"]
+            known = found.get(what, (first, last))
+            found[what] = min(known[0], first), max(known[1], last)
+    markers = {what for what in expected if what[1] == ENDED}
+    assert found.keys() == expected.keys()
+    assert {what: found[what] if what not in markers else found[what][1] for what in found} == {
+        what: expected[what] if what not in markers else expected[what][1] for what in expected
+    }
+    assert not any(row["kind"] == RowKind.PRODUCER for row in rows(data, DecodingSpec(), start=start, end=end))

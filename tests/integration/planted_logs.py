@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -174,6 +175,7 @@ def planted_logs() -> Iterator[PlantedLog]:
         around = (GOOD, BEHIND) if topic == CONSUMER_OFFSETS else (GOOD_STATE, GOOD_STATE)
         yield PlantedLog(name=name, topic=topic, data=log_of(around[0], record, around[1]))
     yield from _by_their_order()
+    yield from deleted_while_pending()
     yield from _damaged()
 
 
@@ -305,6 +307,64 @@ def _by_their_order() -> Iterator[PlantedLog]:
         (TRANSACTION_STATE, "unknown key last in its batch", log_of(GOOD_STATE, unknown[1], together=True)),
     ):
         yield PlantedLog(name=name, topic=topic, data=data)
+
+
+def deleted_while_pending() -> Iterator[PlantedLog]:
+    """A group is deleted, and transactions commit offsets for it. 3.x fails at those that are called refused.
+
+    Each log has a group of its own: the coordinator has one cache for all partitions.
+    """
+    for number, (name, written) in enumerate(_DELETED_WHILE_PENDING.items()):
+        group = f"deleted-p{number:02}"
+        commit, other = (key(CONSUMER_OFFSETS, 1, group=group, topic="t", partition=part) for part in (0, 1))
+        of_group = key(CONSUMER_OFFSETS, 2, group=group)
+        held: Mapping[str, Record] = {
+            "offset": (commit, COMMITTED),
+            "other offset": (other, COMMITTED),
+            "offset removed": (commit, None),
+            "group": (of_group, value(CONSUMER_OFFSETS, 2, 3, **EMPTY_GROUP)),
+            "deleted": (of_group, None),
+            "behind": BEHIND,
+        }
+        data = b"".join(_written(offset, *one.rpartition(": ")[::2], held) for offset, one in enumerate(written))
+        yield PlantedLog(name=name, topic=CONSUMER_OFFSETS, data=data)
+
+
+# What is written, with the producer before it if it is in a transaction.
+_DELETED_WHILE_PENDING: Mapping[str, Sequence[str]] = {
+    "refused: deleted in an open transaction": ("group", "7: offset", "deleted", "behind"),
+    "refused: deleted before an open transaction": ("deleted", "7: offset", "behind"),
+    "refused: its last other offset is removed": ("offset", "7: other offset", "deleted", "offset removed"),
+    "refused: one of two transactions is aborted": ("deleted", "7: offset", "8: offset", "7: abort"),
+    "refused: again after an abort": ("deleted", "7: offset", "7: abort", "7: offset"),
+    "refused: another's transaction is committed": ("7: offset", "8: behind", "deleted", "8: commit"),
+    "refused: its offset is removed outside of the transaction": ("7: offset", "deleted", "offset removed"),
+    "deleted in a transaction that is committed": ("7: offset", "deleted", "7: commit"),
+    "deleted in a transaction that is aborted": ("7: offset", "deleted", "7: abort"),
+    "deleted in an open transaction, with another offset": ("offset", "7: other offset", "deleted"),
+    "made anew in an open transaction": ("deleted", "7: offset", "group"),
+    "removed in an open transaction": ("7: offset", "7: offset removed", "deleted"),
+    "removed before the transaction is committed": ("7: offset", "offset removed", "deleted", "7: commit"),
+}
+
+
+def _written(offset: int, producer: str, what: str, held: Mapping[str, Record]) -> bytes:
+    attributes = TRANSACTIONAL if producer else 0
+    record = held.get(what)
+    if record is None:  # KIP-98: a marker's key is its version and its type
+        attributes, record = attributes | CONTROL, (b"\0\0\0" + bytes([what == "commit"]), bytes(6))
+    return batch(offset, [(offset, record)], attributes=attributes, producer=int(producer or -1))
+
+
+def with_own_groups(data: bytes, number: int) -> bytes:
+    """The log with other names of deleted_while_pending's groups, for it to be loaded beside itself."""
+    renamed = b""
+    for one in batches(data):
+        held = bytearray(re.sub(rb"deleted-p\d\d", b"deleted-%03d" % number, bytes(one.data)))
+        if one.magic == 2 and held != one.data:
+            struct.pack_into(">I", held, 17, crc32c.crc32c(bytes(held[21:])))
+        renamed += held
+    return renamed
 
 
 def _named(number: int) -> dict[str, str]:

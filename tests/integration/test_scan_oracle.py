@@ -16,7 +16,7 @@ from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from tests.integration.load_oracle import Outcome, Place, load
-from tests.integration.planted_logs import PlantedLog, cut, endless_logs, planted_logs, written_logs
+from tests.integration.planted_logs import PlantedLog, cut, endless_logs, planted_logs, with_own_groups, written_logs
 
 pytestmark = pytest.mark.integration
 
@@ -53,7 +53,8 @@ class Scanned:
             failure = self.verdicts[release, place].first_failure
             assert failure is not None
             data = self.logs[place].data
-            logs[without], logs[until] = (cut(data, failure.offset), False), (cut(data, failure.offset + 1), False)
+            for cut_place, end in ((without, failure.offset), (until, failure.offset + 1)):
+                logs[cut_place] = with_own_groups(cut(data, end), cut_place[1]), False
         for place in self.blocked(release):
             logs[place] = logs[self.cuts(release)[place][1]] = (b"", False)
         return logs

@@ -189,3 +189,30 @@ def test_each_release_is_judged_by_its_own_facts(scan: Scan, fixture_logs: Fixtu
     result = scan(fixture_logs("4.3.1"))
     assert result.failing(Release(3, 4, 0))
     assert not result.failing(Release(4, 3, 1))
+
+
+def test_a_group_that_is_deleted_in_an_open_transaction_stops_the_coordinators_of_3_x(
+    scan: Scan, tmp_path: Path
+) -> None:
+    """In partitions that several tasks read, each a segment."""
+    names = {}
+    for number, log in enumerate(planted.deleted_while_pending()):
+        folder = tmp_path / f"{OFFSETS}-{number}"
+        folder.mkdir()
+        names[number] = log.name
+        for one in batches(log.data):
+            (folder / f"{one.base_offset:020}.log").write_bytes(one.data)
+    result = scan(tmp_path)
+    refused = {number for number, name in names.items() if name.startswith("refused")}
+    assert 2 < len(refused) < len(names) - 2
+    failing = {str(release): {v.partition for v in result.failing(release)} for release in result.standing}
+    assert failing == {name: refused if name.startswith("3.") else set() for name in failing}
+    assert {found.partition for found in result.deleted_while_pending} == refused
+    assert {found.producers for found in result.deleted_while_pending} == {(7,), (8,)}
+    data = json.loads(json.dumps(result.to_dict()))
+    assert ScanResult.from_dict(data).deleted_while_pending == result.deleted_while_pending
+    assert {tuple(found) for found in data["deleted_while_pending"]} == {
+        ("topic", "partition", "offset", "group", "producers")
+    }
+    assert scan(tmp_path, releases=[Release(4, 3, 1)]).deleted_while_pending == ()
+    assert scan(tmp_path, depth=ScanDepth.CLASSES).deleted_while_pending == ()

@@ -33,9 +33,11 @@ from kafka_rollout_spark.kernel.noting import (
     note_record,
     versions_code,
 )
+from kafka_rollout_spark.kernel.producers import FULL_PRODUCERS, note_producer
 from kafka_rollout_spark.kernel.walking import FAILED
 
-# What `scan` returns beside noting's FULL_…; the batch that it speaks of begins at POSITION and has SIZE bytes.
+# What `scan` returns beside noting's FULL_… and FULL_PRODUCERS; the batch that it speaks of begins at POSITION and has
+# SIZE bytes.
 CUT_OFF = 20  # fewer bytes are left than a batch needs
 NO_BATCH = 21  # no batch can begin here
 LEGACY = 22  # a message of the formats v0 or v1 begins here
@@ -46,8 +48,9 @@ _OPEN, _SKIP = 26, 27  # what open_batch tells scan
 
 _HEADER, _PREFIX, _SMALLEST, _LEGACY_SMALLEST = 61, 12, 49, 14
 _ATTRIBUTES_AT = 21
+_PRODUCER_AT = 43
 _MAGIC_AT = 16
-_CODEC_MASK, _CONTROL = 0x07, 0x20
+_CODEC_MASK, _TRANSACTIONAL, _CONTROL = 0x07, 0x10, 0x20
 _LZ4, _ZSTD = 3, 4
 _TOO_SMALL = -70  # zstd's error code for a buffer that does not hold the result
 _LAST_ERROR = -200  # both libraries' error codes, taken as signed, lie between this and −1
@@ -115,6 +118,10 @@ def _open_batch(control: int) -> int:
         return CORRUPT
     if last < value(control, t.START) or base >= value(control, t.STOP):
         return _SKIP
+    # A control batch without a record, which the cleaner leaves, is no marker.
+    noted = attributes & (_TRANSACTIONAL | _CONTROL) and records > 0 and value(control, t.DEEP)
+    if noted and not note_producer(control, int64_at(at + _PRODUCER_AT), base, last, attributes & _CONTROL):
+        return FULL_PRODUCERS
     payload, codec = at + _HEADER, attributes & _CODEC_MASK
     set_value(control, t.WANTED, size - _HEADER)
     if codec != 0 and records > 0 and not attributes & _CONTROL:

@@ -39,18 +39,21 @@ CLASS_KEY, CLASS_KEY_SIZE, CLASS_VALUE, CLASS_VALUE_SIZE = range(67, 71)
 NAME_HASH, NAME_WHAT, NAME_COUNT, NAME_FIRST, NAME_LAST, NAME_AT, NAME_SIZE = range(71, 78)
 STATE_HASH, STATE_CLASS, STATE_OFFSET, STATE_AT, STATE_ROOM, STATE_KEY, STATE_VALUE = range(78, 85)
 KEY_TABLE, KEY_ENTRIES, QUEUE = range(85, 88)
-PAYLOAD_AT = 88  # where the payload begins
-LAST_CLASS = 89  # of the record before; −1: none
+PRODUCER_ID, PRODUCER_FIRST, PRODUCER_LAST, PRODUCER_MARKER = range(88, 92)
+PAYLOAD_AT = 92  # where the payload begins
+LAST_CLASS = 93  # of the record before; −1: none
 # Told by Python: the hashes of the log's name, and the address of the numbers drawn for the keys' hashes.
-FIRST_SEED, SECOND_SEED, DRAWN = range(90, 93)
-GROUPS = 93  # names of groups that committed which were noted in this log
-_CONTROLS = 94
+FIRST_SEED, SECOND_SEED, DRAWN = range(94, 97)
+GROUPS = 97  # names of groups that committed which were noted in this log
+PRODUCER_SLOTS, PRODUCERS = range(98, 100)
+_CONTROLS = 100
 
 MOST_CLASSES = 2048
 SLOTS_OF_CLASSES = 4 * MOST_CLASSES
 _NAME_SLOTS, NAME_BYTES = 1 << 16, 4 << 20
 MOST_GROUPS = 10_000  # that committed, of one log and task: as many as a result lists (scan_inventory.LISTED)
 _STATE_SLOTS, STATE_BYTES = 1 << 14, 8 << 20
+_PRODUCER_SLOTS = 1 << 12
 _FIRST_KEY_SLOTS = 1 << 12
 _MOST_KEY_SLOTS = 1 << 21  # 16 MiB, and 38 of entries
 _FULL = 0.6  # of the slots
@@ -99,6 +102,10 @@ class Tables(NamedTuple):
     key_table: Numbers  # where a key's entry is, as keys.py has it
     key_entries: Numbers  # [key, ENTRY]: the newest record of each key
     queue: Numbers  # [record, WAITING_ENTRY]: records that wait for their slots
+    producer_id: Numbers
+    producer_first: Numbers  # base offset of the first batch of its transactions' data, plus 1; 0: none
+    producer_last: Numbers  # last offset of the last one, plus 1
+    producer_marker: Numbers  # the last marker's offset, plus 1; 0: none
 
 
 def create_tables(*, deep: bool, live: bool, buckets: int) -> Tables:
@@ -107,6 +114,7 @@ def create_tables(*, deep: bool, live: bool, buckets: int) -> Tables:
         "class": MOST_CLASSES,
         "name": _NAME_SLOTS if deep else 1,
         "state": _STATE_SLOTS if deep else 1,
+        "producer": _PRODUCER_SLOTS if deep else 1,
     }
     shapes: dict[str, tuple[int, ...]] = {
         "control": (_CONTROLS,),
@@ -129,6 +137,7 @@ def create_tables(*, deep: bool, live: bool, buckets: int) -> Tables:
     for place, table in enumerate(tables[1:], start=IO):
         control[place] = table.ctypes.data
     control[NAME_SLOTS], control[STATE_SLOTS] = groups["name"], groups["state"]
+    control[PRODUCER_SLOTS] = groups["producer"]
     _set_key_table(control, tables.key_table)
     control[DEEP], control[LIVE], control[BUCKETS] = deep, live, buckets
     control[GIVEN] = -1

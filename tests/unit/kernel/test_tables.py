@@ -73,7 +73,13 @@ def merged(found: Iterator[pa.RecordBatch]) -> Counter[Any]:
 
 @pytest.fixture
 def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in {"_NAME_SLOTS": 8, "NAME_BYTES": 1 << 15, "_STATE_SLOTS": 4, "STATE_BYTES": 300}.items():
+    for name, size in {
+        "_NAME_SLOTS": 8,
+        "NAME_BYTES": 1 << 15,
+        "_STATE_SLOTS": 4,
+        "STATE_BYTES": 300,
+        "_PRODUCER_SLOTS": 4,
+    }.items():
         monkeypatch.setattr(tables, name, size)
     for name, size in {"_FIRST_KEY_SLOTS": 128, "_MOST_KEY_SLOTS": 128}.items():
         monkeypatch.setattr(tables, name, size)

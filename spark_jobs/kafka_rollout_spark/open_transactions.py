@@ -1,0 +1,80 @@
+"""After the logs were read: which groups are deleted though transactions that are open commit offsets for them.
+
+Of every producer id the workers told where its transactions' data and its markers lie. A partition with one whose data
+is not behind a marker is read again, here: from where that transaction begins, and from the log's beginning where it
+commits for a deleted group. Both are rare, and partitions are small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from kafka_rollout.adapters.codecs import CODECS
+from kafka_rollout.adapters.deleted_groups import Bounded, deleted_while_pending
+from kafka_rollout.domain.group_records import OFFSETS_TOPIC
+from kafka_rollout.domain.scan import DeletedWhilePending
+from kafka_rollout.domain.scan_judging import GROUP_METADATA_KEY
+from kafka_rollout.wire.pending_commits import PendingCommits
+from kafka_rollout.wire.record_batch import LogFormatError, batches
+from kafka_rollout_spark.result import Row, of_kind
+from kafka_rollout_spark.rows import ENDED, OPENED, RowKind
+from kafka_rollout_spark.what_to_read import LogsToRead
+
+
+def find_deleted_while_pending(
+    few: Iterable[Row], frame: DataFrame, logs: LogsToRead
+) -> tuple[DeletedWhilePending, ...]:
+    """`few`, `frame`: as in Scanned, of a deep scan of these logs."""
+    found: list[DeletedWhilePending] = []
+    for partition, producers in _open_transactions(few).items():
+        groups = _waiting(logs, partition, producers)
+        if suspects := _deleted(frame, partition, groups):
+            found += deleted_while_pending(partition, suspects, _whole(logs, partition))
+    return tuple(sorted(found))
+
+
+def _open_transactions(few: Iterable[Row]) -> Mapping[int, Mapping[int, int]]:
+    """By partition the producers with data behind their last marker, and an offset before which there is none of it."""
+    rows = [row for row in of_kind(few, RowKind.PRODUCER) if row["topic"] == OFFSETS_TOPIC]
+    markers = {(row["partition"], row["key_hash"]): row["last_offset"] for row in rows if row["part"] == ENDED}
+    found: dict[int, dict[int, int]] = {}
+    for row in rows:
+        marker = markers.get((row["partition"], row["key_hash"]), -1)
+        if row["part"] == OPENED and row["last_offset"] > marker:
+            found.setdefault(row["partition"], {})[row["key_hash"]] = max(row["first_offset"], marker + 1)
+    return found
+
+
+def _waiting(logs: LogsToRead, partition: int, producers: Mapping[int, int]) -> frozenset[bytes]:
+    """The groups that the open transactions of these producers commit for."""
+    since, commits = min(producers.values()), PendingCommits()
+    for chunk in logs.chunks(OFFSETS_TOPIC, partition, since=since):
+        with suppress(LogFormatError):  # told as damage when it was read before
+            for batch in batches(chunk.data):
+                if batch.producer_id in producers and batch.last_offset >= since:
+                    commits.add(batch.data, CODECS, start=chunk.start, end=chunk.end)
+    return frozenset(commits.waiting())
+
+
+def _deleted(frame: DataFrame, partition: int, groups: Collection[bytes]) -> frozenset[bytes]:
+    """Those of the groups whose newest GroupMetadata is a tombstone."""
+    if not groups:
+        return frozenset()
+    keys = {b"".join((GROUP_METADATA_KEY.to_bytes(2), len(group).to_bytes(2), group)): group for group in groups}
+    tombstones = frame.filter(
+        (F.col("kind") == RowKind.STATE)
+        & (F.col("topic") == OFFSETS_TOPIC)
+        & (F.col("partition") == partition)
+        & (F.col("key_version") == GROUP_METADATA_KEY)
+        & F.col("value").isNull()
+    )
+    return frozenset(keys[key] for key in tombstones.select("key").toArrow()["key"].to_pylist() if key in keys)
+
+
+def _whole(logs: LogsToRead, partition: int) -> Iterator[Bounded]:
+    for chunk in logs.chunks(OFFSETS_TOPIC, partition):
+        yield chunk.data, chunk.start, chunk.end
