@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,16 @@ from kafka_rollout.adapters.coordinator_logs import LiveCoordinatorLogs
 from kafka_rollout.adapters.fetch_source import FetchedBytes
 from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
 from kafka_rollout.domain.errors import RefusedError
+from kafka_rollout.domain.group_records import conversion_conditions
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import LoadVerdict, LogRange, ScanResult
 from kafka_rollout.domain.scan_cleaning import CleaningConfig
 from kafka_rollout.domain.scan_inventory import GroupInventory, GroupSummary
 from kafka_rollout.domain.scan_judging import judge
+from kafka_rollout.wire.record_batch import batches
 from tests.fake_cluster import make_spec
+from tests.integration.planted_logs import GOOD, TRANSACTIONAL, PlantedLog, batch, cut, deleted_while_pending
+from tests.integration.planted_logs import GROUP as GROUP_KEY
 
 OFFSETS = "__consumer_offsets"
 INCLUDE = PROJECT_ROOT / "include"
@@ -182,3 +187,79 @@ def test_spark_reads_what_is_too_long_and_says_if_it_does_not_name_all_groups(
             logs.group_records(by_spark=True)
     else:
         assert logs.group_records(by_spark=True).alive_of(["consumer"]) == {"billing"}
+
+
+class Written(FakeSource):
+    """Of a log as it lies in a segment."""
+
+    data = b""
+
+    def ranges(self, topics: list[str]) -> tuple[LogRange, ...]:
+        return (LogRange(topic=OFFSETS, partition=0, start=0, end=end_of(self.data)),)
+
+    def read(self, what: LogRange) -> list[FetchedBytes]:
+        return [FetchedBytes(topic=OFFSETS, partition=0, fetch_offset=what.start, data=self.data)]
+
+    def cleaning(self, topics: list[str]) -> dict[str, CleaningConfig]:
+        return {}
+
+
+def end_of(data: bytes) -> int:
+    return max(batch.last_offset for batch in batches(data)) + 1
+
+
+@pytest.mark.parametrize("log", list(deleted_while_pending()), ids=lambda log: log.name)
+def test_a_group_that_is_deleted_in_an_open_transaction_is_found_wherever_the_scan_ended(
+    monkeypatch: pytest.MonkeyPatch, log: PlantedLog
+) -> None:
+    monkeypatch.setattr(Written, "data", log.data)
+    monkeypatch.setattr(coordinator_logs, "FetchSource", Written)
+    logs = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS)
+    nothing = ScanResult(cluster="fake", scanned_at=1.0, logs=(), classes=(), verdicts=scan_to(0).verdicts)
+    whole = logs.scan_on(nothing)
+    refused = LoadVerdict.FAILS if log.name.startswith("refused") else LoadVerdict.LOADS
+    assert whole.standing == {OLD: refused, NEW: LoadVerdict.LOADS}
+    for since in range(1, end_of(log.data)):
+        monkeypatch.setattr(Written, "data", cut(log.data, since))
+        before = logs.scan_on(nothing)
+        monkeypatch.setattr(Written, "data", log.data)
+        together = logs.scan_on(before)
+        assert together.verdicts == whole.verdicts
+        assert together.deleted_while_pending == whole.deleted_while_pending
+        assert {found.part for found in together.broken} == {found.part for found in whole.broken}
+
+
+def test_a_group_that_the_scan_found_alive_is_not_read_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an application that commits its offsets in transactions leaves at the end of every tail."""
+    read: list[LogRange] = []
+
+    class Noting(Written):
+        data = batch(0, [(0, (GROUP_KEY, None)), (1, GOOD)]) + batch(
+            2, [(2, GOOD)], attributes=TRANSACTIONAL, producer=7
+        )
+
+        def read(self, what: LogRange) -> list[FetchedBytes]:
+            read.append(what)
+            return super().read(what)
+
+    monkeypatch.setattr(coordinator_logs, "FetchSource", Noting)
+    logs = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS)
+    group = GroupSummary(name="g", type="classic", state="Stable", members=1, partition=0)
+    for known, times in ((group, 1), (replace(group, type="consumer"), 2), (replace(group, offsets_only=True), 2)):
+        read.clear()
+        logs.scan_on(replace(scan_to(2), inventory=GroupInventory(groups=(known,)).to_dict()))
+        assert [what.start for what in read] == [2, 0][:times]
+
+
+@pytest.mark.parametrize("log", list(deleted_while_pending()), ids=lambda log: log.name)
+def test_the_gate_of_the_groups_finds_it_too(monkeypatch: pytest.MonkeyPatch, log: PlantedLog) -> None:
+    monkeypatch.setattr(Written, "data", log.data)
+    monkeypatch.setattr(coordinator_logs, "FetchSource", Written)
+    records = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS).group_records()
+    old, new = (
+        conversion_conditions((), records, (), catalogue=CATALOGUE, releases=[release])[0] for release in (OLD, NEW)
+    )
+    assert (old.holds, new.holds) == (not log.name.startswith("refused"), True)
+    if not old.holds:
+        assert re.search(r"Unexpected unload of active group deleted-p\d+ while loading partition \w+-0", old.evidence)
+        assert "no conversion of groups ends that" in old.evidence

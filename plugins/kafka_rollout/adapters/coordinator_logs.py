@@ -14,6 +14,7 @@ from typing import Any
 
 from kafka_rollout.adapters import scan_submit
 from kafka_rollout.adapters.codecs import CODECS
+from kafka_rollout.adapters.deleted_groups import deleted_while_pending, is_asked, pieces
 from kafka_rollout.adapters.fetch_source import FetchSource
 from kafka_rollout.adapters.group_records import LONGEST, read_group_records, records_of_scan
 from kafka_rollout.adapters.parsing_checks import ParsingChecks
@@ -22,12 +23,16 @@ from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.errors import RefusedError, RolloutError
 from kafka_rollout.domain.group_records import OFFSETS_TOPIC, GroupRecords
+from kafka_rollout.domain.groups import CLASSIC
 from kafka_rollout.domain.releases import Catalogue
-from kafka_rollout.domain.scan import LogRange, LogSize, RecordClass, ScanResult
+from kafka_rollout.domain.scan import DeletedWhilePending, LogRange, LogSize, RecordClass, ScanResult
+from kafka_rollout.domain.scan_inventory import GroupInventory
 from kafka_rollout.domain.scan_judging import unknown_ends
 from kafka_rollout.domain.scan_tail import carry_on, releases_of, tail_of
 from kafka_rollout.domain.topology import ClusterSpec
-from kafka_rollout.wire.coordinator_records import ClassCounts
+from kafka_rollout.wire.coordinator_records import ClassCounts, ClassKey
+from kafka_rollout.wire.pending_commits import PendingCommits
+from kafka_rollout.wire.record_batch import RecordSpan
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +62,8 @@ class LiveCoordinatorLogs:
         longest = min(self.longest, 2 * self.short) if by_spark else self.longest
         try:
             with FetchSource(self.cluster.bootstrap_servers, self._client()) as source:
-                return read_group_records(source, load_schemas(self.settings.include), longest=longest)
+                schemas = load_schemas(self.settings.include)
+                return read_group_records(source, schemas, self.catalogue, longest=longest)
         except RefusedError as error:
             if not by_spark:
                 raise
@@ -109,7 +115,43 @@ class LiveCoordinatorLogs:
             owners=(),
             owners_left_out=0,
             damage=(),
+            deleted_while_pending=self._deleted_while_pending(source, before, read),
         )
+
+    def _deleted_while_pending(
+        self, source: FetchSource, before: ScanResult, tail: Sequence[_Reading]
+    ) -> tuple[DeletedWhilePending, ...]:
+        """In all of the logs. Partitions whose tails leave a doubt are read anew: what was open where the scan ended,
+        and which offsets are there, only the whole of them tells.
+        """
+        if not is_asked(self.catalogue, releases_of(self.catalogue, before)):
+            return ()
+        looked_at, found = set[int](), list[DeletedWhilePending]()
+        alive, starts = _alive(before), {(log.topic, log.partition): log.start for log in before.logs}
+        for reading in tail:
+            place, whole = (reading.log.topic, reading.log.partition), reading.log
+            known = {group.group.encode() for group in before.deleted_while_pending if _is_of(group, reading.log)}
+            groups = known | reading.commits.doubtful(alive)
+            if reading.log.start == reading.log.end or reading.log.topic != OFFSETS_TOPIC or not groups:
+                continue
+            whole = replace(whole, start=starts.get(place, whole.start))
+            log.info("%s-%d is read once more, for %d groups that may be deleted", *place, len(groups))
+            found += deleted_while_pending(whole.partition, groups, pieces(source, whole))
+            looked_at.add(whole.partition)
+        kept = (group for group in before.deleted_while_pending if group.partition not in looked_at)
+        return tuple(sorted([*kept, *found]))
+
+
+def _alive(scan: ScanResult) -> frozenset[bytes]:
+    """Groups whose GroupMetadata the scan found alive; one of a newer protocol may have left a tombstone of it."""
+    if scan.inventory is None:
+        return frozenset()
+    groups = GroupInventory.from_dict(scan.inventory).groups
+    return frozenset(group.name.encode() for group in groups if group.type == CLASSIC and not group.offsets_only)
+
+
+def _is_of(group: DeletedWhilePending, log: LogRange) -> bool:
+    return (group.topic, group.partition) == (log.topic, log.partition)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,15 +161,28 @@ class _Reading:
     log: LogRange
     parsing: ParsingChecks
     counts: ClassCounts = field(default_factory=ClassCounts)
+    commits: PendingCommits = field(default_factory=PendingCommits)
 
     def go_through(self, source: FetchSource) -> None:
+        of_groups = self.log.topic == OFFSETS_TOPIC
         for fetched in source.read(self.log):
             start = max(self.log.start, fetched.fetch_offset)
             try:
-                self.counts.add(fetched.data, CODECS, start=start, end=self.log.end, on_record=self.parsing.look_into)
+                self.counts.add(
+                    fetched.data,
+                    CODECS,
+                    start=start,
+                    end=self.log.end,
+                    on_record=self._look_into if of_groups else self.parsing.look_into,
+                    on_batch=self.commits.begin if of_groups else None,
+                )
             except RolloutError as error:
                 where = f"{self.log.topic}-{self.log.partition}"
                 raise type(error)(f"{where}: {error.sentence}", remedy=error.remedy) from error
+
+    def _look_into(self, payload: bytes, record: RecordSpan, what: ClassKey) -> None:
+        self.parsing.look_into(payload, record, what)
+        self.commits.look_into(payload, record, what)
 
     def classes(self) -> list[tuple[RecordClass, int]]:
         """With each the base offset of the last batch that holds such a record."""

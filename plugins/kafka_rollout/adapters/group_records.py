@@ -8,16 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_rollout.adapters.codecs import CODECS
+from kafka_rollout.adapters.deleted_groups import deleted_while_pending, pieces
 from kafka_rollout.adapters.fetch_source import FetchSource
 from kafka_rollout.adapters.parsing_checks import ParsingChecks
 from kafka_rollout.adapters.schemas import Schemas
 from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.group_records import OFFSETS_TOPIC, SERVED_BY, GroupRecords, alive_by_type
-from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.releases import Catalogue
+from kafka_rollout.domain.scan import DeletedWhilePending, LogRange, RecordClass, ScanResult
 from kafka_rollout.domain.scan_cleaning import defaults_of
 from kafka_rollout.domain.scan_inventory import GroupInventory, StateRecord
+from kafka_rollout.domain.scan_judging import unloadable_groups
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassCounts, ClassKey, RecordLayouts
 from kafka_rollout.wire.messages import MessageFormatError, decode
+from kafka_rollout.wire.pending_commits import PendingCommits
 from kafka_rollout.wire.record_batch import RecordSpan
 
 LONGEST = 1_000_000  # records: under a minute
@@ -25,7 +29,9 @@ _TOPIC = [OFFSETS_TOPIC]
 _COMMITS = frozenset({0, 1})  # key versions of committed offsets
 
 
-def read_group_records(source: FetchSource, schemas: Schemas, *, longest: int = LONGEST) -> GroupRecords:
+def read_group_records(
+    source: FetchSource, schemas: Schemas, catalogue: Catalogue, *, longest: int = LONGEST
+) -> GroupRecords:
     """Raises RefusedError as soon as more than `longest` records were read (offsets do not tell: most of a log that the
     cleaner keeps short are gone), TransientError as FetchSource does."""
     ranges = source.ranges(_TOPIC)
@@ -39,6 +45,7 @@ def read_group_records(source: FetchSource, schemas: Schemas, *, longest: int = 
                     f"{OFFSETS_TOPIC} holds more than the {longest:,} records that are read in one process.",
                     remedy="Let Spark read it: kafka-rollout scan --live.",
                 )
+    pending = [found for partition in read for found in partition.deleted_while_pending(source)]
     newest = tuple(record for partition in read for record in partition.newest_records(schemas))
     return GroupRecords(
         read_at=time.time(),
@@ -46,7 +53,10 @@ def read_group_records(source: FetchSource, schemas: Schemas, *, longest: int = 
         alive=alive_by_type(newest),
         newest=newest,
         classes=tuple(found for partition in read for found in partition.classes()),
-        broken=tuple(found for partition in read for found in partition.parsing.found()),
+        broken=(
+            *(found for partition in read for found in partition.parsing.found()),
+            *unloadable_groups(catalogue, pending, schemas.releases),
+        ),
         partitions=tuple((log.topic, log.partition) for log in ranges),
         cleaning=source.cleaning(_TOPIC if ranges else []).get(OFFSETS_TOPIC, defaults_of(OFFSETS_TOPIC)),
     )
@@ -77,24 +87,38 @@ class _Partition:
     parsing: ParsingChecks
     counts: ClassCounts = field(default_factory=ClassCounts)
     newest: dict[bytes, tuple[int, bytes | None]] = field(default_factory=dict)
+    commits: PendingCommits = field(default_factory=PendingCommits)
 
     def go_through(self, source: FetchSource) -> Iterator[int]:
         """How many records each fetch brought."""
         before = 0
         for fetched in source.read(self.log):
             start = max(self.log.start, fetched.fetch_offset)
-            self.counts.add(fetched.data, CODECS, start=start, end=self.log.end, on_record=self._keep)
+            self.counts.add(
+                fetched.data,
+                CODECS,
+                start=start,
+                end=self.log.end,
+                on_record=self._keep,
+                on_batch=self.commits.begin,
+            )
             now = self.counts.counts.total()
             yield now - before
             before = now
 
     def _keep(self, payload: bytes, record: RecordSpan, what: ClassKey) -> None:
+        self.commits.look_into(payload, record, what)
         if what[0] is None or what[0] in _COMMITS:
             return
         key = payload[record.key_at : record.key_at + record.key_length]
         value = payload[record.value_at : record.value_at + record.value_length] if record.value_length >= 0 else None
         self.newest[key] = (record.offset, value)
         self.parsing.look_into(payload, record, what)
+
+    def deleted_while_pending(self, source: FetchSource) -> tuple[DeletedWhilePending, ...]:
+        """Read once more where there may be any: the offsets that are loaded are not kept by `go_through`."""
+        groups = self.commits.suspects()
+        return deleted_while_pending(self.log.partition, groups, pieces(source, self.log)) if groups else ()
 
     def newest_records(self, schemas: Schemas) -> list[StateRecord]:
         """Those that the newest release of the catalogue can read; what it cannot is in the classes all the same."""
