@@ -29,11 +29,10 @@ def find_deleted_while_pending(
     few: Iterable[Row], frame: DataFrame, logs: LogsToRead
 ) -> tuple[DeletedWhilePending, ...]:
     """`few`, `frame`: as in Scanned, of a deep scan of these logs."""
+    waiting = {place: _waiting(logs, place, producers) for place, producers in _open_transactions(few).items()}
     found: list[DeletedWhilePending] = []
-    for partition, producers in _open_transactions(few).items():
-        groups = _waiting(logs, partition, producers)
-        if suspects := _deleted(frame, partition, groups):
-            found += deleted_while_pending(partition, suspects, _whole(logs, partition))
+    for partition, groups in _deleted(frame, waiting).items():
+        found += deleted_while_pending(partition, groups, _whole(logs, partition))
     return tuple(sorted(found))
 
 
@@ -60,19 +59,28 @@ def _waiting(logs: LogsToRead, partition: int, producers: Mapping[int, int]) -> 
     return frozenset(commits.waiting())
 
 
-def _deleted(frame: DataFrame, partition: int, groups: Collection[bytes]) -> frozenset[bytes]:
-    """Those of the groups whose newest GroupMetadata is a tombstone."""
+def _deleted(frame: DataFrame, waiting: Mapping[int, Collection[bytes]]) -> Mapping[int, set[bytes]]:
+    """By partition those of the groups whose newest GroupMetadata is a tombstone; all asked for at once."""
+    groups = {
+        (partition, b"".join((GROUP_METADATA_KEY.to_bytes(2), len(group).to_bytes(2), group))): group
+        for partition, held in waiting.items()
+        for group in held
+    }
     if not groups:
-        return frozenset()
-    keys = {b"".join((GROUP_METADATA_KEY.to_bytes(2), len(group).to_bytes(2), group)): group for group in groups}
+        return {}
     tombstones = frame.filter(
         (F.col("kind") == RowKind.STATE)
         & (F.col("topic") == OFFSETS_TOPIC)
-        & (F.col("partition") == partition)
+        & F.col("partition").isin([partition for partition, held in waiting.items() if held])
         & (F.col("key_version") == GROUP_METADATA_KEY)
         & F.col("value").isNull()
     )
-    return frozenset(keys[key] for key in tombstones.select("key").toArrow()["key"].to_pylist() if key in keys)
+    found: dict[int, set[bytes]] = {}
+    for row in tombstones.select("partition", "key").toArrow().to_pylist():
+        place = row["partition"], row["key"]
+        if place in groups:
+            found.setdefault(row["partition"], set()).add(groups[place])
+    return found
 
 
 def _whole(logs: LogsToRead, partition: int) -> Iterator[Bounded]:

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.codecs import CODECS
+from kafka_rollout.adapters.coordinator_logs import LiveCoordinatorLogs
 from kafka_rollout.adapters.fetch_source import FetchSource
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.release_cache import ReleaseCache
@@ -33,6 +36,8 @@ from tools.coordinator_traffic import (
 )
 
 pytestmark = pytest.mark.integration
+
+_PATIENCE_S = 180.0
 
 INTOLERANT, TOLERANT, RUNNING = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)
 
@@ -135,6 +140,39 @@ def test_the_way_back_is_closed_to_the_intolerant_and_loses_groups_for_the_toler
 def test_nothing_was_written_and_no_group_joined(scanned: Scanned) -> None:
     assert ends(scanned.servers) == scanned.ends_before
     assert groups(scanned.servers) == scanned.groups_before
+
+
+def test_a_group_that_is_deleted_in_an_open_transaction_stops_3_x_until_the_transaction_ends(scanned: Scanned) -> None:
+    """4.3.1 deletes it, with tombstones for its pending offsets too, which a coordinator of 3.x does not go by."""
+    older, settings, name = Release(3, 9, 1), Settings.from_environment(), "left-open"
+    admin = AdminClient({"bootstrap.servers": scanned.servers})
+    topic = min(topic for topic in admin.list_topics(timeout=60).topics if not topic.startswith("__"))
+    producer = Producer({"bootstrap.servers": scanned.servers, "transactional.id": name})
+    consumer = Consumer({"bootstrap.servers": scanned.servers, "group.id": name})
+    try:
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        committed = [TopicPartition(topic, 0, 5)]
+        producer.send_offsets_to_transaction(committed, consumer.consumer_group_metadata(), 60)
+        admin.delete_consumer_groups([name])[name].result(60)
+        _, result = scan_command(scanned.cluster.spec, settings, topics=[CONSUMER_OFFSETS], releases=[older, RUNNING])
+        (found,) = result.deleted_while_pending
+        assert (found.group, len(found.producers)) == (name, 1)
+        (failing,) = result.failing(older)
+        assert failing.partition == found.partition
+        assert failing.first_failure is not None
+        assert failing.first_failure.offset == found.offset
+        assert not result.failing(RUNNING)
+        producer.commit_transaction(60)
+        deadline = time.monotonic() + _PATIENCE_S
+        logs = LiveCoordinatorLogs(
+            cluster=scanned.cluster.spec, catalogue=load_catalogue(settings.include), settings=settings
+        )
+        while (carried_on := logs.scan_on(result)).deleted_while_pending and time.monotonic() < deadline:
+            time.sleep(0.5)  # the marker comes behind the answer to the producer
+        assert not carried_on.failing(older)
+    finally:
+        consumer.close()
 
 
 def test_planted_records_decide_and_fail_on_says_so_by_the_exit_code(scanned: Scanned, tmp_path: Path) -> None:
