@@ -17,7 +17,7 @@ from kafka_rollout.domain.releases import Release
 from tools.coordinator_traffic import SHARE_GROUP_STATE
 
 Place = tuple[str, int]
-_DEADLINE_S = 90.0
+_DEADLINE_S = 300.0
 _QUIET_S = 3.0
 _MOST_BYTES = 8 << 20
 _SEGMENT = "00000000000000000000.log"
