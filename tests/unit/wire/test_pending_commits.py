@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -33,6 +34,8 @@ some_logs = st.lists(
 )
 PENDING: Written = (1, ("offset", "g", 0, True))
 DELETED: Written = (None, ("group", "g", 0, False))
+OTHER: Written = (None, ("offset", "g", 1, True))
+OTHER_REMOVED: Written = (None, ("offset", "g", 1, False))
 
 
 def bytes_of(written: Sequence[Written], *, codec: Codec = Codec.NONE) -> bytes:
@@ -99,6 +102,8 @@ def commits_of(data: bytes, groups: frozenset[bytes] | None, start: int = 0) -> 
 @given(some_logs)
 @example([DELETED, PENDING])
 @example([PENDING, DELETED, (1, "emptied")])
+@example([OTHER, PENDING, DELETED])
+@example([OTHER, PENDING, DELETED, OTHER_REMOVED])
 def test_groups_are_refused_as_the_release_refuses_them_and_since_when(written: list[Written]) -> None:
     refused = commits_of(bytes_of(written), ALL).refused()
     assert refused.keys() == refused_by_the_release(written)
@@ -110,6 +115,14 @@ def test_groups_are_refused_as_the_release_refuses_them_and_since_when(written: 
 @given(some_logs)
 def test_whatever_is_refused_is_a_suspect(written: list[Written]) -> None:
     assert refused_by_the_release(written) <= commits_of(bytes_of(written, codec=Codec.LZ4), None).suspects()
+
+
+@pytest.mark.parametrize("cut", range(1, 4))
+def test_the_last_that_makes_it_so_leaves_a_doubt(cut: int) -> None:
+    """A tail of any length, the removal of the group's only other offset alone included."""
+    tail = commits_of(bytes_of([OTHER, PENDING, DELETED, OTHER_REMOVED]), None, start=cut)
+    assert tail.doubtful(frozenset()) == {b"g"}
+    assert (b"g" in tail.doubtful({b"g"})) is (cut < 3)
 
 
 @given(some_logs, st.data())
