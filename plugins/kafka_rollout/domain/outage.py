@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from kafka_rollout.domain.state import ClusterState
 from kafka_rollout.domain.topology import ClusterSpec
@@ -13,21 +14,32 @@ _SURE_WITHIN_S = 5.0  # bounds that are closer are told as one figure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutageEstimate:
-    """Seconds during which nobody can produce or consume, by part; an estimate, rather too long than too short."""
+    """Seconds during which nobody can produce or consume, by part; an estimate, rather too long than too short.
+
+    `forced_s` comes on top where a controller does not stop by itself: nobody knows beforehand which does.
+    """
 
     stop_s: float
+    forced_s: float
     snapshot_s: float
     install_s: float
     start_s: float
 
     @property
     def total_s(self) -> float:
+        """When every controller stops by itself."""
         return self.stop_s + self.snapshot_s + self.install_s + self.start_s
+
+    @property
+    def longest_s(self) -> float:
+        """When one has to be ended."""
+        return self.total_s + self.forced_s
 
     @property
     def sentence(self) -> str:
         return (
-            f"Expected outage of the whole cluster: about {span(self.total_s)} (stopping {span(self.stop_s)}, the "
+            f"Expected outage of the whole cluster: {expected(self.total_s, self.longest_s)} (stopping "
+            f"{span(self.stop_s)}, up to {span(self.forced_s)} more where a controller does not stop by itself, the "
             f"snapshot and its proof {span(self.snapshot_s)}, installing it {span(self.install_s)}, starting "
             f"{span(self.start_s)}). Nobody can produce or consume meanwhile."
         )
@@ -40,11 +52,15 @@ _CLASSES_S, _READ_S_PER_MIB, _COPY_S_PER_MIB = 10.0, 2.0, 0.05
 _INSTALL_NODE_S, _START_S, _START_NODE_S, _START_S_PER_PARTITION = 1.0, 15.0, 3.0, 0.005
 
 
-def outage_estimate(nodes_count: int, log_bytes: Sequence[int], replicas: int) -> OutageEstimate:
-    """`log_bytes`: size of each node's metadata log; `replicas`: of all partitions of the cluster."""
+def outage_estimate(
+    nodes_count: int, log_bytes: Sequence[int], replicas: int, *, forced_after_s: float
+) -> OutageEstimate:
+    """`log_bytes`: size of each node's metadata log; `replicas`: of all partitions of the cluster; `forced_after_s`:
+    when a controller that still shuts down is ended. They are asked side by side, so it counts once."""
     largest, total = (size / (1 << 20) for size in (max(log_bytes, default=0), sum(log_bytes)))
     return OutageEstimate(
         stop_s=_STOP_S + _STOP_NODE_S * nodes_count,
+        forced_s=forced_after_s,
         snapshot_s=_CLASSES_S + _READ_S_PER_MIB * largest,
         install_s=_INSTALL_NODE_S * nodes_count + _COPY_S_PER_MIB * total,
         start_s=_START_S + _START_NODE_S * nodes_count + _START_S_PER_PARTITION * replicas,
@@ -102,6 +118,12 @@ def not_serving(cluster: ClusterSpec, state: ClusterState) -> tuple[int, ...]:
     serving = state.registered.brokers - (state.registered.fenced or frozenset())
     answers = {node_id for node_id, node in state.nodes.items() if node.features is not None}
     return tuple(node.node_id for node in cluster.brokers if node.node_id not in serving & answers)
+
+
+def expected(seconds: float, at_most_s: float) -> str:
+    """What an approval says of an outage: `about 48 s, up to 108 s`; the bound is never rounded down."""
+    bound = at_most_s if at_most_s < 120 else 60.0 * ceil(at_most_s / 60)
+    return f"about {span(seconds)}, up to {span(bound)}"
 
 
 def span(seconds: float) -> str:

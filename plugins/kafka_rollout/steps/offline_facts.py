@@ -43,13 +43,14 @@ def offline_facts(bench: Workbench, plan: Plan) -> OfflineFacts:
             continue  # a node without a readable log; the run says so when it chooses
     replicas = sum(len(partition.replicas) for partition in bench.admin.partitions())
     return OfflineFacts(
-        outage=outage_estimate(len(bench.cluster.nodes), sizes, replicas),
+        outage=outage_estimate(len(bench.cluster.nodes), sizes, replicas, forced_after_s=WITHOUT_QUORUM_S),
         no_return=no_return(bench.cluster),
         backups="Before anything is replaced, every node's metadata log, quorum-state and bootstrap.checkpoint are "
         "copied to __cluster_metadata-0/kafka-rollout-install-<snapshot> in its metadata.log.dir. Remove that folder "
         "when the old release is not needed any more.",
         forced=f"A controller that is still shutting down {WITHOUT_QUORUM_S:.0f} s after it was asked to, because the "
-        "others are gone, is ended by its process id; the outage is as much longer then.",
+        "others are gone, is ended by its process id; the outage is as much longer then, and by what the node needs to "
+        "recover its logs when it starts.",
         undo=f"One command takes it back: kafka-rollout roll-back --cluster {plan.cluster} --run {bench.run_id} "
         "--approve-as <name> --reason <text>",
     )
@@ -61,12 +62,17 @@ def shown_facts(bench: Workbench, plan: Plan) -> Sequence[str]:
     kept = bench.run.attachment(FACTS)
     if kept is None or kept["plan"] != plan.hash:
         facts = offline_facts(bench, plan)
-        kept = {"plan": plan.hash, "lines": list(facts.lines), "outage_s": round(facts.outage.total_s, 1)}
+        kept = {
+            "plan": plan.hash,
+            "lines": list(facts.lines),
+            "outage_s": round(facts.outage.total_s, 1),
+            "outage_at_most_s": round(facts.outage.longest_s, 1),
+        }
         bench.run.attach(FACTS, kept)
     return tuple(kept["lines"])
 
 
-def expected_outage_s(bench: Workbench) -> float | None:
-    """Seconds, as the approval has shown them."""
+def expected_outage_s(bench: Workbench) -> tuple[float, float] | None:
+    """Seconds as the approval has shown them: when every controller stops by itself, and when one has to be ended."""
     kept = bench.run.attachment(FACTS)
-    return None if kept is None else kept.get("outage_s")
+    return None if kept is None else (kept["outage_s"], kept["outage_at_most_s"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kafka_rollout.domain.errors import TransientError
-from kafka_rollout.domain.outage import Outage, not_serving, span, unwritable
+from kafka_rollout.domain.outage import Outage, expected, not_serving, unwritable
 from kafka_rollout.steps.observe import observe_some
 from kafka_rollout.steps.offline_record import SERVED, STOPPING, WRITABLE
 from kafka_rollout.steps.workbench import Workbench
@@ -69,11 +69,13 @@ def watch_service(bench: Workbench, for_s: float, unserved_at: float = 0.0) -> N
         time.sleep(_POLL_S)
 
 
-def outage_report(bench: Workbench, expected_s: float | None) -> dict[str, Any]:
-    """For the run's report: seconds, each outage of the run for itself."""
+def outage_report(bench: Workbench, expected_s: tuple[float, float] | None) -> dict[str, Any]:
+    """For the run's report: seconds, each outage of the run for itself. `expected_s`: with no controller that has to
+    be ended, and with one."""
     return {
-        "expected_s": expected_s,
-        "expected": None if expected_s is None else span(expected_s),
+        "expected_s": None if expected_s is None else expected_s[0],
+        "expected_at_most_s": None if expected_s is None else expected_s[1],
+        "expected": None if expected_s is None else expected(*expected_s),
         "measured": [
             {
                 "began_at": one.began_at,
@@ -88,13 +90,13 @@ def outage_report(bench: Workbench, expected_s: float | None) -> dict[str, Any]:
     }
 
 
-def outage_sentence(bench: Workbench, expected_s: float | None) -> str:
+def outage_sentence(bench: Workbench, expected_s: tuple[float, float] | None) -> str:
     """The last outage beside what the approval had said; empty before the first stop."""
     told = outages(bench)
     if not told:
         return ""
-    expected = "" if expected_s is None else f" The approval had said about {span(expected_s)}."
-    return f"{told[-1].sentence}{expected}"
+    approved = "" if expected_s is None else f" The approval had said {expected(*expected_s)}."
+    return f"{told[-1].sentence}{approved}"
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -17,12 +17,13 @@ from tests.fake_cluster import make_spec
 
 
 def test_the_outage_grows_with_nodes_with_the_log_and_with_replicas() -> None:
-    small = outage_estimate(3, [1 << 20] * 3, 100)
+    small = outage_estimate(3, [1 << 20] * 3, 100, forced_after_s=60)
     assert small.total_s == small.stop_s + small.snapshot_s + small.install_s + small.start_s
-    assert outage_estimate(6, [1 << 20] * 6, 100).total_s > small.total_s
-    assert outage_estimate(3, [200 << 20] * 3, 100).snapshot_s > small.snapshot_s + 100
-    assert outage_estimate(3, [1 << 20] * 3, 100_000).start_s > small.start_s
-    assert "about" in small.sentence
+    assert outage_estimate(6, [1 << 20] * 6, 100, forced_after_s=60).total_s > small.total_s
+    assert outage_estimate(3, [200 << 20] * 3, 100, forced_after_s=60).snapshot_s > small.snapshot_s + 100
+    assert outage_estimate(3, [1 << 20] * 3, 100_000, forced_after_s=60).start_s > small.start_s
+    assert small.longest_s == small.total_s + 60
+    assert "about 51 s, up to 111 s (stopping 11 s, up to 60 s more where a controller does not stop" in small.sentence
 
 
 def test_a_measured_outage_is_one_figure_where_somebody_looked_and_two_where_nobody_did() -> None:

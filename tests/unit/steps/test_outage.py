@@ -57,7 +57,11 @@ def test_the_report_has_the_outage_that_was_beside_the_one_that_was_approved(
     report = build_downgrade_report(bench, plan, dry_run=False)
     (measured,) = report["outage"]["measured"]
     assert 0 <= measured["writable_s"] <= measured["seconds"] <= took + 0.1
-    assert f"about {report['outage']['expected_s']:.0f} s" in expected
+    told = report["outage"]
+    assert told["expected_at_most_s"] == told["expected_s"] + offline.WITHOUT_QUORUM_S
+    assert f"about {told['expected_s']:.0f} s, up to 3 min (stopping" in expected
+    assert "up to 60 s more where a controller does not stop by itself" in expected
+    assert told["expected"] in report["sentence"]
     assert "Real outage: " in report["sentence"]
     assert "The approval had said about" in report["sentence"]
 
