@@ -20,7 +20,7 @@ from kafka_rollout.adapters.demo.cleaning import demo_clean, end_demo
 from kafka_rollout.adapters.demo.folder import MARK, DemoFolder
 from kafka_rollout.adapters.demo.levels import lowerable_from
 from kafka_rollout.adapters.demo.progress import Progress, duration, place
-from kafka_rollout.adapters.demo.run import main
+from kafka_rollout.adapters.demo.run import kept, main
 from kafka_rollout.adapters.demo.summary import show, succeeded
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.errors import FatalError, UserError
@@ -62,6 +62,14 @@ LAST = {"hop": "3.4.1-to-4.3.1", "node_id": 1}
 
 def held(at: float, where: dict[str, Any]) -> dict[str, Any]:
     return event("gate-held", at, kind_of_gate="after-start", gate="after", message="holds", **where)
+
+
+def test_a_demo_that_goes_on_says_how_a_shell_reaches_its_cluster(tmp_path: Path) -> None:
+    folder = DemoFolder.create(tmp_path)
+    told = kept(folder).splitlines()
+    named = dict(word.split("=") for word in told[1].removeprefix("export ").split())
+    assert named == {key: folder.environment()[key] for key in ("KAFKA_ROLLOUT_CLUSTERS", "KAFKA_ROLLOUT_HOME")}
+    assert told[2] == ".venv/bin/kafka-rollout observe --cluster demo"
 
 
 def test_nodes_are_counted_over_all_hops_and_the_way_back_is_told_apart() -> None:

@@ -79,13 +79,13 @@ def run_demo(
             report_path, report = demo.run()
         except BaseException as error:
             if keep and isinstance(error, Exception):  # Ctrl-C always ends it
-                console.print(f"Kept running: {folder.path}. `make clean` ends it.", soft_wrap=True)
+                console.print(kept(folder), soft_wrap=True)
             else:
                 demo.say(f"taking everything down; logs and records stay in {folder.path}")
                 end_demo(folder.path)
             raise
         if keep:
-            console.print(f"Kept running: {folder.path}. `make clean` ends it.", soft_wrap=True)
+            console.print(kept(folder), soft_wrap=True)
         else:
             demo.say("taking everything down")
             end_demo(folder.path)
@@ -93,6 +93,16 @@ def run_demo(
     console.print(f"Report: {report_path.with_suffix('.html')}", soft_wrap=True)
     print(report_path, flush=True)
     return 0 if succeeded(report) else FatalError.exit_code
+
+
+def kept(folder: DemoFolder) -> str:
+    """Where a demo that goes on is, and how a person reaches it from a shell."""
+    settings = folder.settings
+    return (
+        f"Kept running: {folder.path}. `make clean` ends it. From a shell:\n"
+        f"export KAFKA_ROLLOUT_CLUSTERS={settings.clusters} KAFKA_ROLLOUT_HOME={settings.home}\n"
+        f".venv/bin/kafka-rollout observe --cluster {NAME}"
+    )
 
 
 def _check(origin: Release, target: Release, settings: Settings) -> None:
