@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -34,6 +35,7 @@ from kafka_rollout.domain.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.gate_watch import GatePolicy
 from kafka_rollout.domain.plan import Plan
 from kafka_rollout.domain.releases import Release
+from kafka_rollout.steps import lock
 from kafka_rollout.steps.approval import ApprovalOf, approvals, refuse_blockers
 from kafka_rollout.steps.cluster_inventory import compare_inventory, take_inventory
 from kafka_rollout.steps.downgrade_approval import levels_body, plan_body, roll_body
@@ -121,7 +123,8 @@ def downgrade(
 
 def go_down(bench: Workbench, settings: Settings, request: DowngradeRequest) -> int:
     """The whole downgrade; returns the exit code. The report is written however it ends."""
-    plan = _plan(bench, settings, request)
+    with nullcontext() if request.dry_run else lock.held_before(bench, f"Downgrade to {request.target}."):
+        plan = _plan(bench, settings, request)
     if request.dry_run:
         print_body(plan_body(bench, plan, _facts(bench, plan)))
         report(bench, plan, settings, dry_run=True)

@@ -60,7 +60,8 @@ def start_once_more(bench: Workbench, policy: GatePolicy, approver: Approver) ->
     hop, turn = _stopped_at(bench, plan)
     progress = ProgressLines()
     what = f"{turn.name} ({turn.node_id}) on {hop.to_release}"
-    approver.approve(bench, plan, ApprovalOf.FAILED_GATE, f"**Start {what} once more**", decision="Retry")
+    with lock.held_before(bench, f"Start {what} once more."):
+        approver.approve(bench, plan, ApprovalOf.FAILED_GATE, f"**Start {what} once more**", decision="Retry")
     try:
         progress.say(f"starting {what} once more")
         retry_node(bench, plan, hop.key, turn.node_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -38,7 +38,8 @@ from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL, scan_before_r
 from kafka_rollout.steps.features import check_support, finalize, pending_changes, undo_by_controller
 from kafka_rollout.steps.gate import GateKind, GateRef, gate_has_held, wait_for_gate
 from kafka_rollout.steps.offline_facts import expected_outage_s
-from kafka_rollout.steps.offline_undo import gates_after_undo, undo_offline
+from kafka_rollout.steps.offline_record import UNDOING, last
+from kafka_rollout.steps.offline_undo import can_be_undone, gates_after_undo, undo_offline
 from kafka_rollout.steps.outage import outage_sentence
 from kafka_rollout.steps.plan import plan_upgrade
 from kafka_rollout.steps.report import SCAN_VERDICT
@@ -105,7 +106,8 @@ class RollRequest:
 
 def roll(bench: Workbench, settings: Settings, request: RollRequest) -> int:
     """The whole upgrade from a shell; returns the exit code. The report is written however it ends."""
-    plan = _plan(bench, settings, request)
+    with nullcontext() if request.dry_run else lock.held_before(bench, f"Roll to {request.target}."):
+        plan = _plan(bench, settings, request)
     if request.dry_run:
         print_body(approval_body(plan))
         report(bench, plan, settings, dry_run=True)
@@ -165,6 +167,7 @@ def _canary(
 def back(bench: Workbench, settings: Settings, policy: GatePolicy, approver: Approver) -> int:
     """Roll a run back from the shell; returns the exit code."""
     plan = bench.run.load_plan()
+    lock.hold(bench, f"Roll back to {plan.origin}.")
 
     def take_back(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
         body = f"**Take the offline downgrade of cluster {plan.cluster} back**\n\nFrom the backups, to {plan.origin}."
@@ -249,14 +252,16 @@ def command_of(bench: Workbench, plan: Plan, *, back: bool = False) -> str:
 
 def _tell_ways_on(bench: Workbench, plan: Plan) -> None:
     """What the DAG asks a person after a failed gate."""
-    if not has_stopped_nodes(bench) or plan.offline:
+    if not has_stopped_nodes(bench):
         return
     again = f"kafka-rollout retry --cluster {plan.cluster} --run {bench.run_id}"
-    for what, command in (
-        ("wait on", command_of(bench, plan)),
-        ("start the node once more", again),
-        ("roll back", command_of(bench, plan, back=True)),
-    ):
+    back = ("roll back", command_of(bench, plan, back=True))
+    if plan.offline:  # its own steps start whatever has no process
+        ways = [] if last(bench, UNDOING) else [("go on, and start what is down", command_of(bench, plan))]
+        ways += [back] if can_be_undone(bench) else []
+    else:
+        ways = [("wait on", command_of(bench, plan)), ("start the node once more", again), back]
+    for what, command in ways:
         err.print(f"{what}: {command}", soft_wrap=True)
 
 

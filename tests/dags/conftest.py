@@ -84,6 +84,7 @@ class Asked:
     asked: list[str] = field(default_factory=list)
     bodies: dict[str, str] = field(default_factory=dict)
     offered: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    while_asked: Callable[[str], None] = lambda task: None  # what others do while a person thinks
 
 
 @dataclass(kw_only=True)
@@ -131,6 +132,7 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
         asked.asked.append(task.task_id)
         asked.bodies[task.task_id] = question.body
         asked.offered[task.task_id] = question.options
+        asked.while_asked(task.task_id)
         option = asked.answers.get(task.task_id, ["Approve"]).pop(0)
         assert option in question.options, f"{task.task_id} offers {question.options}"
         event = {

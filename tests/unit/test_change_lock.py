@@ -36,7 +36,7 @@ def _log(home: Path) -> list[dict[str, object]]:
 
 def test_the_second_run_is_told_who_holds_the_lock_why_and_until_when(lock: FileChangeLock) -> None:
     lock.acquire("demo", "run-1", "upgrade to 4.3.1", for_s=60)
-    with pytest.raises(LockHeldError, match=r"run-1 \(upgrade to 4\.3\.1\) until \d{4}-\d\d-\d\d"):
+    with pytest.raises(LockHeldError, match=r"run-1 \(upgrade to 4\.3\.1; its lease ends at \d{4}-\d\d-\d\d"):
         lock.acquire("demo", "run-2", "downgrade", for_s=60)
 
 
@@ -52,7 +52,7 @@ def test_one_cluster_under_two_names_has_one_lock_as_soon_as_its_id_is_known(
     lock.acquire("demo", "run-1", "a gate", for_s=60)  # whoever does not know the id does not lose it
     lock.acquire("other", "run-3", "upgrade", for_s=60, cluster_id="OTHER")
     lock.acquire("alias", "run-2", "downgrade", for_s=60)  # nobody has asked yet
-    with pytest.raises(LockHeldError, match=r"alias is being changed under its other name demo by run-1 \(a gate\)"):
+    with pytest.raises(LockHeldError, match=r"alias is being changed under its other name demo by run-1 \(a gate;"):
         lock.acquire("alias", "run-2", "downgrade", for_s=60, cluster_id="ID")
     with pytest.raises(LockHeldError, match="inventory files third-name and demo"):
         lock.acquire("third-name", "run-1", "a run's id is no proof of one run", for_s=60, cluster_id="ID")

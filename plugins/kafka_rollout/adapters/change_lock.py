@@ -40,17 +40,17 @@ class FileChangeLock:
             held = self._read(cluster)
             if held is not None and held.holder != holder and held.expires_at > now:
                 raise LockHeldError(
-                    f"Cluster {cluster} is being changed by {held.holder} ({held.purpose}) "
-                    f"until {_time_of_day(held.expires_at)} at the latest.",
-                    remedy="Wait for it, or break its lock by name if that run is dead.",
+                    f"Cluster {cluster} is being changed by {_who(held)}.",
+                    remedy="When it is done, ask again (in a DAG: clear this task with everything downstream). If that "
+                    "run is dead, its lease ends by itself at that time, or a named person takes it away before: "
+                    f"kafka-rollout lock break --cluster {cluster} --by NAME",
                 )
             renews = held is not None and held.holder == holder and held.expires_at > now
             if held is not None and renews:
                 cluster_id = cluster_id or held.cluster_id
             if (twin := self._twin(cluster, cluster_id)) is not None:
                 raise LockHeldError(
-                    f"Cluster {cluster} is being changed under its other name {twin.cluster} by {twin.holder} "
-                    f"({twin.purpose}) until {_time_of_day(twin.expires_at)} at the latest.",
+                    f"Cluster {cluster} is being changed under its other name {twin.cluster} by {_who(twin)}.",
                     remedy=f"Wait for it, and keep one of the inventory files {cluster} and {twin.cluster}: both "
                     f"describe the cluster {cluster_id}.",
                 )
@@ -157,6 +157,11 @@ class FileChangeLock:
         with (self._folder / "guard").open("w") as guard:
             fcntl.flock(guard, fcntl.LOCK_EX)
             yield
+
+
+def _who(held: Lock) -> str:
+    purpose = held.purpose.rstrip(".")
+    return f"{held.holder} ({purpose}; its lease ends at {_time_of_day(held.expires_at)}, later if it goes on)"
 
 
 def _time_of_day(at: float) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
 from kafka_rollout.operators.approvals import ApprovalOperator, ApprovePlanOperator
-from kafka_rollout.operators.planning import plan_for_xcom
+from kafka_rollout.operators.planning import hold_to_plan, plan_for_xcom
 from kafka_rollout.operators.rollout import RolloutOperator, frozen_plan
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class PlanDowngradeOperator(RolloutOperator):
         from kafka_rollout.domain.releases import Release
         from kafka_rollout.steps.downgrade_plan import plan_downgrade
 
+        hold_to_plan(context, bench)
         params = context["params"]
         plan = plan_downgrade(
             bench,

@@ -9,7 +9,14 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, D
 
 from kafka_rollout.operators.ledger import SECURITY_FILE, ledger_folder, run_ledger, stop_watching_groups
 from kafka_rollout.operators.planning import FINALIZE_LATER
-from kafka_rollout.operators.rollout import PLAN_TASK, RolloutOperator, failed_tasks, frozen_plan
+from kafka_rollout.operators.rollout import (
+    PLAN_TASK,
+    RolloutOperator,
+    failed_tasks,
+    frozen_plan,
+    run_record,
+    why_failed,
+)
 from kafka_rollout.views.links import ReportLink
 
 if TYPE_CHECKING:
@@ -61,7 +68,11 @@ class FinalizeNowOperator(RolloutOperator):
         self.skipped = skipped
 
     def act(self, context: Context, bench: Workbench) -> Any:
+        from kafka_rollout.steps.whole_roll import ROLLED
+
         plan = frozen_plan(bench, context)
+        if plan.hops:
+            bench.run.record(ROLLED, {"target": str(plan.target)})
         if context["params"]["finalize"] == FINALIZE_LATER and plan.hops:
             self.log.info(
                 "The binary is rolled, finalizing is left for later: run this DAG again when it has soaked. It finds "
@@ -81,7 +92,8 @@ class ReportOperator(RolloutOperator):
 
         if not context["ti"].xcom_pull(task_ids=PLAN_TASK):
             let_go(bench)
-            raise AirflowFailException("The run has no plan, so there is nothing to report.")
+            why = why_failed(bench.run.events())
+            raise AirflowFailException(f"The run has no plan, so there is nothing to report.{why}")
         plan = frozen_plan(bench, context)
         data = report_of(bench, plan, dry_run=bool(context["params"]["dry_run"]))
         page, machine_form = bench.run.write_report(render(data), data)
@@ -107,6 +119,8 @@ class OutcomeOperator(RolloutOperator):
         if ledger and not ledger["ok"]:
             raise AirflowFailException(f"The ledger found {ledger['discrepancies']} discrepancies.{told}")
         failed = failed_tasks(context, self.task_id)
+        if failed and not report:
+            told = why_failed(run_record(self.cluster, context).events())
         if failed:
             raise AirflowFailException(f"The run ended {outcome}: {', '.join(failed)} failed.{told}")
         wanted = {"dry_run"} if params["dry_run"] else {"finished"}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_rollout.operators.approvals import ApprovalOperator
+from kafka_rollout.operators.planning import hold_to_plan
 from kafka_rollout.operators.rollout import RolloutOperator, frozen_plan
 
 if TYPE_CHECKING:
@@ -42,11 +43,9 @@ class PlanFeaturesOperator(RolloutOperator):
 
     def act(self, context: Context, bench: Workbench) -> Any:
         from kafka_rollout.steps.feature_update import plan_features, planned_outcomes
-        from kafka_rollout.steps.lock import hold
 
+        hold_to_plan(context, bench)
         params = context["params"]
-        if not params["dry_run"]:
-            hold(bench, "Change features.")
         plan = plan_features(bench, order_of(params), unsafe=params["downgrade_type"] == UNSAFE, waits=True)
         for finding in plan.findings:
             self.log.info("%s", finding)

@@ -21,8 +21,17 @@ FINALIZE_LATER = "later"
 FINALIZE_AFTER_APPROVAL = "after_approval"
 
 
+def hold_to_plan(context: Context, bench: Workbench) -> None:
+    """Take the cluster's lock, unless this is a dry run: a second change is refused before it scans or asks, and what
+    is planned does not change until it is done."""
+    from kafka_rollout.steps.lock import hold
+
+    if not context["params"]["dry_run"]:
+        hold(bench, f"Plan, in {context['dag'].dag_id}.")
+
+
 class ObserveOperator(RolloutOperator):
-    """Look at the whole cluster and record it; the task's log and XCom say what runs."""
+    """Take the cluster's lock, look at the whole cluster and record it; the task's log and XCom say what runs."""
 
     def act(self, context: Context, bench: Workbench) -> Any:
         from kafka_rollout.domain.cluster_findings import cluster_findings
@@ -30,6 +39,7 @@ class ObserveOperator(RolloutOperator):
         from kafka_rollout.steps.plan import record_observed
 
         bench.run.record(BEGUN, {"dag_id": context["dag"].dag_id})
+        hold_to_plan(context, bench)
         state = observe(bench)
         record_observed(bench, state)
         for node in bench.cluster.nodes:
@@ -58,6 +68,7 @@ class PlanUpgradeOperator(RolloutOperator):
         from kafka_rollout.domain.releases import Release
         from kafka_rollout.steps.plan import plan_upgrade
 
+        hold_to_plan(context, bench)  # anew: this task comes also after a first one that failed
         target = Release.parse(context["params"]["target_release"])
         interval_s = context["params"]["snapshot_interval_seconds"]
         plan = plan_upgrade(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from kafka_rollout.adapters.run_store import FileRunStore
     from kafka_rollout.domain.plan import Plan
     from kafka_rollout.steps.workbench import Workbench
 
@@ -49,10 +50,25 @@ def workbench(cluster: str, context: Context) -> Iterator[Workbench]:
 
 def run_folder(bench: Workbench) -> Path:
     """Where the run's record lies; other parts of the run keep their files below it."""
+    return _store(bench.cluster.name, bench.run_id).folder
+
+
+def run_record(cluster: str, context: Context) -> FileRunStore:
+    """The record of this DAG run, for a task that asks the cluster nothing."""
+    return _store(cluster, str(context["run_id"]))
+
+
+def _store(cluster: str, run_id: str) -> FileRunStore:
     from kafka_rollout.adapters.run_store import FileRunStore
     from kafka_rollout.adapters.settings import Settings
 
-    return FileRunStore(Settings.from_environment().home, bench.cluster.name, bench.run_id).folder
+    return FileRunStore(Settings.from_environment().home, cluster, run_id)
+
+
+def why_failed(events: Sequence[Mapping[str, Any]]) -> str:
+    """What the task said that failed last; a run that has no report has nothing else to tell."""
+    found = next((event for event in reversed(events) if event.get("kind") == TASK_FAILED), None)
+    return "" if found is None else f" Task {found['task']} said: {found['sentence']}"
 
 
 def frozen_plan(bench: Workbench, context: Context) -> Plan:

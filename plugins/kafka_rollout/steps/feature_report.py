@@ -6,7 +6,7 @@ from typing import Any
 
 from kafka_rollout.domain.plan import Plan
 from kafka_rollout.steps.feature_sending import levels_now
-from kafka_rollout.steps.outcome import Outcome
+from kafka_rollout.steps.outcome import Outcome, locked_out
 from kafka_rollout.steps.report import build_report
 from kafka_rollout.steps.workbench import Workbench
 
@@ -34,7 +34,7 @@ def _outcome(bench: Workbench, plan: Plan, *, dry_run: bool) -> tuple[Outcome, s
     if asked:
         return Outcome.STOPPED, f"Not every level is as asked: {missing}."
     why = "; ".join(finding.sentence for finding in plan.blockers)
-    return Outcome.REFUSED, f"Nothing was changed: {why or missing}"
+    return Outcome.REFUSED, f"Nothing was changed: {why or locked_out(bench.run.events()) or missing}"
 
 
 def _last_of(bench: Workbench, kind: str) -> dict[str, Any]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from kafka_rollout.domain.errors import RefusedError, TransientError
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kafka_rollout.domain.errors import LockHeldError, RefusedError, TransientError
 from kafka_rollout.ports import Lock
 from kafka_rollout.steps.workbench import Workbench
 
 # Longer than the longest single call between two renewals (a controlled shutdown to its deadline), short enough
 # that a killed holder does not keep others waiting.
 LEASE_S = 600.0
+LOCKED_OUT = "locked-out"  # kind of the event in the run's record
 
 
 def hold(bench: Workbench, purpose: str, *, for_s: float = LEASE_S) -> Lock:
@@ -19,9 +23,26 @@ def hold(bench: Workbench, purpose: str, *, for_s: float = LEASE_S) -> Lock:
     """
     held = bench.lock.holder(bench.cluster.name)
     known = held.cluster_id if held is not None and held.holder == bench.run_id else ""
-    return bench.lock.acquire(
-        bench.cluster.name, bench.run_id, purpose, for_s=for_s, cluster_id=known or _cluster_id(bench)
-    )
+    try:
+        return bench.lock.acquire(
+            bench.cluster.name, bench.run_id, purpose, for_s=for_s, cluster_id=known or _cluster_id(bench)
+        )
+    except LockHeldError as error:
+        if bench.run.events():  # a run that has not begun leaves nothing behind
+            bench.run.record(LOCKED_OUT, {"sentence": error.sentence})
+        raise
+
+
+@contextmanager
+def held_before(bench: Workbench, purpose: str) -> Iterator[None]:
+    """Take the lock before anything is scanned, planned or asked: a second change of the cluster is refused at once.
+    What fails in here lets go of it; what comes after has to see to that itself."""
+    hold(bench, purpose)
+    try:
+        yield
+    except BaseException:
+        let_go(bench)
+        raise
 
 
 def hold_on(bench: Workbench, purpose: str, *, for_s: float) -> bool:

@@ -11,10 +11,13 @@ from kafka_rollout.domain.plan import Plan
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.state import ClusterState
 from kafka_rollout.steps.gate import GateKind
+from kafka_rollout.steps.lock import LOCKED_OUT
 from kafka_rollout.steps.way_back import CLOSED
+from kafka_rollout.steps.whole_roll import ROLLED
 from kafka_rollout.steps.workbench import Workbench
 
-_TURNS = frozenset({"started", "finalizing", CLOSED})  # what says which way a run was going last
+_TURNS = frozenset({"started", "finalizing", CLOSED, ROLLED})  # what says which way a run was going last
+_GOES_ON = frozenset({"approval", "started", "finalizing", "gate-held"})  # what a run without the lock does not do
 
 
 class Outcome(StrEnum):
@@ -100,7 +103,16 @@ def _refusal(plan: Plan, events: Sequence[Mapping[str, Any]]) -> str:
     return _last_failure(events) or "nobody approved it."
 
 
+def locked_out(events: Sequence[Mapping[str, Any]]) -> str:
+    """Who has the cluster, where that was the last thing that kept this run from going on; empty where it was not."""
+    kinds = _GOES_ON | {LOCKED_OUT}
+    newest: Mapping[str, Any] = next((event for event in reversed(events) if event.get("kind") in kinds), {})
+    return str(newest["sentence"]) if newest.get("kind") == LOCKED_OUT else ""
+
+
 def _last_failure(events: Sequence[Mapping[str, Any]]) -> str:
+    if told := locked_out(events):
+        return told
     for event in reversed(events):
         if event.get("kind") == "gate-failed":
             return f"Gate {event['gate']}: {event['message']}."

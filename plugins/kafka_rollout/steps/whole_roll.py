@@ -15,6 +15,7 @@ from kafka_rollout.steps.roll import replace_node, roll_back_turns
 from kafka_rollout.steps.turns import TurnState, turn_state
 from kafka_rollout.steps.workbench import Workbench
 
+ROLLED = "rolled"  # kind of the event in the run's record: every node passed its turn, whenever that was
 _REPLACE_TRIES = 5
 
 
@@ -52,7 +53,7 @@ def roll_hops(
     """
     walk = _Walk(bench=bench, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked, canary=canary)
     done = walk.go(tuple((hop, turn) for hop in plan.hops for turn in hop.order))
-    bench.run.record("rolled" if done else "stopped-by-person", {"target": str(plan.target)})
+    bench.run.record(ROLLED if done else "stopped-by-person", {"target": str(plan.target)})
     return done
 
 

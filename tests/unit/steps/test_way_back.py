@@ -92,3 +92,20 @@ def test_settings_that_the_older_release_would_make_unreadable_are_taken_away_by
     cluster.group_configs = {}
     assert roll_back(bench, plan, QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R391}
+
+
+def test_whoever_stays_after_a_refused_way_back_has_rolled_and_stopped_nowhere(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    bench = fake_bench(cluster, tmp_path)
+    plan = plan_upgrade(bench, R431, finalize=False)
+    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+    assert roll_hops(bench, plan, QUICK)
+    cluster.group_configs = {"billing": {"consumer.session.timeout.ms": "50000"}}
+    record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
+    with pytest.raises(RefusedError, match="closed"):
+        roll_back(bench, plan, QUICK)
+    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "then it stays")
+    assert roll_hops(bench, plan, QUICK)
+    report = build_report(bench, plan)
+    assert report["outcome"] == "rolled_not_finalized"
+    assert "Every node runs 4.3.1; not finalized yet" in report["sentence"]

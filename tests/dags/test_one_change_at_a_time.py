@@ -1,0 +1,188 @@
+"""DAGs and commands keep each other out of one cluster: who is refused where, in which words, and when it goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kafka_rollout import cli, cli_downgrade, cli_features, cli_run
+from kafka_rollout.adapters.change_lock import FileChangeLock
+from kafka_rollout.adapters.run_store import list_runs
+from kafka_rollout.steps.lock import LEASE_S
+from tests.dags.conftest import FakeRuns, spec_with_homes
+from tests.fake_cluster import R391, R431, FakeCluster
+from tests.fakes import fake_bench
+
+pytestmark = pytest.mark.airflow
+
+LEVELS = {"metadata.version": 29, "group.version": 1, "transaction.version": 2}
+DAGS: dict[str, dict[str, Any]] = {
+    "kafka_upgrade_fake": {},
+    "kafka_downgrade_fake": {"target_release": "4.0.1", "target_level": 23},
+    "kafka_features_fake": {},
+}
+BY_ALICE = "--approve-as alice --reason test --yes"
+COMMANDS = (
+    f"roll --to 4.3.1 {BY_ALICE}",
+    f"downgrade --to 4.0.1 {BY_ALICE}",
+    f"features upgrade-all {BY_ALICE}",
+)
+SHELL = "20261122T080000-shell-abc123"
+Command = Callable[[str], tuple[int, str]]
+
+
+@pytest.fixture(params=DAGS)
+def dag_id(request: pytest.FixtureRequest, runs: FakeRuns) -> str:
+    """Each DAG, over a cluster that it has something to change in."""
+    if request.param != "kafka_upgrade_fake":
+        runs.world = FakeCluster(R431, spec=spec_with_homes(), finalized=LEVELS)
+    return str(request.param)
+
+
+@pytest.fixture
+def command(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a command on the fake cluster: (exit code, standard error). It scans nothing."""
+    scanned: list[str] = []
+
+    @contextmanager
+    def open_fake(*_: object) -> Any:
+        yield fake_bench(runs.world, runs.home, run_id=SHELL), None, None
+
+    def scan(*_: object) -> None:
+        scanned.append("scanned")
+
+    for module in (cli, cli_downgrade, cli_features):
+        monkeypatch.setattr(module, "open_bench", open_fake)
+    monkeypatch.setattr(cli_run, "scan_logs", scan)
+
+    def run(words: str) -> tuple[int, str]:
+        code = cli.run_main([*words.split(), "-c", "fake"])
+        assert not (code == 4 and scanned), "a refused command has scanned"
+        return code, capsys.readouterr().err
+
+    return run
+
+
+def untouched(runs: FakeRuns) -> bool:
+    sent = [targets for targets, validate_only in runs.world.updates if not validate_only]
+    return not (runs.asked or runs.world.stops or sent)
+
+
+def test_a_run_that_starts_while_a_command_has_the_cluster_fails_at_its_first_task_and_says_who_has_it(
+    runs: FakeRuns, dag_id: str
+) -> None:
+    lock = FileChangeLock(runs.home)
+    lock.acquire("fake", SHELL, "Stop node 2.", for_s=LEASE_S)
+    state, states, record = runs.run(dag_id, **DAGS[dag_id])
+    assert (state, states["observe"], untouched(runs)) == ("failed", "failed", True)
+    failed = next(event for event in record.events() if event["kind"] == "task-failed")
+    assert failed["task"] == "observe"
+    assert not any(event["kind"] == "plan" for event in record.events()), "its blockers would be told instead"
+    assert f"Cluster fake is being changed by {SHELL} (Stop node 2; its lease ends at 20" in failed["sentence"]
+    assert "clear this task with everything downstream" in failed["sentence"]
+    assert "kafka-rollout lock break --cluster fake --by NAME" in failed["sentence"]
+    held = lock.holder("fake")
+    assert held is not None, "the end of a run that was refused takes nobody's lock"
+    assert held.holder == SHELL
+
+
+def test_a_dry_run_takes_no_lock_and_is_kept_out_by_none_and_a_run_goes_on_once_the_holder_is_done(
+    runs: FakeRuns,
+) -> None:
+    lock = FileChangeLock(runs.home)
+    lock.acquire("fake", SHELL, "Stop node 2.", for_s=LEASE_S)
+    runs.world = FakeCluster(R431, spec=spec_with_homes(), finalized=LEVELS)
+    state, states, _ = runs.run("kafka_features_fake", dry_run=True)
+    assert (state, untouched(runs)) == ("success", True), states
+    lock.release("fake", SHELL)
+    state, states, _ = runs.run("kafka_features_fake")
+    assert state == "success", states
+    assert lock.holder("fake") is None
+
+
+@pytest.mark.parametrize(
+    "dag_id",
+    ["kafka_upgrade_fake", "kafka_features_fake", pytest.param("kafka_downgrade_fake", marks=pytest.mark.full)],
+    indirect=True,
+)
+def test_a_command_that_starts_while_a_run_waits_for_a_person_is_refused_before_it_scans_or_asks(
+    runs: FakeRuns, dag_id: str, command: Command
+) -> None:
+    told: dict[str, tuple[int, str]] = {}
+
+    def while_alice_thinks(task: str) -> None:
+        told.update({words: command(words) for words in COMMANDS if task.startswith("approve")})
+
+    runs.while_asked = while_alice_thinks
+    runs.answers = {task: ["Reject"] for task in ("approve", "approve_plan", "approve_levels")}
+    _, states, record = runs.run(dag_id, **DAGS[dag_id])
+    assert len(told) == len(COMMANDS), states
+    for code, sentence in told.values():
+        assert code == 4
+        assert f"is being changed by {record.run_id} (waits for the approval: " in sentence
+        assert "When it is done, ask again" in sentence
+    assert SHELL not in list_runs(runs.home, "fake"), "a command that was refused leaves no run behind"
+    code, said = command(COMMANDS[2])
+    assert code == 0, "the run is over: " + said
+
+
+@pytest.mark.parametrize("words", [f"roll --to 4.3.1 --no-scan {BY_ALICE}", f"downgrade --to 4.0.1 {BY_ALICE}"])
+def test_a_command_that_plans_nothing_lets_go_of_the_cluster(runs: FakeRuns, command: Command, words: str) -> None:
+    for node in runs.world.nodes.values():
+        node.running = None
+    code, said = command(words)
+    assert code not in {0, 4}, said
+    assert FileChangeLock(runs.home).holder("fake") is None
+
+
+def test_a_holder_that_was_killed_keeps_a_run_out_until_its_lease_ends_and_no_longer(
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's lock of whoever acts is gone with its process; the lease is not."""
+    runs.world = FakeCluster(R431, spec=spec_with_homes(), finalized=LEVELS)
+    script = (
+        "import sys, time; from pathlib import Path; from kafka_rollout.adapters.change_lock import FileChangeLock\n"
+        f"lock = FileChangeLock(Path({str(runs.home)!r}))\n"
+        f"lock.acquire('fake', {SHELL!r}, 'Stop node 2.', for_s={LEASE_S})\n"
+        "with lock.acting('fake', 'Replacing node 2'):\n    print('acts', flush=True); time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "acts\n"
+        holder.kill()
+    state, states, _ = runs.run("kafka_features_fake")
+    assert (state, states["observe"], untouched(runs)) == ("failed", "failed", True)
+    later = partial(FileChangeLock, clock=lambda: time.time() + LEASE_S)
+    monkeypatch.setattr("tests.fakes.FileChangeLock", later)
+    state, states, _ = runs.run("kafka_features_fake")
+    assert state == "success", states
+    assert "taken over" in (runs.home / "locks" / "fake.log").read_text()
+
+
+def test_a_run_whose_cluster_was_taken_over_stops_before_its_next_node_and_its_report_says_by_whom(
+    runs: FakeRuns,
+) -> None:
+    """Airflow was down for longer than the lease, and somebody else began a change meanwhile."""
+    stop, lock = runs.world.stop, FileChangeLock(runs.home)
+
+    def stop_and_lose_the_cluster(node_id: int) -> None:
+        stop(node_id)
+        if len(runs.world.stops) == 1:
+            lock.break_("fake", "bob")
+            lock.acquire("fake", SHELL, "Change features.", for_s=LEASE_S)
+
+    runs.world.stop = stop_and_lose_the_cluster  # type: ignore[method-assign]
+    state, states, record = runs.run()
+    assert (state, len(runs.world.stops)) == ("failed", 1)
+    assert states["roll.controller-2.gate_after"] == "failed"
+    report = record.attachment("report.json")
+    assert report["outcome"] == "stopped"
+    assert f"is being changed by {SHELL} (Change features;" in report["sentence"]
+    assert {node.running for node in runs.world.nodes.values()} == {R391, R431}
