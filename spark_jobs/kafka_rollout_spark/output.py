@@ -116,7 +116,7 @@ def _verdict_row(verdict: ReleaseVerdict) -> dict[str, Any]:
 
 def _finding_rows(result: ScanResult) -> Iterator[dict[str, Any]]:
     for release in result.standing:
-        for finding in way_back_verdict(result.verdicts, release).findings:
+        for finding in way_back_verdict(result, release).findings:
             topic = finding.subject.removeprefix("topic ")
             yield {"release": str(release), "topic": topic, **asdict(finding)}
 

@@ -160,10 +160,9 @@ class TableRows:
         names = [name.decode("utf-8", "replace") for name in self._texts(slots, memory)]
         return RowKind.COMMITS, {"name": names, "name_hash": self._tables.name_hash[slots]}
 
-    def _groups(self, slots: Numbers, _: Sequence[ClassCode], memory: Memory) -> tuple[RowKind, dict[str, Any]]:
-        names = [name.decode("utf-8", "replace") for name in self._texts(slots, memory)]
-        lasts = self._tables.name_last[slots]
-        return RowKind.GROUP, {"name": names, "name_hash": self._tables.name_hash[slots], "last_offset": lasts}
+    def _groups(self, slots: Numbers, codes: Sequence[ClassCode], memory: Memory) -> tuple[RowKind, dict[str, Any]]:
+        _, named = self._commits(slots, codes, memory)
+        return RowKind.GROUP, {**named, "last_offset": self._tables.name_last[slots]}
 
     def _tags(self, slots: Numbers, _: Sequence[ClassCode], __: Memory) -> tuple[RowKind, dict[str, Any]]:
         hashed = self._tables.name_hash[slots] - 1

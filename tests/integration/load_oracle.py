@@ -87,7 +87,7 @@ def load(
         server_log = home / "logs" / "server.log"
         before = server_log.stat().st_size
         cluster.runtime.start(node)
-        return _watch(server_log, before, logs)
+        return watch(server_log, before, logs)
     finally:
         cluster.stop(deadline_s=0.0)
         shutil.rmtree(folder / "nodes", ignore_errors=True)
@@ -127,7 +127,7 @@ def _place(folder: Path, content: bytes, recovered: bool) -> None:
             index.unlink()
 
 
-def _watch(server_log: Path, start: int, places: Mapping[Place, object]) -> dict[Place, Outcome]:
+def watch(server_log: Path, start: int, places: Mapping[Place, object]) -> dict[Place, Outcome]:
     """Until every log has ended one way or the other, and then a little longer, because a log may be loaded late.
 
     A broker that goes on and on (see Outcome) is cut short.

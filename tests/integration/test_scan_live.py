@@ -24,6 +24,7 @@ from kafka_rollout.domain.errors import FatalError, TransientError, UserError
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import LoadVerdict, LogRange, ScanResult
 from kafka_rollout.domain.scan_findings import way_back_verdict
+from kafka_rollout.domain.scan_remedies import find_remedies
 from kafka_rollout.wire.coordinator_records import ClassCounts
 from tools.coordinator_traffic import (
     CONSUMER_OFFSETS,
@@ -131,9 +132,9 @@ def test_every_partition_has_a_verdict_of_every_release(scanned: Scanned) -> Non
 
 
 def test_the_way_back_is_closed_to_the_intolerant_and_loses_groups_for_the_tolerant(scanned: Scanned) -> None:
-    codes = {f.code for f in way_back_verdict(scanned.result.verdicts, INTOLERANT).findings}
+    codes = {f.code for f in way_back_verdict(scanned.result, INTOLERANT).findings}
     assert codes == {"WAY-BACK-CLOSED"}
-    codes = {f.code for f in way_back_verdict(scanned.result.verdicts, TOLERANT).findings}
+    codes = {f.code for f in way_back_verdict(scanned.result, TOLERANT).findings}
     assert codes == {"WAY-BACK-IGNORES"}
 
 
@@ -155,13 +156,18 @@ def test_a_group_that_is_deleted_in_an_open_transaction_stops_3_x_until_the_tran
         committed = [TopicPartition(topic, 0, 5)]
         producer.send_offsets_to_transaction(committed, consumer.consumer_group_metadata(), 60)
         admin.delete_consumer_groups([name])[name].result(60)
-        _, result = scan_command(scanned.cluster.spec, settings, topics=[CONSUMER_OFFSETS], releases=[older, RUNNING])
+        _, result = scan_command(
+            scanned.cluster.spec, settings, topics=[CONSUMER_OFFSETS], releases=[older, RUNNING], live=True
+        )
         (found,) = result.deleted_while_pending
         assert (found.group, len(found.producers)) == (name, 1)
         (failing,) = result.failing(older)
         assert failing.partition == found.partition
         assert failing.first_failure is not None
         assert failing.first_failure.offset == found.offset
+        assert result.is_served(failing)
+        (remedy,) = find_remedies(result, load_catalogue(settings.include), [older])
+        assert remedy.waiting_is_enough is False
         assert not result.failing(RUNNING)
         producer.commit_transaction(60)
         deadline = time.monotonic() + _PATIENCE_S

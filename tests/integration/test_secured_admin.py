@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     NewTopic,
@@ -222,16 +222,25 @@ def test_the_right_that_is_missing_is_named(
 
 
 def test_the_coordinator_logs_are_scanned_over_tls_and_the_password_stays_out_of_the_result(secured: Secured) -> None:
-    """The last of this module: it leaves a group behind."""
+    """The last of this module: it leaves groups behind. With a transaction open, the driver reads the log as well."""
     client = {**secured.security().confluent(), "bootstrap.servers": secured.spec.bootstrap_servers}
     consumer = Consumer({**client, "group.id": "scanned", "enable.auto.commit": False})
     consumer.commit(offsets=[TopicPartition("orders", 0, 7)], asynchronous=False)
     consumer.close()
+    producer, deleted = Producer({**client, "transactional.id": "open"}), Consumer({**client, "group.id": "deleted"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    offsets = [TopicPartition("orders", 0, 8)]
+    producer.send_offsets_to_transaction(offsets, deleted.consumer_group_metadata(), 60)
+    admin = AdminClient(client)
+    admin.delete_consumer_groups(["deleted"])["deleted"].result(60)
     code, result = scan_command(secured.spec, Settings.from_environment(), security=secured.security())
+    producer.abort_transaction(60)
     assert code == 0
-    assert sum(c.count for c in result.classes if c.key_version == 1) == 1
+    assert sum(c.count for c in result.classes if c.key_version == 1 and c.value_version is not None) == 2
     assert result.inventory is not None
-    assert result.inventory["commits"] == {"orders": 1}
+    assert result.inventory["commits"] == {"orders": 2}
+    assert [found.group for found in result.deleted_while_pending] == ["deleted"]
     assert PASSWORD not in str(result)
     with pytest.raises(RolloutError) as refused:
         scan_command(secured.spec, Settings.from_environment(), security=secured.security(password="wrong-and-secret"))

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 
+from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.codecs import CODECS
+from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import LoadVerdict, ScanResult
+from kafka_rollout.domain.scan_remedies import find_remedies
 from kafka_rollout.wire.coordinator_records import ClassKey, classify
 from kafka_rollout.wire.record_batch import batches, payload, records
 from kafka_rollout_spark.decoding_spec import ScanDepth
@@ -211,6 +214,10 @@ def test_a_group_that_is_deleted_in_an_open_transaction_stops_the_coordinators_o
     assert {found.producers for found in result.deleted_while_pending} == {(7,), (8,)}
     data = json.loads(json.dumps(result.to_dict()))
     assert ScanResult.from_dict(data).deleted_while_pending == result.deleted_while_pending
+    live = scan(tmp_path, live=True)
+    assert (live.verdicts, live.deleted_while_pending) == (result.verdicts, result.deleted_while_pending)
+    (remedy,) = find_remedies(live, load_catalogue(PROJECT_ROOT / "include"), [Release(3, 9, 1)])
+    assert remedy.waiting_is_enough is False
     assert {tuple(found) for found in data["deleted_while_pending"]} == {
         ("topic", "partition", "offset", "group", "producers")
     }

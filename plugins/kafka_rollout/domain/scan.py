@@ -74,7 +74,7 @@ class BrokenRecords:
 
     `part`: "key" or "value". `reason` is of the first of them. "end": they parse, but none that the releases know
     follows, at which these stall (CoordinatorLogFacts.stalls_at_unknown_end). "pending": so many groups that were
-    deleted, at which these fail as long as transactions are open (DeletedWhilePending).
+    deleted, of which these complain as long as transactions are open (DeletedWhilePending).
     """
 
     topic: str
@@ -87,6 +87,14 @@ class BrokenRecords:
     first_offset: int
     reason: str
     live: int | None = None
+
+    @property
+    def pending(self) -> bool:
+        return self.part == "pending"
+
+    @property
+    def failure(self) -> Failure:
+        return Failure(offset=self.first_offset, reason=self.reason)
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "releases": [str(release) for release in self.releases]}
@@ -201,7 +209,10 @@ class LogSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The first record that a release cannot load, and why, in the words of what it does with such a record."""
+    """The first record that a release cannot load, and why, in the words of what it does with such a record.
+
+    Of groups that were deleted while transactions are open, the record that made it so: told where nothing else fails.
+    """
 
     offset: int
     reason: str
@@ -302,6 +313,16 @@ class ScanResult:
 
     def failing(self, release: Release) -> tuple[ReleaseVerdict, ...]:
         return tuple(v for v in self.verdicts if v.release == release and v.verdict is LoadVerdict.FAILS)
+
+    def is_served(self, verdict: ReleaseVerdict) -> bool:
+        """Whether nothing fails there but deleted groups with open transactions, which its release complains of when it
+        has loaded the partition."""
+        place, failure = (verdict.topic, verdict.partition), verdict.first_failure
+        return failure is not None and any(
+            found.pending and (found.topic, found.partition) == place and found.failure == failure
+            for found in self.broken
+            if verdict.release in found.releases
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form: the fields by name, each a list of objects."""

@@ -58,10 +58,12 @@ _LOG_ENDS = Ending(
 _OPEN_TRANSACTIONS = Ending(
     title="Let the transactions end that commit offsets for these deleted groups",
     sentence=(
-        "Each group was deleted while a transaction had committed offsets for it. Let its producer commit or abort, or "
-        "stop it: the coordinator aborts what is open for longer than the producer's transaction.timeout.ms (1 minute "
-        "by default). A transaction that no coordinator knows any more hangs: `kafka-transactions.sh find-hanging "
-        "--topic __consumer_offsets --partition N` names it, `kafka-transactions.sh abort` ends it. Then scan again."
+        "Each group was deleted while a transaction had committed offsets for it. The release complains of it when it "
+        "has loaded the partition, and serves the partition all the same, with the group as an empty one. Let its "
+        "producer commit or abort, or stop it: the coordinator aborts what is open for longer than the producer's "
+        "transaction.timeout.ms (1 minute by default). A transaction that no coordinator knows any more hangs: "
+        "`kafka-transactions.sh find-hanging --topic __consumer_offsets --partition N` names it, "
+        "`kafka-transactions.sh abort` ends it. Then scan again. No cleaner is waited for."
     ),
 )
 _SHADOWED_BY: Mapping[Family, str] = {

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from kafka_rollout.domain.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict
+from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.domain.scan_failing import Failing
 
 
-def way_back_verdict(verdicts: Iterable[ReleaseVerdict], release: Release) -> Verdict:
+def way_back_verdict(scan: ScanResult, release: Release) -> Verdict:
     """Whether `release`, which the cluster ran before, could still load what was written since.
 
     A closed way back is a warning, as a point of no return is: a named person may approve it. Not knowing blocks.
     """
     question = f"Could {release} still load the coordinator logs?"
     by_topic: dict[str, list[ReleaseVerdict]] = defaultdict(list)
-    for verdict in verdicts:
+    for verdict in scan.verdicts:
         if verdict.release == release:
             by_topic[verdict.topic].append(verdict)
     if not by_topic:
@@ -29,28 +30,25 @@ def way_back_verdict(verdicts: Iterable[ReleaseVerdict], release: Release) -> Ve
             remedy=f"Scan the coordinator logs again with --release {release}.",
         )
         return Verdict(question=question, findings=(unknown,))
-    findings = [
-        finding for topic, held in sorted(by_topic.items()) if (finding := _way_back_finding(topic, held, release))
-    ]
+    found = (_way_back_finding(scan, topic, held, release) for topic, held in sorted(by_topic.items()))
+    findings = [finding for finding in found if finding is not None]
     return Verdict(question=question, findings=tuple(findings))
 
 
-def _way_back_finding(topic: str, verdicts: Sequence[ReleaseVerdict], release: Release) -> Finding | None:
-    failing = [(v.partition, v.first_failure) for v in verdicts if v.first_failure is not None]
-    if failing:
-        partition, failure = failing[0]
+def _way_back_finding(
+    scan: ScanResult, topic: str, verdicts: Sequence[ReleaseVerdict], release: Release
+) -> Finding | None:
+    if failing := Failing.among(scan, verdicts):
+        end = failing.remedy(
+            "End or convert what wrote these records and wait until the cleaner has removed them before going back to "
+            f"{release}, or go back to a release that ignores them"
+        )
         return Finding(
             code="WAY-BACK-CLOSED",
             severity=Severity.WARNING,
             subject=f"topic {topic}",
-            sentence=(
-                f"{release} could not load {len(failing)} of {len(verdicts)} partitions; {topic}-{partition} "
-                f"fails at offset {failure.offset}: {failure.reason}."
-            ),
-            remedy=(
-                "End or convert what wrote these records and wait until the cleaner has removed them before going "
-                f"back to {release}, or go back to a release that ignores them."
-            ),
+            sentence=failing.sentence,
+            remedy=f"{end}.",
         )
     ignored = sum(v.ignored for v in verdicts)
     if ignored:

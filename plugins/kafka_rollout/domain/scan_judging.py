@@ -62,9 +62,11 @@ def _judge_partition(
         return ReleaseVerdict(release=release, topic=topic, partition=partition, verdict=LoadVerdict.NOT_LOADED)
     ignored = sum(c.count for c in classes if _is_ignored(facts, c))
     # Of one record the broken bytes come first: it is read before it is refused.
-    reasons = [(b.first_offset, _broken_reason(facts, b)) for b in broken if release in b.releases]
+    reasons = [(b.first_offset, _broken_reason(facts, b)) for b in broken if release in b.releases and not b.pending]
     reasons += [(c.first_offset, failure_reason(facts, c)) for c in classes]
     failures = [Failure(offset=offset, reason=reason) for offset, reason in reasons if reason]
+    # Deleted groups are looked for when all records are read: one that stops the load comes before them anywhere.
+    failures = failures or [b.failure for b in broken if release in b.releases and b.pending]
     first = min(failures, key=lambda failure: failure.offset, default=None)
     loadable = LoadVerdict.LOADS_IGNORING if ignored else LoadVerdict.LOADS
     verdict = loadable if first is None else LoadVerdict.FAILS
@@ -120,7 +122,7 @@ def _refusal(known: RecordTypeFacts, kind: str, what: str) -> str | None:
 
 def _broken_reason(facts: CoordinatorLogFacts, records: BrokenRecords) -> str | None:
     """Bytes behind a key or value version that the release does not know are never parsed, so they do not stop it."""
-    if records.part in ("end", "pending"):
+    if records.part == "end":
         return records.reason
     known = facts.record(records.key_version)
     if known is None:

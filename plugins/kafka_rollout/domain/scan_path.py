@@ -16,6 +16,7 @@ from kafka_rollout.domain.group_records import OFFSETS_TOPIC
 from kafka_rollout.domain.releases import Catalogue, Release
 from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.scan_cleaning import defaults_of
+from kafka_rollout.domain.scan_failing import Failing
 from kafka_rollout.domain.scan_offences import NEWER_GROUPS, facts_of_type, find_offences
 from kafka_rollout.domain.scan_remedies import cleaned_when
 
@@ -57,23 +58,19 @@ def path_findings(
     findings += [
         _of_origin(origin, topic, failing)
         for topic, verdicts in sorted(by_release[origin].items())
-        if (failing := _failing(verdicts))
+        if (failing := Failing.among(scan, verdicts))
     ]
     return tuple(findings)
 
 
-def _failing(verdicts: Sequence[ReleaseVerdict]) -> list[ReleaseVerdict]:
-    return [verdict for verdict in verdicts if verdict.verdict is LoadVerdict.FAILS]
-
-
 def _of_path(release: Release, topic: str, verdicts: Sequence[ReleaseVerdict], scan: ScanResult) -> Finding | None:
-    if failing := _failing(verdicts):
+    if failing := Failing.among(scan, verdicts):
         return Finding(
             code="LOGS-NOT-LOADABLE",
             severity=Severity.BLOCKER,
             subject=f"{release}, topic {topic}",
-            sentence=f"{release} cannot load {len(failing)} of {len(verdicts)} partitions; {_first(failing)}.",
-            remedy=f"{_ENDINGS.get(topic, _ENDED_AND_CLEANED)}, or go to a release that loads them.",
+            sentence=failing.sentence,
+            remedy=f"{failing.remedy(_ENDINGS.get(topic, _ENDED_AND_CLEANED))}, or go to a release that loads them.",
         )
     if ignored := sum(verdict.ignored for verdict in verdicts):
         return Finding(
@@ -122,16 +119,14 @@ def _to_be_cleaned(finding: Finding, scan: ScanResult) -> Finding:
     )
 
 
-def _of_origin(origin: Release, topic: str, failing: Sequence[ReleaseVerdict]) -> Finding:
+def _of_origin(origin: Release, topic: str, failing: Failing) -> Finding:
+    unavailable = "Expect their groups or transactional ids to be unavailable until the node with them is rolled"
     return Finding(
         code="ORIGIN-CANNOT-LOAD",
         severity=Severity.WARNING,
         subject=f"{origin}, topic {topic}",
-        sentence=(
-            f"{origin}, which runs now, could not load {len(failing)} partitions again; {_first(failing)}. "
-            "A roll moves each coordinator between nodes that are still on it."
-        ),
-        remedy="Expect their groups or transactional ids to be unavailable until the node with them is rolled.",
+        sentence=f"{failing.sentence} It runs now, and a roll moves each coordinator between nodes still on it.",
+        remedy=f"{failing.remedy(unavailable)}.",
     )
 
 
@@ -143,10 +138,3 @@ def _unknown(release: Release) -> Finding:
         sentence=f"No scan of the coordinator logs says whether {release} could load them.",
         remedy="See why the scan was not done, and scan again.",
     )
-
-
-def _first(failing: Sequence[ReleaseVerdict]) -> str:
-    verdict = failing[0]
-    where = f"{verdict.topic}-{verdict.partition}"
-    failure = verdict.first_failure
-    return f"{where} fails" if failure is None else f"{where} fails at offset {failure.offset}: {failure.reason}"

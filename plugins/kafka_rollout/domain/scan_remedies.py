@@ -90,6 +90,12 @@ class Remedy:
         if not stopping:
             ignored = sum(offence.count for offence in self.offences)
             return f"{self.release} loads these logs and passes over {_records(ignored)} that it does not know."
+        if all(offence.pending for offence in stopping):
+            groups = count(sum(offence.count for offence in stopping), "deleted group")
+            return (
+                f"{self.release} complains of {groups} with offsets of open transactions only, and serves their "
+                "partitions all the same: end the transactions, and no cleaner is waited for."
+            )
         records = _records(sum(offence.count for offence in stopping))
         if self.waiting_is_enough is None:
             return (

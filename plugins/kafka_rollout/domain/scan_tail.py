@@ -55,7 +55,7 @@ def carry_on(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> Scan
     logs, classes = _logs(before.logs, tail.logs), _summed(before.classes, tail.classes)
     configured = catalogue.configured(new_group_coordinator=before.new_group_coordinator)
     broken = (
-        *_summed(*([found for found in scan.broken if found.part != "pending"] for scan in (before, tail))),
+        *_summed(*([found for found in scan.broken if not found.pending] for scan in (before, tail))),
         *unloadable_groups(configured, tail.deleted_while_pending, releases_of(catalogue, before)),
     )
     return ScanResult(

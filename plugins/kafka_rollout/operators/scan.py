@@ -91,7 +91,7 @@ class ScanVerdictOperator(RolloutOperator):
         if not path.exists():
             raise AirflowSkipException("There is no scan of this run.")
         result = ScanResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
-        verdict = way_back_verdict(result.verdicts, previous)
+        verdict = way_back_verdict(result, previous)
         if not result.logs:  # no group and no transaction was ever there: nothing to load, nothing unknown
             verdict = Verdict(question=verdict.question)
         for finding in verdict.findings:

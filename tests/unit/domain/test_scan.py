@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import PROJECT_ROOT
-from kafka_rollout.domain.findings import Severity
+from kafka_rollout.domain.findings import Severity, Verdict
 from kafka_rollout.domain.releases import (
     Catalogue,
     CoordinatorClass,
@@ -288,28 +288,67 @@ def test_the_json_form_reads_back_to_the_same_result() -> None:
     assert ScanResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
 
 
+def way_back(
+    *classes: RecordClass, to: Release, asked: Release | None = None, broken: tuple[BrokenRecords, ...] = ()
+) -> Verdict:
+    """`asked`: the release that was judged, if it is another one."""
+    verdicts = judge(CATALOGUE, classes, [asked or to], broken=broken)
+    scan = ScanResult(cluster="c", scanned_at=0.0, logs=(), classes=classes, verdicts=verdicts, broken=broken)
+    return way_back_verdict(scan, to)
+
+
 def test_a_closed_way_back_is_one_warning_a_topic_and_names_the_first_partition() -> None:
     classes = [held(3, 0, partition=2, first=4), held(3, 0, partition=3), held(1, 3, partition=5)]
-    verdict = way_back_verdict(judge(CATALOGUE, classes, [OLD]), OLD)
-    (finding,) = verdict.findings
+    (finding,) = way_back(*classes, to=OLD).findings
     assert (finding.code, finding.severity) == ("WAY-BACK-CLOSED", Severity.WARNING)
     assert "2 of 3 partitions" in finding.sentence
     assert f"{OFFSETS}-2 fails at offset 4: unknown key version 3" in finding.sentence
-    assert finding.remedy
+    assert "the cleaner has removed them" in finding.remedy
+    assert "transactions" not in finding.remedy
+
+
+def test_where_only_deleted_groups_of_open_transactions_fail_no_cleaner_is_waited_for() -> None:
+    """Partitions with such a group alone are served; one with a record that stops the load is told of before them."""
+    pending = broken("pending", key=2, value=None, first=4)
+    (finding,) = way_back(held(1, 3), to=OLD, broken=(pending,)).findings
+    assert (finding.code, finding.severity) == ("WAY-BACK-CLOSED", Severity.WARNING)
+    assert finding.sentence == (
+        f"{OLD} would log that it could not load 1 of 1 partitions, and serve them all the same; {OFFSETS}-0 fails at "
+        "offset 4: it does not parse."
+    )
+    assert finding.remedy.startswith("Let the transactions end")
+    assert finding.remedy.endswith("no cleaner is waited for.")
+    (both,) = way_back(held(3, 0, partition=1), to=OLD, broken=(pending,)).findings
+    assert "could not load 2 of 2 partitions" in both.sentence
+    assert f"{OFFSETS}-1 fails at offset 7: unknown key version 3" in both.sentence
+    assert "the cleaner has removed them" in both.remedy
+    assert "Let the transactions end" in both.remedy
+
+
+def test_a_record_that_stops_the_load_comes_before_deleted_groups_wherever_it_lies() -> None:
+    """They are looked for when the whole log is read."""
+    pending = broken("pending", key=2, value=None, first=4)
+    (verdict,) = judge(CATALOGUE, [held(3, 0, first=7)], [OLD], broken=[pending])
+    assert verdict.first_failure is not None
+    assert verdict.first_failure.offset == 7
+    (verdict,) = judge(CATALOGUE, [held(3, 0, first=7)], [TOLERANT], broken=[pending])
+    assert verdict.first_failure == pending.failure
+    (finding,) = way_back(held(3, 0, first=7), to=OLD, broken=(pending,)).findings
+    assert "serve" not in finding.sentence
 
 
 def test_what_the_way_back_would_ignore_is_said() -> None:
-    (finding,) = way_back_verdict(judge(CATALOGUE, [held(3, 0, count=5)], [TOLERANT]), TOLERANT).findings
+    (finding,) = way_back(held(3, 0, count=5), to=TOLERANT).findings
     assert finding.code == "WAY-BACK-IGNORES"
     assert "ignore 5 records" in finding.sentence
 
 
 def test_an_open_way_back_has_no_finding() -> None:
-    assert way_back_verdict(judge(CATALOGUE, [held(1, 3)], [TOLERANT]), TOLERANT).findings == ()
+    assert way_back(held(1, 3), to=TOLERANT).findings == ()
 
 
 def test_not_knowing_blocks() -> None:
-    verdict = way_back_verdict(judge(CATALOGUE, [held(1, 3)], [TOLERANT]), OLD)
+    verdict = way_back(held(1, 3), to=OLD, asked=TOLERANT)
     assert [finding.code for finding in verdict.blockers] == ["WAY-BACK-UNKNOWN"]
 
 

@@ -8,7 +8,15 @@ from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.findings import Finding, Severity
 from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.scan import Failure, LoadVerdict, LogRange, RecordClass, ReleaseVerdict, ScanResult
+from kafka_rollout.domain.scan import (
+    BrokenRecords,
+    Failure,
+    LoadVerdict,
+    LogRange,
+    RecordClass,
+    ReleaseVerdict,
+    ScanResult,
+)
 from kafka_rollout.domain.scan_judging import judge
 from kafka_rollout.domain.scan_path import path_findings
 
@@ -90,6 +98,36 @@ def test_a_release_that_was_not_asked_about_blocks() -> None:
 
 def test_the_release_that_runs_now_is_told_of_for_a_roll_moves_its_coordinators() -> None:
     assert findings_of(verdict(ORIGIN, LoadVerdict.FAILS), *LOADS[1:]) == {"ORIGIN-CANNOT-LOAD": Severity.WARNING}
+
+
+def test_a_group_that_is_deleted_in_an_open_transaction_waits_for_its_end_and_keeps_no_group_from_being_served() -> (
+    None
+):
+    pending = BrokenRecords(
+        topic=OFFSETS,
+        partition=0,
+        key_version=2,
+        value_version=None,
+        part="pending",
+        releases=(ORIGIN, VIA),
+        count=1,
+        first_offset=7,
+        reason="group g was deleted",
+    )
+    scan = ScanResult(
+        cluster="orders",
+        scanned_at=0.0,
+        logs=(LOG,),
+        classes=(),
+        verdicts=judge(CATALOGUE, (), (ORIGIN, VIA, TARGET), broken=[pending]),
+        broken=(pending,),
+    )
+    blocker, warning = path_findings(scan, ORIGIN, (VIA, TARGET))
+    assert (blocker.code, warning.code) == ("LOGS-NOT-LOADABLE", "ORIGIN-CANNOT-LOAD")
+    for finding in (blocker, warning):
+        assert "and serve them all the same" in finding.sentence
+        assert finding.remedy.startswith("Let the transactions end")
+        assert "unavailable" not in finding.remedy
 
 
 def test_no_logs_and_no_roll_are_no_finding_and_no_scan_is_a_blocker() -> None:

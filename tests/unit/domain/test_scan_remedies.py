@@ -238,6 +238,10 @@ def test_a_deleted_group_waits_for_the_end_of_its_transactions_and_no_cleaner_he
     (found,) = find_remedies(scan, catalogue, [releases[1]])
     assert found.fails
     assert found.waiting_is_enough is False
+    assert found.sentence == (
+        "3.9.1 complains of 2 deleted groups with offsets of open transactions only, and serves their partitions all "
+        "the same: end the transactions, and no cleaner is waited for."
+    )
     (step,) = found.steps
     assert step.title.startswith("Let the transactions end")
     assert [(one.name, one.about) for one in step.concerned] == [
