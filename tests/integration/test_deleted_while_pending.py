@@ -31,7 +31,7 @@ from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.scan_remedies import StepKind, find_remedies
 from tests.integration.conftest import MakeCluster
 from tests.integration.load_oracle import Outcome, load, watch
-from tests.integration.planted_logs import with_own_groups
+from tests.integration.planted_logs import COMMIT, COMMITTED, batch, deleted_while_pending, with_own_groups
 from tests.waiting import wait_until
 from tools.coordinator_traffic import CONSUMER_OFFSETS, TRANSACTION_STATE
 
@@ -196,7 +196,7 @@ def test_a_group_that_members_convert_while_a_transaction_is_open_counts_as_dele
 ) -> None:
     """By a scan that tells live records from dead ones, and by a real 3.9.1, to which the group's tombstone is its end.
 
-    3.9.1 is started on the log as it was then, and on the log with the commit's marker.
+    3.9.1 is started on the log as it was then, on the log with the commit's marker, and on one that has another fault.
     """
     release, settings, group = Release(3, 9, 1), Settings.from_environment(), "deleted-p00"
     clients = started(make_cluster, Release(4, 3, 1))
@@ -223,11 +223,15 @@ def test_a_group_that_members_convert_while_a_transaction_is_open_counts_as_dele
     assert {step.kind for step in remedy.steps} == {StepKind.END}, "no cleaner is waited for"
     assert remedy.steps[-1].title.startswith("Let the transactions end")
 
-    logs = {(CONSUMER_OFFSETS, 0): (while_open, False), (CONSUMER_OFFSETS, 1): (with_own_groups(after_it, 1), False)}
-    outcomes = load(release, logs, tmp_path / "older", release_cache)
-    assert f"Unexpected unload of active group {group} while" in outcomes[CONSUMER_OFFSETS, 0].words
-    assert failing.ignored == outcomes[CONSUMER_OFFSETS, 0].ignored > 0
-    assert (outcomes[CONSUMER_OFFSETS, 1].ended, outcomes[CONSUMER_OFFSETS, 1].words) == (True, "")
+    with_broken_end = next(deleted_while_pending()).data + batch(4, [(4, (COMMIT, COMMITTED[:-5]))])
+    logs = [while_open, *(with_own_groups(data, number) for number, data in enumerate((after_it, with_broken_end), 1))]
+    places = {(CONSUMER_OFFSETS, number): (data, False) for number, data in enumerate(logs)}
+    opened, ended, broken = load(release, places, tmp_path / "older", release_cache).values()
+    assert f"Unexpected unload of active group {group} while" in opened.words
+    assert failing.ignored == opened.ignored > 0
+    assert (ended.ended, ended.words) == (True, "")
+    assert broken.failed
+    assert "unload" not in broken.words, "a record that stops the load comes before it, wherever it lies"
 
 
 def held(clients: Clients) -> bytes:

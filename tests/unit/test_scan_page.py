@@ -12,8 +12,9 @@ import pytest
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.scan_page import LISTED, render_scan
 from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import ScanResult
+from kafka_rollout.domain.scan import DeletedWhilePending, ScanResult
 from kafka_rollout.domain.scan_inventory import GroupInventory, GroupSummary
+from kafka_rollout.domain.scan_judging import judge, unloadable_groups
 from tests.unit.scan_examples import HOSTILE, large_scan, small_scan
 
 
@@ -118,3 +119,17 @@ def test_only_releases_that_do_not_simply_load_have_a_remedy(catalogue: Catalogu
     text = text_of(render_scan(small_scan(catalogue, at=1.0), catalogue))
     assert f"{Release(3, 4, 0)} 5 records stop 3.4.0" in text
     assert "stop 4.3.1" not in text
+
+
+def test_of_deleted_groups_with_open_transactions_the_page_says_that_they_are_served_and_asks_for_no_live_scan(
+    catalogue: Catalogue,
+) -> None:
+    release = Release(3, 9, 1)
+    group = DeletedWhilePending(topic="__consumer_offsets", partition=4, offset=2, group="left", producers=(7,))
+    scan = replace(small_scan(catalogue, at=1.0), classes=(), deleted_while_pending=(group,))
+    scan = replace(scan, broken=unloadable_groups(catalogue, scan.deleted_while_pending, [release]))
+    text = text_of(render_scan(replace(scan, verdicts=judge(catalogue, (), [release], broken=scan.broken)), catalogue))
+    assert "3.9.1 complains of 1 deleted group" in text
+    assert "serves the partition all the same" in text
+    assert "left __consumer_offsets-4, producer 7" in text
+    assert "?" not in text
