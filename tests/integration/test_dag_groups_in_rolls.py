@@ -4,6 +4,7 @@ people have seen to them: the run goes on by itself."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -43,6 +44,7 @@ from tools.coordinator_traffic import CONSUMER_OFFSETS
 
 pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.full, pytest.mark.timeout(1800)]
 
+Start = Callable[[str, str, str], LocalCluster]  # (release, metadata.version, a feature to raise to 1)
 QUICK_GROUPS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
 COMMITS_OFTEN = {"auto.commit.interval.ms": 500}
 
@@ -50,6 +52,25 @@ COMMITS_OFTEN = {"auto.commit.interval.ms": 500}
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProcessRuns:
     return ProcessRuns.open(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def soon_cleaned(make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Start a cluster whose cleaner can be hurried to two seconds."""
+    monkeypatch.setattr(scan_cleaning, "HURRIED_MS", 2_000)
+
+    def start(release: str, level: str, feature: str) -> LocalCluster:
+        cluster = make_cluster(
+            release,
+            name="cleaned",
+            layout="combined",
+            metadata_version=level,
+            extra_config={**QUICK_SNAPSHOTS, **QUICK_GROUPS, "log.cleaner.backoff.ms": "500"},
+        )
+        set_level(cluster, feature, 1)
+        return cluster
+
+    return start
 
 
 def committed(cluster: LocalCluster, group: str) -> int:
@@ -83,18 +104,10 @@ def set_level(cluster: LocalCluster, feature: str, level: int) -> None:
 
 
 def test_an_intolerant_release_is_reached_when_its_groups_are_converted_and_cleaned_out_of_the_log(
-    runs: ProcessRuns, make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+    runs: ProcessRuns, soon_cleaned: Start
 ) -> None:
     """4.0.1 is the only emitting release that writes committed offsets as 3.4.0 reads them."""
-    monkeypatch.setattr(scan_cleaning, "HURRIED_MS", 2_000)
-    cluster = make_cluster(
-        "4.0.1",
-        name="cleaned",
-        layout="combined",
-        metadata_version="3.4-IV0",
-        extra_config={**QUICK_SNAPSHOTS, **QUICK_GROUPS, "log.cleaner.backoff.ms": "500"},
-    )
-    set_level(cluster, "group.version", 1)
+    cluster = soon_cleaned("4.0.1", "3.4-IV0", "group.version")
     written = RECORDS
     with members_of(cluster) as members:
         members.join_group("billing", 2, **CONSUMER, **COMMITS_OFTEN)
@@ -131,19 +144,11 @@ def test_an_intolerant_release_is_reached_when_its_groups_are_converted_and_clea
 
 
 def test_a_release_that_does_not_parse_records_of_share_groups_is_reached_when_they_are_deleted_and_cleaned(
-    runs: ProcessRuns, make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+    runs: ProcessRuns, soon_cleaned: Start
 ) -> None:
     """4.0.1 knows their types by its preview, and stops at the first of the records that 4.3.1 writes."""
-    monkeypatch.setattr(scan_cleaning, "HURRIED_MS", 2_000)
-    cluster = make_cluster(
-        "4.3.1",
-        name="shares",
-        layout="combined",
-        metadata_version="4.0-IV3",
-        extra_config={**QUICK_SNAPSHOTS, **QUICK_GROUPS, "log.cleaner.backoff.ms": "500"},
-    )
+    cluster = soon_cleaned("4.3.1", "4.0-IV3", "share.version")
     servers = cluster.spec.bootstrap_servers
-    set_level(cluster, "share.version", 1)
     with members_of(cluster) as members, ExitStack() as sharing:
         members.join_group("billing", 1, **EAGER, **COMMITS_OFTEN)
         sharing.enter_context(shared(servers, "early"))

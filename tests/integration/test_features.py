@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import struct
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -33,6 +32,7 @@ from kafka_rollout.steps.feature_sending import make_true
 from kafka_rollout.steps.feature_update import apply_features, plan_features
 from tests.integration.conftest import MakeCluster
 from tests.integration.feature_harness import Command, approved, codes, eventually, opened, planned
+from tests.integration.proxy import Proxy
 
 pytestmark = pytest.mark.integration
 
@@ -266,27 +266,13 @@ def losing_answers(spec: ClusterSpec) -> Iterator[tuple[ClusterSpec, list[bytes]
             proxy.close()
 
 
-class _LosesAnswers:
+class _LosesAnswers(Proxy):
     def __init__(self, upstream: str, sent: list[bytes]) -> None:
-        self._upstream = (upstream.rpartition(":")[0], int(upstream.rpartition(":")[2]))
         self._sent = sent
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(upstream)
 
-    def close(self) -> None:
-        self._server.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(self._upstream) as broker:
+    def serve(self, client: socket.socket) -> None:
+        with client, socket.create_connection(self.upstream) as broker:
             asked, told = client.makefile("rb"), broker.makefile("rb")
             while (request := _frame(asked)) is not None:
                 broker.sendall(struct.pack(">i", len(request)) + request)

@@ -21,6 +21,7 @@ from kafka_rollout.domain.releases import METADATA_VERSION, Release
 from kafka_rollout.steps.gate import GateKind, GateRef, look
 from tests.integration.conftest import MakeCluster
 from tests.integration.feature_harness import Command, codes, opened, planned
+from tests.integration.proxy import Proxy
 from tests.integration.shell import APPROVED
 from tests.waiting import wait_until
 
@@ -29,17 +30,13 @@ pytestmark = pytest.mark.integration
 YES = " ".join(word.replace(" ", "-") for word in APPROVED)
 
 
-class Cable:
+class Cable(Proxy):
     """Passes everything on to `upstream`, both ways, until it is cut; mended, it takes new connections."""
 
     def __init__(self, upstream: str) -> None:
-        host, _, port = upstream.rpartition(":")
-        self._upstream = (host, int(port))
         self._whole = threading.Event()
         self._whole.set()
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(upstream)
 
     def cut(self) -> None:
         self._whole.clear()
@@ -49,21 +46,13 @@ class Cable:
 
     def close(self) -> None:
         self.cut()
-        self._server.close()
+        super().close()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
+    def serve(self, client: socket.socket) -> None:
         with client:
             if not self._whole.is_set():
                 return
-            with socket.create_connection(self._upstream) as server:
+            with socket.create_connection(self.upstream) as server:
                 other = {client: server, server: client}
                 while self._whole.is_set():
                     for end in select.select(list(other), [], [], 0.1)[0]:

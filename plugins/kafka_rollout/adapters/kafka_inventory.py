@@ -17,7 +17,7 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from kafka_rollout.adapters.kafka_connection import NotOfferedError
-from kafka_rollout.adapters.kafka_coordinators import list_groups
+from kafka_rollout.adapters.kafka_coordinators import list_groups, listed_groups
 from kafka_rollout.adapters.kafka_requests import ClusterConnections, Target, error_name, raise_for_error
 from kafka_rollout.domain.cluster_inventory import HIDDEN, ClusterInventory
 from kafka_rollout.domain.errors import TransientError
@@ -62,10 +62,13 @@ def read_settings(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str
     """Settings of the kinds that older releases do not know. Every broker is asked, for in the middle of a roll only
     the newer ones can tell. Raises as `read_inventory` does."""
     found: dict[str, dict[str, dict[str, str]]] = {"group_configs": {}, "subscriptions": {}}
-    for target in live:
-        subscriptions, listed = _configured(nodes, target, {})
-        groups = [group.group_id for group in list_groups(nodes, live)] if listed is None else listed
-        found["group_configs"] |= _group_configs(nodes, target, sorted(groups), {})
+    configured = [(target, *_configured(nodes, target, {})) for target in live]
+    there: set[str] = set()
+    if any(listed is None for _, _, listed in configured):
+        there = {group.group_id for broker in live for group in listed_groups(nodes, broker)}
+    for target, subscriptions, listed in configured:
+        groups = sorted(there if listed is None else listed)
+        found["group_configs"] |= _group_configs(nodes, target, groups, {})
         found["subscriptions"] |= _described(nodes, target, [(_CLIENT_METRICS, name, name) for name in subscriptions])
     return found
 
