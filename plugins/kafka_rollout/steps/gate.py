@@ -21,6 +21,7 @@ from kafka_rollout.steps.downgrade_metadata import last_failing_offset, look_at_
 from kafka_rollout.steps.finalization import finalization
 from kafka_rollout.steps.groups import look_at_groups
 from kafka_rollout.steps.observe import observe_some
+from kafka_rollout.steps.offline_record import lost_disk
 from kafka_rollout.steps.outage import look_for_service
 from kafka_rollout.steps.turns import TurnState, is_way_back, last_words, turn_state
 from kafka_rollout.steps.workbench import Workbench
@@ -100,9 +101,9 @@ def wait_for_gate(
         if status.state is WatchState.HELD:
             return seen
         if status.state is WatchState.FAILED:
+            ways = "mend it, then go on with the same run" if plan.offline else "wait on, retry the node, or roll back"
             raise RefusedError(
-                f"The gate {seen.gate} failed: it {status.message}.",
-                remedy="Nothing more is touched: wait on, retry the node, or roll back.",
+                f"The gate {seen.gate} failed: it {status.message}.", remedy=f"Nothing more is touched: {ways}."
             )
         time.sleep(policy.interval_s)
 
@@ -176,7 +177,7 @@ def _after_start(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
     if plan.offline:
         look_for_service(bench)
     if state.nodes[node.node_id].process.pid is None:
-        seen = _with_last_words(bench, node, seen)
+        seen = _with_last_words(bench, plan, node, seen)
     elsewhere = node_gates.led_elsewhere(state, node.node_id, before)
     if not elsewhere:
         return seen
@@ -188,9 +189,11 @@ def _after_start(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
     return replace(seen, details={**seen.details, "elected": asked})
 
 
-def _with_last_words(bench: Workbench, node: NodeSpec, seen: GateLook) -> GateLook:
+def _with_last_words(bench: Workbench, plan: Plan, node: NodeSpec, seen: GateLook) -> GateLook:
     """A process that is gone has said why, and that is what a person is asked about."""
     said = last_words(bench, node)
+    if plan.offline and (way_out := lost_disk(bench, plan, node)):
+        said = f"{way_out}; {said}"
     conditions = tuple(
         replace(condition, evidence=f"{condition.evidence}; {said}") if condition.name == PROCESS else condition
         for condition in seen.conditions

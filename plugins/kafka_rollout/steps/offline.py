@@ -29,6 +29,7 @@ from kafka_rollout.steps.observe import observe_some
 from kafka_rollout.steps.offline_record import (
     CHOSEN,
     INSTALLED,
+    LEFT_AS_IT_IS,
     LEFT_BEHIND,
     NO_RETURN,
     SNAPSHOTS,
@@ -285,7 +286,7 @@ def _install(bench: Workbench, plan: Plan, node: NodeSpec, snapshot: Path) -> st
             cluster_id=plan.cluster_id,
         )
     except UnreadableLogError as error:
-        return f"Left as it is: {error.sentence}"
+        return f"{LEFT_AS_IT_IS}: {error.sentence}"
 
 
 def _start(bench: Workbench, hop: Hop, chosen: Sequence[NodeSpec]) -> Started:

@@ -11,6 +11,7 @@ from typing import Any
 
 from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.plan import Hop, Plan
+from kafka_rollout.domain.topology import NodeSpec
 from kafka_rollout.steps.workbench import Workbench
 
 STOPPING = "offline-stopping"
@@ -24,6 +25,7 @@ PUT_BACK = "offline-put-back"
 UNDONE = "offline-undone"
 WRITABLE = "offline-writable"
 SERVED = "offline-served"
+LEFT_AS_IT_IS = "Left as it is"  # begins what is recorded as installed on a node without a log
 SNAPSHOTS = "offline"  # folder of the run's private path
 
 
@@ -54,6 +56,17 @@ def last(bench: Workbench, kind: str) -> Mapping[str, Any] | None:
 
 def stop_has_begun(bench: Workbench) -> bool:
     return last(bench, STOPPING) is not None
+
+
+def lost_disk(bench: Workbench, plan: Plan, node: NodeSpec) -> str:
+    """What a person does about a node whose directory held no log when the snapshot was installed; empty for others."""
+    if not installed_on(bench).get(node.node_id, "").startswith(LEFT_AS_IT_IS):
+        return ""
+    return (
+        f"its metadata log was gone when the snapshot was installed: give it a new disk, format it on {plan.target} "
+        f"(kafka-storage.sh format -t {plan.cluster_id} -c server.properties --ignore-formatted, in a dynamic quorum "
+        "with --no-initial-controllers), and go on with this run, which starts it"
+    )
 
 
 def installed_on(bench: Workbench) -> dict[int, str]:

@@ -18,7 +18,7 @@ from kafka_rollout.domain.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.steps import offline
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.downgrade_plan import plan_downgrade
-from kafka_rollout.steps.gate import wait_for_gate
+from kafka_rollout.steps.gate import GateKind, GateRef, look, wait_for_gate
 from kafka_rollout.steps.offline_facts import offline_facts
 from kafka_rollout.steps.offline_order import OfflineStep
 from kafka_rollout.steps.offline_undo import can_be_undone, gates_after_undo, undo_offline
@@ -151,6 +151,11 @@ def test_a_controller_whose_disk_is_lost_is_left_behind_and_the_others_go_on(
     assert releases(world) == {"4.2.1", "None"}
     (left,) = [event for event in bench.run.events() if event["kind"] == "offline-left-behind"]
     assert left["sentence"].startswith("The quorum goes on without controller 1, whose log was gone: its log says")
+    gates = {node: look(bench, plan, GateRef(kind=GateKind.AFTER_START, hop=HOP, node_id=node)) for node in (1, 11)}
+    assert (
+        f"give it a new disk, format it on 4.2.1 (kafka-storage.sh format -t {plan.cluster_id} " in gates[1].waits_for
+    )
+    assert "new disk" not in str(gates[11].conditions)
     # Repaired, it is started by the same call.
     world.cannot_start = set()
     assert offline.start_controllers(bench, plan).acted == (1,)
