@@ -1,15 +1,22 @@
 """Settings of all tests."""
 
 import logging
+import os
 import signal
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.leftovers import pytest_unconfigure  # noqa: F401 (a hook)
 
 # These machines are small and noisy: how long an example takes says nothing about the code.
-settings.register_profile("noisy machine", deadline=None)
+settings.register_profile("noisy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("noisy machine")
+
+# A node that is stopped leaves its ports free for a while: clusters that other workers make must not take them then.
+if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is not None:
+    share = 12_000 // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    first = 20_000 + share * int(worker.removeprefix("gw"))
+    os.environ["KAFKA_ROLLOUT_PORTS"] = f"{first}-{first + share - 1}"
 
 # py4j takes leave of the JVM when Python ends, into a stream that pytest has closed by then.
 logging.getLogger("py4j").setLevel(logging.WARNING)

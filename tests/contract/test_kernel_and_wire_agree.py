@@ -257,7 +257,7 @@ some_transactions = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 @pytest.mark.parametrize("slots", [1 << 12, 4])
 @given(some_transactions, st.integers(0, 40), st.integers(20, 90))
 def test_transactions_of_producers_are_told_alike(

@@ -64,10 +64,11 @@ def make_shared_cluster(tmp_path_factory: pytest.TempPathFactory, release_cache:
 
 
 @pytest.fixture
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+def closed_port() -> Iterator[int]:
+    """Nobody listens on it, and nobody can begin to: it is bound."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
 @pytest.fixture

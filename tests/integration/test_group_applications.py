@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kafka_rollout.adapters.free_ports import free_ports
 from kafka_rollout.adapters.jvm import Jvm, run_jvm
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.release_cache import ReleaseCache
@@ -60,7 +61,7 @@ def applications(
         producer.produce(TOPIC, str(number))
     assert producer.flush(DEADLINE_S) == 0
     with (
-        connect_worker(servers, libs, folder, _free_port()) as worker,
+        connect_worker(servers, libs, folder, free_ports(1)[0]) as worker,
         run_jvm(libs) as jvm,
         streams_application(jvm, servers, "old-app", folder, protocol="classic", source=TOPIC, sink=COPY),
         shared(servers, "shared"),
@@ -71,14 +72,6 @@ def applications(
             streams_application(jvm, servers, "new-app", folder, protocol="streams", source=TOPIC, sink=COPY)
         )
         yield Applications(cluster=cluster, worker=worker, jvm=jvm, newer=newer, folder=folder)
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @pytest.fixture

@@ -44,11 +44,11 @@ def test_both_agents_tell_the_metadata_version_of_broker_and_controller(newest: 
 
 @pytest.mark.parametrize("agent", ["prometheus", "jolokia"])
 def test_one_agent_stands_in_for_the_other_but_not_for_its_metadata_version(
-    newest: LocalCluster, agent: str, free_port: int
+    newest: LocalCluster, agent: str, closed_port: int
 ) -> None:
     node = newest.spec.node(1)
     whole = NodeMetricsReader().read(node)
-    half = NodeMetricsReader().read(replace(node, **{f"{agent}_url": f"http://127.0.0.1:{free_port}/"}))
+    half = NodeMetricsReader().read(replace(node, **{f"{agent}_url": f"http://127.0.0.1:{closed_port}/"}))
     assert half.unanswered == (agent,)
     assert getattr(half, f"current_metadata_version_{agent}") is None
     assert half.release == whole.release
@@ -71,8 +71,8 @@ def test_clients_are_told_by_library_and_version(newest: LocalCluster) -> None:
         consumer.close()
 
 
-def test_nobody_answering_is_said_soon_with_both_reasons(newest: LocalCluster, free_port: int) -> None:
-    url = f"http://127.0.0.1:{free_port}/"
+def test_nobody_answering_is_said_soon_with_both_reasons(newest: LocalCluster, closed_port: int) -> None:
+    url = f"http://127.0.0.1:{closed_port}/"
     began = time.monotonic()
     with pytest.raises(TransientError, match=r"No metrics agent of node broker-1 answers \(jolokia: .*prometheus: "):
         NodeMetricsReader().read(replace(newest.spec.node(1), prometheus_url=url, jolokia_url=url))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.adapters.free_ports import free_ports
 from kafka_rollout.adapters.java import java_binary
 from kafka_rollout.adapters.kafka_admin import KafkaAdmin
 from kafka_rollout.adapters.kafka_features import send_feature_updates
@@ -80,12 +81,7 @@ def test_a_controller_in_zookeeper_mode_answers_invalid_request(release_cache: R
 @contextmanager
 def running_in_zookeeper_mode(libs: Path, folder: Path) -> Iterator[str]:
     """Address of a broker that has its ZooKeeper beside it; both come with the release's jars."""
-    ports = []
-    for _ in range(2):
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            ports.append(listener.getsockname()[1])
-    zookeeper, broker = ports
+    zookeeper, broker = free_ports(2)
     (folder / "zoo.cfg").write_text(
         f"dataDir={folder}/zookeeper\nclientPort={zookeeper}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n"
     )

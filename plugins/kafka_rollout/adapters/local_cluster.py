@@ -10,37 +10,34 @@ the last line printed) and leaves the cluster running; `stop` ends the nodes bel
 from __future__ import annotations
 
 import argparse
-import contextlib
-import random
 import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
 import psutil
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from kafka.protocol.admin import DescribeClusterRequest
 
 from kafka_rollout.adapters import server_properties
+from kafka_rollout.adapters.free_ports import reserved_ports
 from kafka_rollout.adapters.inventory import dump_cluster, load_cluster
-from kafka_rollout.adapters.local_nodes import HOST, ClusterDraft, Layout, Quorum
+from kafka_rollout.adapters.kafka_requests import ClusterConnections
+from kafka_rollout.adapters.local_nodes import ClusterDraft, Layout, Quorum
 from kafka_rollout.adapters.runtimes.local_process import (
     LocalProcessRuntime,
     ReleaseJars,
     end_processes,
     node_processes,
 )
-from kafka_rollout.domain.errors import FatalError, RolloutError, TransientError, UserError
+from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.domain.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.topology import ClusterSpec, NodeSpec
 
-# Below the range that Linux gives to outgoing connections (32768 on): none of those takes a port in between.
-_PORTS = range(20_000, 32_768)
 _ATTEMPTS = 3
 _READY_S = 240.0  # a busy machine; nodes that died are told at once
 _FIRST_DYNAMIC_QUORUM = Release(3, 9, 0)  # KIP-853
@@ -99,7 +96,7 @@ class LocalCluster:
             release_overrides=release_overrides or {},
         )
         for attempt in range(1, _ATTEMPTS + 1):
-            with _reserved_ports(draft.ports_needed) as ports:
+            with reserved_ports(draft.ports_needed) as ports:
                 spec = draft.spec(ports)
                 draft.write(spec)
             inventory.parent.mkdir(parents=True, exist_ok=True)
@@ -132,8 +129,7 @@ class LocalCluster:
         self.wait_until_ready(within_s=ready_within_s)
 
     def wait_until_ready(self, *, within_s: float = _READY_S) -> None:
-        """Every broker is registered and unfenced and every controller listens."""
-        wanted = {node.node_id for node in self.spec.brokers}
+        """Every broker is registered and unfenced, by each one's own word, and every controller listens."""
         deadline = time.monotonic() + within_s
         while True:
             dead = [node for node in self.spec.nodes if self.runtime.process(node).pid is None]
@@ -142,10 +138,9 @@ class LocalCluster:
                     f"Node {dead[0].name} of cluster {self.spec.name} ended while it started: {self._why(dead[0])}",
                     remedy=f"Read {dead[0].directory}/logs.",
                 )
-            if all(_listens(node.controller_address) for node in self.spec.controllers if node.controller_address):
-                seen = _brokers_in_service(self.spec.bootstrap_servers)
-                if seen == wanted:
-                    return
+            controllers = [node.controller_address for node in self.spec.controllers if node.controller_address]
+            if all(_listens(address) for address in controllers) and _in_service(self.spec):
+                return
             if time.monotonic() >= deadline:
                 raise TransientError(
                     f"Cluster {self.spec.name} was not in service after {within_s:.0f} s.",
@@ -193,32 +188,18 @@ def stop_nodes(below: Path, *, deadline_s: float = 20.0) -> int:
     return len(found)
 
 
-@contextlib.contextmanager
-def _reserved_ports(count: int) -> Iterator[tuple[int, ...]]:
-    """Free ports, bound by us until the block ends, so that two clusters created at once get different ones."""
-    with ExitStack() as stack:
-        ports: list[int] = []
-        for port in random.sample(_PORTS, len(_PORTS)):
-            holder = socket.socket()
-            try:
-                holder.bind((HOST, port))
-            except OSError:
-                holder.close()
-                continue
-            stack.enter_context(holder)
-            ports.append(port)
-            if len(ports) == count:
-                yield tuple(ports)
-                return
-    raise FatalError(f"There are no {count} free ports on {HOST}.", remedy="End something that listens.")
-
-
-def _brokers_in_service(bootstrap: str) -> set[int]:
+def _in_service(spec: ClusterSpec) -> bool:
+    """Whether every broker, asked itself, says that all of them are: one may know of another's end, or of its return,
+    a while after the one that is asked first."""
+    wanted = {node.node_id for node in spec.brokers}
+    nodes = ClusterConnections(spec, ClientSecurity(), timeout_s=5.0)
     try:
-        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "socket.timeout.ms": 5000})
-        return set(admin.list_topics(timeout=5).brokers)
-    except KafkaException:
-        return set()
+        answers = (nodes.ask(target, DescribeClusterRequest()) for target in nodes.brokers)
+        return all({broker.broker_id for broker in answer.brokers} == wanted for answer in answers)
+    except (TransientError, RefusedError):
+        return False
+    finally:
+        nodes.close()
 
 
 def _listens(address: str) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from kafka_rollout.adapters import server_properties
+from kafka_rollout.adapters.free_ports import HOST
 from kafka_rollout.adapters.java import java_binary
 from kafka_rollout.domain.errors import FatalError
 from kafka_rollout.domain.releases import Release
@@ -19,8 +20,6 @@ from kafka_rollout.domain.topology import ClusterSpec, NodeSpec, Role
 
 Layout = Literal["separate", "combined"]
 Quorum = Literal["static", "dynamic"]
-
-HOST = "127.0.0.1"
 
 
 def _kafka_uuid() -> str:

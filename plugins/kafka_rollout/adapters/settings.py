@@ -6,6 +6,7 @@
 | KAFKA_ROLLOUT_HOME       | runs/, private/, locks/: what runs leave behind           | ~/.kafka-rollout         |
 | KAFKA_ROLLOUT_CACHE      | releases of Kafka and agents, shared by all               | ~/.cache/kafka-rollout   |
 | KAFKA_ROLLOUT_SPARK_MASTER | where the scans run: local[N], spark://host:port        | local[2]                 |
+| KAFKA_ROLLOUT_PORTS      | ports that local clusters and their Airflow take          | 20000-32767              |
 | KAFKA_ROLLOUT_DEBUG      | 1: the command line shows the trace of an error           | sentences only           |
 """
 
@@ -41,6 +42,10 @@ class Settings:
             include=path("KAFKA_ROLLOUT_INCLUDE", PROJECT_ROOT / "include"),
             spark_master=os.environ.get("KAFKA_ROLLOUT_SPARK_MASTER") or "local[2]",
         )
+
+
+def ports_wanted() -> str | None:
+    return os.environ.get("KAFKA_ROLLOUT_PORTS")
 
 
 def debug_wanted() -> bool:
