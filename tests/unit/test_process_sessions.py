@@ -1,7 +1,9 @@
-"""Processes in sessions of their own, without a broker."""
+"""Processes in sessions of their own, and when one is gone, without a broker."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -9,6 +11,8 @@ import pytest
 
 from kafka_rollout.adapters import detached
 from kafka_rollout.adapters.process_sessions import session_members, start_session
+from kafka_rollout.adapters.runtimes import local_process
+from tests.waiting import wait_until
 
 
 def test_a_process_is_found_as_soon_as_it_is_started(tmp_path: Path) -> None:
@@ -36,3 +40,26 @@ def test_a_detached_process_is_found_by_its_folder_at_once_and_leads_its_own_ses
                 assert [member.pid for member in session_members({started.pid})] == [started.pid]
             finally:
                 started.kill()
+
+
+# Its first thread ends and another one stays, as when a killed process still waits for its disk.
+_HALF_ENDED = """
+import ctypes, platform, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+print("ready", flush=True)
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="its system calls are Linux's")
+def test_a_process_is_gone_when_its_last_thread_is() -> None:
+    with subprocess.Popen([sys.executable, "-c", _HALF_ENDED], stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == b"ready\n"
+        process = psutil.Process(started.pid)
+        try:
+            wait_until(lambda: process.status() == psutil.STATUS_ZOMBIE, 60)
+            assert not local_process._gone_within(process, 0.0)
+        finally:
+            started.kill()
+        assert local_process._gone_within(process, 60.0)

@@ -304,9 +304,10 @@ def _gone_within(process: psutil.Process, seconds: float) -> bool:
 
 
 def _alive(process: psutil.Process) -> bool:
-    """A zombie counts as gone: it holds no file and no port, it only waits for its parent to look."""
+    """A zombie counts as gone: it holds no file and no port, it only waits for its parent to look. While it has other
+    threads it is none yet: one that is still in the kernel, writing to a slow disk, keeps files and ports open."""
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return process.is_running() and (process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1)
     except psutil.NoSuchProcess:
         return False
 
