@@ -33,6 +33,7 @@ os.environ["AIRFLOW__CORE__DAGS_FOLDER"] = str(PROJECT_ROOT / "dags")
 os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(PROJECT_ROOT / "plugins")
 
 DAG_ID = "kafka_upgrade_fake"
+GONE_S = 2.0  # how long a node without a process is waited for: in the task, and then in the trigger
 NOTHING_SCANNED: Mapping[str, Any] = {"cluster": "fake", "scanned_at": 0.0, "logs": (), "classes": (), "verdicts": ()}
 
 

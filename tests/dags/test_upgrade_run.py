@@ -14,7 +14,7 @@ from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
 from kafka_rollout.domain.scan_judging import judge
 from kafka_rollout.domain.state import GroupState, StartRecord
 from kafka_rollout.steps import groups
-from tests.dags.conftest import FakeRuns, spec_with_homes
+from tests.dags.conftest import GONE_S, FakeRuns, spec_with_homes
 from tests.fake_cluster import R340, R391, R431, FakeCluster
 
 pytestmark = pytest.mark.airflow
@@ -133,11 +133,14 @@ def test_a_rejected_plan_touches_nothing(runs: FakeRuns) -> None:
     assert FileChangeLock(runs.home).holder("fake") is None
 
 
-def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back(runs: FakeRuns) -> None:
+def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back(
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_rollout.domain.gate_watch.GONE_S", GONE_S)
     gate = "roll.controller-3.gate_after"
     runs.world.cannot_start.add((3, R431))
     runs.answers[gate] = ["Retry", "Roll back"]
-    state, states, record = runs.run(finalize="after_approval", gate_timeout_minutes=0.1)
+    state, states, record = runs.run(finalize="after_approval")
     assert state == "failed"
     assert runs.asked == ["approve_plan", gate, gate]
     assert runs.offered[gate] == ("Wait on", "Retry", "Roll back")

@@ -166,7 +166,8 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    cluster, quick = FakeCluster(), GatePolicy(looks=1, interval_s=0, timeout_s=2)
+    monkeypatch.setattr("kafka_rollout.domain.gate_watch.GONE_S", 0.5)
+    cluster, quick = FakeCluster(), GatePolicy(looks=1, interval_s=0, timeout_s=600)
     bench = fake_bench(cluster, home)
     plan_upgrade(bench, R431, finalize=False)
     with pytest.raises(UserError, match="has stopped no node"):

@@ -27,6 +27,7 @@ from kafka_rollout.domain.errors import FatalError, UserError
 from kafka_rollout.domain.findings import Finding, Severity
 from kafka_rollout.domain.plan import Direction, Hop, NodeTurn, Plan
 from kafka_rollout.domain.releases import Release
+from tests.waiting import wait_until
 
 OLD, MIDDLE, NEW = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)
 ORDER = (
@@ -317,8 +318,10 @@ def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def sleep(sleepers: list[subprocess.Popen[bytes]], mark: Path | None) -> subprocess.Popen[bytes]:
     environment = {**os.environ, **({MARK: str(mark)} if mark else {})}
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env=environment)
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=environment)
     sleepers.append(process)
+    # Popen returns in the middle of the exec: the environment is there a little later.
+    wait_until(lambda: psutil.Process(process.pid).environ().get(MARK) == environment.get(MARK), 60, every_s=0.01)
     return process
 
 
@@ -333,8 +336,8 @@ def test_clean_ends_marked_processes_of_its_own_demos_only(
     note = {"pid": driver.pid, "started_at": psutil.Process(driver.pid).create_time()}
     (ours / "one" / "driver.json").write_text(json.dumps(note))
     assert demo_clean(ours) == 2
-    assert mine.wait(5) is not None
-    assert driver.wait(5) is not None
+    assert mine.wait(60) is not None
+    assert driver.wait(60) is not None
     assert theirs.poll() is None
     assert stranger.poll() is None
     assert demo_clean(ours) == 0
@@ -351,7 +354,7 @@ def test_what_a_marked_process_started_is_ended_though_it_no_longer_bears_the_ma
         assert leader.stdout is not None
         child = psutil.Process(int(leader.stdout.readline()))
         assert end_demo(tmp_path) == 2
-    assert not child.is_running()
+    wait_until(lambda: not child.is_running(), 60)  # a zombie runs until whoever inherited it has looked
 
 
 def test_a_driver_whose_id_went_to_another_process_is_left_alone(

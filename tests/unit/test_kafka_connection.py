@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.releases import VersionRange
 from kafka_rollout.domain.topology import ClusterSpec, NodeSpec, Role
 from tests.unit.kafka_listener import Listener, accepting_plain
+from tests.waiting import wait_until
 
 PLAINTEXT = ClientSecurity()
 
@@ -34,9 +36,13 @@ def _spec(*addresses: str) -> ClusterSpec:
     )
 
 
-def _closed_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+@pytest.fixture
+def closed_ports() -> Iterator[tuple[str, str]]:
+    """Nobody listens on them, and nobody can begin to: they are bound."""
+    with socket.socket() as one, socket.socket() as other:
+        for held in (one, other):
+            held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{one.getsockname()[1]}", f"127.0.0.1:{other.getsockname()[1]}"
 
 
 def test_one_connection_serves_many_questions() -> None:
@@ -52,8 +58,10 @@ def test_a_connection_that_died_while_idle_is_opened_anew() -> None:
     with accepting_plain() as listener:
         connection = NodeConnection(listener.address, "Node 1", PLAINTEXT)
         connection.ask(listener.question(), timeout_s=60)
+        link = connection._link
+        assert link is not None
         listener.hang_up()
-        time.sleep(0.05)
+        wait_until(lambda: not link.is_usable(), 60)
         assert connection.ask(listener.question(), timeout_s=60).error_code == 0
         connection.close()
         assert listener.connections == 2
@@ -76,14 +84,18 @@ def test_threads_share_a_connection_without_mixing_answers_up() -> None:
 
 
 def test_a_node_that_takes_the_question_and_stays_silent_is_given_up_in_time() -> None:
+    asked: list[int] = []
+
     def silent(api_key: int, version: int, body: bytes) -> Any:
-        if api_key == ApiVersionsRequest.API_KEY:
-            return Listener.well(None, api_key, version, body)  # type: ignore[arg-type]
-        time.sleep(60)
-        return None
+        if api_key in asked:
+            time.sleep(60)
+            return None
+        asked.append(api_key)
+        return Listener.well(None, api_key, version, body)  # type: ignore[arg-type]
 
     with accepting_plain(silent) as listener:
         connection = NodeConnection(listener.address, "Node 1 (broker-1)", PLAINTEXT)
+        connection.ask(listener.question(), timeout_s=60)  # the link is there: only the answer can be late
         began = time.monotonic()
         with pytest.raises(TransientError, match=r"Node 1 \(broker-1\) did not answer ListGroups: no answer") as caught:
             connection.ask(listener.question(), timeout_s=0.3)
@@ -104,9 +116,9 @@ def test_a_node_that_hangs_up_on_the_question_may_have_acted_on_it() -> None:
         connection.close()
 
 
-def test_a_node_that_is_not_there_was_never_asked() -> None:
+def test_a_node_that_is_not_there_was_never_asked(closed_ports: tuple[str, str]) -> None:
     with pytest.raises(NotSentError, match="Node 1 cannot be reached: connection refused"):
-        NodeConnection(_closed_port(), "Node 1", PLAINTEXT).ask(Listener.question(), timeout_s=60)
+        NodeConnection(closed_ports[0], "Node 1", PLAINTEXT).ask(Listener.question(), timeout_s=60)
 
 
 def test_a_port_that_speaks_something_else_is_no_stack_trace() -> None:
@@ -145,15 +157,15 @@ def test_the_newest_version_of_api_versions_that_a_node_knows_is_used() -> None:
 
 def test_when_one_broker_is_silent_the_others_are_asked_and_it_comes_last_from_then_on() -> None:
     with accepting_plain(lambda *_: time.sleep(60)) as silent, accepting_plain() as listener:
-        nodes = ClusterConnections(_spec(silent.address, listener.address), PLAINTEXT, timeout_s=3)
+        nodes = ClusterConnections(_spec(silent.address, listener.address), PLAINTEXT, timeout_s=8)
         for _ in range(3):
             assert nodes.first_answer(nodes.brokers, Listener.question, lambda r, t: t.node_id) == 2
         nodes.close()
         assert silent.connections == 1
 
 
-def test_when_nobody_answers_everybody_is_named() -> None:
-    admin = KafkaAdmin(_spec(_closed_port(), _closed_port()), timeout_s=2)
+def test_when_nobody_answers_everybody_is_named(closed_ports: tuple[str, str]) -> None:
+    admin = KafkaAdmin(_spec(*closed_ports), timeout_s=2)
     with pytest.raises(TransientError, match=r"Node 1 \(broker-1\).*Node 2 \(broker-2\)"):
         admin.cluster_id()
     admin.close()

@@ -58,6 +58,9 @@ def whole(error: int, message: str | None = None) -> Callable[[int], Any]:
     )
 
 
+_PATIENCE_S = 60.0
+
+
 def each(**errors: int) -> Callable[[int], Any]:
     """An answer for each feature, as older controllers give it."""
     result = UpdateFeaturesResponse.UpdatableFeatureResult
@@ -74,7 +77,7 @@ def each(**errors: int) -> Callable[[int], Any]:
 
 
 def ask(
-    *controllers: Controller, validate_only: bool = False, unsafe: bool = False, timeout_s: float = 2, **levels: int
+    *controllers: Controller, validate_only: bool = False, unsafe: bool = False, **levels: int
 ) -> dict[str, FeatureUpdateResult]:
     from contextlib import ExitStack
 
@@ -84,7 +87,7 @@ def ask(
             NodeSpec(node_id=n, name=f"n{n}", roles=frozenset({Role.BROKER}), broker_address=listener.address)
             for n, listener in enumerate(listeners, start=1)
         )
-        connections = ClusterConnections(ClusterSpec(name="c", nodes=nodes), ClientSecurity(), timeout_s=timeout_s)
+        connections = ClusterConnections(ClusterSpec(name="c", nodes=nodes), ClientSecurity(), timeout_s=_PATIENCE_S)
         stack.callback(connections.close)
         results = send_feature_updates(
             connections,
@@ -92,7 +95,7 @@ def ask(
             {"transaction.version": 2},
             validate_only=validate_only,
             unsafe=unsafe,
-            timeout_s=timeout_s,
+            timeout_s=_PATIENCE_S,
         )
     return {result.feature: result for result in results}
 
@@ -108,9 +111,12 @@ def test_not_controller_is_asked_again_at_the_next_broker_until_one_knows_the_ne
     assert (len(first.asked), len(second.asked)) == (1, 1)
 
 
-def test_without_any_controller_the_time_ends_and_says_that_nothing_was_changed() -> None:
+def test_without_any_controller_the_time_ends_and_says_that_nothing_was_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_features, "_NEW_CONTROLLER_AFTER_S", _PATIENCE_S)  # then it is over
     with pytest.raises(TransientError, match=r"NOT_CONTROLLER.*nothing was changed"):
-        ask(Controller(answers=[whole(NOT_CONTROLLER)]), timeout_s=0.3)
+        ask(Controller(answers=[whole(NOT_CONTROLLER)]))
 
 
 def test_a_missing_right_is_named() -> None:
