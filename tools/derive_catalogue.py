@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from kafka_rollout.domain.releases import (
     CoordinatorLogFacts,
     FeatureFacts,
     FieldRule,
+    GroupFamilyFacts,
     RecordTypeFacts,
     Release,
     ReleaseFacts,
@@ -34,7 +36,7 @@ from tools.derivation import features, jars
 from tools.derivation.coordinators import coordinator_logs, new_group_coordinator
 from tools.derivation.jars import Message
 
-TOOL = "tools/derive_catalogue.py, version 3"
+TOOL = "tools/derive_catalogue.py, version 4"
 
 
 def derive(release: Release, libs: Path, intolerant: ReleaseFacts | None) -> ReleaseFacts:
@@ -117,6 +119,10 @@ def _feature_document(feature: FeatureFacts) -> dict[str, Any]:
     }
 
 
+def _family_document(family: GroupFamilyFacts) -> dict[str, Any]:
+    return {name: content for name, content in asdict(family).items() if content or name == "takes_over_offsets"}
+
+
 def _log_document(log: CoordinatorLogFacts) -> dict[str, Any]:
     return {
         "loaded": log.loaded,
@@ -125,6 +131,7 @@ def _log_document(log: CoordinatorLogFacts) -> dict[str, Any]:
         **({"stalls_at_unknown_end": True} if log.stalls_at_unknown_end else {}),
         **({"unknown_key": log.unknown_key} if log.unknown_key else {}),
         **({"deleted_while_pending": log.deleted_while_pending} if log.deleted_while_pending else {}),
+        **({"group_families": [_family_document(one) for one in log.group_families]} if log.group_families else {}),
         "records": [_record_document(record) for record in log.records],
     }
 

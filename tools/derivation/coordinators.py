@@ -28,7 +28,8 @@ from tools.derivation.coordinator_shards import (
     share_replay,
     wrap,
 )
-from tools.derivation.jars import Message, classes_named
+from tools.derivation.group_families import Refusal, group_families, refusals
+from tools.derivation.jars import Message, classes_named, key_versions
 from tools.derivation.rules import field_rules
 from tools.derivation.writers import (
     Written,
@@ -42,7 +43,7 @@ from tools.derivation.writers import (
 GROUP_LOG, TRANSACTION_LOG, SHARE_LOG = "__consumer_offsets", "__transaction_state", "__share_group_state"
 _COORDINATOR = "org.apache.kafka.coordinator"
 _GENERATED = (f"{_COORDINATOR}.group", f"{_COORDINATOR}.transaction", f"{_COORDINATOR}.share", "kafka.internals")
-_SERDE_OF_3_9 = f"{_COORDINATOR}.group.CoordinatorRecordSerde"  # 3.8's as well; 3.7's early access is left out
+SERDE_OF_3_9 = f"{_COORDINATOR}.group.CoordinatorRecordSerde"  # 3.8's as well; 3.7's early access is left out
 _UNKNOWN_KEYS = (9999, 32767)  # no release has them, nor a value of this version
 _UNKNOWN_VALUE = 9999
 _ANY_VERSION = VersionRange(0, 32767)  # 3.9: classes do not look at it and read a greater one as the newest
@@ -59,7 +60,8 @@ class Loader:
 
     `read` takes key and value as a coordinator does, and raises what it raises; it answers the simple name of the
     class that the key was taken for. `replay` goes on to what is done with the record (4.x), a null value included.
-    `checks`: what is said of a record when all that is done with it alone is done (None: reading is all).
+    `checks`: what is said of a record when all that is done with it alone is done (None: reading is all). `refusal`:
+    what is said of records together (None: nothing).
     """
 
     read: Callable[[bytes, bytes], str]
@@ -71,15 +73,16 @@ class Loader:
     loaded: bool = True
     goes_on_by_known_keys: bool = False
     deleted_while_pending: str = ""
+    refusal: Refusal | None = None
 
 
 def new_group_coordinator(
     jvm: Jvm, messages: Mapping[str, Message], advertised: Mapping[str, VersionRange]
 ) -> CoordinatorLogFacts | None:
     """Facts of the group coordinator that 3.8 and 3.9 start instead of their default one if they are told to."""
-    if not has_old_group_coordinator(jvm) or jvm.find_class(_SERDE_OF_3_9) is None:
+    if not has_old_group_coordinator(jvm) or jvm.find_class(SERDE_OF_3_9) is None:
         return None
-    return _facts(jvm, GROUP_LOG, _group_loader(jvm, messages, advertised, _SERDE_OF_3_9), messages)
+    return _facts(jvm, GROUP_LOG, _group_loader(jvm, messages, advertised, SERDE_OF_3_9), messages)
 
 
 def coordinator_logs(
@@ -138,6 +141,7 @@ def _group_loader(
         lambda: group_writes(jvm, advertised),
         group_replay(jvm, serde),
         group_checks(jvm, serde, _before(jvm, messages)),
+        refusal=refusals(jvm, serde),
     )
 
 
@@ -186,6 +190,7 @@ def _facts(jvm: Jvm, topic: str, loader: Loader, messages: Mapping[str, Message]
         loaded=loader.loaded,
         unknown_key=_complaint(loader, *unknown[0], _UNKNOWN_KEYS[0]),
         deleted_while_pending=loader.deleted_while_pending,
+        group_families=group_families(loader.refusal, messages, records) if loader.refusal else (),
     )
 
 
@@ -219,13 +224,6 @@ def _written(records: Iterator[Written]) -> dict[int, dict[int, FeatureLevel | N
         if known and (record.needs is None or record.needs.level < known.level):
             versions[record.value_version] = record.needs
     return found
-
-
-def key_versions(key: Message) -> range:
-    """Since 4.1 a key's version is its record type (`apiKey`) and its own fields stay at version 0."""
-    if "apiKey" in key.definition:
-        return range(key.definition["apiKey"], key.definition["apiKey"] + 1)
-    return key.valid_versions
 
 
 def _reads(jvm: Jvm, loader: Loader, key: bytes, value: Message) -> VersionRange:

@@ -41,6 +41,13 @@ class Message:
         return None if text == "none" else int(text.rstrip("+").partition("-")[0])
 
 
+def key_versions(key: Message) -> range:
+    """Since 4.1 a key's version is its record type (`apiKey`) and its own fields stay at version 0."""
+    if "apiKey" in key.definition:
+        return range(key.definition["apiKey"], key.definition["apiKey"] + 1)
+    return key.valid_versions
+
+
 def kafka_jars(libs: Path) -> list[Path]:
     """The jars of Kafka itself."""
     return sorted(path for path in libs.glob("*.jar") if re.match(r"kafka[-_]", path.name))

@@ -16,6 +16,7 @@ from kafka_rollout.domain.releases import (
     FeatureFacts,
     FeatureLevel,
     FieldRule,
+    GroupFamilyFacts,
     MetadataVersionLevel,
     RecordTypeFacts,
     Release,
@@ -76,6 +77,16 @@ class _Record(_Strict):
     rules: list[_Rule] = []
 
 
+class _GroupFamily(_Strict):
+    family: str
+    founders: list[int]
+    other_type: str
+    not_found: str = ""
+    member_not_found: str = ""
+    member_too_late: str = ""
+    takes_over_offsets: bool
+
+
 class _Log(_Strict):
     loaded: bool
     ignores_unknown_keys: bool
@@ -83,6 +94,7 @@ class _Log(_Strict):
     stalls_at_unknown_end: bool = False
     unknown_key: str = ""
     deleted_while_pending: str = ""
+    group_families: list[_GroupFamily] = []
     records: list[_Record]
 
 
@@ -208,4 +220,8 @@ def _log_to_domain(topic: str, log: _Log) -> CoordinatorLogFacts:
         loaded=log.loaded,
         unknown_key=log.unknown_key,
         deleted_while_pending=log.deleted_while_pending,
+        group_families=tuple(
+            GroupFamilyFacts(**{**family.model_dump(), "founders": tuple(family.founders)})
+            for family in log.group_families
+        ),
     )

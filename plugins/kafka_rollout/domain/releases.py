@@ -133,6 +133,27 @@ class RecordTypeFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFamilyFacts:
+    """In which order a group coordinator takes the records of one type of groups (GroupMetadataManager.replay).
+
+    `family`: what the records' names begin with, such as "StreamsGroup". `founders`: key versions of which a value
+    makes the group, if it is not there. Complaints have `{group}` and `{member}` in them: `not_found` is that about any
+    other record of a group that is not there, `member_not_found` likewise; "": it makes them of any value, and passes
+    over tombstones. `other_type`: that about a record of a group that is of another type. `takes_over_offsets`: not if
+    it is a classic one that was only made for offsets. `member_too_late`: that about a member's own record behind its
+    assignment, if that has tasks (streams groups of 4.1).
+    """
+
+    family: str
+    founders: tuple[int, ...]
+    other_type: str
+    not_found: str = ""
+    member_not_found: str = ""
+    member_too_late: str = ""
+    takes_over_offsets: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorLogFacts:
     """How a release's coordinator, by its default configuration, loads one coordinator log (`topic`).
 
@@ -142,7 +163,8 @@ class CoordinatorLogFacts:
     for ever when the log ends with others (the transaction coordinator until 3.9). `unknown_key`: an intolerant
     release's complaint about a key version, with `{version}` in it. `deleted_while_pending`: its complaint, with
     `{group}` and `{partition}` in it, about a group whose newest record of itself is a tombstone and whose only offsets
-    are those of transactions without an end (GroupMetadataManager of 3.x); "": it loads them.
+    are those of transactions without an end (GroupMetadataManager of 3.x); "": it loads them. `group_families`: none
+    for the coordinator of 3.x, which knows only classic groups.
     """
 
     topic: str
@@ -153,6 +175,7 @@ class CoordinatorLogFacts:
     loaded: bool = True
     unknown_key: str = ""
     deleted_while_pending: str = ""
+    group_families: tuple[GroupFamilyFacts, ...] = ()
 
     def record(self, key_version: int) -> RecordTypeFacts | None:
         return next((record for record in self.records if record.key_version == key_version), None)

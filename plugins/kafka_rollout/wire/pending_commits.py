@@ -75,14 +75,14 @@ class PendingCommits:
         if version not in _OFFSETS and version != _GROUP:
             return
         key = data[record.key_at : record.key_at + record.key_length]
-        group, at = _text(key, VERSION_BYTES)
+        group, at = text_at(key, VERSION_BYTES)
         if group is None or (self.groups is not None and group not in self.groups):
             return
         is_there = record.value_length >= 0
         if version == _GROUP:
             self._deleted[group] = not is_there
         else:
-            topic, at = _text(key, at)
+            topic, at = text_at(key, at)
             if topic is None:
                 return
             self._note_offset(group, key[VERSION_BYTES : at + _PARTITION_BYTES], is_there)
@@ -154,7 +154,7 @@ class PendingCommits:
             self._refused_from.pop(group, None)
 
 
-def _text(key: bytes, at: int) -> tuple[bytes | None, int]:
+def text_at(key: bytes, at: int) -> tuple[bytes | None, int]:
     """A string behind its length, and where it ends; None if it does not."""
     begin = at + _LENGTH_BYTES
     length = int.from_bytes(key[at:begin], "big", signed=True)

@@ -1,0 +1,207 @@
+"""Groups of the newer protocols as a release's group coordinator makes them of their records, in the log's order.
+
+Followed is GroupMetadataManager.replay of 3.9.1 to 4.3.1 (`group.coordinator.new.enable` in 3.9). Each record is taken
+by what those before it made of its group, and the load stops at one that does not fit: a tombstone of a group that is
+not there (3.9), a streams group's record behind offsets that were committed before (4.1). Coordinators write no such
+logs, but the cleaner leaves some: it keeps an old offset and removes the older records of the group, for there are
+newer ones (KAFKA-20254). tests/integration/test_group_replay.py tries the coordinators' own code beside this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+from kafka_rollout.domain.releases import CoordinatorLogFacts, GroupFamilyFacts
+from kafka_rollout.wire.coordinator_records import VERSION_BYTES, classify
+from kafka_rollout.wire.pending_commits import text_at
+from kafka_rollout.wire.record_batch import Bytes, Codecs, LogFormatError, check_crc, payload, records
+from kafka_rollout.wire.record_batch import batches as batches_of
+
+GROUP, MEMBER = "Metadata", "MemberMetadata"  # what records' names have behind their family's
+EPOCH, TARGET, CURRENT = "TargetAssignmentMetadata", "TargetAssignmentMember", "CurrentMemberAssignment"
+_OF_MEMBERS = frozenset({MEMBER, TARGET, CURRENT})
+_OFFSETS, _CLASSIC = frozenset({0, 1}), 2  # key versions
+_STREAMS = "StreamsGroup"
+_FLEXIBLE_CLASSIC = 4  # GroupMetadataValue
+_GONE = -1  # a member's epoch when it has left, a group's when it has no assignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRecord:
+    """`member`: the second text of the key, if it has one. `value`: with its version in front; None: a tombstone."""
+
+    offset: int
+    key_version: int
+    group: bytes
+    member: bytes = b""
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The first record of a group at which the load stops, and what the release says there, as far as it is known."""
+
+    record: GroupRecord
+    complaint: str
+
+
+@dataclass(slots=True)
+class _Member:
+    is_described: bool = False  # by its own record
+    has_left: bool = False
+    has_tasks: bool = False
+
+
+@dataclass(slots=True)
+class _Group:
+    family: str | None = None  # None: classic
+    offsets_only: bool = True  # of a classic one: made of offsets alone, or as good as that
+    members: dict[bytes, _Member] = field(default_factory=dict)
+    targets: set[bytes] = field(default_factory=set)
+    assigned: bool = True  # a new group has the assignment epoch 0
+
+
+class GroupReplay:
+    """What one release makes of the records of one partition; they are given in the log's order."""
+
+    def __init__(self, facts: CoordinatorLogFacts) -> None:
+        families = {found.family: found for found in facts.group_families}
+        self._roles: dict[int, tuple[GroupFamilyFacts, str]] = {}
+        for record in facts.records:
+            for family, found in families.items():
+                if record.name.startswith(family):
+                    self._roles[record.key_version] = found, record.name.removeprefix(family)
+        self._facts = facts
+        self._groups: dict[bytes, _Group] = {}
+        self.refused: dict[bytes, Refused] = {}
+
+    def take(self, record: GroupRecord) -> None:
+        """Of a group at which the load has stopped nothing more is taken."""
+        if record.group in self.refused:
+            return
+        group = self._groups.get(record.group)
+        if record.key_version in _OFFSETS:
+            if record.value is not None and group is None:
+                self._groups[record.group] = _Group()
+        elif record.key_version == _CLASSIC:
+            if record.value is None:
+                self._groups.pop(record.group, None)
+            else:
+                self._groups[record.group] = _Group(offsets_only=_has_no_protocol_type(record.value))
+        elif (role := self._roles.get(record.key_version)) and self._is_read(record):
+            complaint = self._replay(group, record, *role)
+            if complaint is not None:
+                words = complaint.replace("{group}", _shown(record.group)).replace("{member}", _shown(record.member))
+                self.refused[record.group] = Refused(record=record, complaint=words)
+
+    def _is_read(self, record: GroupRecord) -> bool:
+        """Others stop the release or are passed over, whatever there is of their group."""
+        known = self._facts.record(record.key_version)
+        return known is not None and (
+            record.value is None or int.from_bytes(record.value[:VERSION_BYTES], "big", signed=True) in known.reads
+        )
+
+    def _replay(self, group: _Group | None, record: GroupRecord, rules: GroupFamilyFacts, part: str) -> str | None:
+        """The release's complaint, "" where it is not known; None: it goes on."""
+        is_there = record.value is not None
+        if group is None:
+            if not is_there or record.key_version not in rules.founders:
+                return rules.not_found or None
+            group = self._groups[record.group] = _Group(rules.family)
+        elif group.family != rules.family:
+            if group.family is not None or not group.offsets_only or not rules.takes_over_offsets:
+                return rules.other_type
+            group = self._groups[record.group] = _Group(rules.family)
+        if part not in _OF_MEMBERS:
+            return self._of_group(group, record, part)
+        if part == TARGET:
+            (group.targets.add if is_there else group.targets.discard)(record.member)
+            return None
+        return self._of_member(group, record, part, rules)
+
+    def _of_group(self, group: _Group, record: GroupRecord, part: str) -> str | None:
+        if part == EPOCH:
+            if record.value is None and group.targets:
+                return ""
+            group.assigned = record.value is not None and _number(record.value) != _GONE
+        elif part == GROUP and record.value is None:
+            if group.members or group.assigned or (group.targets and group.family != _STREAMS):
+                return ""
+            del self._groups[record.group]
+        return None
+
+    def _of_member(self, group: _Group, record: GroupRecord, part: str, rules: GroupFamilyFacts) -> str | None:
+        member, is_there = group.members.get(record.member), record.value is not None
+        if member is None and (not is_there or (part == CURRENT and rules.member_not_found)):
+            return rules.member_not_found or None
+        member = group.members.setdefault(record.member, _Member()) if member is None else member
+        if part == MEMBER and not is_there and (not member.has_left or record.member in group.targets):
+            return ""
+        if rules.member_too_late and member.has_tasks and not member.is_described:
+            return rules.member_too_late
+        if part == CURRENT:
+            member.has_left = record.value is None or _number(record.value) == _GONE
+            member.has_tasks = record.value is not None and _has_tasks(record.value)
+        elif is_there:
+            member.is_described = True
+        else:
+            del group.members[record.member]
+        return None
+
+
+def group_records(
+    buffer: Bytes, codecs: Codecs, *, groups: Collection[bytes], start: int, end: int
+) -> Iterator[GroupRecord]:
+    """The records of these groups with start <= offset < end, in whole batches. What cannot be read is passed over:
+    whoever reads the log for what it holds says so."""
+    try:
+        for batch in batches_of(buffer):
+            if batch.last_offset < start or batch.base_offset >= end or batch.is_control:
+                continue
+            try:
+                check_crc(batch, codecs)
+                data = payload(batch, codecs)
+                if not any(group in data for group in groups):
+                    continue
+                for span in records(batch, data):
+                    if not start <= span.offset < end or span.key_length < VERSION_BYTES:
+                        continue
+                    version, _ = classify(data, span.key_at, span.key_length, span.value_at, span.value_length)
+                    key = data[span.key_at : span.key_at + span.key_length]
+                    group, at = text_at(key, VERSION_BYTES)
+                    if group is None or group not in groups or version is None:
+                        continue
+                    yield GroupRecord(
+                        offset=span.offset,
+                        key_version=version,
+                        group=group,
+                        member=text_at(key, at)[0] or b"",
+                        value=None
+                        if span.value_length < 0
+                        else bytes(data[span.value_at : span.value_at + span.value_length]),
+                    )
+            except LogFormatError:
+                continue
+    except LogFormatError:
+        return  # no batch begins here
+
+
+def _number(value: bytes) -> int:
+    """The first field: a member's epoch, or an assignment's."""
+    return int.from_bytes(value[VERSION_BYTES : VERSION_BYTES + 4], "big", signed=True)
+
+
+def _has_tasks(value: bytes) -> bool:
+    """StreamsGroupCurrentMemberAssignmentValue: two epochs and a state, then arrays; an empty one is 1 or 0."""
+    return not set(value[VERSION_BYTES + 9 :]) <= {0, 1}
+
+
+def _has_no_protocol_type(value: bytes) -> bool:
+    """GroupMetadataValue begins with it."""
+    flexible = int.from_bytes(value[:VERSION_BYTES], "big") >= _FLEXIBLE_CLASSIC
+    return value[VERSION_BYTES : VERSION_BYTES + 1] == b"\1" if flexible else value[VERSION_BYTES:][:2] == b"\0\0"
+
+
+def _shown(name: bytes) -> str:
+    return name.decode("utf-8", "replace")

@@ -1,0 +1,121 @@
+"""In which order a release's group coordinator takes the records of groups: short logs are tried on the coordinator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from kafka_rollout.adapters.jvm import Jvm
+from kafka_rollout.domain.releases import GroupFamilyFacts, RecordTypeFacts
+from kafka_rollout.wire.coordinator_records import VERSION_BYTES
+from kafka_rollout.wire.group_replay import CURRENT, GROUP, MEMBER
+from kafka_rollout.wire.layouts import Layout, MessageSchema
+from kafka_rollout.wire.messages import encode
+from tools.derivation.coordinator_shards import group_shards, wrap
+from tools.derivation.jars import Message, key_versions
+from tools.derivation.rules import filled
+
+FAMILIES = ("ConsumerGroup", "ShareGroup", "StreamsGroup")
+Record = tuple[bytes, bytes | None]
+Refusal = Callable[[Sequence[Record]], str | None]  # of a log: what the coordinator says when it stops at it
+
+GROUP_ID, MEMBER_ID = "probed-group", "probed-member"
+
+
+def group_families(
+    refusal: Refusal, messages: Mapping[str, Message], known: Sequence[RecordTypeFacts]
+) -> tuple[GroupFamilyFacts, ...]:
+    records = Records(messages)
+    offset, classic = records.value("OffsetCommit"), records.value("GroupMetadata", protocolType="consumer", members=[])
+    found = []
+    for family in FAMILIES:
+        of_group, of_member, current = (family + part for part in (GROUP, MEMBER, CURRENT))
+        names = [record.name for record in known if record.name.startswith(family) and not record.refuses]
+        if of_group not in names:
+            continue
+        without = {name: refusal([records.value(name)]) for name in names}
+        lost = {name: refusal([records.tombstone(name)]) for name in names}
+        not_found = _one({*filter(None, (*without.values(), *lost.values()))}, family)
+        group = records.value(of_group)
+        no_member = [refusal([group, one]) for one in (records.value(current), records.tombstone(current))]
+        no_member += [refusal([group, records.tombstone(of_member)])]
+        if (None in no_member) != (no_member == [None] * len(no_member)):
+            raise AssertionError(f"{family}: members that are not there are missed by some records only: {no_member}")
+        behind_offsets = refusal([offset, group])
+        other_type = refusal([classic, group])
+        if other_type is None or behind_offsets not in (None, other_type):
+            raise AssertionError(f"{family}: behind other groups it is refused by {other_type}, {behind_offsets}")
+        too_late = refusal([records.value(current), records.value(of_member)]) if no_member == [None] * 3 else None
+        found.append(
+            GroupFamilyFacts(
+                family=family,
+                founders=tuple(sorted(records.key_version(name) for name in names if without[name] is None)),
+                not_found=not_found,
+                member_not_found=_one({*filter(None, no_member)}, family),
+                member_too_late=(too_late or "").partition(" from ")[0],  # of a task that is named behind it
+                other_type=_general(other_type),
+                takes_over_offsets=behind_offsets is None,
+            )
+        )
+    return tuple(found)
+
+
+def refusals(jvm: Jvm, serde_name: str) -> Refusal:
+    """Each log is replayed by a coordinator of its own."""
+    new_shard, serde = group_shards(jvm), jvm.instance(serde_name)
+
+    def refusal(log: Sequence[Record]) -> str | None:
+        shard = new_shard()
+        try:
+            for offset, (key, value) in enumerate(log):
+                record = serde.deserialize(wrap(jvm, key), None if value is None else wrap(jvm, value))
+                shard.replay(offset, -1, -1, record)
+        except Py4JJavaError as error:
+            return str(error.java_exception.getMessage())
+        return None
+
+    return refusal
+
+
+class Records:
+    """Records of one group and one member by a release's own definitions, with something in every field."""
+
+    def __init__(self, messages: Mapping[str, Message]) -> None:
+        self._messages = messages
+
+    def value(self, name: str, **contents: Any) -> Record:
+        layout = self._layout(f"{name}Value", 0)
+        return self._key(name), bytes(VERSION_BYTES) + encode(layout, {**filled(layout.struct), **contents})
+
+    def tombstone(self, name: str) -> Record:
+        return self._key(name), None
+
+    def key_version(self, name: str) -> int:
+        return key_versions(self._messages[f"{name}Key"])[-1]
+
+    def fields(self, name: str) -> list[str]:
+        """Of a value."""
+        return [field.name for field in self._layout(f"{name}Value", 0).struct.fields]
+
+    def _key(self, name: str) -> bytes:
+        key, version = self._messages[f"{name}Key"], self.key_version(name)
+        layout = self._layout(key.name, 0 if "apiKey" in key.definition else version)
+        texts = {"groupId": GROUP_ID, "group": GROUP_ID, "memberId": MEMBER_ID}
+        contents = {name: texts.get(name, content) for name, content in filled(layout.struct).items()}
+        return version.to_bytes(VERSION_BYTES, "big") + encode(layout, contents)
+
+    def _layout(self, name: str, version: int) -> Layout:
+        return MessageSchema.parse(json.dumps(self._messages[name].definition)).layout(version)
+
+
+def _one(complaints: set[str], family: str) -> str:
+    if len(complaints) > 1:
+        raise AssertionError(f"{family}: what is not there is missed in several ways: {sorted(complaints)}")
+    return _general(complaints.pop()) if complaints else ""
+
+
+def _general(complaint: str) -> str:
+    return complaint.replace(GROUP_ID, "{group}").replace(MEMBER_ID, "{member}")
