@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
+from kafka_rollout.adapters.group_order import facts_of_order, ordered_types
 from kafka_rollout.adapters.schemas import Schemas
+from kafka_rollout.domain.group_records import OFFSETS_TOPIC
 from kafka_rollout.domain.releases import Catalogue, Release
 from kafka_rollout.domain.scan import LoadVerdict, RecordClass
 from kafka_rollout.domain.scan_inventory import describes_owner
@@ -76,8 +78,12 @@ def _uses(layouts: dict[Layout, list[Release]]) -> tuple[LayoutUse, ...]:
 def _loaded_by_all(
     catalogue: Catalogue, releases: Sequence[Release], records: Sequence[RecordUse]
 ) -> Iterator[tuple[str, int, int | None]]:
-    """Classes that no asked release stops at or ignores; a release without a coordinator for the log has no say."""
+    """Classes that no asked release stops at or ignores, wherever they lie; a release without a coordinator for the log
+    has no say."""
+    by_their_order = ordered_types(facts_of_order(catalogue, releases))
     for record in records:
+        if record.topic == OFFSETS_TOPIC and record.key_version in by_their_order:
+            continue
         for value_version in (None, *record.values):
             one = RecordClass(
                 topic=record.topic,

@@ -7,14 +7,14 @@ commits for a deleted group. Both are rare, and partitions are small.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.adapters.deleted_groups import Bounded, deleted_while_pending
+from kafka_rollout.adapters.deleted_groups import deleted_while_pending
 from kafka_rollout.domain.group_records import OFFSETS_TOPIC
 from kafka_rollout.domain.scan import DeletedWhilePending
 from kafka_rollout.domain.scan_judging import GROUP_METADATA_KEY
@@ -32,7 +32,7 @@ def find_deleted_while_pending(
     waiting = {place: _waiting(logs, place, producers) for place, producers in _open_transactions(few).items()}
     found: list[DeletedWhilePending] = []
     for partition, groups in _deleted(frame, waiting).items():
-        found += deleted_while_pending(partition, groups, _whole(logs, partition))
+        found += deleted_while_pending(partition, groups, logs.whole(OFFSETS_TOPIC, partition))
     return tuple(sorted(found))
 
 
@@ -81,8 +81,3 @@ def _deleted(frame: DataFrame, waiting: Mapping[int, Collection[bytes]]) -> Mapp
         if place in groups:
             found.setdefault(row["partition"], set()).add(groups[place])
     return found
-
-
-def _whole(logs: LogsToRead, partition: int) -> Iterator[Bounded]:
-    for chunk in logs.chunks(OFFSETS_TOPIC, partition):
-        yield chunk.data, chunk.start, chunk.end

@@ -12,14 +12,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kafka_rollout.adapters.deleted_groups import is_asked
+from kafka_rollout.adapters.group_order import Facts, facts_of_order
 from kafka_rollout.adapters.schemas import Schemas
 from kafka_rollout.domain.errors import FatalError
 from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import DeletedWhilePending, OwnerRecords, ScanResult
+from kafka_rollout.domain.scan import DeletedWhilePending, OutOfOrder, OwnerRecords, ScanResult
 from kafka_rollout.domain.scan_inventory import take_inventory
-from kafka_rollout.domain.scan_judging import judge, unknown_ends, unloadable_groups
+from kafka_rollout.domain.scan_judging import groups_out_of_order, judge, unknown_ends, unloadable_groups
 from kafka_rollout_spark import result as parts
 from kafka_rollout_spark.decoding_spec import DecodingSpec, ScanDepth, buckets_for
+from kafka_rollout_spark.group_order import find_out_of_order
 from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.open_transactions import find_deleted_while_pending
 from kafka_rollout_spark.progress import Progress, reported
@@ -104,6 +106,10 @@ class Scanned:
         """Not looked for where records are not looked into."""
         return () if self.frame is None else find_deleted_while_pending(self.few, self.frame, logs)
 
+    def out_of_order(self, logs: LogsToRead, facts: Facts) -> tuple[OutOfOrder, ...]:
+        """Likewise."""
+        return () if self.frame is None else find_out_of_order(self.few, self.frame, logs, facts)
+
     @staticmethod
     def _owners(frame: DataFrame) -> DataFrame:
         return frame.filter((F.col("kind") == RowKind.OWNER) & F.col("name").isNotNull()).orderBy(
@@ -170,7 +176,14 @@ def make_result(question: Question, logs: LogsToRead, scanned: Scanned) -> ScanR
     asked = is_asked(question.catalogue, question.releases)
     deleted = scanned.deleted_while_pending(logs) if asked else ()
     unloadable = unloadable_groups(question.catalogue, deleted, question.releases)
-    broken = (*parts.broken_records(scanned.few, live=question.live), *ends, *unloadable)
+    ordered = facts_of_order(question.catalogue, question.releases)
+    out_of_order = scanned.out_of_order(logs, ordered) if ordered else ()
+    broken = (
+        *parts.broken_records(scanned.few, live=question.live),
+        *ends,
+        *unloadable,
+        *groups_out_of_order(out_of_order),
+    )
     owners, owners_left_out = scanned.owners_listed()
     return ScanResult(
         cluster=logs.cluster,
@@ -192,6 +205,7 @@ def make_result(question: Question, logs: LogsToRead, scanned: Scanned) -> ScanR
         copies=logs.copies,
         damage=parts.damage_of(scanned.few),
         deleted_while_pending=deleted,
+        out_of_order=out_of_order,
         inventory=scanned.inventory(),
         cleaning=logs.cleaning,
         new_group_coordinator=logs.new_group_coordinator,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kafka.protocol.metadata import MetadataRequest
 
+from kafka_rollout.adapters.deleted_groups import Bounded
 from kafka_rollout.adapters.fetch_source import FetchSource
 from kafka_rollout.adapters.kafka_connection import NodeConnection, NotSentError
 from kafka_rollout.adapters.log_directories import find_logs
@@ -62,6 +63,10 @@ class LogsToRead:
         client = client_settings(self.options.get("security.file"))
         with FetchSource(self.options["bootstrap.servers"], client) as source:
             yield from fetched_chunks(source, ranges)
+
+    def whole(self, topic: str, partition: int) -> Iterator[Bounded]:
+        for chunk in self.chunks(topic, partition):
+            yield chunk.data, chunk.start, chunk.end
 
     def shares(self, cores: int) -> Shares:
         """As many for every core: one share more would have a core work alone at the end."""

@@ -17,12 +17,13 @@ from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from tests.integration.load_oracle import Outcome, Place, load
 from tests.integration.planted_logs import PlantedLog, cut, endless_logs, planted_logs, with_own_groups, written_logs
+from tests.integration.planted_orders import planted_orders
 
 pytestmark = pytest.mark.integration
 
-RELEASES = tuple(Release.parse(name) for name in ("3.4.0", "3.4.1", "3.9.1", "4.0.1", "4.3.1"))
+RELEASES = tuple(Release.parse(name) for name in ("3.4.0", "3.4.1", "3.9.1", "4.0.1", "4.1.1", "4.3.1"))
 _SEGMENT = "00000000000000000000.log"
-_QUOTED = re.compile(r'"([^"]+)"$')
+_QUOTED = re.compile(r': "(.+)"$')
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Judged:
 def scanned(tmp_path_factory: pytest.TempPathFactory) -> Scanned:
     folder = tmp_path_factory.mktemp("logs")
     logs: dict[Place, PlantedLog] = {}
-    for log in (*written_logs(), *planted_logs(), *endless_logs()):
+    for log in (*written_logs(), *planted_logs(), *planted_orders(), *endless_logs()):
         place = (log.topic, sum(topic == log.topic for topic, _ in logs))
         logs[place] = log
         partition = folder / f"{log.topic}-{place[1]}"

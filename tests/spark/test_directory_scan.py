@@ -13,6 +13,8 @@ from pyspark.errors import PySparkException
 
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.codecs import CODECS
+from kafka_rollout.adapters.group_order import facts_of_order, out_of_order
+from kafka_rollout.adapters.schemas import load_schemas
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import LoadVerdict, ScanResult
@@ -22,6 +24,7 @@ from kafka_rollout.wire.record_batch import batches, payload, records
 from kafka_rollout_spark.decoding_spec import ScanDepth
 from tests.integration import planted_logs as planted
 from tests.integration.planted_logs import COMMITTED, EMPTY_GROUP, Record, key, value
+from tests.integration.planted_orders import planted_orders
 from tests.spark.conftest import FIXTURES, FixtureLogs, Scan, look
 
 pytestmark = pytest.mark.spark
@@ -192,6 +195,41 @@ def test_each_release_is_judged_by_its_own_facts(scan: Scan, fixture_logs: Fixtu
     result = scan(fixture_logs("4.3.1"))
     assert result.failing(Release(3, 4, 0))
     assert not result.failing(Release(4, 3, 1))
+
+
+def test_a_group_s_records_are_taken_by_what_lies_before_them(scan: Scan, tmp_path: Path) -> None:
+    """Beside a replay of all groups: what is not read again for its order is in order. Each batch is a segment."""
+    logs = list(planted_orders())
+    for number, log in enumerate(logs):
+        folder = tmp_path / f"{OFFSETS}-{number}"
+        folder.mkdir()
+        for one in batches(log.data):
+            (folder / f"{one.base_offset:020}.log").write_bytes(one.data)
+    include = PROJECT_ROOT / "include"
+    for told in (False, True):
+        catalogue = load_catalogue(include).configured(new_group_coordinator=told)
+        facts = facts_of_order(catalogue, catalogue)
+        result = scan(tmp_path, catalogue=catalogue, schemas=load_schemas(include, new_group_coordinator=told))
+        expected = [
+            found
+            for number, log in enumerate(logs)
+            for found in out_of_order(number, {f"order-{number:02}".encode()}, [(log.data, 0, 99)], facts)
+        ]
+        assert sorted(result.out_of_order) == sorted(expected)
+        failing = {(v.release, v.partition): v.first_failure.offset for v in result.verdicts if v.first_failure}
+        for found in expected:
+            for release in found.releases:
+                assert failing[release, found.partition] <= found.offset
+        stopped = {logs[found.partition].name for found in expected if Release(4, 1, 1) in found.releases}
+        assert {"a streams group behind an offset", "a streams member behind its assignment"} < stopped
+        assert "a streams group before its offset" not in stopped
+        data = json.loads(json.dumps(result.to_dict()))
+        assert ScanResult.from_dict(data).out_of_order == result.out_of_order
+        assert any(Release(3, 9, 1) in found.releases for found in expected) is told
+    alone = scan(tmp_path, releases=[Release(4, 3, 1)])
+    assert [found.releases for found in alone.out_of_order] == [
+        (Release(4, 3, 1),) for found in expected if Release(4, 3, 1) in found.releases
+    ]
 
 
 def test_a_group_that_is_deleted_in_an_open_transaction_stops_the_coordinators_of_3_x(

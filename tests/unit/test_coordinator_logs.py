@@ -14,6 +14,7 @@ from kafka_rollout.adapters import coordinator_logs
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.coordinator_logs import LiveCoordinatorLogs
 from kafka_rollout.adapters.fetch_source import FetchedBytes
+from kafka_rollout.adapters.group_order import facts_of_order, out_of_order
 from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
 from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.group_records import conversion_conditions
@@ -26,6 +27,7 @@ from kafka_rollout.wire.record_batch import batches
 from tests.fake_cluster import make_spec
 from tests.integration.planted_logs import GOOD, TRANSACTIONAL, PlantedLog, batch, cut, deleted_while_pending
 from tests.integration.planted_logs import GROUP as GROUP_KEY
+from tests.integration.planted_orders import planted_orders
 
 OFFSETS = "__consumer_offsets"
 INCLUDE = PROJECT_ROOT / "include"
@@ -249,6 +251,39 @@ def test_a_group_that_the_scan_found_alive_is_not_read_for_again(monkeypatch: py
         read.clear()
         logs.scan_on(replace(scan_to(2), inventory=GroupInventory(groups=(known,)).to_dict()))
         assert [what.start for what in read] == [2, 0][:times]
+
+
+BY_THE_CLEANER = [log for log in planted_orders() if "streams" in log.name or "share" in log.name]
+
+
+@pytest.mark.parametrize("log", BY_THE_CLEANER, ids=lambda log: log.name)
+def test_an_order_that_the_cleaner_can_leave_is_found_wherever_the_scan_ended(
+    monkeypatch: pytest.MonkeyPatch, log: PlantedLog
+) -> None:
+    monkeypatch.setattr(Written, "data", log.data)
+    monkeypatch.setattr(coordinator_logs, "FetchSource", Written)
+    logs = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS)
+    releases = [OLD, Release(4, 1, 1), NEW]
+    asked = judge(CATALOGUE, (), releases, partitions=[(OFFSETS, 0)])
+    nothing = ScanResult(cluster="fake", scanned_at=1.0, logs=(), classes=(), verdicts=asked)
+    whole = logs.scan_on(nothing)
+    group = f"order-{list(planted_orders()).index(log):02}".encode()
+    facts = facts_of_order(CATALOGUE, releases)
+    assert whole.out_of_order == out_of_order(0, {group}, [(log.data, 0, end_of(log.data))], facts)
+    for since in range(1, end_of(log.data)):
+        monkeypatch.setattr(Written, "data", cut(log.data, since))
+        before = logs.scan_on(nothing)
+        monkeypatch.setattr(Written, "data", log.data)
+        together = logs.scan_on(before)
+        assert together.verdicts == whole.verdicts
+        assert together.out_of_order == whole.out_of_order
+    records = logs.group_records()
+    (of_4_1,) = conversion_conditions((), records, (), catalogue=CATALOGUE, releases=[Release(4, 1, 1)])[:1]
+    stopped = {release for found in whole.out_of_order for release in found.releases}
+    assert of_4_1.holds is (Release(4, 1, 1) not in stopped)
+    if not of_4_1.holds:
+        assert "does not fit what lies before it" in of_4_1.evidence
+        assert "delete what is out of order, then: " in of_4_1.evidence
 
 
 @pytest.mark.parametrize("log", list(deleted_while_pending()), ids=lambda log: log.name)

@@ -90,7 +90,7 @@ def share_replay(jvm: Jvm) -> Callable[[bytes, bytes | None], str | None]:
         try:
             shard.replay(0, -1, -1, record)
         except Py4JJavaError as error:
-            return str(error.java_exception.getClass().getSimpleName())
+            return str(error.java_exception.getMessage())
         return None
 
     return refusal

@@ -16,6 +16,7 @@ from kafka_rollout.adapters import scan_submit
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.deleted_groups import deleted_while_pending, is_asked, pieces
 from kafka_rollout.adapters.fetch_source import FetchSource
+from kafka_rollout.adapters.group_order import facts_of_order, out_of_order, strict_types
 from kafka_rollout.adapters.group_records import LONGEST, read_group_records, records_of_scan
 from kafka_rollout.adapters.parsing_checks import ParsingChecks
 from kafka_rollout.adapters.schemas import load_schemas
@@ -25,13 +26,13 @@ from kafka_rollout.domain.errors import RefusedError, RolloutError
 from kafka_rollout.domain.group_records import OFFSETS_TOPIC, GroupRecords
 from kafka_rollout.domain.groups import CLASSIC
 from kafka_rollout.domain.releases import Catalogue
-from kafka_rollout.domain.scan import DeletedWhilePending, LogRange, LogSize, RecordClass, ScanResult
+from kafka_rollout.domain.scan import DeletedWhilePending, LogRange, LogSize, OutOfOrder, RecordClass, ScanResult
 from kafka_rollout.domain.scan_inventory import GroupInventory
 from kafka_rollout.domain.scan_judging import unknown_ends
 from kafka_rollout.domain.scan_tail import carry_on, releases_of, tail_of
 from kafka_rollout.domain.topology import ClusterSpec
-from kafka_rollout.wire.coordinator_records import ClassCounts, ClassKey
-from kafka_rollout.wire.pending_commits import PendingCommits
+from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassCounts, ClassKey
+from kafka_rollout.wire.pending_commits import PendingCommits, text_at
 from kafka_rollout.wire.record_batch import RecordSpan
 
 log = logging.getLogger(__name__)
@@ -99,7 +100,11 @@ class LiveCoordinatorLogs:
     def _read(self, source: FetchSource, before: ScanResult, tail: Sequence[LogRange]) -> ScanResult:
         schemas = load_schemas(self.settings.include, new_group_coordinator=before.new_group_coordinator)
         releases = releases_of(self.catalogue, before)
-        read = [_Reading(log=log, parsing=ParsingChecks(log=log, schemas=schemas, releases=releases)) for log in tail]
+        ordered = strict_types(facts_of_order(self._configured(before), releases))
+        read = [
+            _Reading(log=log, parsing=ParsingChecks(log=log, schemas=schemas, releases=releases), ordered=ordered)
+            for log in tail
+        ]
         for reading in read:
             reading.go_through(source)
         classes = [found for reading in read for found in reading.classes()]
@@ -116,6 +121,7 @@ class LiveCoordinatorLogs:
             owners_left_out=0,
             damage=(),
             deleted_while_pending=self._deleted_while_pending(source, before, read),
+            out_of_order=self._out_of_order(source, before, read),
         )
 
     def _deleted_while_pending(
@@ -127,19 +133,48 @@ class LiveCoordinatorLogs:
         if not is_asked(self.catalogue, releases_of(self.catalogue, before)):
             return ()
         looked_at, found = set[int](), list[DeletedWhilePending]()
-        alive, starts = _alive(before), {(log.topic, log.partition): log.start for log in before.logs}
+        alive = _alive(before)
         for reading in tail:
-            place, whole = (reading.log.topic, reading.log.partition), reading.log
             known = {group.group.encode() for group in before.deleted_while_pending if _is_of(group, reading.log)}
             groups = known | reading.commits.doubtful(alive)
             if reading.log.start == reading.log.end or reading.log.topic != OFFSETS_TOPIC or not groups:
                 continue
-            whole = replace(whole, start=starts.get(place, whole.start))
-            log.info("%s-%d is read once more, for %d groups that may be deleted", *place, len(groups))
+            whole = _whole(before, reading.log)
+            log.info("%s-%d is read once more, for %d groups that may be deleted", *_place(whole), len(groups))
             found += deleted_while_pending(whole.partition, groups, pieces(source, whole))
             looked_at.add(whole.partition)
         kept = (group for group in before.deleted_while_pending if group.partition not in looked_at)
         return tuple(sorted([*kept, *found]))
+
+    def _out_of_order(
+        self, source: FetchSource, before: ScanResult, tail: Sequence[_Reading]
+    ) -> tuple[OutOfOrder, ...]:
+        """In all of the logs. What a group's newer records meet only the whole of a partition tells."""
+        facts = facts_of_order(self._configured(before), releases_of(self.catalogue, before))
+        looked_at, found = set[int](), list[OutOfOrder]()
+        for reading in tail:
+            if not facts or not reading.groups:
+                continue
+            known = {group.group.encode() for group in before.out_of_order if _is_of(group, reading.log)}
+            whole, groups = _whole(before, reading.log), known | reading.groups
+            log.info("%s-%d is read once more, for the order of %d groups' records", *_place(whole), len(groups))
+            found += out_of_order(whole.partition, groups, pieces(source, whole), facts)
+            looked_at.add(whole.partition)
+        kept = (group for group in before.out_of_order if group.partition not in looked_at)
+        return tuple(sorted([*kept, *found]))
+
+    def _configured(self, scan: ScanResult) -> Catalogue:
+        return self.catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
+
+
+def _whole(before: ScanResult, tail: LogRange) -> LogRange:
+    """The tail with what was scanned before it."""
+    starts = {_place(log): log.start for log in before.logs}
+    return replace(tail, start=starts.get(_place(tail), tail.start))
+
+
+def _place(log: LogRange) -> tuple[str, int]:
+    return log.topic, log.partition
 
 
 def _alive(scan: ScanResult) -> frozenset[bytes]:
@@ -150,7 +185,7 @@ def _alive(scan: ScanResult) -> frozenset[bytes]:
     return frozenset(group.name.encode() for group in groups if group.type == CLASSIC and not group.offsets_only)
 
 
-def _is_of(group: DeletedWhilePending, log: LogRange) -> bool:
+def _is_of(group: DeletedWhilePending | OutOfOrder, log: LogRange) -> bool:
     return (group.topic, group.partition) == (log.topic, log.partition)
 
 
@@ -160,8 +195,10 @@ class _Reading:
 
     log: LogRange
     parsing: ParsingChecks
+    ordered: frozenset[int]  # key versions
     counts: ClassCounts = field(default_factory=ClassCounts)
     commits: PendingCommits = field(default_factory=PendingCommits)
+    groups: set[bytes] = field(default_factory=set)  # with records of `ordered`
 
     def go_through(self, source: FetchSource) -> None:
         of_groups = self.log.topic == OFFSETS_TOPIC
@@ -183,6 +220,10 @@ class _Reading:
     def _look_into(self, payload: bytes, record: RecordSpan, what: ClassKey) -> None:
         self.parsing.look_into(payload, record, what)
         self.commits.look_into(payload, record, what)
+        if what[0] in self.ordered:
+            key = payload[record.key_at : record.key_at + record.key_length]
+            if (group := text_at(key, VERSION_BYTES)[0]) is not None:
+                self.groups.add(group)
 
     def classes(self) -> list[tuple[RecordClass, int]]:
         """With each the base offset of the last batch that holds such a record."""

@@ -10,18 +10,19 @@ from typing import Any
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.deleted_groups import deleted_while_pending, pieces
 from kafka_rollout.adapters.fetch_source import FetchSource
+from kafka_rollout.adapters.group_order import Facts, facts_of_order, out_of_order, strict_types
 from kafka_rollout.adapters.parsing_checks import ParsingChecks
 from kafka_rollout.adapters.schemas import Schemas
 from kafka_rollout.domain.errors import RefusedError
 from kafka_rollout.domain.group_records import OFFSETS_TOPIC, SERVED_BY, GroupRecords, alive_by_type
 from kafka_rollout.domain.releases import Catalogue
-from kafka_rollout.domain.scan import DeletedWhilePending, LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.scan import DeletedWhilePending, LogRange, OutOfOrder, RecordClass, ScanResult
 from kafka_rollout.domain.scan_cleaning import defaults_of
 from kafka_rollout.domain.scan_inventory import GroupInventory, StateRecord
-from kafka_rollout.domain.scan_judging import unloadable_groups
+from kafka_rollout.domain.scan_judging import groups_out_of_order, unloadable_groups
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassCounts, ClassKey, RecordLayouts
 from kafka_rollout.wire.messages import MessageFormatError, decode
-from kafka_rollout.wire.pending_commits import PendingCommits
+from kafka_rollout.wire.pending_commits import PendingCommits, text_at
 from kafka_rollout.wire.record_batch import RecordSpan
 
 LONGEST = 1_000_000  # records: under a minute
@@ -46,6 +47,8 @@ def read_group_records(
                     remedy="Let Spark read it: kafka-rollout scan --live.",
                 )
     pending = [found for partition in read for found in partition.deleted_while_pending(source)]
+    facts = facts_of_order(catalogue, schemas.releases)
+    disordered = [found for partition in read for found in partition.out_of_order(source, facts)]
     newest = tuple(record for partition in read for record in partition.newest_records(schemas))
     return GroupRecords(
         read_at=time.time(),
@@ -56,6 +59,7 @@ def read_group_records(
         broken=(
             *(found for partition in read for found in partition.parsing.found()),
             *unloadable_groups(catalogue, pending, schemas.releases),
+            *groups_out_of_order(disordered),
         ),
         partitions=tuple((log.topic, log.partition) for log in ranges),
         cleaning=source.cleaning(_TOPIC if ranges else []).get(OFFSETS_TOPIC, defaults_of(OFFSETS_TOPIC)),
@@ -119,6 +123,13 @@ class _Partition:
         """Read once more where there may be any: the offsets that are loaded are not kept by `go_through`."""
         groups = self.commits.suspects()
         return deleted_while_pending(self.log.partition, groups, pieces(source, self.log)) if groups else ()
+
+    def out_of_order(self, source: FetchSource, facts: Facts) -> tuple[OutOfOrder, ...]:
+        """Read once more likewise."""
+        types = strict_types(facts)
+        keys = (key for key in self.newest if int.from_bytes(key[:VERSION_BYTES], "big") in types)
+        groups = {group for key in keys if (group := text_at(key, VERSION_BYTES)[0]) is not None}
+        return out_of_order(self.log.partition, groups, pieces(source, self.log), facts) if groups else ()
 
     def newest_records(self, schemas: Schemas) -> list[StateRecord]:
         """Those that the newest release of the catalogue can read; what it cannot is in the classes all the same."""

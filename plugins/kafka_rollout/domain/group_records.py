@@ -12,7 +12,7 @@ from kafka_rollout.domain.scan import BrokenRecords, LoadVerdict, RecordClass, S
 from kafka_rollout.domain.scan_cleaning import CleaningConfig
 from kafka_rollout.domain.scan_inventory import StateRecord, camel_fields
 from kafka_rollout.domain.scan_judging import judge
-from kafka_rollout.domain.scan_offences import NEWER_GROUPS, Family, find_offences
+from kafka_rollout.domain.scan_offences import ENDED_WITH_GROUPS, Family, find_offences
 from kafka_rollout.domain.scan_remedies import cleaned_when
 from kafka_rollout.domain.state import GroupState
 from kafka_rollout.domain.wording import count, few
@@ -129,8 +129,11 @@ def _until_it_can(catalogue: Catalogue, records: GroupRecords, release: Release)
         cluster="", scanned_at=records.read_at, logs=(), classes=records.classes, broken=records.broken, verdicts=()
     )
     stopping = [offence for offence in find_offences(scan, catalogue, release) if offence.stops]
-    if others := [offence.title for offence in stopping if offence.family not in (*NEWER_GROUPS, Family.UNKNOWN)]:
+    if others := [offence.title for offence in stopping if offence.family not in (*ENDED_WITH_GROUPS, Family.UNKNOWN)]:
         return f"no conversion of groups ends that: {few(others)}; `kafka-rollout scan` says what does"
-    alive = sorted(records.alive_of(SERVED_BY.values()))
-    end = f"convert or delete {few(alive)}, whose records are alive, then: " if alive else ""
+    if all(offence.out_of_order for offence in stopping):
+        end = "delete what is out of order, then: "
+    else:
+        alive = sorted(records.alive_of(SERVED_BY.values()))
+        end = f"convert or delete {few(alive)}, whose records are alive, then: " if alive else ""
     return f"{end}{cleaned_when(OFFSETS_TOPIC, records.cleaning)}"

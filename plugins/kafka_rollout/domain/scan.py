@@ -74,7 +74,8 @@ class BrokenRecords:
 
     `part`: "key" or "value". `reason` is of the first of them. "end": they parse, but none that the releases know
     follows, at which these stall (CoordinatorLogFacts.stalls_at_unknown_end). "pending": so many groups that were
-    deleted, of which these complain as long as transactions are open (DeletedWhilePending).
+    deleted, of which these complain as long as transactions are open (DeletedWhilePending). "order": so many groups of
+    which a record does not fit what lies before it (OutOfOrder).
     """
 
     topic: str
@@ -136,7 +137,8 @@ class OwnerRecords:
     """Records of one class that belong to one group, transactional id or share partition, by which they can be ended.
 
     `owner`: "group", "transactional_id" or "share_partition" (`group:topic-id:partition`). Only classes that some
-    asked release does not load or ignores are told apart by owner.
+    asked release does not load or ignores are told apart by owner, and those of groups' records that some release takes
+    by what lies before them.
     """
 
     topic: str
@@ -165,6 +167,29 @@ class DeletedWhilePending:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> DeletedWhilePending:
         return cls(**{**data, "producers": tuple(data["producers"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class OutOfOrder:
+    """A group with a record at which the coordinators of `releases` stop for what lies before it, and the first such
+    record. `complaint`: what they say, as far as it is known. A `value_version` of None: it is a tombstone.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    group: str
+    key_version: int
+    value_version: int | None
+    releases: tuple[Release, ...]
+    complaint: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "releases": [str(release) for release in self.releases]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> OutOfOrder:
+        return cls(**{**data, "releases": tuple(Release.parse(text) for text in data["releases"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +286,7 @@ class ScanResult:
     owners beyond those listed. `inventory` is GroupInventory's JSON form (scan_inventory), None if not taken.
     `cleaning`: the logs' own configuration by topic, where the cluster told it. `new_group_coordinator`: judged as
     brokers that are told to start it (Catalogue.configured). `deleted_while_pending`: what `broken` has as "pending",
-    group by group.
+    group by group; `out_of_order`: likewise what it has as "order".
     """
 
     cluster: str
@@ -277,6 +302,7 @@ class ScanResult:
     copies: tuple[LogCopy, ...] = ()
     damage: tuple[Damage, ...] = ()
     deleted_while_pending: tuple[DeletedWhilePending, ...] = ()
+    out_of_order: tuple[OutOfOrder, ...] = ()
     inventory: Mapping[str, Any] | None = None
     cleaning: Mapping[str, CleaningConfig] = field(default_factory=dict)
     new_group_coordinator: bool = False
@@ -355,4 +381,5 @@ _LISTS: Mapping[str, Any] = {
     "copies": LogCopy,
     "damage": Damage,
     "deleted_while_pending": DeletedWhilePending,
+    "out_of_order": OutOfOrder,
 }

@@ -66,6 +66,15 @@ _OPEN_TRANSACTIONS = Ending(
         "`kafka-transactions.sh abort` ends it. Then scan again. No cleaner is waited for."
     ),
 )
+_OUT_OF_ORDER = Ending(
+    title="Delete these groups, or go by way of a release that takes their records in this order",
+    sentence=(
+        "The cleaner kept an old record of each, most often a committed offset, and removed what lay before it; the "
+        "release then takes the group's newer records for another group's (KAFKA-20254). Close the members and delete "
+        "the group, its offsets with it: note them first, and set them again when it has begun anew. As long as the "
+        "group lives, any rebalance and the next pass of the cleaner may bring such an order again."
+    ),
+)
 _SHADOWED_BY: Mapping[Family, str] = {
     Family.OFFSETS: "let every group commit all its offsets anew",
     Family.TRANSACTIONAL_IDS: "let every transactional id begin anew or expire",
@@ -85,6 +94,8 @@ def ending_of(catalogue: Catalogue, release: Release, family: Family, offence: O
         return _LOG_ENDS
     if family is Family.OPEN_TRANSACTIONS:
         return _OPEN_TRANSACTIONS
+    if family is Family.OUT_OF_ORDER:
+        return _OUT_OF_ORDER
     if offence.unreadable:
         return Ending(
             title=f"Replace the unreadable records: {offence.title}",

@@ -1,8 +1,7 @@
 """What the coordinator of each release would do with a log: record classes and broken records in, verdicts out.
 
 Judged is what a release does with each record by itself: knows its type, reads its versions, parses its bytes, and
-takes such a record at all. What a record means beside the others of its group is not looked at (docs/scan.md), but for
-groups that are deleted while a transaction is open.
+takes such a record at all. Beside it: what records of a group say together (unloadable_groups, groups_out_of_order).
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from kafka_rollout.domain.scan import (
     DeletedWhilePending,
     Failure,
     LoadVerdict,
+    OutOfOrder,
     RecordClass,
     ReleaseVerdict,
 )
@@ -122,7 +122,7 @@ def _refusal(known: RecordTypeFacts, kind: str, what: str) -> str | None:
 
 def _broken_reason(facts: CoordinatorLogFacts, records: BrokenRecords) -> str | None:
     """Bytes behind a key or value version that the release does not know are never parsed, so they do not stop it."""
-    if records.part == "end":
+    if records.part in ("end", "order"):
         return records.reason
     known = facts.record(records.key_version)
     if known is None:
@@ -205,6 +205,32 @@ def unloadable_groups(
                     f"no end, of {producers_in_words(first.producers)}{_quoted(words)}",
                 )
             )
+    return tuple(found)
+
+
+def groups_out_of_order(groups: Iterable[OutOfOrder]) -> tuple[BrokenRecords, ...]:
+    """One for the groups of a partition that stop the same releases, at the first of them."""
+    together: dict[tuple[str, int, tuple[Release, ...]], list[OutOfOrder]] = {}
+    for group in sorted(groups):
+        together.setdefault((group.topic, group.partition, group.releases), []).append(group)
+    found = []
+    for held in together.values():
+        first, more = held[0], f" (and {count(len(held) - 1, 'group')} more)" if held[1:] else ""
+        what = "tombstone" if first.value_version is None else "record"
+        found.append(
+            BrokenRecords(
+                topic=first.topic,
+                partition=first.partition,
+                key_version=first.key_version,
+                value_version=first.value_version,
+                part="order",
+                releases=first.releases,
+                count=len(held),
+                first_offset=first.offset,
+                reason=f"a {what} of key version {first.key_version} of group {first.group}{more} does not fit what "
+                f"lies before it{_quoted(first.complaint)}",
+            )
+        )
     return tuple(found)
 
 

@@ -24,9 +24,11 @@ class Family(StrEnum):
     UNKNOWN = "records of unknown types"
     LOG_ENDS = "ends of logs"
     OPEN_TRANSACTIONS = "open transactions of deleted groups"
+    OUT_OF_ORDER = "groups out of order"
 
 
 NEWER_GROUPS = frozenset({Family.CONSUMER_GROUPS, Family.STREAMS_GROUPS, Family.SHARE_GROUPS})
+ENDED_WITH_GROUPS = NEWER_GROUPS | {Family.OUT_OF_ORDER}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,11 @@ class Offence:
         return self.part == "pending"
 
     @property
+    def out_of_order(self) -> bool:
+        """Groups, by so many, of which a record does not fit what lies before it (OutOfOrder)."""
+        return self.part == "order"
+
+    @property
     def cleaned(self) -> bool:
         """Whether it goes with the cleaner."""
         return not self.ends_log and not self.pending
@@ -93,12 +100,16 @@ class Offence:
     @property
     def to_be_ended(self) -> int | None:
         """Records that no cleaner will remove as long as nothing newer is written; None: not known."""
-        return 0 if self.tombstones else self.live if self.cleaned else self.count
+        if self.tombstones:
+            return 0
+        return self.live if self.cleaned and not self.out_of_order else self.count
 
     @property
     def title(self) -> str:
         if self.pending:
             return "deleted groups with offsets of open transactions only"
+        if self.out_of_order:
+            return "groups of which a record does not fit what lies before it"
         value = "tombstones" if self.value_version is None else f"value version {self.value_version}"
         where = " at the end of the log" if self.ends_log else ""
         return f"{self.record or 'unknown type'} (key version {self.key_version}), {value}{where}"
@@ -107,6 +118,8 @@ class Offence:
     def family(self) -> Family:
         if self.pending:
             return Family.OPEN_TRANSACTIONS
+        if self.out_of_order:
+            return Family.OUT_OF_ORDER
         return Family.LOG_ENDS if self.ends_log else family_of(self.record)
 
 

@@ -17,7 +17,7 @@ from kafka_rollout.domain.releases import Catalogue, Release
 from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.scan_cleaning import defaults_of
 from kafka_rollout.domain.scan_failing import Failing
-from kafka_rollout.domain.scan_offences import NEWER_GROUPS, facts_of_type, find_offences
+from kafka_rollout.domain.scan_offences import ENDED_WITH_GROUPS, facts_of_type, find_offences
 from kafka_rollout.domain.scan_remedies import cleaned_when
 
 CLEANED_AT_GATE = "LOGS-TO-BE-CLEANED"
@@ -93,14 +93,14 @@ def _of_path(release: Release, topic: str, verdicts: Sequence[ReleaseVerdict], s
 
 
 def _ends_at_gate(scan: ScanResult, catalogue: Catalogue, origin: Release, release: Release) -> bool:
-    """Whether nothing stops the release but records of the newer group types, of which `origin` writes tombstones."""
+    """Whether nothing stops the release but groups of the newer types, for whose records `origin` writes tombstones."""
     stopping = [
         offence
         for offence in find_offences(scan, catalogue, release)
         if offence.stops and offence.topic == OFFSETS_TOPIC
     ]
     return bool(stopping) and all(
-        offence.family in NEWER_GROUPS
+        offence.family in ENDED_WITH_GROUPS
         and offence.key_version is not None
         and origin in dict(facts_of_type(catalogue, OFFSETS_TOPIC, offence.key_version))
         for offence in stopping

@@ -23,7 +23,7 @@ from kafka_rollout.domain.wording import count
 NAMED = 50  # owners that a step names
 
 # Families whose records one step ends whatever their class; of the others every class has its own way.
-_ENDED_TOGETHER = frozenset({*NEWER_GROUPS, Family.LOG_ENDS, Family.OPEN_TRANSACTIONS})
+_ENDED_TOGETHER = frozenset({*NEWER_GROUPS, Family.LOG_ENDS, Family.OPEN_TRANSACTIONS, Family.OUT_OF_ORDER})
 
 
 class StepKind(StrEnum):
@@ -147,13 +147,7 @@ def _endings(scan: ScanResult, catalogue: Catalogue, release: Release, offences:
     for family in Family:
         held = by_family[family]
         for together in [held] if held and family in _ENDED_TOGETHER else [[offence] for offence in held]:
-            if family is Family.OPEN_TRANSACTIONS:
-                concerned = [
-                    Concerned(group.group, f"{group.topic}-{group.partition}, {producers_in_words(group.producers)}")
-                    for group in scan.deleted_while_pending
-                ]
-            else:
-                concerned = [] if family is Family.LOG_ENDS else _concerned(scan.owners, together, known)
+            concerned = _concerned_by(scan, release, family, together, known)
             ending = ending_of(catalogue, release, family, together[0])
             steps.append(
                 RemedyStep(
@@ -165,6 +159,28 @@ def _endings(scan: ScanResult, catalogue: Catalogue, release: Release, offences:
                 )
             )
     return steps
+
+
+def _concerned_by(
+    scan: ScanResult,
+    release: Release,
+    family: Family,
+    offences: Sequence[Offence],
+    known: Mapping[tuple[str, str], str],
+) -> list[Concerned]:
+    match family:
+        case Family.LOG_ENDS:
+            return []
+        case Family.OPEN_TRANSACTIONS:
+            return [
+                Concerned(group.group, f"{group.topic}-{group.partition}, {producers_in_words(group.producers)}")
+                for group in scan.deleted_while_pending
+            ]
+        case Family.OUT_OF_ORDER:
+            groups = (found.group for found in scan.out_of_order if release in found.releases)
+            return [Concerned(group, known.get(("group", group), "")) for group in groups]
+        case _:
+            return _concerned(scan.owners, offences, known)
 
 
 def _known(scan: ScanResult) -> Mapping[tuple[str, str], str]:
@@ -203,8 +219,8 @@ def _cleaning_steps(
     waits: list[RemedyStep] = []
     for topic in sorted({offence.topic for offence in stopping}):
         config = cleaning.get(topic, defaults_of(topic))
-        # A group that is converted or deleted leaves tombstones of the types that the release does not know.
-        tombstones = any(offence.tombstones or not offence.known for offence in stopping if offence.topic == topic)
+        # A group that is converted or deleted leaves tombstones that the release does not know, or not where they lie.
+        tombstones = any(o.tombstones or o.out_of_order or not o.known for o in stopping if o.topic == topic)
         waits.append(_wait(topic, config, tombstones=tombstones))
         changes += config.hurry(topic, tombstones=tombstones)
     if not changes:

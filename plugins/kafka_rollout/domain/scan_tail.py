@@ -17,7 +17,7 @@ from kafka_rollout.domain.scan import (
     ScanResult,
     TaggedFields,
 )
-from kafka_rollout.domain.scan_judging import judge, unloadable_groups
+from kafka_rollout.domain.scan_judging import groups_out_of_order, judge, unloadable_groups
 
 Counted = TypeVar("Counted", bound=RecordClass | BrokenRecords | TaggedFields | OwnerRecords)
 
@@ -45,8 +45,8 @@ def carry_on(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> Scan
     """What both say together, judged anew: `tail` is what was read of the same logs from where `before` ended.
 
     Records that the cleaner removed in between still count: the verdict may be worse than a new scan's, never better.
-    `live` and the inventory are let go, for newer records of a key shadow older ones. Of `deleted_while_pending` the
-    tail's holds for the whole of the logs: later records end what earlier ones began.
+    `live` and the inventory are let go, for newer records of a key shadow older ones. `deleted_while_pending` and
+    `out_of_order` of the tail hold for the whole of the logs: later records end what earlier ones began.
     """
     ends = {(log.topic, log.partition): log.end for log in before.logs}
     for log in tail.logs:
@@ -55,8 +55,9 @@ def carry_on(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> Scan
     logs, classes = _logs(before.logs, tail.logs), _summed(before.classes, tail.classes)
     configured = catalogue.configured(new_group_coordinator=before.new_group_coordinator)
     broken = (
-        *_summed(*([found for found in scan.broken if not found.pending] for scan in (before, tail))),
+        *_summed(*([one for one in scan.broken if not one.pending and one.part != "order"] for scan in (before, tail))),
         *unloadable_groups(configured, tail.deleted_while_pending, releases_of(catalogue, before)),
+        *groups_out_of_order(tail.out_of_order),
     )
     return ScanResult(
         cluster=before.cluster,
@@ -78,6 +79,7 @@ def carry_on(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> Scan
         copies=before.copies,
         damage=before.damage + tail.damage,
         deleted_while_pending=tail.deleted_while_pending,
+        out_of_order=tail.out_of_order,
         cleaning={**before.cleaning, **tail.cleaning},
         new_group_coordinator=before.new_group_coordinator,
     )

@@ -24,6 +24,7 @@ _OF_MEMBERS = frozenset({MEMBER, TARGET, CURRENT})
 _OFFSETS, _CLASSIC = frozenset({0, 1}), 2  # key versions
 _STREAMS = "StreamsGroup"
 _FLEXIBLE_CLASSIC = 4  # GroupMetadataValue
+_ENDED_BEFORE = {GROUP: (EPOCH, MEMBER, CURRENT, TARGET), MEMBER: (CURRENT, TARGET), EPOCH: (TARGET,)}
 _GONE = -1  # a member's epoch when it has left, a group's when it has no assignment
 
 
@@ -89,18 +90,18 @@ class GroupReplay:
                 self._groups.pop(record.group, None)
             else:
                 self._groups[record.group] = _Group(offsets_only=_has_no_protocol_type(record.value))
-        elif (role := self._roles.get(record.key_version)) and self._is_read(record):
+        elif (role := self._roles.get(record.key_version)) and self._is_taken(record):
             complaint = self._replay(group, record, *role)
             if complaint is not None:
                 words = complaint.replace("{group}", _shown(record.group)).replace("{member}", _shown(record.member))
                 self.refused[record.group] = Refused(record=record, complaint=words)
 
-    def _is_read(self, record: GroupRecord) -> bool:
+    def _is_taken(self, record: GroupRecord) -> bool:
         """Others stop the release or are passed over, whatever there is of their group."""
         known = self._facts.record(record.key_version)
-        return known is not None and (
-            record.value is None or int.from_bytes(record.value[:VERSION_BYTES], "big", signed=True) in known.reads
-        )
+        if known is None or ("tombstone" if record.value is None else "value") in known.refuses:
+            return False
+        return record.value is None or int.from_bytes(record.value[:VERSION_BYTES], "big", signed=True) in known.reads
 
     def _replay(self, group: _Group | None, record: GroupRecord, rules: GroupFamilyFacts, part: str) -> str | None:
         """The release's complaint, "" where it is not known; None: it goes on."""
@@ -148,6 +149,55 @@ class GroupReplay:
         else:
             del group.members[record.member]
         return None
+
+
+@dataclass(slots=True, kw_only=True)
+class FirstRecords:
+    """Where the first record of each kind of one group lies. `kinds`: by key version, and whether it is a tombstone.
+    `committed`: a committed offset; None without any. `is_classic`: its newest GroupMetadata is no tombstone."""
+
+    kinds: dict[tuple[int, bool], int] = field(default_factory=dict)
+    committed: int | None = None
+    is_classic: bool = False
+
+    def note(self, key_version: int, offset: int, *, is_tombstone: bool) -> None:
+        kind = key_version, is_tombstone
+        self.kinds[kind] = min(offset, self.kinds.get(kind, offset))
+
+
+def may_be_refused(facts: CoordinatorLogFacts, firsts: FirstRecords) -> bool:
+    """Whether a group's records are to be looked at one by one, in their order.
+
+    Of families without rules about members the members are taken together: what only one of several says too early is
+    not seen.
+    """
+    held = [family for family in facts.group_families if any(_is_of(facts, family, kind) for kind in firsts.kinds)]
+    if len(held) > 1 or any(family.not_found or family.member_too_late for family in held):
+        return True
+    return any(_may_be_refused(facts, family, firsts) for family in held)
+
+
+def _may_be_refused(facts: CoordinatorLogFacts, family: GroupFamilyFacts, firsts: FirstRecords) -> bool:
+    parts = {record.key_version: record.name.removeprefix(family.family) for record in facts.records}
+    first = {(parts[kind[0]], kind[1]): at for kind, at in firsts.kinds.items() if _is_of(facts, family, kind)}
+    if firsts.is_classic:
+        return True
+    if not family.takes_over_offsets and firsts.committed is not None and firsts.committed < min(first.values()):
+        return True
+    for part, ended_before in _ENDED_BEFORE.items():
+        if (ends := first.get((part, True))) is None:
+            continue
+        for before in ended_before:
+            # A group that is made of any record has an assignment, and its member an epoch.
+            begins = -1 if before in (EPOCH, CURRENT) else first.get((before, False), ends)
+            if begins < ends <= first.get((before, True), ends):
+                return True
+    return False
+
+
+def _is_of(facts: CoordinatorLogFacts, family: GroupFamilyFacts, kind: tuple[int, bool]) -> bool:
+    record = facts.record(kind[0])
+    return record is not None and record.name.startswith(family.family)
 
 
 def group_records(

@@ -9,14 +9,21 @@ import pytest
 
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import BrokenRecords, DeletedWhilePending, OwnerRecords, RecordClass, ScanResult
+from kafka_rollout.domain.scan import (
+    BrokenRecords,
+    DeletedWhilePending,
+    OutOfOrder,
+    OwnerRecords,
+    RecordClass,
+    ScanResult,
+)
 from kafka_rollout.domain.scan_cleaning import CleaningConfig
 from kafka_rollout.domain.scan_inventory import GroupInventory, GroupSummary
-from kafka_rollout.domain.scan_judging import judge, unloadable_groups
+from kafka_rollout.domain.scan_judging import groups_out_of_order, judge, unloadable_groups
 from kafka_rollout.domain.scan_remedies import Concerned, Remedy, StepKind, find_remedies, in_words
 
 OFFSETS, TRANSACTIONS, SHARE_STATE = "__consumer_offsets", "__transaction_state", "__share_group_state"
-R340, R341, R401, R431 = Release(3, 4, 0), Release(3, 4, 1), Release(4, 0, 1), Release(4, 3, 1)
+R340, R341, R401, R411, R431 = (Release.parse(name) for name in ("3.4.0", "3.4.1", "4.0.1", "4.1.1", "4.3.1"))
 
 
 @pytest.fixture(scope="module")
@@ -248,6 +255,56 @@ def test_a_deleted_group_waits_for_the_end_of_its_transactions_and_no_cleaner_he
         ("late", "__consumer_offsets-3, producer 4"),
         ("early", "__consumer_offsets-3, producer 7, 8"),
     ]
+
+
+def test_groups_out_of_order_are_to_be_deleted_and_cleaned(catalogue: Catalogue) -> None:
+    """Each is named to the releases that it stops, with what is known of it."""
+    groups = tuple(
+        OutOfOrder(
+            topic=OFFSETS,
+            partition=3,
+            offset=offset,
+            group=name,
+            key_version=17,
+            value_version=0,
+            releases=of,
+            complaint=f"Group {name} is not a streams group.",
+        )
+        for name, offset, of in (("late", 9, (R411,)), ("early", 5, (R411,)), ("other", 1, (R401, R411)))
+    )
+    broken = groups_out_of_order(groups)
+    assert [(found.releases, found.count, found.first_offset) for found in broken] == [
+        ((R401, R411), 1, 1),
+        ((R411,), 2, 5),
+    ]
+    assert broken[1].reason == (
+        "a record of key version 17 of group early (and 1 group more) does not fit what lies before it: "
+        '"Group early is not a streams group."'
+    )
+    inventory = GroupInventory(
+        groups=(GroupSummary(name="late", type="streams", state="Empty", members=0, partition=3),)
+    )
+    scan = ScanResult(
+        cluster="orders",
+        scanned_at=0.0,
+        logs=(),
+        classes=(records(17, 0, live=1),),
+        verdicts=(),
+        broken=broken,
+        out_of_order=groups,
+        inventory=inventory.to_dict(),
+    )
+    (found,) = find_remedies(scan, catalogue, [R411])
+    assert found.fails
+    assert found.waiting_is_enough is False
+    assert kinds(found) == [StepKind.HURRY, StepKind.END, StepKind.WAIT, StepKind.PUT_BACK]
+    assert found.steps[1].title.startswith("Delete these groups")
+    assert [(one.name, one.about) for one in found.steps[1].concerned] == [
+        ("late", "streams, Empty, 0 members"),
+        ("early", ""),
+        ("other", ""),
+    ]
+    assert find_remedies(scan, catalogue, [R431]) == ()
 
 
 def test_the_share_coordinators_log_is_not_left_to_a_cleaner(catalogue: Catalogue) -> None:
