@@ -6,7 +6,7 @@ here, if by that a release may stop at one of its groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -22,6 +22,8 @@ from kafka_rollout_spark.kernel.tables import MOST_GROUPS
 from kafka_rollout_spark.result import Row, of_kind
 from kafka_rollout_spark.rows import RowKind
 from kafka_rollout_spark.what_to_read import LogsToRead
+
+_ROWS = 10_000
 
 
 def find_out_of_order(few: Iterable[Row], frame: DataFrame, logs: LogsToRead, facts: Facts) -> tuple[OutOfOrder, ...]:
@@ -49,12 +51,12 @@ def _first_records(told: DataFrame, types: Iterable[int]) -> Mapping[int, Mappin
     found: dict[int, dict[bytes, FirstRecords]] = {}
     columns = "partition", "name", "key_version", "value_version", "first_offset"
     owners = told.filter((F.col("kind") == RowKind.OWNER) & F.col("key_version").isin(sorted(types)))
-    for row in owners.filter(F.col("name").isNotNull()).select(*columns).toArrow().to_pylist():
+    for row in _rows(owners.filter(F.col("name").isNotNull()).select(*columns)):
         firsts = found.setdefault(row["partition"], {}).setdefault(row["name"].encode(), FirstRecords())
         firsts.note(row["key_version"], row["first_offset"], is_tombstone=row["value_version"] is None)
     commits = told.filter((F.col("kind") == RowKind.GROUP) & F.col("value_version").isNotNull())
     committing: dict[int, set[bytes]] = {}
-    for row in commits.select("partition", "name", "first_offset").toArrow().to_pylist():
+    for row in _rows(commits.select("partition", "name", "first_offset")):
         name = row["name"].encode()
         committing.setdefault(row["partition"], set()).add(name)
         if (known := found.get(row["partition"], {}).get(name)) is not None:
@@ -65,8 +67,14 @@ def _first_records(told: DataFrame, types: Iterable[int]) -> Mapping[int, Mappin
         for name, firsts in found.get(partition, {}).items() if len(names) >= MOST_GROUPS else ():
             firsts.committed = firsts.committed if name in names else -1
     classic = (F.col("kind") == RowKind.STATE) & (F.col("key_version") == GROUP_METADATA_KEY)
-    for row in told.filter(classic & F.col("value").isNotNull()).select("partition", "key").toArrow().to_pylist():
+    for row in _rows(told.filter(classic & F.col("value").isNotNull()).select("partition", "key")):
         group, _ = text_at(row["key"], VERSION_BYTES)
         if group is not None and (known := found.get(row["partition"], {}).get(group)) is not None:
             known.is_classic = True
     return found
+
+
+def _rows(frame: DataFrame) -> Iterator[Row]:
+    """Made a few at a time: there are several of each group."""
+    for batch in frame.toArrow().to_batches(max_chunksize=_ROWS):
+        yield from batch.to_pylist()

@@ -25,6 +25,8 @@ _OFFSETS, _CLASSIC = frozenset({0, 1}), 2  # key versions
 _STREAMS = "StreamsGroup"
 _FLEXIBLE_CLASSIC = 4  # GroupMetadataValue
 _ENDED_BEFORE = {GROUP: (EPOCH, MEMBER, CURRENT, TARGET), MEMBER: (CURRENT, TARGET), EPOCH: (TARGET,)}
+_NEVER = 1 << 63  # behind every offset
+_LOOKED_FOR = 50  # so many names are found faster in a batch's bytes than by its records
 _GONE = -1  # a member's epoch when it has left, a group's when it has no assignment
 
 
@@ -180,17 +182,19 @@ def may_be_refused(facts: CoordinatorLogFacts, firsts: FirstRecords) -> bool:
 def _may_be_refused(facts: CoordinatorLogFacts, family: GroupFamilyFacts, firsts: FirstRecords) -> bool:
     parts = {record.key_version: record.name.removeprefix(family.family) for record in facts.records}
     first = {(parts[kind[0]], kind[1]): at for kind, at in firsts.kinds.items() if _is_of(facts, family, kind)}
-    if firsts.is_classic:
+    made_at = min((at for (_, is_tombstone), at in first.items() if not is_tombstone), default=_NEVER)
+    committed = _NEVER if firsts.committed is None else firsts.committed
+    if firsts.is_classic or (not family.takes_over_offsets and committed < made_at):
         return True
-    if not family.takes_over_offsets and firsts.committed is not None and firsts.committed < min(first.values()):
-        return True
+    if not family.takes_over_offsets and committed != _NEVER and (GROUP, True) in first:
+        return True  # offsets may be what makes it anew
+    is_there_from = min(made_at, committed)
     for part, ended_before in _ENDED_BEFORE.items():
-        if (ends := first.get((part, True))) is None:
-            continue
-        for before in ended_before:
+        ends = first.get((part, True), -1)
+        for before in ended_before if ends > is_there_from else ():
             # A group that is made of any record has an assignment, and its member an epoch.
-            begins = -1 if before in (EPOCH, CURRENT) else first.get((before, False), ends)
-            if begins < ends <= first.get((before, True), ends):
+            begins = is_there_from if before in (EPOCH, CURRENT) else first.get((before, False), ends)
+            if begins < ends and not begins < first.get((before, True), ends) < ends:
                 return True
     return False
 
@@ -212,7 +216,7 @@ def group_records(
             try:
                 check_crc(batch, codecs)
                 data = payload(batch, codecs)
-                if not any(group in data for group in groups):
+                if len(groups) <= _LOOKED_FOR and not any(group in data for group in groups):
                     continue
                 for span in records(batch, data):
                     if not start <= span.offset < end or span.key_length < VERSION_BYTES:
