@@ -29,10 +29,12 @@ from kafka.protocol.admin import (
     IncrementalAlterConfigsRequest,
 )
 
+from kafka_rollout.adapters.kafka_admin import KafkaAdmin
 from kafka_rollout.adapters.kafka_requests import ClusterConnections
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.domain.topology import ClusterSpec
+from tests.waiting import wait_until
 
 WITH_ACLS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -41,7 +43,7 @@ WITH_ACLS = {
 RECORDS = 120
 _TOPICS = {"orders": 4, "audit": 1}
 _GROUPS = {"billing": "classic", "shipping": "consumer"}
-_WAIT_S = 60.0
+_WAIT_S = 300.0  # a busy machine
 # Types of resources that confluent-kafka does not know: of a subscription (16), of groups (32); `planned` is none yet.
 SETTINGS = {
     (16, "latency"): ("interval.ms", "60000"),
@@ -86,6 +88,15 @@ def fill(cluster: LocalCluster, *, settings: bool = True) -> None:
     _set_quota(cluster.spec)
     if settings:
         set_settings(cluster.spec)
+    wait_until_all_know(cluster.spec)
+
+
+def wait_until_all_know(spec: ClusterSpec) -> None:
+    """Until every broker has what the cluster has decided so far: the controller answers before the brokers have read
+    of it. The epoch of a broker's features is the last offset of the metadata that it has."""
+    with KafkaAdmin(spec) as admin:
+        end = admin.quorum().high_watermark
+        wait_until(lambda: all((admin.features(node).epoch or 0) >= end - 1 for node in spec.brokers), _WAIT_S)
 
 
 def contents(spec: ClusterSpec) -> dict[str, Any]:

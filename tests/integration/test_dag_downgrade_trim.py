@@ -14,6 +14,7 @@ from kafka.admin import KafkaAdminClient
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.domain.releases import Release
 from tests.integration.airflow_harness import QUICK_SNAPSHOTS, all_run, finalized, starts
+from tests.integration.cluster_contents import wait_until_all_know
 from tests.integration.conftest import MakeCluster
 from tests.integration.dag_in_process import ProcessRuns
 
@@ -34,6 +35,7 @@ def set_and_take_back(cluster: LocalCluster, group: str = "") -> None:
     try:
         assert admin.update_features({"group.version": ("UPGRADE", 1)}) == {"group.version": "OK"}
         if group:
+            wait_until_all_know(cluster.spec)  # a coordinator that has not read of it refuses the protocol for good
             read_all(cluster, group, "consumer")
         assert admin.update_features({"group.version": ("SAFE_DOWNGRADE", 0)}) == {"group.version": "OK"}
     finally:
@@ -62,7 +64,7 @@ def read_all(cluster: LocalCluster, group: str, protocol: str) -> None:
         }
     )
     consumer.subscribe(["orders"])
-    seen, deadline = 0, time.monotonic() + 120
+    seen, deadline = 0, time.monotonic() + 300
     while seen < RECORDS:
         assert time.monotonic() < deadline, f"{seen} of {RECORDS} records were read"
         message = consumer.poll(1.0)
@@ -150,7 +152,7 @@ def test_an_intolerant_release_that_is_forced_onto_newer_coordinator_logs_fails_
     cluster.runtime.install(node, Release(3, 4, 0))
     cluster.start()
     log = Path(str(node.directory)) / "logs" / "server.log"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while "Error loading offsets from __consumer_offsets" not in (said := log.read_text(errors="replace")):
         assert time.monotonic() < deadline, "3.4.0 loaded the partition"
         time.sleep(0.5)

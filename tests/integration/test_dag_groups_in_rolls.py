@@ -20,6 +20,7 @@ from kafka_rollout.domain import scan_cleaning
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan_cleaning import CleaningConfig
 from tests.integration.airflow_harness import QUICK_SNAPSHOTS, all_run, finalized, starts
+from tests.integration.cluster_contents import wait_until_all_know
 from tests.integration.conftest import MakeCluster
 from tests.integration.dag_in_process import ProcessRuns
 from tests.integration.gated_groups import (
@@ -101,6 +102,7 @@ def set_level(cluster: LocalCluster, feature: str, level: int) -> None:
         assert admin.update_features({feature: ("UPGRADE", level)}) == {feature: "OK"}
     finally:
         admin.close()
+    wait_until_all_know(cluster.spec)
 
 
 def test_an_intolerant_release_is_reached_when_its_groups_are_converted_and_cleaned_out_of_the_log(
