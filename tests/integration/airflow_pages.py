@@ -31,7 +31,7 @@ TASKS_MS = 600_000  # tasks that observe and plan
 def open_page() -> Iterator[Page]:
     """A new browser's page: English, light and UTC, whatever the machine prefers, since tests read the words."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=PATIENCE_MS)
         context = browser.new_context(
             viewport={"width": 1400, "height": 900}, locale="en-US", timezone_id="UTC", color_scheme="light"
         )

@@ -18,7 +18,7 @@ from kafka_rollout.adapters.scan_reports import ScanReports
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
 from kafka_rollout.domain.scan_judging import judge
-from tests.integration.airflow_harness import APPROVER, House, Run, finalized, no_lock_left, wait_for
+from tests.integration.airflow_harness import APPROVER, PATIENCE_S, House, Run, finalized, no_lock_left, wait_for
 from tests.integration.airflow_pages import (
     TASKS_MS,
     box,
@@ -66,7 +66,9 @@ def test_a_person_triggers_reads_and_approves_an_upgrade_in_the_browser(
     finally:
         run.client._call("PATCH", f"/api/v2/dags/{dag_id}/dagRuns/{run.run_id}", json={"state": "failed"})
     lock = FileChangeLock(house.home)
-    wait_for(lambda: lock.holder("orders") is None, timeout_s=180, said="a run marked as failed lets go of its lock")
+    wait_for(
+        lambda: lock.holder("orders") is None, timeout_s=PATIENCE_S, said="a run marked as failed lets go of its lock"
+    )
 
 
 def test_a_person_changes_single_features_and_reads_what_became_of_each(

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.adapters.run_store import FileRunStore
 from tests.integration.airflow_harness import (
     QUICK_SNAPSHOTS,
-    active_controller,
     all_run,
     every_gate_has_evidence,
     finalized,
+    leadership,
+    planned_last,
     start_order,
 )
 from tests.integration.cluster_contents import WITH_ACLS, contents, fill
@@ -60,7 +62,7 @@ def test_a_downgrade_killed_between_its_levels_and_in_a_nodes_turn_ends_right_wh
     )
     fill(cluster)
     before = contents(cluster.spec)
-    shell, active = Shell(tmp_path, cluster), active_controller(cluster)
+    shell, led = Shell(tmp_path, cluster), leadership(cluster)
     down = ("downgrade", "--cluster", "returns", "--to", "4.0.1", "--to-level", "23", *QUICK)
 
     refused = shell("downgrade", "--cluster", "returns", "--to", "3.9.1", "--where-refused", "offline", "--dry-run")
@@ -75,6 +77,7 @@ def test_a_downgrade_killed_between_its_levels_and_in_a_nodes_turn_ends_right_wh
         assert finalized(cluster, node)["metadata.version"] == 29, "it comes last"
     assert later_starts(cluster) == {1: [], 2: [], 3: []}
     run = shell.newest_run()
+    active = planned_last(FileRunStore(shell.home, "returns", run.name).load_plan(), cluster, led)
 
     killed = shell(*down, *APPROVED, "--run", run.name, beforehand=KILLED_WITH_A_NODE_DOWN)
     assert killed.returncode == -signal.SIGKILL, killed.stderr

@@ -20,7 +20,7 @@ from tests.integration.cluster_contents import set_settings
 from tests.integration.shell import APPROVED, QUICK, Shell, later_starts
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 
 R340, R391 = Release(3, 4, 0), Release(3, 9, 1)
 
@@ -55,10 +55,10 @@ def test_a_roll_killed_in_node_two_is_resumed_and_finished(shell: Shell) -> None
     roll = ("roll", "--cluster", "shell", "--to", "4.3.1", *QUICK, "--finalize", "after-approval", "--no-scan")
     process = shell.start(*roll, *APPROVED)
     try:
-        wait_until(lambda: _stopped(shell) == 2, 300, every_s=0.05)
+        wait_until(lambda: _stopped(shell) >= 2, 900, every_s=0.05)
     finally:
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
     run = shell.newest_run()
     first = next(e["node_id"] for e in shell.events(run) if e["kind"] == "started")
 
@@ -145,7 +145,6 @@ def test_a_configuration_that_is_broken_after_the_plan_is_found_before_the_node_
 
 
 @pytest.mark.full
-@pytest.mark.timeout(1800)
 def test_a_roll_back_ends_on_the_release_that_loads_what_the_newest_one_wrote(old_shell: Shell) -> None:
     """4.3.1 commits offsets in a version that 3.4.0 stops at, whatever the feature levels."""
     rolled = old_shell("roll", "-c", "shell", "--to", "4.3.1", *QUICK, *APPROVED, "--ledger")
@@ -162,7 +161,6 @@ def test_a_roll_back_ends_on_the_release_that_loads_what_the_newest_one_wrote(ol
 
 
 @pytest.mark.full
-@pytest.mark.timeout(1800)
 def test_a_roll_back_is_refused_while_there_are_settings_that_the_older_release_makes_unreadable(shell: Shell) -> None:
     """3.9.1 knows subscriptions to client metrics, and no configuration of groups."""
     rolled = shell("roll", "-c", "shell", "--to", "4.3.1", *QUICK, *APPROVED, "--no-scan")

@@ -67,7 +67,7 @@ def test_a_scan_is_kept_shown_and_told_and_a_record_that_makes_it_worse_alerts(
     assert run.states() == {SCAN: "success", "alert": "success"}
     alert = [event for event in ScanReports(house.home, "scanned").events() if event["kind"] == "alert"][-1]
     assert "4.3.1" in alert["headline"]
-    assert alert["headline"] in run.log("alert")
+    run.wait_for_log("alert", alert["headline"])
     assert ["does not parse" in v.first_failure.reason for v in after.failing(RUNNING) if v.first_failure] == [True]
     assert verdicts(carried_on) == verdicts(after), "the tail is decoded as Spark's workers decode it"
     assert carried_on.logs == after.logs

@@ -8,13 +8,14 @@ from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from tests.integration.airflow_harness import (
     QUICK_SNAPSHOTS,
     House,
-    active_controller,
     all_run,
     each_started_once,
     every_gate_has_evidence,
     finalized,
+    leadership,
     no_lock_left,
     nothing_lost,
+    planned_last,
     start_order,
 )
 from tests.integration.cluster_contents import WITH_ACLS, fill
@@ -37,12 +38,13 @@ def test_a_level_that_kafka_lowers_falls_under_live_traffic_and_the_binary_follo
     )
     fill(cluster)
     house.add(cluster, DOWNGRADE)
-    active = active_controller(cluster)
+    before = leadership(cluster)
     run = house.trigger(cluster, "4.0.1", dag=DOWNGRADE, target_level=23)
 
     question = run.wait_for_question("approve_levels")
     assert "Metadata lost: none" in question["body"]
     assert "metadata.version 29 → 23" in question["body"]
+    active = planned_last(run.store.load_plan(), cluster, before)
     run.answer("approve_levels", "Approve", "nothing is lost")
     question = run.wait_for_question("approve_roll")
     for node in cluster.spec.nodes:

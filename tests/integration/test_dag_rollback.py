@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
-from tests.integration.airflow_harness import House, active_controller, all_run, no_lock_left, nothing_lost, starts
+from tests.integration.airflow_harness import House, all_run, no_lock_left, nothing_lost, starts
 from tests.integration.conftest import MakeCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
@@ -19,18 +19,18 @@ def test_a_node_that_does_not_start_stops_the_roll_and_roll_back_loses_nothing(
 ) -> None:
     made = make_cluster("3.9.1", name="roll-back", layout="combined")
     cluster = replace(made, spec=replace(made.spec, release_overrides={"4.3.1": BREAKS_WHERE_A_FILE_IS_IN_THE_WAY}))
-    active = active_controller(cluster)
-    first, second = (node for node in cluster.spec.nodes if node.node_id != active)
-    last = cluster.spec.node(active)
-    (Path(str(second.directory)) / "figures").write_text("in the way")
     house.add(cluster)
 
     run = house.trigger(cluster, "4.3.1", finalize="after_approval", gate_timeout_minutes=20)
+    run.wait_for_question("approve_plan")
+    order = run.store.load_plan().hops[0].order
+    first, second, last = (cluster.spec.node(turn.node_id) for turn in order)
+    (Path(str(second.directory)) / "figures").write_text("in the way")
     run.approve("approve_plan")
     gate = f"roll.{second.name}.gate_after"
     question = run.wait_for_question(gate)
     assert "no process" in question["body"], "the question says why"
-    assert "no process" in run.log(gate), "so does the task's log"
+    run.wait_for_log(gate, "no process")
     assert "figures" in question["body"], "and what the node's own log names"
     assert set(question["options"]) == {"Wait on", "Retry", "Roll back"}
     assert starts(cluster)[last.name] == {"3.9.1": 1}, "the roll went on past a failure"
@@ -48,7 +48,7 @@ def test_a_node_that_does_not_start_stops_the_roll_and_roll_back_loses_nothing(
     assert "every node runs 3.9.1" in report["sentence"].lower()
     nothing_lost(report["ledger"], consumers=("classic",))
     assert ("roll-back", "anna", "approved") in {(a["what"], a["by"], a["decision"]) for a in report["approvals"]}
-    assert "rolled_back" in run.log("outcome")
+    run.wait_for_log("outcome", "rolled_back")
     states = run.states()
     assert states["outcome"] == "failed"
     assert states["finalize"] not in {"success", "running"}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
@@ -29,11 +33,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 def test_a_killed_scheduler_started_again_ends_the_roll_without_rolling_a_node_twice(
     house: House, make_cluster: MakeCluster
 ) -> None:
-    run, turn = approved(house, make_cluster("3.9.1", name="scheduler-killed", layout="combined"), "4.3.1")
+    run, turn = planned(house, make_cluster("3.9.1", name="scheduler-killed", layout="combined"), "4.3.1")
     scheduler = house.server.component_pid("scheduler")
-    wait_for_stop(run, turn)
-    os.kill(scheduler, signal.SIGKILL)
-    assert not events_of(run, "started", turn.node_id), "the kill came too late to prove anything"
+    with in_the_middle_of(run, turn):
+        os.kill(scheduler, signal.SIGKILL)
     house.server.start_component("scheduler")
     ends_right(run, "3.9.1", "4.3.1")
 
@@ -41,12 +44,10 @@ def test_a_killed_scheduler_started_again_ends_the_roll_without_rolling_a_node_t
 def test_a_killed_task_is_taken_up_where_it_was_and_starts_its_node_once(
     house: House, make_cluster: MakeCluster
 ) -> None:
-    run, turn = approved(house, make_cluster("3.4.1", name="task-killed", layout="combined"), "3.9.1")
+    run, turn = planned(house, make_cluster("3.4.1", name="task-killed", layout="combined"), "3.9.1")
     task_id = replace_task(turn)
-    instance = run.client.tasks(run.dag_id, run.run_id)[task_id]["id"]
-    wait_for_stop(run, turn)
-    process_of(instance).kill()
-    assert not events_of(run, "started", turn.node_id), "the kill came too late to prove anything"
+    with in_the_middle_of(run, turn):
+        process_of(run.client.tasks(run.dag_id, run.run_id)[task_id]["id"]).kill()
     ends_right(run, "3.4.1", "3.9.1")
     assert run.client.tasks(run.dag_id, run.run_id)[task_id]["try_number"] > 1, "the task was not killed"
 
@@ -78,18 +79,26 @@ def first_in_order(run: Run) -> int:
     return run.store.load_plan().hops[0].order[0].node_id
 
 
-def approved(house: House, cluster: LocalCluster, target: str) -> tuple[Run, NodeTurn]:
-    """A run that was told to roll, and the second node's turn."""
+def planned(house: House, cluster: LocalCluster, target: str) -> tuple[Run, NodeTurn]:
+    """A run that waits for its approval, and the second node's turn."""
     house.add(cluster)
     run = house.trigger(cluster, target, finalize="later")
-    run.approve("approve_plan")
-    run.wait_for_task("start_ledger")
+    run.wait_for_question("approve_plan")
     return run, run.store.load_plan().hops[0].order[1]
 
 
-def wait_for_stop(run: Run, turn: NodeTurn) -> None:
-    """Until the node is asked to stop: its replacement is in the middle from then on."""
-    wait_for(lambda: events_of(run, "stopping", turn.node_id), timeout_s=PATIENCE_S, every_s=0.02, said="the stop")
+@contextmanager
+def in_the_middle_of(run: Run, turn: NodeTurn) -> Iterator[None]:
+    """The node is asked to stop, and does not before the block ends, however slow who comes to kill: stop and start
+    wait for the lock of the node's home."""
+    home = Path(str(run.cluster.spec.node(turn.node_id).directory))
+    with (home / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        run.approve("approve_plan")
+        run.wait_for_task("start_ledger")
+        wait_for(lambda: events_of(run, "stopping", turn.node_id), timeout_s=PATIENCE_S, said="the stop")
+        yield
+        assert not events_of(run, "stopped", turn.node_id)
 
 
 def ends_right(run: Run, origin: str, target: str) -> None:

@@ -10,13 +10,14 @@ from tests.integration.airflow_harness import (
     OTHER,
     QUICK_SNAPSHOTS,
     House,
-    active_controller,
     all_run,
     each_started_once,
     every_gate_has_evidence,
     finalized,
+    leadership,
     no_lock_left,
     nothing_lost,
+    planned_last,
 )
 from tests.integration.airflow_harness import start_order as order_of_starts
 from tests.integration.conftest import MakeCluster
@@ -31,7 +32,7 @@ def test_three_brokers_and_controllers_reach_the_target_with_every_level_finaliz
 ) -> None:
     cluster = make_cluster("3.9.1", name="upgrade", extra_config=QUICK_SNAPSHOTS)
     house.add(cluster)
-    active = active_controller(cluster)
+    before = leadership(cluster)
     run = house.trigger(cluster, "4.3.1", finalize="after_approval")
 
     question = run.wait_for_question("approve_plan")
@@ -39,6 +40,7 @@ def test_three_brokers_and_controllers_reach_the_target_with_every_level_finaliz
     with pytest.raises(UserError, match="403"):
         run.answer("approve_plan", "Approve", "I should not be asked", by=OTHER)
     assert "approve_plan" in run.client.questions(run.dag_id, run.run_id), "the wrong person's answer counted"
+    active = planned_last(run.store.load_plan(), cluster, before)
     run.answer("approve_plan", "Approve", "a quiet evening")
     run.approve("approve_finalize")
     run.wait_success()

@@ -24,7 +24,7 @@ from kafka_rollout.domain.rebalance.protocols import RebalanceProtocol
 from kafka_rollout.domain.releases import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.foreign_members import ConfluentMember, ConsoleConsumer
-from tests.integration.group_harness import LiveGroup, Worker, wait_until
+from tests.integration.group_harness import DEADLINE_S, LiveGroup, Worker, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -217,7 +217,9 @@ def test_members_go_back_to_the_old_code_one_by_one_and_nothing_is_lost(cluster:
 def test_it_is_a_kafka_consumer_with_context_manager_iteration_and_both_commits(cluster: LocalCluster) -> None:
     with live_group(cluster, "drop-in", partitions=2) as group:
         wait_until(lambda: len(group.produced) >= 5, "there are records")
-        with DynamicProtocolConsumer(group.topic, **{**group.settings, "consumer_timeout_ms": 10_000}) as consumer:
+        with DynamicProtocolConsumer(
+            group.topic, **{**group.settings, "consumer_timeout_ms": 1000 * DEADLINE_S}
+        ) as consumer:
             record = next(consumer)
             where = TopicPartition(record.topic, record.partition)
             consumer.commit()
@@ -243,7 +245,7 @@ def test_a_leader_that_sees_new_partitions_gets_them_though_its_polls_are_shorte
         with DynamicProtocolConsumer(group.topic, **settings) as consumer:
             wait_until(lambda: consumer.poll(0) is not None and len(consumer.assignment()) == 2, "it has all")
             admin = AdminClient({"bootstrap.servers": group.servers})
-            admin.create_partitions([NewPartitions(group.topic, 4)])[group.topic].result(10)
+            admin.create_partitions([NewPartitions(group.topic, 4)])[group.topic].result(DEADLINE_S)
             wait_until(lambda: consumer.poll(0) is not None and len(consumer.assignment()) == 4, "it has the new ones")
             assert consumer.group_metadata().state is MemberState.STABLE
             assert consumer.group_metadata().generation_id < 20  # one that throws joins away takes hundreds

@@ -11,12 +11,11 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +23,7 @@ from typing import Any, Self
 import httpx
 import psutil
 
+from kafka_rollout.adapters.free_ports import free_ports
 from kafka_rollout.adapters.process_sessions import session_members, start_session
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.errors import FatalError, TransientError, UserError
@@ -33,15 +33,7 @@ from kafka_rollout.domain.errors import FatalError, TransientError, UserError
 SECONDS_BEFORE_ANSWER = 6.0
 TASKS_PER_PAGE = 500  # more than a page is asked for page by page
 DONE = frozenset({"success", "failed"})
-
-
-def free_ports(count: int) -> tuple[int, ...]:
-    """Ports that nothing listens on at this moment, all different."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for listener in sockets:
-            listener.bind(("127.0.0.1", 0))
-        return tuple(listener.getsockname()[1] for listener in sockets)
+_MORE_ATTEMPTS, _BETWEEN_ATTEMPTS_S = 2, 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,13 +248,20 @@ class AirflowClient:
             answer = http.post("/auth/token", json={"username": self.user, "password": self.password})
         except httpx.HTTPError as error:
             raise TransientError(f"Airflow at {self.url} did not answer the sign-in: {error}.") from error
+        if answer.status_code >= 500:
+            raise TransientError(f"Airflow at {self.url} answered the sign-in with {answer.status_code}.")
         if answer.is_error:
             raise UserError(f"Airflow does not let {self.user} in ({answer.status_code}).")
         http.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
         return http
 
     def get(self, path: str, **params: Any) -> Any:
-        """GET of a path below /api/v2."""
+        """GET of a path below /api/v2. It changes nothing, so who has no answer asks again: the database is locked for
+        a moment now and then, and a busy machine takes its time."""
+        for _ in range(_MORE_ATTEMPTS):
+            with suppress(TransientError):
+                return self._call("GET", f"/api/v2{path}", params=params)
+            time.sleep(_BETWEEN_ATTEMPTS_S)
         return self._call("GET", f"/api/v2{path}", params=params)
 
     def wait_for_dag(self, dag_id: str, *, timeout_s: float = 90.0) -> None:
