@@ -175,6 +175,10 @@ class Run:
 
     def answer(self, task_id: str, option: str, reason: str, *, by: str = APPROVER) -> None:
         self.house.client(by).answer(self.dag_id, self.run_id, task_id, option, reason=reason)
+        self.note_answer(task_id, option, reason, by=by)
+
+    def note_answer(self, task_id: str, option: str, reason: str, *, by: str = APPROVER) -> None:
+        """Also one that was given in the page: who asks again gets it again."""
         times = self._given[task_id].times + 1 if task_id in self._given else 1
         self._given[task_id] = _Given(option=option, reason=reason, by=by, at=time.monotonic(), times=times)
 

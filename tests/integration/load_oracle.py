@@ -139,7 +139,10 @@ def watch(server_log: Path, start: int, places: Mapping[Place, object]) -> dict[
         with server_log.open(errors="replace") as file:
             file.seek(start)
             outcomes = read_outcomes(file.read(_MOST_BYTES).splitlines(), places)
-        waiting = [o for place, o in outcomes.items() if place[0] != SHARE_GROUP_STATE and not (o.ended or o.failed)]
+        # A release that loads one log of share groups' state loads them all; others load none.
+        shares = any(o.ended or o.failed for place, o in outcomes.items() if place[0] == SHARE_GROUP_STATE)
+        expected = [o for place, o in outcomes.items() if shares or place[0] != SHARE_GROUP_STATE]
+        waiting = [o for o in expected if not (o.ended or o.failed)]
         is_over = not waiting and time.monotonic() - quiet_since > _QUIET_S
         if is_over or size - start > _MOST_BYTES or time.monotonic() > deadline:
             return outcomes

@@ -61,6 +61,8 @@ def test_a_person_triggers_reads_and_approves_an_upgrade_in_the_browser(
         own.get_by_role("link", name="Answer").click()
         page.wait_for_url(re.compile(r"/required_actions"))
         approve_the_plan(page, pictures)
+        run.note_answer("approve_plan", "Approve", "a quiet evening")
+        run.wait_for_task("approve_plan")
         expect(box(page, "approve_plan")).to_contain_text("success", timeout=TASKS_MS)
         the_roll_goes_on(page, house, run, pictures)
     finally:

@@ -61,8 +61,10 @@ def all_is_there(record: FileRunStore) -> None:
     assert ledger["acknowledged"] > 0
     (measured,) = outage["measured"]
     assert 0 < measured["writable_s"] <= measured["seconds"] < report["duration_s"]
-    # Clients wait for answers that do not come, so what they missed is the outage or somewhat more.
-    assert measured["seconds_at_least"] <= max(ledger["unavailable_s"].values()) + 10
+    # While no node ran nobody was served, whatever else a busy machine makes longer: by both who watched.
+    at = {kind: [event["at"] for event in record.events() if event["kind"] == kind] for kind in ("stopped", "started")}
+    nobody_ran = min(at["started"]) - max(at["stopped"])
+    assert 0 < nobody_ran <= min(measured["seconds_at_least"], max(ledger["unavailable_s"].values())) + 0.1
     assert f"about {outage['expected']}" in report["sentence"]
     print(measured["sentence"], outage["expected_s"], ledger["unavailable_s"])
 
