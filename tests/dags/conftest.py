@@ -31,6 +31,7 @@ os.environ["AIRFLOW_HOME"] = _HOME.name
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 os.environ["AIRFLOW__CORE__DAGS_FOLDER"] = str(PROJECT_ROOT / "dags")
 os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(PROJECT_ROOT / "plugins")
+os.environ["AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT"] = "300"  # a busy machine; 30 seconds by default
 
 DAG_ID = "kafka_upgrade_fake"
 GONE_S = 2.0  # how long a node without a process is waited for: in the task, and then in the trigger

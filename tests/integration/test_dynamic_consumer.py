@@ -218,7 +218,7 @@ def test_it_is_a_kafka_consumer_with_context_manager_iteration_and_both_commits(
     with live_group(cluster, "drop-in", partitions=2) as group:
         wait_until(lambda: len(group.produced) >= 5, "there are records")
         with DynamicProtocolConsumer(
-            group.topic, **{**group.settings, "consumer_timeout_ms": 1000 * DEADLINE_S}
+            group.topic, **{**group.settings, "consumer_timeout_ms": int(1000 * DEADLINE_S)}
         ) as consumer:
             record = next(consumer)
             where = TopicPartition(record.topic, record.partition)
@@ -335,7 +335,12 @@ def test_groups_plan_tells_each_groups_type_members_and_bounces(
                 }
             )
             consumer.subscribe([group.topic])
-            wait_until(lambda: consumer.poll(0.1) is None and bool(consumer.assignment()), "it is in its group")
+
+            def joined() -> bool:
+                consumer.poll(0.1)  # whether there is a record or not
+                return bool(consumer.assignment())
+
+            wait_until(joined, "it is in its group")
             back = planned("classic")
             assert next(iter(back)) == "newer"
             assert back["newer"]["bounces"] == 1

@@ -20,7 +20,7 @@ from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.state import ClientSoftware, DeprecatedRequest, NodeMetrics
 from kafka_rollout.domain.topology import NodeSpec
 
-TIMEOUT_S = 2.0
+TIMEOUT_S = 10.0  # an agent of a process that has just started, on a busy machine; nodes are asked side by side
 
 _APP_INFO = "kafka.server:type=app-info,*"
 _RUNTIME = "java.lang:type=Runtime"
