@@ -1,0 +1,55 @@
+"""The client of Airflow's API: a question that got no answer is asked again, and what changes something never is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from kafka_rollout.adapters import airflow_server
+from kafka_rollout.adapters.airflow_server import AirflowClient
+from kafka_rollout.domain.errors import TransientError, UserError
+
+LOCKED = httpx.Response(500, text="database is locked")
+
+
+@pytest.fixture
+def client_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[httpx.Response], list[str]], AirflowClient]:
+    monkeypatch.setattr(airflow_server, "_BETWEEN_ATTEMPTS_S", 0.0)
+
+    def make(answers: list[httpx.Response], asked: list[str]) -> AirflowClient:
+        def answer(request: httpx.Request) -> httpx.Response:
+            asked.append(request.method)
+            return answers.pop(0)
+
+        client = AirflowClient(url="http://airflow", user="anna", password="secret")
+        client._http = httpx.Client(base_url=client.url, transport=httpx.MockTransport(answer))
+        return client
+
+    return make
+
+
+def test_a_question_that_airflow_could_not_answer_is_asked_again_for_a_while(
+    client_of: Callable[..., AirflowClient],
+) -> None:
+    asked: list[str] = []
+    client = client_of([LOCKED, LOCKED, httpx.Response(200, json={"state": "running"})], asked)
+    assert client.run_state("dag", "run") == "running"
+    assert asked == ["GET"] * 3
+    with pytest.raises(TransientError, match="database is locked"):
+        client_of([LOCKED] * 3, asked).run_state("dag", "run")
+
+
+def test_a_refusal_is_no_silence(client_of: Callable[..., AirflowClient]) -> None:
+    asked: list[str] = []
+    with pytest.raises(UserError, match="404"):
+        client_of([httpx.Response(404)], asked).run_state("dag", "run")
+    assert asked == ["GET"]
+
+
+def test_what_changes_something_is_asked_once(client_of: Callable[..., AirflowClient]) -> None:
+    asked: list[str] = []
+    with pytest.raises(TransientError):
+        client_of([LOCKED] * 3, asked).trigger("dag", {})
+    assert asked == ["POST"]
