@@ -297,4 +297,4 @@ def test_the_gate_of_the_groups_finds_it_too(monkeypatch: pytest.MonkeyPatch, lo
     assert (old.holds, new.holds) == (not log.name.startswith("refused"), True)
     if not old.holds:
         assert re.search(r"Unexpected unload of active group deleted-p\d+ while loading partition \w+-0", old.evidence)
-        assert "no conversion of groups ends that" in old.evidence
+        assert "the transactions are to end that commit offsets for such groups" in old.evidence

@@ -129,9 +129,12 @@ def _until_it_can(catalogue: Catalogue, records: GroupRecords, release: Release)
         cluster="", scanned_at=records.read_at, logs=(), classes=records.classes, broken=records.broken, verdicts=()
     )
     stopping = [offence for offence in find_offences(scan, catalogue, release) if offence.stops]
-    if others := [offence.title for offence in stopping if offence.family not in (*ENDED_WITH_GROUPS, Family.UNKNOWN)]:
+    cleaned = [offence for offence in stopping if not offence.pending]
+    if others := [offence.title for offence in cleaned if offence.family not in (*ENDED_WITH_GROUPS, Family.UNKNOWN)]:
         return f"no conversion of groups ends that: {few(others)}; `kafka-rollout scan` says what does"
-    if all(offence.out_of_order for offence in stopping):
+    if not cleaned:
+        return "the transactions are to end that commit offsets for such groups; no cleaner is waited for"
+    if all(offence.out_of_order for offence in cleaned):
         end = "delete what is out of order, then: "
     else:
         alive = sorted(records.alive_of(SERVED_BY.values()))

@@ -3,8 +3,8 @@
 Followed is GroupMetadataManager.doLoadGroupsAndOffsets, alike in 3.4.0 and 3.9: an offset that a transaction commits
 waits, by producer id, for the transaction's marker; a control batch without a record, as the cleaner leaves it, is no
 marker; a tombstone outside of transactions ends no offset that waits, one inside no other; a group is deleted if its
-newest GroupMetadata is a tombstone, in a transaction or not. In the end groups are made of what waits, too, and the
-load fails at one that is deleted and has no other offset.
+newest GroupMetadata is a tombstone, in a transaction or not. In the end groups are made of what waits, too, and when
+all are in its cache the load fails at one that is deleted and has no other offset.
 """
 
 from __future__ import annotations
