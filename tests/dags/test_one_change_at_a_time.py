@@ -14,7 +14,7 @@ import pytest
 
 from kafka_rollout import cli, cli_downgrade, cli_features, cli_run
 from kafka_rollout.adapters.change_lock import FileChangeLock
-from kafka_rollout.adapters.run_store import list_runs
+from kafka_rollout.adapters.run_store import FileRunStore, list_runs
 from kafka_rollout.steps.lock import LEASE_S
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fake_cluster import R391, R431, FakeCluster
@@ -186,3 +186,31 @@ def test_a_run_whose_cluster_was_taken_over_stops_before_its_next_node_and_its_r
     assert report["outcome"] == "stopped"
     assert f"is being changed by {SHELL} (Change features;" in report["sentence"]
     assert {node.running for node in runs.world.nodes.values()} == {R391, R431}
+
+
+def test_a_run_id_of_another_dag_or_of_the_command_line_is_no_key_to_its_lock_and_its_record(
+    runs: FakeRuns, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A change's number makes a good run id, and one person's change is sometimes two runs."""
+    from airflow.sdk import timezone
+
+    from kafka_rollout.hooks.run_listener import on_dag_run_failed
+
+    at, lock = timezone.utcnow(), FileChangeLock(runs.home)
+    for begun, told in (("kafka_upgrade_fake", "the DAG kafka_upgrade_fake"), ("", "the command line")):
+        dag = runs.load()["kafka_features_fake"]
+        run_id = f"manual__{at.isoformat()}"
+        other = FileRunStore(runs.home, "fake", run_id)
+        other.record("begun" if begun else "plan", {"dag_id": begun} if begun else {})
+        lock.acquire("fake", run_id, "Stop node 2.", for_s=LEASE_S)
+        before = other.events()
+        run = dag.test(run_conf={}, run_after=at, logical_date=at)
+        assert (run.run_id, str(run.state), untouched(runs)) == (run_id, "failed", True)
+        on_dag_run_failed(run, "")
+        held = lock.holder("fake")
+        assert held is not None, "the other run goes on"
+        assert (held.purpose, other.events()) == ("Stop node 2.", before)
+        said = capsys.readouterr()
+        assert f"Run {run_id} of cluster fake is one of {told} already" in said.out + said.err
+        lock.release("fake", run_id)
+        at = timezone.utcnow()

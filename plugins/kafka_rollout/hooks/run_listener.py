@@ -39,10 +39,15 @@ def _let_go(dag_run: DagRun) -> None:
     if prefix is None:
         return
     from kafka_rollout.adapters.change_lock import FileChangeLock
+    from kafka_rollout.adapters.run_store import FileRunStore
     from kafka_rollout.adapters.settings import Settings
+    from kafka_rollout.steps.plan import begun_by
 
     cluster, run = dag_run.dag_id.removeprefix(prefix), str(dag_run.run_id)
-    lock = FileChangeLock(Settings.from_environment().home)
+    home = Settings.from_environment().home
+    if begun_by(FileRunStore(home, cluster, run).events()) != dag_run.dag_id:
+        return  # it was refused for another DAG's run of the same id, whose lock this is
+    lock = FileChangeLock(home)
     held = lock.holder(cluster)
     if held is not None and held.holder == run:
         lock.release(cluster, run)

@@ -14,6 +14,7 @@ from kafka_rollout.operators.rollout import (
     RolloutOperator,
     failed_tasks,
     frozen_plan,
+    other_owner,
     run_record,
     why_failed,
 )
@@ -120,7 +121,9 @@ class OutcomeOperator(RolloutOperator):
             raise AirflowFailException(f"The ledger found {ledger['discrepancies']} discrepancies.{told}")
         failed = failed_tasks(context, self.task_id)
         if failed and not report:
-            told = why_failed(run_record(self.cluster, context).events())
+            events = run_record(self.cluster, context).events()
+            owner = other_owner(events, context)
+            told = f" Its run id is one of {owner} already." if owner else why_failed(events)
         if failed:
             raise AirflowFailException(f"The run ended {outcome}: {', '.join(failed)} failed.{told}")
         wanted = {"dry_run"} if params["dry_run"] else {"finished"}

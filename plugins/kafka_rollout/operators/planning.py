@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from kafka_rollout.domain.plan import Plan
     from kafka_rollout.steps.workbench import Workbench
 
-BEGUN = "begun"  # kind of the first event in a run's record: which DAG's run it is
 FINALIZE_LATER = "later"
 FINALIZE_AFTER_APPROVAL = "after_approval"
 
@@ -36,7 +35,7 @@ class ObserveOperator(RolloutOperator):
     def act(self, context: Context, bench: Workbench) -> Any:
         from kafka_rollout.domain.cluster_findings import cluster_findings
         from kafka_rollout.steps.observe import observe
-        from kafka_rollout.steps.plan import record_observed
+        from kafka_rollout.steps.plan import BEGUN, record_observed
 
         bench.run.record(BEGUN, {"dag_id": context["dag"].dag_id})
         hold_to_plan(context, bench)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_rollout.domain.errors import RolloutError, TransientError
+from kafka_rollout.domain.errors import RolloutError, TransientError, UserError
 from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
 
 if TYPE_CHECKING:
@@ -43,9 +43,25 @@ def errors_for_airflow() -> Iterator[None]:
 
 @contextmanager
 def workbench(cluster: str, context: Context) -> Iterator[Workbench]:
-    """The workbench of this DAG run."""
+    """The workbench of this DAG run. Raises UserError where another DAG, or the command line, has a run of that id: its
+    record and its hold on the cluster are known by nothing else."""
     with KafkaClusterHook(cluster).open(str(context["run_id"])) as bench:
+        if owner := other_owner(bench.run.events(), context):
+            raise UserError(
+                f"Run {bench.run_id} of cluster {cluster} is one of {owner} already.",
+                remedy="Trigger this DAG with another run id.",
+            )
         yield bench
+
+
+def other_owner(events: Sequence[Mapping[str, Any]], context: Context) -> str:
+    """Whose the run's record is, if not this DAG's; empty where it is this one's, or has not begun."""
+    from kafka_rollout.steps.plan import begun_by
+
+    dag_id = begun_by(events)
+    if not events or dag_id == context["ti"].dag_id:
+        return ""
+    return f"the DAG {dag_id}" if dag_id else "the command line"
 
 
 def run_folder(bench: Workbench) -> Path:

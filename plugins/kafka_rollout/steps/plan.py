@@ -23,6 +23,7 @@ from kafka_rollout.steps.hosts import config_problems, host_findings, java_versi
 from kafka_rollout.steps.observe import observe
 from kafka_rollout.steps.workbench import Workbench
 
+BEGUN = "begun"  # kind of the first event in the record of a DAG's run
 _LOOK_AGAIN_AFTER_S = (1.0, 3.0, 6.0, 10.0)
 
 
@@ -80,6 +81,11 @@ def kind_of_run(events: Iterable[Mapping[str, Any]]) -> str:
     """What a run is of where it is not an upgrade's (a downgrade's, of features alone), by the record of its plan."""
     made = next((event for event in events if event.get("kind") == "plan"), {})
     return str(made.get("run_of", ""))
+
+
+def begun_by(events: Iterable[Mapping[str, Any]]) -> str:
+    """The DAG whose run it is, by what its first task wrote down; empty for a run of the command line."""
+    return next((str(event["dag_id"]) for event in events if event.get("kind") == BEGUN), "")
 
 
 def record_observed(bench: Workbench, state: ClusterState) -> None:

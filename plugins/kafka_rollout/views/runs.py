@@ -21,7 +21,7 @@ from kafka_rollout.hooks.run_listener import (
 )
 from kafka_rollout.steps.downgrade_plan import DOWNGRADE
 from kafka_rollout.steps.feature_update import FEATURES
-from kafka_rollout.steps.plan import kind_of_run
+from kafka_rollout.steps.plan import begun_by, kind_of_run
 
 RUNS_SHOWN = 10  # of each cluster
 LINES_SHOWN = 30  # of each run
@@ -122,8 +122,7 @@ def report_page(dag_id: str, run_id: str, settings: Settings) -> str | None:
 
 def _dag_id(cluster: str, events: Sequence[Mapping[str, Any]]) -> str:
     """Whose run it is, by what its first task wrote down; a run of the command line is told by its plan."""
-    begun = next((event for event in events if event.get("kind") == "begun"), None)
-    return str(begun["dag_id"]) if begun else f"{_dag_prefix(events)}{cluster}"
+    return begun_by(events) or f"{_dag_prefix(events)}{cluster}"
 
 
 def _dag_prefix(events: Iterable[Mapping[str, Any]]) -> str:
