@@ -76,10 +76,15 @@ class ApprovalOperator(RolloutOperator):
         Airflow's scheduler can take the end of the process that asked for the end of the one that got the answer
         (its executor knows both by one key), when an answer comes fast on a busy machine. What the lost try writes to
         Airflow is refused then, so the answer is kept in the run's own record, and a person need not be asked twice. A
-        task that was cleared asks again.
+        task that was cleared asks again, and so does a run that has begun anew: one that was deleted in Airflow and
+        triggered with the same id goes on in the same record.
         """
+        from kafka_rollout.steps.plan import BEGUN
+
         generation = self._generation(context, plan)
         for event in reversed(bench.run.events()):
+            if event.get("kind") == BEGUN:
+                return None
             if event.get("kind") == ANSWERED and {key: event.get(key) for key in generation} == generation:
                 return Answer(option=str(event["option"]), by=str(event["by"]), reason=str(event["reason"]))
         return None
