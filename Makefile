@@ -34,7 +34,7 @@ test: setup setup-browser ## all tests, real brokers included, but the larger ma
 	$(BIN)/python -m pytest $(WORKERS) -m "not full" $(ARGS)
 
 test-full: setup setup-browser ## the larger matrix as well
-	$(BIN)/python -m pytest $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest $(WORKERS) --hypothesis-profile=exploring $(ARGS)
 
 lint: setup ## ruff, mypy and the direction of imports
 	$(BIN)/ruff check .

@@ -8,9 +8,11 @@ from hypothesis import HealthCheck, settings
 
 from tests.leftovers import pytest_unconfigure  # noqa: F401 (a hook)
 
-# These machines are small and noisy: how long an example takes says nothing about the code.
-settings.register_profile("noisy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("noisy machine")
+# These machines are small and noisy: how long an example takes says nothing about the code. And the same examples are
+# tried in every run: what stops one can be seen again. `make test-full` tries others each time.
+settings.register_profile("exploring", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", settings.get_profile("exploring"), derandomize=True)
+settings.load_profile("repeatable")
 
 # A node that is stopped leaves its ports free for a while: clusters that other workers make must not take them then.
 if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is not None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,16 @@ class ConnectWorker:
             "file": str(self.folder / f"{name}.txt"),
             **{f"consumer.override.{setting}": value for setting, value in overrides.items()},
         }
-        self._ask("/connectors", {"name": name, "config": config})
+        wait_until(lambda: self._takes({"name": name, "config": config}), "the worker takes the connector")
+
+    def _takes(self, connector: Any) -> bool:
+        try:
+            self._ask("/connectors", connector)
+        except urllib.error.HTTPError as error:
+            if error.code == HTTPStatus.CONFLICT:  # the workers rebalance
+                return False
+            raise
+        return True
 
     def answers(self) -> bool:
         try:

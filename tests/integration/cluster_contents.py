@@ -92,11 +92,12 @@ def fill(cluster: LocalCluster, *, settings: bool = True) -> None:
 
 
 def wait_until_all_know(spec: ClusterSpec) -> None:
-    """Until every broker has what the cluster has decided so far: the controller answers before the brokers have read
-    of it. The epoch of a broker's features is the last offset of the metadata that it has."""
-    with KafkaAdmin(spec) as admin:
+    """Until every broker goes by what the cluster has decided so far: the controller answers before the brokers have
+    read of it. The epoch of a broker's features is the last offset of the metadata that it has, and the controller
+    appends a record at least every half a second: a broker that has a later one is through with those before it."""
+    with KafkaAdmin(spec, timeout_s=60) as admin:
         end = admin.quorum().high_watermark
-        wait_until(lambda: all((admin.features(node).epoch or 0) >= end - 1 for node in spec.brokers), _WAIT_S)
+        wait_until(lambda: all((admin.features(node).epoch or 0) >= end for node in spec.brokers), _WAIT_S)
 
 
 def contents(spec: ClusterSpec) -> dict[str, Any]:

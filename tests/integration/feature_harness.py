@@ -14,6 +14,7 @@ import pytest
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.workbench import open_workbench
+from kafka_rollout.domain.errors import TransientError
 from kafka_rollout.domain.feature_requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.domain.plan import Plan
 from kafka_rollout.steps import feature_sending, feature_update, lock
@@ -44,6 +45,14 @@ def approved(bench: Workbench, plan: Plan) -> Plan:
 
 def codes(plan: Plan) -> set[str]:
     return {finding.code for finding in plan.findings}
+
+
+def has_groups(bench: Workbench, **expected: tuple[str, int]) -> bool:
+    """Whether these are all groups, by state and number of members; no, while a coordinator still loads."""
+    try:
+        return {group.group_id: (group.state, group.members) for group in bench.admin.groups()} == expected
+    except TransientError:
+        return False
 
 
 def eventually(what: Callable[[], bool], within_s: float = 180) -> bool:

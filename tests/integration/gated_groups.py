@@ -19,6 +19,7 @@ from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.domain.errors import TransientError
 from kafka_rollout.steps.gate import GateKind
+from tests.integration.cluster_contents import wait_until_all_know
 from tests.integration.group_harness import DEADLINE_S, wait_until
 
 TOPIC, PARTITIONS, RECORDS = "orders", 6, 60
@@ -74,6 +75,7 @@ def members_of(cluster: LocalCluster) -> Iterator[Members]:
     admin = AdminClient({"bootstrap.servers": servers})
     copies = len(cluster.spec.brokers)
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, copies)])[TOPIC].result(DEADLINE_S)
+    wait_until_all_know(cluster.spec)
     write(servers, RECORDS)
     members = Members(servers)
     try:

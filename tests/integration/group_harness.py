@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -209,6 +209,12 @@ class LiveGroup:
     def __post_init__(self) -> None:
         self._admin = AdminClient({"bootstrap.servers": self.servers})
         self._admin.create_topics([NewTopic(self.topic, self.partitions, 1)])[self.topic].result(DEADLINE_S)
+        # The controller answers before the broker has heard of it, and a member that subscribes before that may not
+        # look again for minutes.
+        wait_until(lambda: len(self._described_topic()) == self.partitions, f"{self.topic} is there")
+
+    def _described_topic(self) -> Mapping[int, object]:
+        return self._admin.list_topics(self.topic, timeout=DEADLINE_S).topics[self.topic].partitions
 
     @property
     def settings(self) -> dict[str, Any]:

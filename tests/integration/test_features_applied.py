@@ -20,7 +20,7 @@ from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.domain.releases import METADATA_VERSION
 from tests.integration.conftest import MakeCluster
 from tests.integration.dag_in_process import ProcessRuns
-from tests.integration.feature_harness import Command, meanwhile, opened
+from tests.integration.feature_harness import Command, has_groups, meanwhile, opened
 from tests.integration.shell import APPROVED, Shell
 from tests.waiting import wait_until
 
@@ -136,7 +136,7 @@ _IN_FLIGHT = """
 import time
 from pathlib import Path
 from kafka_rollout.steps import feature_update, lock
-lock.hold.__kwdefaults__["for_s"] = 5.0
+lock.hold.__kwdefaults__["for_s"] = 15.0
 def never_ends(bench, *_, **__):
     while True:
         lock.hold(bench, "Set streams.version 0.")
@@ -229,6 +229,8 @@ def test_safe_keeps_a_level_that_a_group_lives_on_and_unsafe_takes_it_and_names_
 
     try:
         wait_until(polled, 180)
+        with opened(cluster, tmp_path) as bench:
+            wait_until(lambda: has_groups(bench, billing=("Stable", 1)), 180)
         code, told, error = command(cluster, delete)
         assert (code, lines(told)["group.version"][3].startswith("FAILED: Brokers serve no consumer group")) == (
             3,

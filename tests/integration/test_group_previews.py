@@ -81,8 +81,9 @@ def found_by_dry_run(shell: Shell) -> dict[str, Severity]:
     }
 
 
-def started_on(cluster: LocalCluster, release: Release) -> str:
-    """What the node says from its start on the release until its coordinators have loaded, or could not."""
+def started_on(cluster: LocalCluster, release: Release, *awaited: str) -> str:
+    """What the node says from its start on the release until its coordinator of groups has loaded, or could not, and
+    what is awaited of others."""
     (node,) = cluster.spec.nodes
     log = Path(str(node.directory)) / "logs" / "server.log"
     cluster.runtime.stop(node, deadline_s=60, force=True)
@@ -95,6 +96,8 @@ def started_on(cluster: LocalCluster, release: Release) -> str:
         return log.read_bytes()[before:].decode(errors="replace")
 
     wait_until(lambda: LOADED in said() or NOT_LOADED in said(), "the coordinator has loaded, or not")
+    for words in awaited:
+        wait_until(lambda words=words: words in said(), words)  # type: ignore[misc]
     return said()
 
 
@@ -129,11 +132,10 @@ def test_share_groups_of_4_0_keep_4_3_1_from_loading_the_log_until_they_are_dele
             assert found == {**blocked, f"GROUPS-NOT-SERVED {NEW}, share groups": Severity.WARNING}
         assert found_by_dry_run(shell) == blocked, "without members its records are there still"
 
-        said = started_on(cluster, NEW)
+        said = started_on(cluster, NEW, f"Failed to load metadata from {SHARE_GROUP_STATE}-0")
         assert f"Failed to load metadata from {CONSUMER_OFFSETS}-0" in said, (
             "billing's offsets are out of reach as well"
         )
-        assert f"Failed to load metadata from {SHARE_GROUP_STATE}-0" in said
         assert f"Finished loading of metadata from {CONSUMER_OFFSETS}-0" in started_on(cluster, OLD)
 
         admin = AdminClient({"bootstrap.servers": servers})
@@ -176,4 +178,4 @@ def test_streams_groups_of_4_1_are_served_by_4_3_1_and_nothing_is_said_of_them(
             assert found_by_dry_run(shell) == {}
             assert LOADED in started_on(cluster, NEW)
             wait_until(lambda: stable(cluster, early=1), "its member goes on")
-            assert str(application.state()) == "RUNNING"
+            wait_until(lambda: str(application.state()) == "RUNNING", "it runs")

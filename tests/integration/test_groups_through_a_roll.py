@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.settings import PROJECT_ROOT
+from tests.integration.cluster_contents import wait_until_all_know
 from tests.integration.conftest import MakeCluster
 from tests.integration.group_members import GROUPS, MEMBERS
 from tests.integration.shell import APPROVED, QUICK, Shell, later_starts
@@ -28,6 +29,7 @@ def cluster(make_cluster: MakeCluster) -> LocalCluster:
     cluster = make_cluster("4.0.1", name="shell", layout="combined")
     admin = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
     admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=3)])[TOPIC].result(60)
+    wait_until_all_know(cluster.spec)
     return cluster
 
 

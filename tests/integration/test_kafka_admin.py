@@ -21,7 +21,7 @@ from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.domain.errors import TransientError
 from kafka_rollout.domain.releases import METADATA_VERSION, VersionRange
 from kafka_rollout.domain.state import GroupState, NodeFeatures
-from tests.integration.cluster_contents import SETTINGS, set_settings
+from tests.integration.cluster_contents import SETTINGS, set_settings, wait_until_all_know
 from tests.integration.conftest import MakeCluster
 
 pytestmark = pytest.mark.integration
@@ -30,6 +30,7 @@ pytestmark = pytest.mark.integration
 def _create_topic(cluster: LocalCluster, name: str, partitions: int = 3) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
     admin.create_topics([NewTopic(name, partitions, len(cluster.spec.brokers))])[name].result(60)
+    wait_until_all_know(cluster.spec)
 
 
 def _eventually(what: Callable[[], bool], within_s: float = 180) -> bool:
@@ -180,10 +181,10 @@ class Test431:
             producer = Producer(
                 {"bootstrap.servers": cluster.spec.bootstrap_servers, "transactional.id": transactional_id}
             )
-            producer.init_transactions(60)
+            producer.init_transactions(180)
             producer.begin_transaction()
             producer.produce("paid", b"1")
-            producer.commit_transaction(60)
+            producer.commit_transaction(180)
 
         def committed() -> bool:
             return {t.transactional_id: t.state for t in admin.transactions()} == dict.fromkeys(ids, "CompleteCommit")
@@ -217,17 +218,14 @@ def _groups_while_consuming(cluster: LocalCluster, admin: KafkaAdmin, protocol: 
     try:
         consumer.subscribe([f"orders-{protocol}"])
 
-        def seen() -> GroupState | None:
-            consumer.poll(0.2)
-            return next((group for group in admin.groups() if group.group_id == group_id), None)
+        found: list[GroupState] = []
 
         def stable() -> bool:
-            group = seen()
-            return group is not None and group.state == "Stable"
+            consumer.poll(0.2)
+            found[:] = [group for group in admin.groups() if group.group_id == group_id]
+            return [group.state for group in found] == ["Stable"]
 
-        assert _eventually(stable)
-        group = seen()
-        assert group is not None
-        return group.type, group.state, group.members
+        assert _eventually(stable), found
+        return found[0].type, found[0].state, found[0].members
     finally:
         consumer.close()

@@ -157,7 +157,7 @@ def test_a_snapshot_that_a_running_node_wrote_is_counted_right(
     for future in admin.create_topics([NewTopic("orders", 3, 1), NewTopic("payments", 2, 1)]).values():
         future.result(60)
     (node,) = cluster.spec.nodes
-    for path in snapshots(Path(node.directory), within_s=30):
+    for path in snapshots(Path(node.directory), within_s=300):
         summary = classes.load_checkpoint(release, path)
         if summary.topics == 2:  # earlier ones were written before the topics
             break

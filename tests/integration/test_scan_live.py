@@ -16,6 +16,7 @@ from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.coordinator_logs import LiveCoordinatorLogs
 from kafka_rollout.adapters.fetch_source import FetchSource
+from kafka_rollout.adapters.kafka_admin import KafkaAdmin
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.scan_submit import FAIL_ON_EXIT_CODE, scan_command
@@ -26,6 +27,7 @@ from kafka_rollout.domain.scan import LoadVerdict, LogRange, ScanResult
 from kafka_rollout.domain.scan_findings import way_back_verdict
 from kafka_rollout.domain.scan_remedies import find_remedies
 from kafka_rollout.wire.coordinator_records import ClassCounts
+from tests.waiting import wait_until
 from tools.coordinator_traffic import (
     CONSUMER_OFFSETS,
     TRANSACTION_STATE,
@@ -64,6 +66,18 @@ def groups(servers: str) -> set[str]:
     return {group.group_id for group in admin.list_consumer_groups().result(60).valid}
 
 
+def is_quiet(cluster: LocalCluster) -> bool:
+    """What members and producers were answered is not yet all: a transaction's last record comes behind its markers."""
+    with KafkaAdmin(cluster.spec) as admin:
+        try:
+            transactions, groups = admin.transactions(), admin.groups()
+        except TransientError:
+            return False
+    return all(one.state in {"CompleteCommit", "CompleteAbort"} for one in transactions) and all(
+        one.state == "Empty" for one in groups
+    )
+
+
 @pytest.fixture(scope="module")
 def scanned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scanned]:
     settings = Settings.from_environment()
@@ -79,6 +93,7 @@ def scanned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scanned]:
     try:
         servers = cluster.spec.bootstrap_servers
         make_traffic(servers, consumer_protocol=True)
+        wait_until(lambda: is_quiet(cluster), _PATIENCE_S)
         before, names = ends(servers), groups(servers)
         code, result = scan_command(cluster.spec, settings)
         assert code == 0
@@ -148,13 +163,16 @@ def test_a_group_that_is_deleted_in_an_open_transaction_stops_3_x_until_the_tran
     older, settings, name = Release(3, 9, 1), Settings.from_environment(), "left-open"
     admin = AdminClient({"bootstrap.servers": scanned.servers})
     topic = min(topic for topic in admin.list_topics(timeout=60).topics if not topic.startswith("__"))
-    producer = Producer({"bootstrap.servers": scanned.servers, "transactional.id": name})
+    producer = Producer(
+        # The transaction shall be open for as long as a scan takes.
+        {"bootstrap.servers": scanned.servers, "transactional.id": name, "transaction.timeout.ms": 900_000}
+    )
     consumer = Consumer({"bootstrap.servers": scanned.servers, "group.id": name})
     try:
-        producer.init_transactions(60)
+        producer.init_transactions(_PATIENCE_S)
         producer.begin_transaction()
         committed = [TopicPartition(topic, 0, 5)]
-        producer.send_offsets_to_transaction(committed, consumer.consumer_group_metadata(), 60)
+        producer.send_offsets_to_transaction(committed, consumer.consumer_group_metadata(), _PATIENCE_S)
         admin.delete_consumer_groups([name])[name].result(60)
         _, result = scan_command(
             scanned.cluster.spec, settings, topics=[CONSUMER_OFFSETS], releases=[older, RUNNING], live=True
@@ -169,7 +187,7 @@ def test_a_group_that_is_deleted_in_an_open_transaction_stops_3_x_until_the_tran
         (remedy,) = find_remedies(result, load_catalogue(settings.include), [older])
         assert remedy.waiting_is_enough is False
         assert not result.failing(RUNNING)
-        producer.commit_transaction(60)
+        producer.commit_transaction(_PATIENCE_S)
         deadline = time.monotonic() + _PATIENCE_S
         logs = LiveCoordinatorLogs(
             cluster=scanned.cluster.spec, catalogue=load_catalogue(settings.include), settings=settings
@@ -238,7 +256,7 @@ def test_a_range_that_the_log_does_not_reach_is_an_error_not_a_shorter_answer(sc
 
 def test_reading_goes_on_where_it_was_after_the_broker_restarted(scanned: Scanned) -> None:
     node, runtime = scanned.cluster.spec.nodes[0], scanned.cluster.runtime
-    with FetchSource(scanned.servers) as source:
+    with FetchSource(scanned.servers, patience_s=_PATIENCE_S) as source:
         log = max(source.ranges([CONSUMER_OFFSETS]), key=lambda r: r.end)
         expected = _plain(count(source, log))
         runtime.stop(node, deadline_s=5, force=True)

@@ -89,7 +89,7 @@ def scanned(tmp_path_factory: pytest.TempPathFactory) -> Scanned:
     command = [str(Path(sys.executable).with_name("kafka-rollout")), "scan", "--log-dir", str(folder), "--json", "-"]
     for release in RELEASES:
         command += ["--release", str(release)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     result = ScanResult.from_dict(json.loads(done.stdout))
     return Scanned(logs, {(v.release, (v.topic, v.partition)): v for v in result.verdicts})
 

@@ -17,6 +17,7 @@ from kafka_rollout.adapters.fetch_source import FetchSource
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.domain.releases import Release
 from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult
+from tests.integration.cluster_contents import wait_until_all_know
 from tests.integration.conftest import MakeCluster
 from tests.integration.load_oracle import Place, load
 from tests.integration.planted_logs import PlantedLog, planted_logs, written_logs
@@ -50,7 +51,7 @@ def scanned(
         (folder / f"{topic}-{partition}" / "00000000000000000000.log").write_bytes(log.data)
     command = [str(Path(sys.executable).with_name("kafka-rollout")), "scan", "--log-dir", str(folder), "--json", "-"]
     done = subprocess.run(
-        [*command, "--release", str(release), *flags], capture_output=True, text=True, timeout=180, check=True
+        [*command, "--release", str(release), *flags], capture_output=True, text=True, timeout=600, check=True
     )
     result = ScanResult.from_dict(json.loads(done.stdout))
     return {(verdict.topic, verdict.partition): verdict for verdict in result.verdicts}
@@ -111,6 +112,7 @@ def test_a_live_cluster_is_asked_whether_it_starts_the_new_group_coordinator(mak
         admin = AdminClient({"bootstrap.servers": servers})
         for made in admin.create_topics([NewTopic(CONSUMER_OFFSETS, 1, 1)]).values():
             made.result(60)
+        wait_until_all_know(cluster.spec)
         with FetchSource(servers) as source:
             source.ranges([CONSUMER_OFFSETS])
             assert source.starts_new_group_coordinator() is expected

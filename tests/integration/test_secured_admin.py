@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import json
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from typer.testing import CliRunner, Result
 
+from kafka_rollout.adapters.free_ports import reserved_ports
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.kafka_admin import KafkaAdmin
 from kafka_rollout.adapters.scan_submit import scan_command
@@ -37,6 +37,7 @@ from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.cli import app
 from kafka_rollout.domain.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.domain.topology import ClusterSpec, Role
+from tests.integration.cluster_contents import wait_until_all_know
 from tests.integration.conftest import MakeCluster
 
 pytestmark = pytest.mark.integration
@@ -93,12 +94,12 @@ def secured(make_shared_cluster: MakeCluster, tmp_path_factory: pytest.TempPathF
             "inter.broker.listener.name": "PLAINTEXT",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS;User:admin",
-            "connections.max.reauth.ms": "4000",
+            "connections.max.reauth.ms": "8000",
         },
     )
     (node,) = cluster.spec.nodes
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with reserved_ports(1) as (port,):
+        address = f"127.0.0.1:{port}"
     config = Path(str(node.directory)) / "server.properties"
     config.write_text(config.read_text().replace("listeners=", f"listeners=SECURE://{address},", 1))
     cluster.start()
@@ -109,6 +110,7 @@ def secured(make_shared_cluster: MakeCluster, tmp_path_factory: pytest.TempPathF
     plain.alter_user_scram_credentials([upsertion])["admin"].result(60)
     spec = replace(cluster.spec, nodes=(replace(node, broker_address=address),))
     controllers = {"security.protocol": "SSL", "ssl.ca.location": str(controllers_ca)}
+    wait_until_all_know(cluster.spec)
     return Secured(
         spec=spec,
         plain=cluster.spec.bootstrap_servers,
@@ -141,7 +143,7 @@ def test_scram_over_tls_gets_all_answers(secured: Secured) -> None:
 
 def test_a_session_is_renewed_before_the_broker_ends_it(secured: Secured) -> None:
     with KafkaAdmin(secured.spec, secured.security()) as admin:
-        until = time.monotonic() + 9  # connections.max.reauth.ms is 4000
+        until = time.monotonic() + 17  # connections.max.reauth.ms is 8000
         while time.monotonic() < until:
             admin.features(secured.spec.brokers[0])
             time.sleep(0.3)

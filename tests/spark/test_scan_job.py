@@ -212,7 +212,7 @@ def test_the_job_runs_by_what_its_environment_holds() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert (done.returncode, done.stderr.strip()) == (
         2,

@@ -21,6 +21,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.spark
 
 WORKERS = 2
+_REGISTERED = re.compile(r"Registering worker (\S+) ")  # more than once, if it had to ask again
 _STARTED = re.compile(r"Starting Spark master at (spark://\S+)")
 SMALL = {"SPARK_DAEMON_MEMORY": "200m", "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 
@@ -52,7 +53,7 @@ def master(tmp_path: Path) -> Iterator[str]:
         address = _STARTED.findall(log.read_text())[0]
         for number in range(WORKERS):
             start(f"worker-{number}", "worker.Worker", "--cores", "1", "--memory", "600m", address)
-        wait_until(lambda: log.read_text().count("Registering worker") == WORKERS, 180)
+        wait_until(lambda: len(set(_REGISTERED.findall(log.read_text()))) == WORKERS, 180)
         yield address
 
 

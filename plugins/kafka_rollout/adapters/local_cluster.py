@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
@@ -25,8 +24,10 @@ from kafka.protocol.admin import DescribeClusterRequest
 from kafka_rollout.adapters import server_properties
 from kafka_rollout.adapters.free_ports import reserved_ports
 from kafka_rollout.adapters.inventory import dump_cluster, load_cluster
+from kafka_rollout.adapters.kafka_admin import KafkaAdmin
 from kafka_rollout.adapters.kafka_requests import ClusterConnections
 from kafka_rollout.adapters.local_nodes import ClusterDraft, Layout, Quorum
+from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.adapters.runtimes.local_process import (
     LocalProcessRuntime,
     ReleaseJars,
@@ -40,6 +41,7 @@ from kafka_rollout.domain.topology import ClusterSpec, NodeSpec
 
 _ATTEMPTS = 3
 _READY_S = 240.0  # a busy machine; nodes that died are told at once
+_ANSWER_S = 10.0  # of one node, to one question
 _FIRST_DYNAMIC_QUORUM = Release(3, 9, 0)  # KIP-853
 
 
@@ -122,14 +124,15 @@ class LocalCluster:
                 raise
         raise AssertionError("the last attempt returns or raises")
 
-    def start(self, *, ready_within_s: float = _READY_S) -> None:
+    def start(self) -> None:
         """Controllers first; returns when every broker is in service."""
         for node in self.spec.controllers_first:
             self.runtime.start(node)
-        self.wait_until_ready(within_s=ready_within_s)
+        self.wait_until_ready()
 
     def wait_until_ready(self, *, within_s: float = _READY_S) -> None:
-        """Every broker is registered and unfenced, by each one's own word, and every controller listens."""
+        """Every node has started, every broker is registered and unfenced, by each one's own word, and the quorum has
+        a leader whom every controller follows."""
         deadline = time.monotonic() + within_s
         while True:
             dead = [node for node in self.spec.nodes if self.runtime.process(node).pid is None]
@@ -138,8 +141,7 @@ class LocalCluster:
                     f"Node {dead[0].name} of cluster {self.spec.name} ended while it started: {self._why(dead[0])}",
                     remedy=f"Read {dead[0].directory}/logs.",
                 )
-            controllers = [node.controller_address for node in self.spec.controllers if node.controller_address]
-            if all(_listens(address) for address in controllers) and _in_service(self.spec):
+            if _in_service(self.spec):
                 return
             if time.monotonic() >= deadline:
                 raise TransientError(
@@ -189,26 +191,30 @@ def stop_nodes(below: Path, *, deadline_s: float = 20.0) -> int:
 
 
 def _in_service(spec: ClusterSpec) -> bool:
-    """Whether every broker, asked itself, says that all of them are: one may know of another's end, or of its return,
-    a while after the one that is asked first."""
+    """Whether every node has come to the end of its start, every broker, asked itself, says that all of them are in
+    service, and every controller follows the quorum's leader. One may know of another's end, or of its return, a while
+    after the one that is asked first."""
     wanted = {node.node_id for node in spec.brokers}
-    nodes = ClusterConnections(spec, ClientSecurity(), timeout_s=5.0)
+    nodes = ClusterConnections(spec, ClientSecurity(), timeout_s=_ANSWER_S)
     try:
+        if not all(map(_has_started, spec.nodes)):
+            return False
         answers = (nodes.ask(target, DescribeClusterRequest()) for target in nodes.brokers)
-        return all({broker.broker_id for broker in answer.brokers} == wanted for answer in answers)
+        if any({broker.broker_id for broker in answer.brokers} != wanted for answer in answers):
+            return False
+        with KafkaAdmin(spec, timeout_s=_ANSWER_S) as admin:
+            quorum = admin.quorum()
     except (TransientError, RefusedError):
         return False
     finally:
         nodes.close()
+    return all(quorum.lag(node.node_id) is not None for node in spec.controllers)
 
 
-def _listens(address: str) -> bool:
-    host, port = address.rsplit(":", 1)
-    try:
-        with socket.create_connection((host, int(port)), timeout=1):
-            return True
-    except OSError:
-        return False
+def _has_started(node: NodeSpec) -> bool:
+    """Its app-info is there, which a node registers when all else of its start is done."""
+    alone = replace(node, prometheus_url=None)  # one agent is enough
+    return node.jolokia_url is None or NodeMetricsReader(timeout_s=_ANSWER_S).read(alone).release is not None
 
 
 def _file_has(path: Path, text: str) -> bool:

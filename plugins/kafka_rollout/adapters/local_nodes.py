@@ -93,7 +93,7 @@ class ClusterDraft:
             formatting.append((node, self._format(spec, node)))
         problems = []
         for node, process in formatting:
-            output, _ = process.communicate(timeout=120)
+            output, _ = process.communicate(timeout=300)  # a busy machine starts them all at once
             if process.returncode != 0:
                 said = [line for line in output.splitlines() if line.strip()]
                 problems.append(f"{node.name}: {said[-1] if said else 'no output'}")

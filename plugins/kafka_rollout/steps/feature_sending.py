@@ -20,7 +20,9 @@ from kafka_rollout.steps.workbench import Workbench
 _REGISTRATION_PATIENCE_S = 60.0
 # How long a lost answer is looked up before the person (or the retry) is told that nobody knows.
 _LOST_ANSWER_PATIENCE_S = 20.0
-_LOOK_AGAIN_S = 1.0
+# How long a node that answers and has not heard of the level yet is waited for; one that is cut off may never hear.
+_LAGGARD_PATIENCE_S = 10.0
+_LOOK_AGAIN_S = 0.5
 _SENDS = 2
 
 NOT_SENT = "NOT_SENT"  # stands where Kafka's error name would
@@ -153,11 +155,25 @@ def _answers(
 
 
 def _wait_until_there(bench: Workbench, levels: Mapping[str, int]) -> bool:
-    deadline = time.monotonic() + _LOST_ANSWER_PATIENCE_S
+    """Whether the levels are finalized, by the newest answer. The controller answers before brokers have heard of it:
+    those that lag are given time, for whoever asked goes on to use the feature through any of them."""
+    began = time.monotonic()
     while True:
-        finalized = levels_now(bench).finalized
-        if all(finalized.get(feature, 0) == level for feature, level in levels.items()):
-            return True
-        if time.monotonic() >= deadline:
+        state = levels_now(bench)
+        passed_s = time.monotonic() - began
+        if _has(state.finalized, levels):
+            if passed_s >= _LAGGARD_PATIENCE_S or not _some_lag(state, levels):
+                return True
+        elif passed_s >= _LOST_ANSWER_PATIENCE_S:
             return False
         time.sleep(_LOOK_AGAIN_S)
+
+
+def _some_lag(state: ClusterState, levels: Mapping[str, int]) -> bool:
+    answers = (node.features for node in state.nodes.values() if node.features is not None)
+    # Controllers before 3.5 name no levels.
+    return any(not _has(told.finalized, levels) for told in answers if told.finalized or told.epoch is not None)
+
+
+def _has(finalized: Mapping[str, int], levels: Mapping[str, int]) -> bool:
+    return all(finalized.get(feature, 0) == level for feature, level in levels.items())

@@ -13,7 +13,8 @@ from kafka_rollout.domain.feature_outcomes import FeatureOutcome, Result, exit_c
 from kafka_rollout.domain.feature_requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.domain.plan import Direction, Plan
 from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.state import GroupState
+from kafka_rollout.domain.state import GroupState, NodeFeatures
+from kafka_rollout.domain.topology import NodeSpec
 from kafka_rollout.ports import FeatureUpdateResult
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.feature_race import look_for_narrower_nodes
@@ -252,6 +253,40 @@ def test_a_lost_answer_is_waited_for_before_anything_is_sent_again(
     outcomes = apply_features(replace(bench, admin=Scripted(cluster, loses)), plan)
     assert results(outcomes) == {"streams.version": Result.OK}
     assert updates == [{"streams.version": 1}]
+
+
+class Lagging(FakeAdmin):
+    """One broker tells what it knew before, until `hears`."""
+
+    def __init__(self, cluster: FakeCluster, node_id: int) -> None:
+        super().__init__(cluster)
+        self.node_id, self.knew, self.hears = node_id, dict(cluster.finalized), False
+
+    def features(self, node: NodeSpec) -> NodeFeatures:
+        told = super().features(node)
+        if node.node_id != self.node_id or self.hears:
+            return told
+        return replace(told, finalized=self.knew, epoch=(told.epoch or 0) - 1)
+
+
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_nodes_that_have_not_heard_of_a_level_are_waited_for_unless_they_never_hear(
+    bench: Workbench, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, cut_off: bool
+) -> None:
+    admin = Lagging(cluster, bench.cluster.brokers[-1].node_id)
+    bench, now = replace(bench, admin=admin), [0.0]
+
+    def pass_time(seconds: float) -> None:
+        now[0] += seconds
+        admin.hears = now[0] > 2 and not cut_off
+
+    plan = plan_for(bench, up="streams.version:1")
+    monkeypatch.setattr("kafka_rollout.steps.feature_sending.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("kafka_rollout.steps.feature_sending.time.sleep", pass_time)
+    assert results(apply_features(bench, plan)) == {"streams.version": Result.OK}
+    told = {bench.admin.features(node).finalized.get("streams.version", 0) for node in bench.cluster.nodes}
+    assert told == ({0, 1} if cut_off else {1})
+    assert (now[0] < 3) is not cut_off
 
 
 def test_a_controller_that_cannot_validate_only_leaves_our_own_checks_alone(
