@@ -30,7 +30,7 @@ test-fast: setup ## tests without a JVM, in under a minute
 	$(BIN)/python -m pytest -n 2 -m "not (jvm or airflow or spark or integration or browser or full)" tests/unit tests/architecture $(ARGS)
 
 test: setup setup-browser ## all tests, real brokers included, but the larger matrix
-	@$(CACHE) 3.4.0 3.4.1 3.9.1 4.0.1 4.2.1 4.3.1 agents >/dev/null
+	@$(CACHE) 3.4.0 3.4.1 3.9.1 4.0.1 4.1.1 4.2.1 4.3.1 agents >/dev/null
 	$(BIN)/python -m pytest $(WORKERS) -m "not full" $(ARGS)
 
 test-full: setup setup-browser ## the larger matrix as well
