@@ -15,9 +15,9 @@ from kafka_rollout.domain.releases import CoordinatorLogFacts, Release
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import CURRENT, GroupRecord, GroupReplay
 from kafka_rollout.wire.pending_commits import text_at
-from tools.derivation.coordinator_shards import GROUP_SERDE
+from tools.derivation.coordinator_shards import GROUP_SERDE, Record, refusals
 from tools.derivation.coordinators import SERDE_OF_3_9
-from tools.derivation.group_families import GROUP_ID, MEMBER_ID, Record, Records, refusals
+from tools.derivation.group_families import GROUP_ID, MEMBER_ID, Records
 from tools.derivation.jars import coordinator_messages
 
 pytestmark = pytest.mark.integration

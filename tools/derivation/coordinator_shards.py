@@ -20,7 +20,8 @@ _SMALLEST_CONFIG = {
 }
 
 
-Pair = tuple[bytes, bytes]  # key and value
+Record = tuple[bytes, bytes | None]  # key and value
+Refusal = Callable[[Sequence[Record]], str | None]  # of a log: what the coordinator says when it stops at it
 
 GROUP_SERDE = f"{_GROUP}.GroupCoordinatorRecordSerde"
 SHARE_SERDE = "org.apache.kafka.coordinator.share.ShareCoordinatorRecordSerde"
@@ -48,22 +49,21 @@ def group_replay(jvm: Jvm, serde_name: str) -> Callable[[bytes, bytes | None], s
     return refusal
 
 
-def group_checks(
-    jvm: Jvm, serde_name: str, before: Callable[[bytes], Sequence[Pair]]
-) -> Callable[[bytes, bytes], str | None]:
-    """GroupCoordinatorShard over what is there before the record of a key."""
+def refusals(jvm: Jvm, serde_name: str) -> Refusal:
+    """GroupCoordinatorShard: each log is replayed by one of its own."""
     new_shard, serde = group_shards(jvm), jvm.instance(serde_name)
 
-    def complaint(key: bytes, value: bytes) -> str | None:
+    def refusal(log: Sequence[Record]) -> str | None:
         shard = new_shard()
         try:
-            for record in (*before(key), (key, value)):
-                shard.replay(0, -1, -1, serde.deserialize(*(wrap(jvm, part) for part in record)))
+            for offset, (key, value) in enumerate(log):
+                record = serde.deserialize(wrap(jvm, key), None if value is None else wrap(jvm, value))
+                shard.replay(offset, -1, -1, record)
         except Py4JJavaError as error:
             return str(error.java_exception.getMessage())
         return None
 
-    return complaint
+    return refusal
 
 
 def share_checks(jvm: Jvm) -> Callable[[bytes, bytes], str | None]:

@@ -21,14 +21,15 @@ from tools.derivation.class_files import calls, texts
 from tools.derivation.coordinator_shards import (
     GROUP_SERDE,
     SHARE_SERDE,
-    Pair,
-    group_checks,
+    Record,
+    Refusal,
     group_replay,
+    refusals,
     share_checks,
     share_replay,
     wrap,
 )
-from tools.derivation.group_families import Refusal, group_families, refusals
+from tools.derivation.group_families import group_families
 from tools.derivation.jars import Message, classes_named, key_versions
 from tools.derivation.rules import field_rules
 from tools.derivation.writers import (
@@ -134,14 +135,15 @@ def _group_loader(
     jvm: Jvm, messages: Mapping[str, Message], advertised: Mapping[str, VersionRange], serde: str
 ) -> Loader:
     """GroupCoordinatorShard, the default since 4.0."""
+    refusal, before = refusals(jvm, serde), _before(jvm, messages)
     return Loader(
         _serde_reader(jvm, serde),
         _is_of_groups,
         _is_ignored,
         lambda: group_writes(jvm, advertised),
         group_replay(jvm, serde),
-        group_checks(jvm, serde, _before(jvm, messages)),
-        refusal=refusals(jvm, serde),
+        lambda key, value: refusal([*before(key), (key, value)]),
+        refusal=refusal,
     )
 
 
@@ -334,11 +336,11 @@ def _transaction_reader(jvm: Jvm) -> Callable[[bytes, bytes], str]:
     return read
 
 
-def _before(jvm: Jvm, messages: Mapping[str, Message]) -> Callable[[bytes], Sequence[Pair]]:
+def _before(jvm: Jvm, messages: Mapping[str, Message]) -> Callable[[bytes], Sequence[Record]]:
     """What has to be there before a record is replayed: its group's own record, and its member's (3.9, 4.0)."""
-    families: dict[int, list[Pair]] = {}
+    families: dict[int, list[Record]] = {}
     for family in ("ConsumerGroup", "ShareGroup"):
-        needed = [
+        needed: list[Record] = [
             (_key(jvm, key, key_versions(key)[0]), _value(jvm, messages[f"{family}{name}Value"], 0))
             for name in ("Metadata", "MemberMetadata")
             if (key := messages.get(f"{family}{name}Key"))

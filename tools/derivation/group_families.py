@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-
-from kafka_rollout.adapters.jvm import Jvm
 from kafka_rollout.domain.releases import GroupFamilyFacts, RecordTypeFacts
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import CURRENT, GROUP, MEMBER
 from kafka_rollout.wire.layouts import Layout, MessageSchema
 from kafka_rollout.wire.messages import encode
-from tools.derivation.coordinator_shards import group_shards, wrap
+from tools.derivation.coordinator_shards import Record, Refusal
 from tools.derivation.jars import Message, key_versions
 from tools.derivation.rules import filled
 
 FAMILIES = ("ConsumerGroup", "ShareGroup", "StreamsGroup")
-Record = tuple[bytes, bytes | None]
-Refusal = Callable[[Sequence[Record]], str | None]  # of a log: what the coordinator says when it stops at it
-
 GROUP_ID, MEMBER_ID = "probed-group", "probed-member"
 
 
@@ -61,23 +55,6 @@ def group_families(
             )
         )
     return tuple(found)
-
-
-def refusals(jvm: Jvm, serde_name: str) -> Refusal:
-    """Each log is replayed by a coordinator of its own."""
-    new_shard, serde = group_shards(jvm), jvm.instance(serde_name)
-
-    def refusal(log: Sequence[Record]) -> str | None:
-        shard = new_shard()
-        try:
-            for offset, (key, value) in enumerate(log):
-                record = serde.deserialize(wrap(jvm, key), None if value is None else wrap(jvm, value))
-                shard.replay(offset, -1, -1, record)
-        except Py4JJavaError as error:
-            return str(error.java_exception.getMessage())
-        return None
-
-    return refusal
 
 
 class Records:
