@@ -37,10 +37,9 @@ def find_out_of_order(few: Iterable[Row], frame: DataFrame, logs: LogsToRead, fa
     found: list[OutOfOrder] = []
     if partitions:
         told = frame.filter((F.col("topic") == OFFSETS_TOPIC) & F.col("partition").isin(sorted(partitions)))
+        roles = [log.group_roles for log in facts.values()]
         for partition, groups in sorted(_first_records(told, types).items()):
-            suspects = {
-                group for group, firsts in groups.items() if any(may_be_refused(log, firsts) for log in facts.values())
-            }
+            suspects = {group for group, firsts in groups.items() if any(may_be_refused(one, firsts) for one in roles)}
             if suspects:
                 found += out_of_order(partition, suspects, logs.whole(OFFSETS_TOPIC, partition), facts)
     return tuple(sorted(found))

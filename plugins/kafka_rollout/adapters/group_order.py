@@ -35,11 +35,7 @@ def strict_types(facts: Facts) -> frozenset[int]:
 
 def _types(facts: Facts, wanted: Callable[[GroupFamilyFacts], bool]) -> frozenset[int]:
     return frozenset(
-        record.key_version
-        for log in facts.values()
-        for family in filter(wanted, log.group_families)
-        for record in log.records
-        if record.name.startswith(family.family)
+        key_version for log in facts.values() for key_version, (family, _) in log.group_roles.items() if wanted(family)
     )
 
 

@@ -180,6 +180,16 @@ class CoordinatorLogFacts:
     def record(self, key_version: int) -> RecordTypeFacts | None:
         return next((record for record in self.records if record.key_version == key_version), None)
 
+    @property
+    def group_roles(self) -> Mapping[int, tuple[GroupFamilyFacts, str]]:
+        """By key version the family of a record, and what its name has behind the family's."""
+        return {
+            record.key_version: (family, record.name.removeprefix(family.family))
+            for family in self.group_families
+            for record in self.records
+            if record.name.startswith(family.family)
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseFacts:

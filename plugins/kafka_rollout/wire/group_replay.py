@@ -9,14 +9,14 @@ newer ones (KAFKA-20254). tests/integration/test_group_replay.py tries the coord
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kafka_rollout.domain.releases import CoordinatorLogFacts, GroupFamilyFacts
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, classify
 from kafka_rollout.wire.pending_commits import text_at
-from kafka_rollout.wire.record_batch import Bytes, Codecs, LogFormatError, check_crc, payload, records
-from kafka_rollout.wire.record_batch import batches as batches_of
+from kafka_rollout.wire.record_batch import Bytes, Codecs, LogFormatError, readable, records
 
 GROUP, MEMBER = "Metadata", "MemberMetadata"  # what records' names have behind their family's
 EPOCH, TARGET, CURRENT = "TargetAssignmentMetadata", "TargetAssignmentMember", "CurrentMemberAssignment"
@@ -28,6 +28,9 @@ _ENDED_BEFORE = {GROUP: (EPOCH, MEMBER, CURRENT, TARGET), MEMBER: (CURRENT, TARG
 _NEVER = 1 << 63  # behind every offset
 _LOOKED_FOR = 50  # so many names are found faster in a batch's bytes than by its records
 _GONE = -1  # a member's epoch when it has left, a group's when it has no assignment
+
+
+Roles = Mapping[int, tuple[GroupFamilyFacts, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +72,7 @@ class GroupReplay:
     """What one release makes of the records of one partition; they are given in the log's order."""
 
     def __init__(self, facts: CoordinatorLogFacts) -> None:
-        families = {found.family: found for found in facts.group_families}
-        self._roles: dict[int, tuple[GroupFamilyFacts, str]] = {}
-        for record in facts.records:
-            for family, found in families.items():
-                if record.name.startswith(family):
-                    self._roles[record.key_version] = found, record.name.removeprefix(family)
+        self._roles = facts.group_roles
         self._facts = facts
         self._groups: dict[bytes, _Group] = {}
         self.refused: dict[bytes, Refused] = {}
@@ -167,21 +165,22 @@ class FirstRecords:
         self.kinds[kind] = min(offset, self.kinds.get(kind, offset))
 
 
-def may_be_refused(facts: CoordinatorLogFacts, firsts: FirstRecords) -> bool:
-    """Whether a group's records are to be looked at one by one, in their order.
+def may_be_refused(roles: Roles, firsts: FirstRecords) -> bool:
+    """Whether a group's records are to be looked at one by one, in their order. `roles`: CoordinatorLogFacts' of a
+    release.
 
     Of families without rules about members the members are taken together: what only one of several says too early is
     not seen.
     """
-    held = [family for family in facts.group_families if any(_is_of(facts, family, kind) for kind in firsts.kinds)]
-    if len(held) > 1 or any(family.not_found or family.member_too_late for family in held):
+    held = {roles[kind[0]][0].family: roles[kind[0]][0] for kind in firsts.kinds if kind[0] in roles}
+    if len(held) > 1 or any(family.not_found or family.member_too_late for family in held.values()):
         return True
-    return any(_may_be_refused(facts, family, firsts) for family in held)
+    return any(_may_be_refused(roles, family, firsts) for family in held.values())
 
 
-def _may_be_refused(facts: CoordinatorLogFacts, family: GroupFamilyFacts, firsts: FirstRecords) -> bool:
-    parts = {record.key_version: record.name.removeprefix(family.family) for record in facts.records}
-    first = {(parts[kind[0]], kind[1]): at for kind, at in firsts.kinds.items() if _is_of(facts, family, kind)}
+def _may_be_refused(roles: Roles, family: GroupFamilyFacts, firsts: FirstRecords) -> bool:
+    """`family`: the only one that the group has records of."""
+    first = {(roles[kind[0]][1], kind[1]): at for kind, at in firsts.kinds.items() if kind[0] in roles}
     made_at = min((at for (_, is_tombstone), at in first.items() if not is_tombstone), default=_NEVER)
     committed = _NEVER if firsts.committed is None else firsts.committed
     if firsts.is_classic or (not family.takes_over_offsets and committed < made_at):
@@ -199,46 +198,31 @@ def _may_be_refused(facts: CoordinatorLogFacts, family: GroupFamilyFacts, firsts
     return False
 
 
-def _is_of(facts: CoordinatorLogFacts, family: GroupFamilyFacts, kind: tuple[int, bool]) -> bool:
-    record = facts.record(kind[0])
-    return record is not None and record.name.startswith(family.family)
-
-
 def group_records(
     buffer: Bytes, codecs: Codecs, *, groups: Collection[bytes], start: int, end: int
 ) -> Iterator[GroupRecord]:
     """The records of these groups with start <= offset < end, in whole batches. What cannot be read is passed over:
     whoever reads the log for what it holds says so."""
-    try:
-        for batch in batches_of(buffer):
-            if batch.last_offset < start or batch.base_offset >= end or batch.is_control:
-                continue
-            try:
-                check_crc(batch, codecs)
-                data = payload(batch, codecs)
-                if len(groups) <= _LOOKED_FOR and not any(group in data for group in groups):
+    for batch, data in readable(buffer, codecs, start=start, end=end):
+        if batch.is_control or (len(groups) <= _LOOKED_FOR and not any(group in data for group in groups)):
+            continue
+        with suppress(LogFormatError):
+            for span in records(batch, data):
+                if not start <= span.offset < end or span.key_length < VERSION_BYTES:
                     continue
-                for span in records(batch, data):
-                    if not start <= span.offset < end or span.key_length < VERSION_BYTES:
-                        continue
-                    version, _ = classify(data, span.key_at, span.key_length, span.value_at, span.value_length)
-                    key = data[span.key_at : span.key_at + span.key_length]
-                    group, at = text_at(key, VERSION_BYTES)
-                    if group is None or group not in groups or version is None:
-                        continue
-                    yield GroupRecord(
-                        offset=span.offset,
-                        key_version=version,
-                        group=group,
-                        member=text_at(key, at)[0] or b"",
-                        value=None
-                        if span.value_length < 0
-                        else bytes(data[span.value_at : span.value_at + span.value_length]),
-                    )
-            except LogFormatError:
-                continue
-    except LogFormatError:
-        return  # no batch begins here
+                version, _ = classify(data, span.key_at, span.key_length, span.value_at, span.value_length)
+                key = data[span.key_at : span.key_at + span.key_length]
+                group, at = text_at(key, VERSION_BYTES)
+                if group is None or group not in groups or version is None:
+                    continue
+                value_ends = span.value_at + span.value_length
+                yield GroupRecord(
+                    offset=span.offset,
+                    key_version=version,
+                    group=group,
+                    member=text_at(key, at)[0] or b"",
+                    value=None if span.value_length < 0 else bytes(data[span.value_at : value_ends]),
+                )
 
 
 def _number(value: bytes) -> int:

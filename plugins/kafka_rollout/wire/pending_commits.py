@@ -11,20 +11,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassKey, classify
-from kafka_rollout.wire.record_batch import (
-    Batch,
-    Bytes,
-    Codecs,
-    LogFormatError,
-    RecordSpan,
-    batches,
-    check_crc,
-    payload,
-    records,
-)
+from kafka_rollout.wire.record_batch import Batch, Bytes, Codecs, LogFormatError, RecordSpan, readable, records
 
 _OFFSETS, _GROUP = frozenset({0, 1}), 2  # key versions
 _COMMIT = 1  # ControlRecordType
@@ -50,12 +41,9 @@ class PendingCommits:
     def add(self, buffer: Bytes, codecs: Codecs, *, start: int, end: int) -> None:
         """Whole batches; records with start <= offset < end count. What cannot be read is passed over: whoever reads
         the log for what it holds says so."""
-        try:
-            for batch in batches(buffer):
-                if batch.last_offset >= start and batch.base_offset < end:
-                    self._add(batch, codecs, start, end)
-        except LogFormatError:
-            return  # no batch begins here
+        for batch, data in readable(buffer, codecs, start=start, end=end):
+            with suppress(LogFormatError):
+                self._add(batch, data, start, end)
 
     def begin(self, batch: Batch, data: bytes) -> None:
         """A batch and its payload: a marker, or its records come next."""
@@ -113,19 +101,14 @@ class PendingCommits:
                     found[group].add(producer)
         return found
 
-    def _add(self, batch: Batch, codecs: Codecs, start: int, end: int) -> None:
-        try:
-            check_crc(batch, codecs)
-            data = payload(batch, codecs)
-            self.begin(batch, data)
-            if batch.is_control or (self.groups is not None and not any(group in data for group in self.groups)):
-                return
-            for record in records(batch, data):
-                if start <= record.offset < end:
-                    places = record.key_at, record.key_length, record.value_at, record.value_length
-                    self.look_into(data, record, classify(data, *places))
-        except LogFormatError:
+    def _add(self, batch: Batch, data: bytes, start: int, end: int) -> None:
+        self.begin(batch, data)
+        if batch.is_control or (self.groups is not None and not any(group in data for group in self.groups)):
             return
+        for record in records(batch, data):
+            if start <= record.offset < end:
+                places = record.key_at, record.key_length, record.value_at, record.value_length
+                self.look_into(data, record, classify(data, *places))
 
     def _note_offset(self, group: bytes, offset_of: bytes, is_there: bool) -> None:
         if self._producer is not None:

@@ -119,6 +119,23 @@ def records(batch: Batch, data: bytes) -> Iterator[RecordSpan]:
     return _records(batch, data) if batch.magic == 2 else message_sets.records(batch, data)
 
 
+def readable(buffer: Bytes, codecs: Codecs, *, start: int, end: int) -> Iterator[tuple[Batch, bytes]]:
+    """Complete batches that have offsets with start <= offset < end, and their payloads. What cannot be read is passed
+    over: for those who look for something in a log of which another says what could not be read."""
+    try:
+        for batch in batches(buffer):
+            if batch.last_offset < start or batch.base_offset >= end:
+                continue
+            try:
+                check_crc(batch, codecs)
+                data = payload(batch, codecs)
+            except LogFormatError:
+                continue
+            yield batch, data
+    except LogFormatError:
+        return  # no batch begins here
+
+
 def _records(batch: Batch, data: bytes) -> Iterator[RecordSpan]:
     position = 0
     try:
