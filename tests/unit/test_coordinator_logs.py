@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,17 @@ def end_of(data: bytes) -> int:
     return max(batch.last_offset for batch in batches(data)) + 1
 
 
+def scanned_in_two(
+    monkeypatch: pytest.MonkeyPatch, logs: LiveCoordinatorLogs, data: bytes, nothing: ScanResult
+) -> Iterator[ScanResult]:
+    """A scan of the log to each of its offsets, carried on to its end."""
+    for since in range(1, end_of(data)):
+        monkeypatch.setattr(Written, "data", cut(data, since))
+        before = logs.scan_on(nothing)
+        monkeypatch.setattr(Written, "data", data)
+        yield logs.scan_on(before)
+
+
 @pytest.mark.parametrize("log", list(deleted_while_pending()), ids=lambda log: log.name)
 def test_a_group_that_is_deleted_in_an_open_transaction_is_found_wherever_the_scan_ended(
     monkeypatch: pytest.MonkeyPatch, log: PlantedLog
@@ -221,11 +233,7 @@ def test_a_group_that_is_deleted_in_an_open_transaction_is_found_wherever_the_sc
     whole = logs.scan_on(nothing)
     refused = LoadVerdict.FAILS if log.name.startswith("refused") else LoadVerdict.LOADS
     assert whole.standing == {OLD: refused, NEW: LoadVerdict.LOADS}
-    for since in range(1, end_of(log.data)):
-        monkeypatch.setattr(Written, "data", cut(log.data, since))
-        before = logs.scan_on(nothing)
-        monkeypatch.setattr(Written, "data", log.data)
-        together = logs.scan_on(before)
+    for together in scanned_in_two(monkeypatch, logs, log.data, nothing):
         assert together.verdicts == whole.verdicts
         assert together.deleted_while_pending == whole.deleted_while_pending
         assert {found.part for found in together.broken} == {found.part for found in whole.broken}
@@ -270,11 +278,7 @@ def test_an_order_that_the_cleaner_can_leave_is_found_wherever_the_scan_ended(
     group = f"order-{list(planted_orders()).index(log):02}".encode()
     facts = facts_of_order(CATALOGUE, releases)
     assert whole.out_of_order == out_of_order(0, {group}, [(log.data, 0, end_of(log.data))], facts)
-    for since in range(1, end_of(log.data)):
-        monkeypatch.setattr(Written, "data", cut(log.data, since))
-        before = logs.scan_on(nothing)
-        monkeypatch.setattr(Written, "data", log.data)
-        together = logs.scan_on(before)
+    for together in scanned_in_two(monkeypatch, logs, log.data, nothing):
         assert together.verdicts == whole.verdicts
         assert together.out_of_order == whole.out_of_order
     records = logs.group_records()
