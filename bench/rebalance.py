@@ -43,10 +43,10 @@ from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
 from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
 from kafka_rollout.clients.joins import KeptJoins
-from kafka_rollout.domain.errors import FatalError
+from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.rebalance.member import Handover, Member
 from kafka_rollout.domain.rebalance.protocols import Partition, RebalanceProtocol
-from kafka_rollout.domain.releases import Release
 
 MEMBERS, PARTITIONS = 8, 64
 RESULTS = PROJECT_ROOT / "bench" / "results" / "rebalance.json"

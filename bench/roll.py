@@ -29,9 +29,9 @@ from kafka_rollout.adapters.local_cluster import LocalCluster, stop_nodes
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
 from kafka_rollout.adapters.workbench import open_workbench
-from kafka_rollout.domain.errors import FatalError
-from kafka_rollout.domain.gate_watch import GatePolicy
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.plan import plan_upgrade
 from kafka_rollout.steps.whole_roll import roll_hops

@@ -40,7 +40,7 @@ from scan_session import WarmSession
 
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
-from kafka_rollout.domain.errors import FatalError
+from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.wire.record_batch import Codec
 from kafka_rollout_spark.decoding_spec import ScanDepth
 

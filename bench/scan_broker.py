@@ -12,8 +12,8 @@ from coordinator_log import TOPIC
 
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain.errors import TransientError
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.releases import Release
 
 _DEADLINE_S = 180.0
 _LOADED = "Finished loading of metadata from {topic}-{partition} "

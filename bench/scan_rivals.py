@@ -17,8 +17,8 @@ from coordinator_log import TOPIC
 
 from kafka_rollout.adapters import ivy
 from kafka_rollout.adapters.java import java_binary
-from kafka_rollout.domain.errors import FatalError
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout_spark.decoding import worker_rows
 from kafka_rollout_spark.decoding_spec import DecodingSpec
 from kafka_rollout_spark.files_source import segment_chunks

@@ -8,8 +8,8 @@ from airflow.sdk import DAG, Param
 from airflow.sdk.bases.operator import chain
 
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.feature_requests import FeatureAction
-from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.features.requests import FeatureAction
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.hooks.run_listener import FEATURES_DAG_PREFIX
 from kafka_rollout.operators.cluster_dags import approvals, cluster_dag, dags_of_clusters, dry_run, gate_timeout
 from kafka_rollout.operators.ending import OutcomeOperator, ReportOperator

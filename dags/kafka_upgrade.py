@@ -8,8 +8,8 @@ from airflow.sdk import DAG, BaseOperator, Param, TaskGroup
 from airflow.sdk.bases.operator import chain
 
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.plan import HopPosition
-from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.model.plan import HopPosition
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.hooks.run_listener import DAG_PREFIX
 from kafka_rollout.operators.approvals import ApproveFinalizeOperator, ApprovePlanOperator
 from kafka_rollout.operators.cluster_dags import approvals, cluster_dag, dags_of_clusters, dry_run, ledger, roll_care

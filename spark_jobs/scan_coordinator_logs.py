@@ -26,9 +26,9 @@ from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.log_segments import SegmentGoneError
 from kafka_rollout.adapters.schemas import load_schemas
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.errors import RolloutError, UserError
-from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.model.errors import RolloutError, UserError
+from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout_spark.compile_kernel import compile_kernel, is_compiled
 from kafka_rollout_spark.decoding_spec import ScanDepth
 from kafka_rollout_spark.output import STANDARD_OUTPUT, write_json, write_parquet

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import PROJECT_ROOT
-from kafka_rollout.domain.group_records import GroupRecords
-from kafka_rollout.domain.metadata_losses import Loss
-from kafka_rollout.domain.releases import METADATA_VERSION, Catalogue, Release
-from kafka_rollout.domain.scan import RecordClass
-from kafka_rollout.domain.state import GroupState, PartitionState, StartRecord, TransactionState
-from kafka_rollout.domain.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.domain.coordinator_logs.scan import RecordClass
+from kafka_rollout.domain.groups.records import GroupRecords
+from kafka_rollout.domain.metadata_log.losses import Loss
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
+from kafka_rollout.domain.model.state import GroupState, PartitionState, StartRecord, TransactionState
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.ports import CheckpointFile
 
 INCLUDE = PROJECT_ROOT / "include"

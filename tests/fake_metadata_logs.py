@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.metadata_losses import LossReport
-from kafka_rollout.domain.metadata_scan import MetadataScan, ReplayFailure, WayOut
-from kafka_rollout.domain.metadata_trim import TrimResult
-from kafka_rollout.domain.offline import NodeLog, UnreadableLogError, WrittenSnapshot
-from kafka_rollout.domain.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.metadata_log.losses import LossReport
+from kafka_rollout.domain.metadata_log.scan import MetadataScan, ReplayFailure, WayOut
+from kafka_rollout.domain.metadata_log.trim import TrimResult
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.offline.log_choice import NodeLog, UnreadableLogError, WrittenSnapshot
 from tests.fake_cluster import FakeCluster
 
 

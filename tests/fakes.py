@@ -15,15 +15,15 @@ from typing import cast
 
 from kafka_rollout.adapters.change_lock import FileChangeLock
 from kafka_rollout.adapters.run_store import FileRunStore
-from kafka_rollout.domain.cluster_inventory import ClusterInventory
-from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.feature_checks import undo_of
-from kafka_rollout.domain.group_records import GroupRecords
-from kafka_rollout.domain.plan import ConfigChange, Undo
-from kafka_rollout.domain.releases import KRAFT_VERSION, METADATA_VERSION, Release
-from kafka_rollout.domain.scan import ScanResult
-from kafka_rollout.domain.scan_tail import carry_on
-from kafka_rollout.domain.state import (
+from kafka_rollout.domain.coordinator_logs.incremental_scan import carry_on
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.features.checks import undo_of
+from kafka_rollout.domain.groups.records import GroupRecords
+from kafka_rollout.domain.model.cluster_contents import ClusterInventory
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.domain.model.plan import ConfigChange, Undo
+from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release
+from kafka_rollout.domain.model.state import (
     GroupState,
     NodeFeatures,
     NodeMetrics,
@@ -35,7 +35,7 @@ from kafka_rollout.domain.state import (
     StartRecord,
     TransactionState,
 )
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.ports import CheckpointFile, CheckpointSummary, FeatureUpdateResult
 from kafka_rollout.steps.workbench import Workbench
 from tests.fake_cluster import FakeCluster

@@ -19,8 +19,8 @@ from kafka_rollout.adapters.catalogue import INTOLERANT_REFERENCE, load_facts
 from kafka_rollout.adapters.jvm import run_jvm
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.errors import RolloutError
-from kafka_rollout.domain.releases import (
+from kafka_rollout.domain.model.errors import RolloutError
+from kafka_rollout.domain.model.releases import (
     METADATA_VERSION,
     CoordinatorClass,
     CoordinatorLogFacts,

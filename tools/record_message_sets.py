@@ -16,7 +16,7 @@ sys.path[:0] = [str(ROOT / "plugins"), str(ROOT)]
 from kafka_rollout.adapters.jvm import Jvm, run_jvm  # noqa: E402
 from kafka_rollout.adapters.release_cache import ReleaseCache  # noqa: E402
 from kafka_rollout.adapters.settings import Settings  # noqa: E402
-from kafka_rollout.domain.releases import Release  # noqa: E402
+from kafka_rollout.domain.model.releases import Release  # noqa: E402
 
 RELEASE = Release(3, 9, 1)
 FOLDER = ROOT / "tests" / "fixtures" / f"message-sets-{RELEASE}"

@@ -45,11 +45,11 @@ from kafka_rollout.cli_retry import retry
 from kafka_rollout.cli_run import INTERRUPTED, Approver, FinalizePolicy, RollRequest
 from kafka_rollout.cli_scan import scan
 from kafka_rollout.cli_scans import scans_app
-from kafka_rollout.domain.cluster_findings import cluster_findings
-from kafka_rollout.domain.errors import FatalError, RefusedError, RolloutError, UserError
-from kafka_rollout.domain.gate_watch import GatePolicy
-from kafka_rollout.domain.path import target_finding
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, UserError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.planning.cluster_findings import cluster_findings
+from kafka_rollout.domain.planning.release_path import target_finding
 from kafka_rollout.steps.observe import observe as observe_cluster
 from kafka_rollout.steps.outcome import Outcome
 from kafka_rollout.steps.plan import plan_upgrade

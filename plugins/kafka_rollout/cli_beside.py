@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.errors import FatalError
+from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.steps.workbench import Workbench
 
 

@@ -16,8 +16,8 @@ from kafka_rollout.adapters.run_store import FileRunStore, list_runs
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.workbench import open_workbench
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.steps.workbench import Workbench
 
 ClusterName = Annotated[str, typer.Option("--cluster", "-c", help="Name in the inventory (see `clusters`).")]

@@ -30,11 +30,11 @@ from kafka_rollout.cli_common import (
 )
 from kafka_rollout.cli_output import ProgressLines, print_body
 from kafka_rollout.cli_run import Approver, report, run_to_report, scan_before_planning
-from kafka_rollout.domain.downgrade_planning import WhereRefused
-from kafka_rollout.domain.errors import FatalError, RefusedError, UserError
-from kafka_rollout.domain.gate_watch import GatePolicy
-from kafka_rollout.domain.plan import Plan
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.planning.downgrade import WhereRefused
 from kafka_rollout.steps import lock
 from kafka_rollout.steps.approval import ApprovalOf, approvals, refuse_blockers
 from kafka_rollout.steps.cluster_inventory import compare_inventory, take_inventory

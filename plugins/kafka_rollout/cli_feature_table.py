@@ -10,11 +10,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from kafka_rollout.cli_output import out
-from kafka_rollout.domain.feature_outcomes import FeatureOutcome
-from kafka_rollout.domain.ghosts import ghost_brokers, ghost_controllers
-from kafka_rollout.domain.state import ClusterState, NodeFeatures
-from kafka_rollout.domain.topology import ClusterSpec
-from kafka_rollout.domain.wording import nodes
+from kafka_rollout.domain.features.outcomes import FeatureOutcome
+from kafka_rollout.domain.model.state import ClusterState, NodeFeatures
+from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.model.unlisted_nodes import ghost_brokers, ghost_controllers
+from kafka_rollout.domain.model.wording import nodes
 
 _NO_ANSWER = "no answer"
 _NOT_KNOWN = "not known to it"

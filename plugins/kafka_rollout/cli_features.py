@@ -23,16 +23,16 @@ from kafka_rollout.cli_common import (
     open_bench,
 )
 from kafka_rollout.cli_feature_table import describe_json, print_description, print_outcomes
-from kafka_rollout.domain.errors import FatalError, RefusedError, UserError
-from kafka_rollout.domain.feature_outcomes import FeatureOutcome, exit_code
-from kafka_rollout.domain.feature_requests import (
+from kafka_rollout.domain.features.outcomes import FeatureOutcome, exit_code
+from kafka_rollout.domain.features.requests import (
     FeatureAction,
     FeatureOrder,
     parse_requests,
 )
-from kafka_rollout.domain.findings import Finding
-from kafka_rollout.domain.plan import Plan
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
+from kafka_rollout.domain.model.findings import Finding
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps import lock
 from kafka_rollout.steps.approval import (
     APPROVED,

@@ -18,12 +18,20 @@ from kafka_rollout.adapters.kafka_groups import describe_groups, migration_polic
 from kafka_rollout.adapters.kafka_requests import ClusterConnections
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.cli_common import AsJson, ClusterName, ConnectionFile, Interval, Timeout, open_bench
-from kafka_rollout.domain.errors import RefusedError, TransientError
-from kafka_rollout.domain.gate_watch import GatePolicy, GateWatch, WatchState
-from kafka_rollout.domain.gates import Condition, GateLook
-from kafka_rollout.domain.group_migration import GROUP_VERSION, ClusterFacts, Goal, GroupPlan, plan_groups
-from kafka_rollout.domain.groups import CLASSIC, CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember, with_records
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.gates.check import Condition, GateLook
+from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState
+from kafka_rollout.domain.groups.described import (
+    CLASSIC,
+    CONSUMER,
+    SHARE,
+    STREAMS,
+    DescribedGroup,
+    GroupMember,
+    with_records,
+)
+from kafka_rollout.domain.groups.migration import GROUP_VERSION, ClusterFacts, Goal, GroupPlan, plan_groups
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.groups import GATE, look_at_conversion
 from kafka_rollout.steps.workbench import Workbench
 

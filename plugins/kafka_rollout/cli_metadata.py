@@ -34,12 +34,12 @@ from kafka_rollout.adapters.metadata_snapshot import write_snapshot
 from kafka_rollout.adapters.metadata_trimmer import plan_of, trim, undo_trim
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.errors import RefusedError, UserError
-from kafka_rollout.domain.feature_requests import parse_requests
-from kafka_rollout.domain.metadata_losses import Loss, LossReport, with_paths
-from kafka_rollout.domain.metadata_scan import MetadataScan
-from kafka_rollout.domain.offline import choose_log
-from kafka_rollout.domain.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.features.requests import parse_requests
+from kafka_rollout.domain.metadata_log.losses import Loss, LossReport, with_paths
+from kafka_rollout.domain.metadata_log.scan import MetadataScan
+from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.offline.log_choice import choose_log
 
 _LARGE_MIB = 16
 

@@ -16,12 +16,12 @@ from rich.markdown import Markdown
 from rich.markup import escape
 from rich.table import Table
 
-from kafka_rollout.domain.findings import Finding, Severity
-from kafka_rollout.domain.gates import GateLook
-from kafka_rollout.domain.plan import Plan
-from kafka_rollout.domain.releases import Catalogue, Release, VersionRange
-from kafka_rollout.domain.state import ClusterState
-from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.gates.check import GateLook
+from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.releases import Catalogue, Release, VersionRange
+from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.steps.approval import approval_body
 from kafka_rollout.steps.whole_roll import Progress
 

@@ -20,7 +20,7 @@ from kafka_rollout.cli_common import (
     ledger_folder,
     security_of,
 )
-from kafka_rollout.domain.errors import FatalError, UserError
+from kafka_rollout.domain.model.errors import FatalError, UserError
 
 lock_app = typer.Typer(help="The cluster's lock: one change at a time.", no_args_is_help=True)
 ledger_app = typer.Typer(help="Live traffic with a ledger: acknowledged against consumed.", no_args_is_help=True)

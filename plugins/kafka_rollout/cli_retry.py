@@ -21,9 +21,9 @@ from kafka_rollout.cli_common import (
 )
 from kafka_rollout.cli_output import ProgressLines, err
 from kafka_rollout.cli_run import Approver, command_of
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.gate_watch import GatePolicy
-from kafka_rollout.domain.plan import Hop, NodeTurn, Plan
+from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.plan import Hop, NodeTurn, Plan
 from kafka_rollout.steps import lock
 from kafka_rollout.steps.approval import ApprovalOf
 from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate

@@ -18,11 +18,11 @@ from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.cli_beside import beside_the_roll, run_folder
 from kafka_rollout.cli_output import ProgressLines, err, out, print_body
-from kafka_rollout.domain.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
-from kafka_rollout.domain.gate_watch import GatePolicy
-from kafka_rollout.domain.plan import Direction, Plan
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.scan import ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.domain.model.plan import Direction, Plan
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps import lock
 from kafka_rollout.steps.approval import (
     APPROVED,

@@ -23,9 +23,9 @@ from kafka_rollout.adapters.log_directories import partition_folders
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.signals import ended_politely
 from kafka_rollout.cli_common import ConnectionFile, security_of
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult, worst_of
+from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult, worst_of
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.releases import Catalogue, Release
 
 STANDARD_OUTPUT = "-"
 TREND = 30  # earlier scans that a page shows

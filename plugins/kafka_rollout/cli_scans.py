@@ -16,11 +16,11 @@ from kafka_rollout.adapters.scan_history import KeptScan, ScanHistory, scanned_c
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.cli_common import AsJson
 from kafka_rollout.cli_scan import print_scan
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.scan import LoadVerdict, ScanResult
-from kafka_rollout.domain.scan_comparison import ScanComparison, VerdictChange, compare
-from kafka_rollout.domain.scan_remedies import Concerned, Remedy, find_remedies, in_words
-from kafka_rollout.domain.scan_tags import ignored_tags
+from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, VerdictChange, compare
+from kafka_rollout.domain.coordinator_logs.remedies import Concerned, Remedy, find_remedies, in_words
+from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ScanResult
+from kafka_rollout.domain.coordinator_logs.tagged_fields import ignored_tags
+from kafka_rollout.domain.model.errors import UserError
 
 scans_app = typer.Typer(help="The scans of the coordinator logs that are kept.", no_args_is_help=True)
 

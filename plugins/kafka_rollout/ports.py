@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from kafka_rollout.domain.cluster_inventory import ClusterInventory
-from kafka_rollout.domain.gates import BeforeStop, GateLook
-from kafka_rollout.domain.group_records import GroupRecords
-from kafka_rollout.domain.metadata_losses import LossReport
-from kafka_rollout.domain.metadata_scan import MetadataScan
-from kafka_rollout.domain.metadata_trim import TrimResult
-from kafka_rollout.domain.offline import NodeLog, WrittenSnapshot
-from kafka_rollout.domain.plan import ConfigChange, Plan
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.scan import ScanResult
-from kafka_rollout.domain.state import (
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.gates.check import BeforeStop, GateLook
+from kafka_rollout.domain.groups.records import GroupRecords
+from kafka_rollout.domain.metadata_log.losses import LossReport
+from kafka_rollout.domain.metadata_log.scan import MetadataScan
+from kafka_rollout.domain.metadata_log.trim import TrimResult
+from kafka_rollout.domain.model.cluster_contents import ClusterInventory
+from kafka_rollout.domain.model.plan import ConfigChange, Plan
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import (
     GroupState,
     NodeFeatures,
     NodeMetrics,
@@ -33,7 +32,8 @@ from kafka_rollout.domain.state import (
     StartRecord,
     TransactionState,
 )
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.offline.log_choice import NodeLog, WrittenSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

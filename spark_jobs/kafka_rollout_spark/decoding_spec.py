@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.wire.layouts import Layout
 from kafka_rollout_spark.kernel.hashing import Drawn
 

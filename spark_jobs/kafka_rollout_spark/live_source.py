@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from kafka_rollout.adapters.fetch_source import FetchSource
-from kafka_rollout.domain.scan import LogRange
+from kafka_rollout.domain.coordinator_logs.scan import LogRange
 from kafka_rollout_spark.chunks import Chunk
 from kafka_rollout_spark.sharing import SPEC, LogReader, LogSource, from_option
 

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Sequence
 
 from kafka_rollout.adapters.group_order import facts_of_order, ordered_types
 from kafka_rollout.adapters.schemas import Schemas
-from kafka_rollout.domain.group_records import OFFSETS_TOPIC
-from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import LoadVerdict, RecordClass
-from kafka_rollout.domain.scan_inventory import describes_owner
-from kafka_rollout.domain.scan_judging import judge
+from kafka_rollout.domain.coordinator_logs.contents import describes_owner
+from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, RecordClass
+from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.groups.records import OFFSETS_TOPIC
+from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.wire.layouts import Layout
 from kafka_rollout_spark.decoding_spec import DecodingSpec, LayoutUse, RecordUse, ScanDepth
 

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.scan import OwnerRecords, ReleaseVerdict, ScanResult
-from kafka_rollout.domain.scan_findings import way_back_verdict
+from kafka_rollout.domain.coordinator_logs.findings import way_back_verdict
+from kafka_rollout.domain.coordinator_logs.scan import OwnerRecords, ReleaseVerdict, ScanResult
+from kafka_rollout.domain.model.errors import UserError
 
 STANDARD_OUTPUT = "-"
 _ROWS_AT_ONCE = 50_000

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kafka_rollout.adapters.schemas import Schemas
-from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import (
+from kafka_rollout.domain.coordinator_logs.contents import StateRecord
+from kafka_rollout.domain.coordinator_logs.scan import (
     BrokenRecords,
     Damage,
     LogRange,
@@ -16,7 +16,7 @@ from kafka_rollout.domain.scan import (
     RecordClass,
     TaggedFields,
 )
-from kafka_rollout.domain.scan_inventory import StateRecord
+from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.wire.layouts import StructLayout
 from kafka_rollout.wire.messages import MessageFormatError, decode, join
 from kafka_rollout_spark.decoding_spec import LayoutUse, RecordUse

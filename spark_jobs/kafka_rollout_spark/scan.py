@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 from kafka_rollout.adapters.deleted_groups import is_asked
 from kafka_rollout.adapters.group_order import Facts, facts_of_order
 from kafka_rollout.adapters.schemas import Schemas
-from kafka_rollout.domain.errors import FatalError
-from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import DeletedWhilePending, OutOfOrder, OwnerRecords, ScanResult
-from kafka_rollout.domain.scan_inventory import take_inventory
-from kafka_rollout.domain.scan_judging import groups_out_of_order, judge, unknown_ends, unloadable_groups
+from kafka_rollout.domain.coordinator_logs.contents import take_inventory
+from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, OutOfOrder, OwnerRecords, ScanResult
+from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, judge, unknown_ends, unloadable_groups
+from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout_spark import result as parts
 from kafka_rollout_spark.decoding_spec import DecodingSpec, ScanDepth, buckets_for
 from kafka_rollout_spark.group_order import find_out_of_order

@@ -14,9 +14,9 @@ from kafka_rollout.adapters.kafka_connection import NodeConnection, NotSentError
 from kafka_rollout.adapters.log_directories import find_logs
 from kafka_rollout.adapters.log_segments import Piece
 from kafka_rollout.adapters.security import ClientSecurity
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.scan import LogCopy, LogRange
-from kafka_rollout.domain.scan_cleaning import CleaningConfig
+from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
+from kafka_rollout.domain.coordinator_logs.scan import LogCopy, LogRange
+from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout_spark.chunks import Chunk
 from kafka_rollout_spark.files_source import SegmentFiles, segment_chunks
 from kafka_rollout_spark.live_source import LiveLogs, client_settings, cut, fetched_chunks

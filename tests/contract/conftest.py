@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.kafka_admin import KafkaAdmin
-from kafka_rollout.domain.errors import TransientError
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.state import PartitionState
-from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import PartitionState
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports import ClusterAdmin, NodeRuntime
 from tests.fake_cluster import FakeCluster
 from tests.fakes import FakeAdmin, FakeRuntime

@@ -14,7 +14,7 @@ from kafka.structs import TopicPartition
 from kafka_rollout.adapters.jvm import Jvm, run_jvm
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.clients.assignors import CooperativeStickyAssignor, RangeAssignor
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.releases import Release
 
 pytestmark = pytest.mark.jvm
 

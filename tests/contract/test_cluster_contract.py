@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_rollout.domain.errors import FatalError, TransientError
-from kafka_rollout.domain.releases import METADATA_VERSION
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.model.errors import FatalError, TransientError
+from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.domain.model.topology import NodeSpec
 from tests.contract.conftest import RELEASE, World
 
 

@@ -12,7 +12,7 @@ import pytest
 from kafka_rollout.adapters.metadata_logs import DirectoryMetadataLogs
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.offline import UnreadableLogError
+from kafka_rollout.domain.offline.log_choice import UnreadableLogError
 from kafka_rollout.ports import MetadataLogs
 from tests.fake_cluster import FakeCluster
 from tests.fake_metadata_logs import FakeMetadataLogs

@@ -16,8 +16,8 @@ import pytest
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.adapters.settings import PROJECT_ROOT
-from kafka_rollout.domain.scan import ScanResult
-from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports import CheckpointFile
 from tests.fake_cluster import R391, FakeCluster, make_spec
 from tests.fakes import fake_bench

@@ -16,8 +16,8 @@ from kafka_rollout.adapters.catalogue import load_catalogue, release_names
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.scan_reports import ScanReports
 from kafka_rollout.adapters.settings import PROJECT_ROOT
-from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
-from kafka_rollout.domain.scan_judging import judge
+from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from tests.dags.conftest import spec_with_homes
 
 if TYPE_CHECKING:

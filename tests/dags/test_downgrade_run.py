@@ -11,9 +11,9 @@ import pytest
 
 from kafka_rollout.adapters.change_lock import FileChangeLock
 from kafka_rollout.adapters.run_store import FileRunStore
-from kafka_rollout.domain.metadata_losses import Loss
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.scan import RecordClass
+from kafka_rollout.domain.coordinator_logs.scan import RecordClass
+from kafka_rollout.domain.metadata_log.losses import Loss
+from kafka_rollout.domain.model.releases import Release
 from tests.dags.conftest import GONE_S, FakeRuns, spec_with_homes
 from tests.fake_cluster import R341, R431, FakeCluster
 
@@ -153,7 +153,7 @@ def test_a_rejected_roll_leaves_the_lowered_levels_and_says_so(runs: FakeRuns, w
 def test_a_node_that_does_not_start_is_rolled_back_and_the_levels_stay(
     runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_rollout.domain.gate_watch.GONE_S", GONE_S)
+    monkeypatch.setattr("kafka_rollout.domain.gates.watch.GONE_S", GONE_S)
     world.cannot_start = {(12, R401)}
     runs.answers["roll.broker-12.gate_after"] = ["Roll back"]
     runs.answers["roll.broker-12.replace"] = ["Roll back"]

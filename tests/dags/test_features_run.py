@@ -10,9 +10,9 @@ import pytest
 
 from kafka_rollout.adapters.change_lock import FileChangeLock
 from kafka_rollout.adapters.run_store import FileRunStore
-from kafka_rollout.domain.group_records import GroupRecords
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.state import GroupState, TransactionState
+from kafka_rollout.domain.groups.records import GroupRecords
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import GroupState, TransactionState
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fake_cluster import R431, FakeCluster
 from tests.fakes import FakeLogs

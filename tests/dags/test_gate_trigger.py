@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.gate_watch import GatePolicy, GateWatch
+from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.gate import GateKind, GateRef
 from kafka_rollout.steps.plan import plan_upgrade

@@ -13,7 +13,7 @@ import pytest
 from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.adapters.scan_history import ScanHistory
 from kafka_rollout.adapters.scan_reports import ScanReports
-from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.downgrade_plan import DOWNGRADE
 from kafka_rollout.steps.feature_update import FEATURES

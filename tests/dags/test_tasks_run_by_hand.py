@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kafka_rollout.adapters.security import ClientSecurity
-from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.plan import HopPosition, Plan
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.plan import HopPosition, Plan
 from kafka_rollout.operators.slots import APPROVE_CANARY
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.plan import plan_upgrade
@@ -95,7 +95,7 @@ def test_a_change_after_the_run_had_ended_begins_its_ledger_anew_and_does_not_ha
 ) -> None:
     """Clearing the task that failed does not clear the one that started the ledger."""
     from kafka_rollout.adapters.ledger import process
-    from kafka_rollout.domain.errors import FatalError
+    from kafka_rollout.domain.model.errors import FatalError
     from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
     from kafka_rollout.operators.features import FinalizeOperator
 
@@ -162,7 +162,7 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
 def test_a_stop_that_is_not_safe_is_tried_again_and_asked_about_in_the_end(
     bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch, try_number: int, asks: bool
 ) -> None:
-    from kafka_rollout.domain.errors import TransientError
+    from kafka_rollout.domain.model.errors import TransientError
     from kafka_rollout.operators import deciding, replace_node
     from kafka_rollout.operators.slots import node_slots
 

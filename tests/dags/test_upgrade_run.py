@@ -8,11 +8,11 @@ import pytest
 
 from kafka_rollout.adapters.change_lock import FileChangeLock
 from kafka_rollout.adapters.run_store import FileRunStore
-from kafka_rollout.domain.gates import Condition
-from kafka_rollout.domain.group_records import no_members_condition
-from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
-from kafka_rollout.domain.scan_judging import judge
-from kafka_rollout.domain.state import GroupState, StartRecord
+from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.gates.check import Condition
+from kafka_rollout.domain.groups.records import no_members_condition
+from kafka_rollout.domain.model.state import GroupState, StartRecord
 from kafka_rollout.steps import groups
 from tests.dags.conftest import GONE_S, FakeRuns, spec_with_homes
 from tests.fake_cluster import R340, R391, R431, FakeCluster
@@ -136,7 +136,7 @@ def test_a_rejected_plan_touches_nothing(runs: FakeRuns) -> None:
 def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back(
     runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_rollout.domain.gate_watch.GONE_S", GONE_S)
+    monkeypatch.setattr("kafka_rollout.domain.gates.watch.GONE_S", GONE_S)
     gate = "roll.controller-3.gate_after"
     runs.world.cannot_start.add((3, R431))
     runs.answers[gate] = ["Retry", "Roll back"]

@@ -19,8 +19,8 @@ from kafka_rollout.adapters.kafka_admin import KafkaAdmin
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.adapters.run_store import FileRunStore
-from kafka_rollout.domain.plan import Plan
-from kafka_rollout.domain.topology import NEVER, NodeSpec
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.topology import NEVER, NodeSpec
 
 ADMIN, APPROVER, OTHER = "admin", "anna", "otto"
 PATIENCE_S = 900.0  # how long a busy machine may take for anything; an idle one takes a fraction of it

@@ -33,7 +33,7 @@ from kafka_rollout.adapters.kafka_admin import KafkaAdmin
 from kafka_rollout.adapters.kafka_requests import ClusterConnections
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.security import ClientSecurity
-from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.model.topology import ClusterSpec
 from tests.waiting import wait_until
 
 WITH_ACLS = {

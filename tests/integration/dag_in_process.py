@@ -13,7 +13,7 @@ from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.adapters.settings import PROJECT_ROOT
-from kafka_rollout.domain.topology import NEVER
+from kafka_rollout.domain.model.topology import NEVER
 from tests.dags.conftest import Asked, answer_at_once
 
 QUICKLY = {"soak_seconds": 0, "looks": 2, "gate_timeout_minutes": 10}

@@ -14,9 +14,9 @@ import pytest
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.workbench import open_workbench
-from kafka_rollout.domain.errors import TransientError
-from kafka_rollout.domain.feature_requests import FeatureAction, FeatureOrder, parse_requests
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, parse_requests
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps import feature_sending, feature_update, lock
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.feature_update import plan_features

@@ -15,8 +15,8 @@ from kafka_rollout.adapters.metadata_bootstrap import lower_bootstrap, replace_b
 from kafka_rollout.adapters.metadata_log import log_range, open_folder
 from kafka_rollout.adapters.metadata_scanner import scan_metadata_log
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from tests.dying_files import DyingFiles, KilledError
 from tests.integration.conftest import MakeCluster
 from tests.integration.test_metadata_on_brokers import SNAPSHOTS, finalized, metadata_of, wait_for_snapshot

@@ -16,8 +16,8 @@ from kafka_rollout.adapters.scan_history import ScanHistory
 from kafka_rollout.adapters.scan_page import render_scan
 from kafka_rollout.adapters.scan_reports import ScanReports
 from kafka_rollout.adapters.settings import PROJECT_ROOT
-from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
-from kafka_rollout.domain.scan_judging import judge
+from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from tests.integration.airflow_harness import APPROVER, PATIENCE_S, House, Run, finalized, no_lock_left, wait_for
 from tests.integration.airflow_pages import (
     TASKS_MS,

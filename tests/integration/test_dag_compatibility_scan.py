@@ -12,8 +12,8 @@ from kafka_rollout.adapters.coordinator_logs import LiveCoordinatorLogs
 from kafka_rollout.adapters.scan_history import ScanHistory
 from kafka_rollout.adapters.scan_reports import ScanReports
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.scan import ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.model.releases import Release
 from tests.integration.airflow_harness import House, Run
 from tests.integration.conftest import MakeCluster
 from tools.coordinator_traffic import CONSUMER_OFFSETS, TRANSACTION_STATE, make_traffic, plant, versioned

@@ -10,7 +10,7 @@ from kafka.admin import KafkaAdminClient
 
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.workbench import open_workbench
-from kafka_rollout.domain.feature_requests import FeatureAction, FeatureOrder, parse_requests
+from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.steps.feature_update import plan_features
 from tests.integration.airflow_harness import QUICK_SNAPSHOTS, finalized
 from tests.integration.conftest import MakeCluster

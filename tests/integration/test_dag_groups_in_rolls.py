@@ -16,9 +16,9 @@ from kafka.admin import KafkaAdminClient
 from kafka_rollout.adapters.jvm import run_jvm
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain import scan_cleaning
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.scan_cleaning import CleaningConfig
+from kafka_rollout.domain.coordinator_logs import cleaning as scan_cleaning
+from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
+from kafka_rollout.domain.model.releases import Release
 from tests.integration.airflow_harness import QUICK_SNAPSHOTS, all_run, finalized, starts
 from tests.integration.cluster_contents import wait_until_all_know
 from tests.integration.conftest import MakeCluster

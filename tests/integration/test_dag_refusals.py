@@ -22,9 +22,9 @@ from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.cli import run_main
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 from tests.integration.airflow_harness import House, starts, wait_for
 from tests.integration.conftest import MakeCluster
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.domain.plan import NodeTurn
+from kafka_rollout.domain.model.plan import NodeTurn
 from tests.integration.airflow_harness import (
     PATIENCE_S,
     House,

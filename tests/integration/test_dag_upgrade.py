@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
-from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.model.errors import UserError
 from tests.integration.airflow_harness import (
     OTHER,
     QUICK_SNAPSHOTS,

@@ -26,9 +26,9 @@ from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.scan_submit import scan_command
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult
-from kafka_rollout.domain.scan_remedies import StepKind, find_remedies
+from kafka_rollout.domain.coordinator_logs.remedies import StepKind, find_remedies
+from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.domain.model.releases import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.load_oracle import Outcome, load, watch
 from tests.integration.planted_logs import COMMIT, COMMITTED, batch, deleted_while_pending, with_own_groups

@@ -10,7 +10,7 @@ import pytest
 from kafka_rollout.adapters.catalogue import INTOLERANT_REFERENCE
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.settings import PROJECT_ROOT
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.releases import Release
 from tools.derive_catalogue import write
 
 pytestmark = pytest.mark.jvm

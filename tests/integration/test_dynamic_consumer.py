@@ -20,8 +20,8 @@ from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.cli import run_main
 from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.rebalance.protocols import RebalanceProtocol
-from kafka_rollout.domain.releases import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.foreign_members import ConfluentMember, ConsoleConsumer
 from tests.integration.group_harness import DEADLINE_S, LiveGroup, Worker, wait_until

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.domain.errors import TransientError
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps import feature_race, feature_sending
 from kafka_rollout.steps.feature_race import look_for_narrower_nodes
 from kafka_rollout.steps.workbench import Workbench

@@ -17,16 +17,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.kafka_admin import KafkaAdmin
 from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.domain.errors import TransientError
-from kafka_rollout.domain.feature_outcomes import Result
-from kafka_rollout.domain.feature_requests import (
+from kafka_rollout.domain.features.outcomes import Result
+from kafka_rollout.domain.features.requests import (
     FeatureAction,
     FeatureOrder,
     FeatureRequest,
     RequestKind,
 )
-from kafka_rollout.domain.releases import METADATA_VERSION, Release
-from kafka_rollout.domain.topology import ClusterSpec, NodeSpec
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.steps.feature_race import look_for_narrower_nodes
 from kafka_rollout.steps.feature_sending import make_true
 from kafka_rollout.steps.feature_update import apply_features, plan_features

@@ -17,7 +17,7 @@ from kafka.protocol.admin import UpdateFeaturesRequest
 from kafka_rollout.adapters.kafka_requests import ClusterConnections, error_name
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.security import ClientSecurity
-from kafka_rollout.domain.releases import METADATA_VERSION
+from kafka_rollout.domain.model.releases import METADATA_VERSION
 from tests.integration.conftest import MakeCluster
 from tests.integration.dag_in_process import ProcessRuns
 from tests.integration.feature_harness import Command, has_groups, meanwhile, opened

@@ -18,7 +18,7 @@ from kafka_rollout.adapters.jvm import Jvm, run_jvm
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.cli import run_main
-from kafka_rollout.domain.errors import TransientError
+from kafka_rollout.domain.model.errors import TransientError
 from tests.integration.applications import ConnectWorker, application_libs, connect_worker, streams_application
 from tests.integration.conftest import MakeCluster
 from tests.integration.gated_groups import shared

@@ -25,10 +25,10 @@ from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.workbench import open_workbench
 from kafka_rollout.cli import run_main
-from kafka_rollout.domain import scan_cleaning
-from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.scan_cleaning import CleaningConfig
+from kafka_rollout.domain.coordinator_logs import cleaning as scan_cleaning
+from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.groups import look_at_conversion
 from tests.integration.cluster_contents import wait_until_all_know
 from tests.integration.conftest import MakeCluster

@@ -16,9 +16,9 @@ from kafka_rollout.adapters.jvm import Jvm, run_jvm
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.run_store import FileRunStore
-from kafka_rollout.domain.findings import Severity
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.scan_cleaning import SettingChange
+from kafka_rollout.domain.coordinator_logs.cleaning import SettingChange
+from kafka_rollout.domain.model.findings import Severity
+from kafka_rollout.domain.model.releases import Release
 from tests.integration.applications import application_libs, streams_application
 from tests.integration.conftest import MakeCluster
 from tests.integration.gated_groups import PARTITIONS, TOPIC, members_of, stable, write

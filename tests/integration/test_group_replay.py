@@ -10,8 +10,8 @@ import pytest
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.jvm import run_jvm
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain.group_records import OFFSETS_TOPIC
-from kafka_rollout.domain.releases import CoordinatorLogFacts, Release
+from kafka_rollout.domain.groups.records import OFFSETS_TOPIC
+from kafka_rollout.domain.model.releases import CoordinatorLogFacts, Release
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import CURRENT, GroupRecord, GroupReplay
 from kafka_rollout.wire.pending_commits import text_at

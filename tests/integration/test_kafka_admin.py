@@ -18,9 +18,9 @@ from kafka.protocol.admin import UpdateFeaturesRequest
 from kafka_rollout.adapters import kafka_features
 from kafka_rollout.adapters.kafka_admin import KafkaAdmin
 from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.domain.errors import TransientError
-from kafka_rollout.domain.releases import METADATA_VERSION, VersionRange
-from kafka_rollout.domain.state import GroupState, NodeFeatures
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.releases import METADATA_VERSION, VersionRange
+from kafka_rollout.domain.model.state import GroupState, NodeFeatures
 from tests.integration.cluster_contents import SETTINGS, set_settings, wait_until_all_know
 from tests.integration.conftest import MakeCluster
 

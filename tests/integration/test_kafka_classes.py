@@ -17,8 +17,8 @@ from kafka_rollout.adapters.java import java_binary
 from kafka_rollout.adapters.jvm import run_jvm
 from kafka_rollout.adapters.kafka_classes import JvmKafkaClasses
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain.errors import RefusedError, UserError
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.releases import Release
 from tests.integration.conftest import MakeCluster
 
 CONTROLLER = {

@@ -22,10 +22,10 @@ from kafka_rollout.adapters.local_cluster import LocalCluster, stop_nodes
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
-from kafka_rollout.domain.errors import FatalError, TransientError, UserError
-from kafka_rollout.domain.plan import ConfigChange
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
+from kafka_rollout.domain.model.plan import ConfigChange
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.ports import CheckpointFile
 from tests.integration.conftest import MakeCluster
 

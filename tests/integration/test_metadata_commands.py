@@ -15,7 +15,7 @@ from kafka_rollout.adapters.metadata_scanner import scan_metadata_log
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.cli import run_main
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.releases import Release
 from tests.unit.test_metadata_trim import whole
 from tools.derivation.metadata import write
 

@@ -26,8 +26,8 @@ from kafka_rollout.adapters.metadata_scanner import scan_metadata_log
 from kafka_rollout.adapters.metadata_snapshot import write_snapshot
 from kafka_rollout.adapters.metadata_trimmer import trim, undo_trim
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain.errors import RefusedError, UserError
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.releases import Release
 from tests.integration.conftest import MakeCluster
 
 pytestmark = pytest.mark.integration

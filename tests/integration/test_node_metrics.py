@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_rollout.adapters.kafka_admin import KafkaAdmin
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
-from kafka_rollout.domain.errors import TransientError
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.releases import Release
 from tests.integration.conftest import MakeCluster
 from tests.waiting import wait_until
 

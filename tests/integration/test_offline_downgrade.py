@@ -19,12 +19,12 @@ from kafka_rollout.adapters.metadata_log import log_range, open_folder
 from kafka_rollout.adapters.metadata_trimmer import trim
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.cli import run_main
-from kafka_rollout.domain.downgrade_planning import WhereRefused
-from kafka_rollout.domain.errors import RefusedError, TransientError, UserError
-from kafka_rollout.domain.gate_watch import GatePolicy
-from kafka_rollout.domain.plan import Plan
-from kafka_rollout.domain.releases import METADATA_VERSION, Release
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.planning.downgrade import WhereRefused
 from kafka_rollout.steps import offline as steps
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.downgrade_plan import plan_downgrade

@@ -18,8 +18,8 @@ from kafka_rollout.adapters import java
 from kafka_rollout.adapters.ivy import Module, fetch
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
-from kafka_rollout.domain.errors import FatalError, TransientError
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.errors import FatalError, TransientError
+from kafka_rollout.domain.model.releases import Release
 
 pytestmark = pytest.mark.jvm
 

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from kafka_rollout.adapters.fetch_source import FetchSource
-from kafka_rollout.domain import scan_cleaning
-from kafka_rollout.domain.scan_cleaning import CleaningConfig, SettingChange
+from kafka_rollout.domain.coordinator_logs import cleaning as scan_cleaning
+from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig, SettingChange
 from tests.integration.cluster_contents import wait_until_all_know
 from tests.integration.conftest import MakeCluster
 from tests.waiting import wait_until

@@ -9,7 +9,7 @@ import pytest
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.scan_submit import ScanRequest, scan_command, submit
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.scan import ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from tests.integration.conftest import MakeCluster
 from tools.coordinator_traffic import CONSUMER_OFFSETS, make_traffic, plant, versioned
 

@@ -21,11 +21,11 @@ from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.scan_submit import FAIL_ON_EXIT_CODE, scan_command
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.errors import FatalError, TransientError, UserError
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.scan import LoadVerdict, LogRange, ScanResult
-from kafka_rollout.domain.scan_findings import way_back_verdict
-from kafka_rollout.domain.scan_remedies import find_remedies
+from kafka_rollout.domain.coordinator_logs.findings import way_back_verdict
+from kafka_rollout.domain.coordinator_logs.remedies import find_remedies
+from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, LogRange, ScanResult
+from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.wire.coordinator_records import ClassCounts
 from tests.waiting import wait_until
 from tools.coordinator_traffic import (

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.domain.model.releases import Release
 from tests.integration.load_oracle import Outcome, Place, load
 from tests.integration.planted_logs import PlantedLog, cut, endless_logs, planted_logs, with_own_groups, written_logs
 from tests.integration.planted_orders import planted_orders

@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.fetch_source import FetchSource
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.scan import LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.domain.model.releases import Release
 from tests.integration.cluster_contents import wait_until_all_know
 from tests.integration.conftest import MakeCluster
 from tests.integration.load_oracle import Place, load

@@ -35,8 +35,8 @@ from kafka_rollout.adapters.scan_submit import scan_command
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.cli import app
-from kafka_rollout.domain.errors import RefusedError, RolloutError, UserError
-from kafka_rollout.domain.topology import ClusterSpec, Role
+from kafka_rollout.domain.model.errors import RefusedError, RolloutError, UserError
+from kafka_rollout.domain.model.topology import ClusterSpec, Role
 from tests.integration.cluster_contents import wait_until_all_know
 from tests.integration.conftest import MakeCluster
 

@@ -18,9 +18,9 @@ from kafka_rollout.adapters.kafka_features import send_feature_updates
 from kafka_rollout.adapters.kafka_requests import ClusterConnections
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.security import ClientSecurity
-from kafka_rollout.domain.errors import FatalError
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration

@@ -14,7 +14,7 @@ from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.scan_submit import environment
 from kafka_rollout.adapters.schemas import load_schemas
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.scan import ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.wire.record_batch import batches
 from kafka_rollout_spark.scan import Question, make_result, read_logs
 from kafka_rollout_spark.what_to_read import LogsToRead, logs_in_directories

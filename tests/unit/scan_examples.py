@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import random
 
-from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import (
+from kafka_rollout.domain.coordinator_logs.contents import (
+    GroupCount,
+    GroupInventory,
+    GroupSummary,
+    TransactionalIdSummary,
+)
+from kafka_rollout.domain.coordinator_logs.scan import (
     BrokenRecords,
     Damage,
     LogCopy,
@@ -16,13 +21,8 @@ from kafka_rollout.domain.scan import (
     ScanResult,
     TaggedFields,
 )
-from kafka_rollout.domain.scan_inventory import (
-    GroupCount,
-    GroupInventory,
-    GroupSummary,
-    TransactionalIdSummary,
-)
-from kafka_rollout.domain.scan_judging import judge
+from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.model.releases import Catalogue, Release
 
 OFFSETS, TRANSACTIONS, SHARE_STATE = "__consumer_offsets", "__transaction_state", "__share_group_state"
 HOSTILE = "\"><script>alert('x')</script>\u202ereversed"

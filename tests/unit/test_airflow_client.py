@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.adapters import airflow_server
 from kafka_rollout.adapters.airflow_server import AirflowClient
-from kafka_rollout.domain.errors import TransientError, UserError
+from kafka_rollout.domain.model.errors import TransientError, UserError
 
 LOCKED = httpx.Response(500, text="database is locked")
 

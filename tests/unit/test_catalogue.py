@@ -12,8 +12,8 @@ import pytest
 
 from kafka_rollout.adapters.catalogue import load_catalogue, load_facts
 from kafka_rollout.adapters.settings import PROJECT_ROOT
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.releases import Catalogue, CoordinatorClass, Release, VersionRange
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release, VersionRange
 from tools.derivation.jars import Message, parse_definition
 from tools.derive_catalogue import coordinator_class, pretty
 

@@ -17,11 +17,11 @@ from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.cli_common import new_run_id
 from kafka_rollout.cli_retry import start_once_more
-from kafka_rollout.domain.errors import FatalError, RefusedError, UserError
-from kafka_rollout.domain.feature_requests import FeatureAction, FeatureOrder
-from kafka_rollout.domain.gate_watch import GatePolicy
-from kafka_rollout.domain.plan import Plan
-from kafka_rollout.domain.state import GroupState
+from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder
+from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.state import GroupState
 from kafka_rollout.steps.approval import approvals
 from kafka_rollout.steps.feature_update import plan_features
 from kafka_rollout.steps.plan import plan_upgrade
@@ -166,7 +166,7 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    monkeypatch.setattr("kafka_rollout.domain.gate_watch.GONE_S", 0.5)
+    monkeypatch.setattr("kafka_rollout.domain.gates.watch.GONE_S", 0.5)
     cluster, quick = FakeCluster(), GatePolicy(looks=1, interval_s=0, timeout_s=600)
     bench = fake_bench(cluster, home)
     plan_upgrade(bench, R431, finalize=False)

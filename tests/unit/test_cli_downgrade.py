@@ -11,16 +11,16 @@ import pytest
 from kafka_rollout import cli_downgrade, cli_run
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.cli_run import Approver
-from kafka_rollout.domain.downgrade_planning import WhereRefused
-from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.gate_watch import GatePolicy
-from kafka_rollout.domain.group_records import GroupRecords
-from kafka_rollout.domain.metadata_losses import Loss
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
-from kafka_rollout.domain.scan_judging import judge
-from kafka_rollout.domain.state import GroupState
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.groups.records import GroupRecords
+from kafka_rollout.domain.metadata_log.losses import Loss
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import GroupState
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.planning.downgrade import WhereRefused
 from kafka_rollout.ports import CheckpointFile
 from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.workbench import Workbench

@@ -14,9 +14,9 @@ import pytest
 from kafka_rollout import cli, cli_features
 from kafka_rollout.adapters.change_lock import FileChangeLock
 from kafka_rollout.adapters.run_store import list_runs
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.state import GroupState, NodeFeatures
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import GroupState, NodeFeatures
+from kafka_rollout.domain.model.topology import NodeSpec
 from tests.fake_cluster import R431, FakeCluster
 from tests.fakes import FakeAdmin, fake_bench
 

@@ -23,10 +23,10 @@ from kafka_rollout.adapters.demo.progress import Progress, duration, place
 from kafka_rollout.adapters.demo.run import kept, main
 from kafka_rollout.adapters.demo.summary import show, succeeded
 from kafka_rollout.adapters.settings import PROJECT_ROOT
-from kafka_rollout.domain.errors import FatalError, UserError
-from kafka_rollout.domain.findings import Finding, Severity
-from kafka_rollout.domain.plan import Direction, Hop, NodeTurn, Plan
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.plan import Direction, Hop, NodeTurn, Plan
+from kafka_rollout.domain.model.releases import Release
 from tests.waiting import wait_until
 
 OLD, MIDDLE, NEW = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.errors import FatalError
+from kafka_rollout.domain.model.errors import FatalError
 from tools.derivation.features import lossy_downgrade_level
 
 CLASS = "org/apache/kafka/controller/FeatureControlManager.class"

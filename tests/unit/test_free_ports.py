@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from kafka_rollout.adapters.free_ports import HOST, free_ports, reserved_ports
-from kafka_rollout.domain.errors import FatalError, UserError
+from kafka_rollout.domain.model.errors import FatalError, UserError
 
 
 def test_two_who_ask_at_once_get_different_ports_and_what_somebody_listens_on_is_none(

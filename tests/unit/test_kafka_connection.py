@@ -17,9 +17,9 @@ from kafka_rollout.adapters.kafka_connection import NodeConnection, NotSentError
 from kafka_rollout.adapters.kafka_features import UpgradeType, node_features, send_feature_updates, upgrade_type
 from kafka_rollout.adapters.kafka_requests import ClusterConnections, Target, error_name, raise_for_error
 from kafka_rollout.adapters.security import ClientSecurity
-from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.releases import VersionRange
-from kafka_rollout.domain.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.domain.model.releases import VersionRange
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 from tests.unit.kafka_listener import Listener, accepting_plain
 from tests.waiting import wait_until
 

@@ -16,10 +16,10 @@ from kafka_rollout.adapters.kafka_features import node_features, send_feature_up
 from kafka_rollout.adapters.kafka_requests import ClusterConnections
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.settings import PROJECT_ROOT
-from kafka_rollout.domain.errors import RefusedError, TransientError
-from kafka_rollout.domain.feature_answers import refused_by_controller
-from kafka_rollout.domain.findings import Severity
-from kafka_rollout.domain.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.domain.features.answers import refused_by_controller
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.findings import Severity
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.ports import FeatureUpdateResult
 from tests.unit.domain.builders import state
 from tests.unit.kafka_listener import accepting_plain

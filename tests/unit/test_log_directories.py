@@ -18,7 +18,7 @@ from kafka_rollout.adapters.log_segments import (
     open_segment,
     walk,
 )
-from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.wire.record_batch import batches
 
 OFFSETS = "__consumer_offsets"

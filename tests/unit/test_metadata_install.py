@@ -15,7 +15,7 @@ import pytest
 from kafka_rollout.adapters.metadata_backup import Files
 from kafka_rollout.adapters.metadata_install import install, refuse_used, uninstall
 from kafka_rollout.adapters.metadata_log import MetadataFolder, log_range, open_folder, read_log
-from kafka_rollout.domain.errors import FatalError, RefusedError, UserError
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 from tests.dying_files import DyingFiles, KilledError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -17,8 +17,8 @@ from kafka_rollout.adapters.metadata_log import (
     read_log,
 )
 from kafka_rollout.adapters.metadata_replay import read_contents, write_plain
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.metadata_records import RecordType
+from kafka_rollout.domain.metadata_log.records import RecordType
+from kafka_rollout.domain.model.errors import UserError
 from tests.unit.test_metadata_trim import split
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

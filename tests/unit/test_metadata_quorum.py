@@ -13,8 +13,8 @@ from kafka_rollout.adapters.metadata_log import MetadataFolder, open_folder, rea
 from kafka_rollout.adapters.metadata_logs import DirectoryMetadataLogs
 from kafka_rollout.adapters.metadata_quorum import node_log
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.offline import NodeLog, UnreadableLogError
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.offline.log_choice import NodeLog, UnreadableLogError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 END = 57

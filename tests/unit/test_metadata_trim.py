@@ -15,8 +15,8 @@ import pytest
 from kafka_rollout.adapters.metadata_backup import Files
 from kafka_rollout.adapters.metadata_log import MetadataFolder, log_range, open_folder, read_log
 from kafka_rollout.adapters.metadata_trimmer import trim, undo_trim
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.metadata_trim import TrimResult
+from kafka_rollout.domain.metadata_log.trim import TrimResult
+from kafka_rollout.domain.model.errors import UserError
 from tests.dying_files import DyingFiles, KilledError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -17,8 +17,8 @@ import pytest
 from kafka_rollout.adapters import ivy
 from kafka_rollout.adapters.ivy import Module
 from kafka_rollout.adapters.release_cache import ReleaseCache, main
-from kafka_rollout.domain.errors import FatalError, TransientError, UserError
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
+from kafka_rollout.domain.model.releases import Release
 
 RELEASE = Release.parse("9.9.9")
 JARS = {"org.apache.kafka:kafka_2.13:9.9.9": b"broker", "org.slf4j:slf4j-api:1.7.36": b"logging"}

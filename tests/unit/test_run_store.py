@@ -15,11 +15,11 @@ import pytest
 
 from kafka_rollout.adapters.event_log import TORN_LINE
 from kafka_rollout.adapters.run_store import FileRunStore, list_runs
-from kafka_rollout.domain.errors import FatalError, UserError
-from kafka_rollout.domain.findings import Finding, Severity
-from kafka_rollout.domain.gates import BeforeStop, Condition, GateLook
-from kafka_rollout.domain.plan import ConfigChange, Direction, FeatureChange, Hop, NodeTurn, Plan, Undo
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.gates.check import BeforeStop, Condition, GateLook
+from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.plan import ConfigChange, Direction, FeatureChange, Hop, NodeTurn, Plan, Undo
+from kafka_rollout.domain.model.releases import Release
 
 AIRFLOW_RUN = "manual__2026-11-21T00:13:17.123456+00:00"
 

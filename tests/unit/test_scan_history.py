@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.scan_history import ScanHistory, scanned_clusters
-from kafka_rollout.domain.errors import FatalError, UserError
-from kafka_rollout.domain.scan import LogRange, ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import LogRange, ScanResult
+from kafka_rollout.domain.model.errors import FatalError, UserError
 
 AT = 1_763_697_600.0  # 2025-11-21T04:00:00Z
 

@@ -11,10 +11,10 @@ import pytest
 
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.scan_page import LISTED, render_scan
-from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import DeletedWhilePending, ScanResult
-from kafka_rollout.domain.scan_inventory import GroupInventory, GroupSummary
-from kafka_rollout.domain.scan_judging import judge, unloadable_groups
+from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, GroupSummary
+from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, ScanResult
+from kafka_rollout.domain.coordinator_logs.verdicts import judge, unloadable_groups
+from kafka_rollout.domain.model.releases import Catalogue, Release
 from tests.unit.scan_examples import HOSTILE, large_scan, small_scan
 
 

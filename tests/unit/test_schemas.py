@@ -9,8 +9,8 @@ import pytest
 
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.schemas import Schemas, load_schemas
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.releases import Release
 
 INCLUDE = Path(__file__).parents[2] / "include"
 OFFSETS, TRANSACTIONS, SHARES = "__consumer_offsets", "__transaction_state", "__share_group_state"

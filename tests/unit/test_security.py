@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.security import ClientSecurity
-from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.model.errors import UserError
 
 SECRET = "hunter2-very-secret"
 

@@ -15,7 +15,13 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.adapters.jvm import Jvm, java_class, root_cause
-from kafka_rollout.domain.releases import CoordinatorLogFacts, FeatureLevel, FieldRule, RecordTypeFacts, VersionRange
+from kafka_rollout.domain.model.releases import (
+    CoordinatorLogFacts,
+    FeatureLevel,
+    FieldRule,
+    RecordTypeFacts,
+    VersionRange,
+)
 from kafka_rollout.wire.layouts import MessageSchema
 from tools.derivation.class_files import calls, texts
 from tools.derivation.coordinator_shards import (

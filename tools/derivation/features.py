@@ -7,8 +7,8 @@ from typing import Any
 
 from kafka_rollout.adapters.jvm import Jvm
 from kafka_rollout.adapters.kafka_classes import supported_features
-from kafka_rollout.domain.errors import FatalError
-from kafka_rollout.domain.releases import METADATA_VERSION, FeatureFacts, MetadataVersionLevel, VersionRange
+from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.domain.model.releases import METADATA_VERSION, FeatureFacts, MetadataVersionLevel, VersionRange
 from tools.derivation.jars import classes_named
 
 _BROKER_FEATURES = ("org.apache.kafka.server.BrokerFeatures", "kafka.server.BrokerFeatures")  # 4.x, 3.x

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafka_rollout.domain.releases import GroupFamilyFacts, RecordTypeFacts
+from kafka_rollout.domain.model.releases import GroupFamilyFacts, RecordTypeFacts
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import CURRENT, GROUP, MEMBER
 from kafka_rollout.wire.layouts import Layout, MessageSchema

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_rollout.adapters.jvm import Jvm
-from kafka_rollout.domain.releases import METADATA_VERSION, FeatureLevel, VersionRange
+from kafka_rollout.domain.model.releases import METADATA_VERSION, FeatureLevel, VersionRange
 
 _COORDINATOR = "org.apache.kafka.coordinator"
 # Group kinds by the feature whose level 1 brings them (KIP-848, KIP-932, KIP-1071).

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.releases import (
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.releases import (
     METADATA_VERSION,
     Catalogue,
     CoordinatorClass,

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from kafka_rollout.adapters.durable_files import append_line, safe_name, write_whole
-from kafka_rollout.domain.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
 from kafka_rollout.ports import Lock
 
 _LOCK = TypeAdapter(Lock)

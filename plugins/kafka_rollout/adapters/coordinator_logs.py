@@ -22,15 +22,22 @@ from kafka_rollout.adapters.parsing_checks import ParsingChecks
 from kafka_rollout.adapters.schemas import load_schemas
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.errors import RefusedError, RolloutError
-from kafka_rollout.domain.group_records import OFFSETS_TOPIC, GroupRecords
-from kafka_rollout.domain.groups import CLASSIC
-from kafka_rollout.domain.releases import Catalogue
-from kafka_rollout.domain.scan import DeletedWhilePending, LogRange, LogSize, OutOfOrder, RecordClass, ScanResult
-from kafka_rollout.domain.scan_inventory import GroupInventory
-from kafka_rollout.domain.scan_judging import unknown_ends
-from kafka_rollout.domain.scan_tail import carry_on, releases_of, tail_of
-from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.coordinator_logs.contents import GroupInventory
+from kafka_rollout.domain.coordinator_logs.incremental_scan import carry_on, releases_of, tail_of
+from kafka_rollout.domain.coordinator_logs.scan import (
+    DeletedWhilePending,
+    LogRange,
+    LogSize,
+    OutOfOrder,
+    RecordClass,
+    ScanResult,
+)
+from kafka_rollout.domain.coordinator_logs.verdicts import unknown_ends
+from kafka_rollout.domain.groups.described import CLASSIC
+from kafka_rollout.domain.groups.records import OFFSETS_TOPIC, GroupRecords
+from kafka_rollout.domain.model.errors import RefusedError, RolloutError
+from kafka_rollout.domain.model.releases import Catalogue
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassCounts, ClassKey
 from kafka_rollout.wire.pending_commits import PendingCommits, text_at
 from kafka_rollout.wire.record_batch import RecordSpan

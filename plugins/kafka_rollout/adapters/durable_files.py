@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 
 from pydantic_core import to_jsonable_python
 
-from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.model.errors import UserError
 
 _LONGEST_FILE_NAME = 255
 

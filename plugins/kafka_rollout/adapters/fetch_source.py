@@ -19,9 +19,9 @@ from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from kafka_rollout.domain.errors import FatalError, TransientError, UserError
-from kafka_rollout.domain.scan import LogRange
-from kafka_rollout.domain.scan_cleaning import CLEANING_SETTINGS, CleaningConfig
+from kafka_rollout.domain.coordinator_logs.cleaning import CLEANING_SETTINGS, CleaningConfig
+from kafka_rollout.domain.coordinator_logs.scan import LogRange
+from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
 from kafka_rollout.wire.record_batch import batches
 
 _LATEST, _EARLIEST = -1, -2  # ListOffsets' special timestamps

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.model.errors import UserError
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from kafka_rollout.adapters.security import ClientSecurity
-from kafka_rollout.domain.groups import CLASSIC, CONSUMER, STREAMS, DescribedGroup
+from kafka_rollout.domain.groups.described import CLASSIC, CONSUMER, STREAMS, DescribedGroup
 
 _COMMITTING = frozenset({CLASSIC, CONSUMER, STREAMS})  # a share group's state is no offset
 _TIMEOUT_S = 20.0

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.deleted_groups import Bounded
-from kafka_rollout.domain.group_records import OFFSETS_TOPIC
-from kafka_rollout.domain.releases import Catalogue, CoordinatorLogFacts, GroupFamilyFacts, Release
-from kafka_rollout.domain.scan import OutOfOrder
+from kafka_rollout.domain.coordinator_logs.scan import OutOfOrder
+from kafka_rollout.domain.groups.records import OFFSETS_TOPIC
+from kafka_rollout.domain.model.releases import Catalogue, CoordinatorLogFacts, GroupFamilyFacts, Release
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import GroupReplay, group_records
 

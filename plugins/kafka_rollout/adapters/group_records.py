@@ -13,13 +13,19 @@ from kafka_rollout.adapters.fetch_source import FetchSource
 from kafka_rollout.adapters.group_order import Facts, facts_of_order, out_of_order, strict_types
 from kafka_rollout.adapters.parsing_checks import ParsingChecks
 from kafka_rollout.adapters.schemas import Schemas
-from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.group_records import OFFSETS_TOPIC, SERVED_BY, GroupRecords, alive_by_type
-from kafka_rollout.domain.releases import Catalogue
-from kafka_rollout.domain.scan import DeletedWhilePending, LogRange, OutOfOrder, RecordClass, ScanResult
-from kafka_rollout.domain.scan_cleaning import defaults_of
-from kafka_rollout.domain.scan_inventory import GroupInventory, StateRecord
-from kafka_rollout.domain.scan_judging import groups_out_of_order, unloadable_groups
+from kafka_rollout.domain.coordinator_logs.cleaning import defaults_of
+from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, StateRecord
+from kafka_rollout.domain.coordinator_logs.scan import (
+    DeletedWhilePending,
+    LogRange,
+    OutOfOrder,
+    RecordClass,
+    ScanResult,
+)
+from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, unloadable_groups
+from kafka_rollout.domain.groups.records import OFFSETS_TOPIC, SERVED_BY, GroupRecords, alive_by_type
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassCounts, ClassKey, RecordLayouts
 from kafka_rollout.wire.messages import MessageFormatError, decode
 from kafka_rollout.wire.pending_commits import PendingCommits, text_at

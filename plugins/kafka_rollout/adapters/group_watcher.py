@@ -30,9 +30,9 @@ from kafka_rollout.adapters.kafka_requests import ClusterConnections
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.signals import end_event
-from kafka_rollout.domain.errors import RolloutError, TransientError
-from kafka_rollout.domain.group_watch import GroupWatch
-from kafka_rollout.domain.groups import DescribedGroup
+from kafka_rollout.domain.groups.described import DescribedGroup
+from kafka_rollout.domain.groups.monitor import GroupWatch
+from kafka_rollout.domain.model.errors import RolloutError, TransientError
 
 log = logging.getLogger(__name__)
 

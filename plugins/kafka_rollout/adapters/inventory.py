@@ -29,9 +29,9 @@ from pydantic import (
     model_validator,
 )
 
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.topology import DAILY, NEVER, ClusterSpec, NodeSpec, Role
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.topology import DAILY, NEVER, ClusterSpec, NodeSpec, Role
 
 _CREDENTIAL_KEY = re.compile(
     r"(^|[._-])(password|passwd|passphrase|secret|token|credentials?|jaas[._-]config"

@@ -18,7 +18,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from kafka_rollout.adapters.java import java_binary
-from kafka_rollout.domain.errors import FatalError
+from kafka_rollout.domain.model.errors import FatalError
 
 OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _STOP_S = 10.0

@@ -31,10 +31,10 @@ from kafka_rollout.adapters.kafka_requests import (
     raise_for_error,
 )
 from kafka_rollout.adapters.security import ClientSecurity
-from kafka_rollout.domain.cluster_inventory import ClusterInventory
-from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.domain.releases import METADATA_VERSION
-from kafka_rollout.domain.state import (
+from kafka_rollout.domain.model.cluster_contents import ClusterInventory
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.domain.model.state import (
     GroupState,
     NodeFeatures,
     PartitionState,
@@ -43,7 +43,7 @@ from kafka_rollout.domain.state import (
     ReplicaState,
     TransactionState,
 )
-from kafka_rollout.domain.topology import ClusterSpec, NodeSpec
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.ports import FeatureUpdateResult
 
 DEFAULT_TIMEOUT_S = 10.0

@@ -19,8 +19,8 @@ from kafka_rollout.adapters.metadata_images import ImageClasses, ReplayError, im
 from kafka_rollout.adapters.metadata_log import CONTROL_KRAFT_VERSION, kraft_version_of, read_checkpoint
 from kafka_rollout.adapters.metadata_replay import write_plain
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain.errors import FatalError, RefusedError, UserError
-from kafka_rollout.domain.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
+from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.ports import CheckpointSummary
 
 

@@ -23,7 +23,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from kafka_rollout.adapters.security import ClientSecurity
-from kafka_rollout.domain.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
 
 CLIENT_ID = "kafka-rollout"
 _UNSUPPORTED_VERSION = 35

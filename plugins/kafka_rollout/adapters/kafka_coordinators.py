@@ -14,7 +14,7 @@ from kafka_rollout.adapters.kafka_messages import (
     StreamsGroupDescribeRequest,
 )
 from kafka_rollout.adapters.kafka_requests import ClusterConnections, Target, error_name, raise_for_error
-from kafka_rollout.domain.state import GroupState, TransactionState
+from kafka_rollout.domain.model.state import GroupState, TransactionState
 
 _CLASSIC = "classic"
 

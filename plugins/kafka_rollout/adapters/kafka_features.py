@@ -12,9 +12,9 @@ from kafka.protocol.admin import UpdateFeaturesRequest
 
 from kafka_rollout.adapters.kafka_connection import NotOfferedError
 from kafka_rollout.adapters.kafka_requests import ClusterConnections, Target, error_name, raise_for_error
-from kafka_rollout.domain.errors import TransientError
-from kafka_rollout.domain.releases import VersionRange
-from kafka_rollout.domain.state import NodeFeatures
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.releases import VersionRange
+from kafka_rollout.domain.model.state import NodeFeatures
 from kafka_rollout.ports import FeatureUpdateResult
 
 

@@ -16,8 +16,16 @@ from kafka_rollout.adapters.kafka_messages import (
     StreamsGroupDescribeRequest,
 )
 from kafka_rollout.adapters.kafka_requests import NO_ERROR, ClusterConnections, Target, error_name, raise_for_error
-from kafka_rollout.domain.group_migration import MIGRATION_POLICY
-from kafka_rollout.domain.groups import CLASSIC, CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember, Partition
+from kafka_rollout.domain.groups.described import (
+    CLASSIC,
+    CONSUMER,
+    SHARE,
+    STREAMS,
+    DescribedGroup,
+    GroupMember,
+    Partition,
+)
+from kafka_rollout.domain.groups.migration import MIGRATION_POLICY
 
 PATIENCE_S = 30.0  # for groups that rebalance; most are through in a second or two
 

@@ -19,8 +19,8 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka_rollout.adapters.kafka_connection import NotOfferedError
 from kafka_rollout.adapters.kafka_coordinators import list_groups, listed_groups
 from kafka_rollout.adapters.kafka_requests import ClusterConnections, Target, error_name, raise_for_error
-from kafka_rollout.domain.cluster_inventory import HIDDEN, ClusterInventory
-from kafka_rollout.domain.errors import TransientError
+from kafka_rollout.domain.model.cluster_contents import HIDDEN, ClusterInventory
+from kafka_rollout.domain.model.errors import TransientError
 
 _TOPIC, _BROKER, _CLIENT_METRICS, _GROUP = 2, 4, 16, 32  # resource types
 _AT_ONCE = 500  # groups in one request

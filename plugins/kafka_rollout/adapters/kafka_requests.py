@@ -12,8 +12,8 @@ from kafka import errors as kafka_errors
 
 from kafka_rollout.adapters.kafka_connection import NodeConnection, NotSentError
 from kafka_rollout.adapters.security import ClientSecurity
-from kafka_rollout.domain.errors import FatalError, RefusedError, RolloutError, TransientError
-from kafka_rollout.domain.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 
 NO_ERROR = "NONE"
 

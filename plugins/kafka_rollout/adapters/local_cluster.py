@@ -35,9 +35,9 @@ from kafka_rollout.adapters.runtimes.local_process import (
     node_processes,
 )
 from kafka_rollout.adapters.security import ClientSecurity
-from kafka_rollout.domain.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.topology import ClusterSpec, NodeSpec
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 
 _ATTEMPTS = 3
 _READY_S = 240.0  # a busy machine; nodes that died are told at once

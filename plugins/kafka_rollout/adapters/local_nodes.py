@@ -14,9 +14,9 @@ from typing import Literal
 from kafka_rollout.adapters import server_properties
 from kafka_rollout.adapters.free_ports import HOST
 from kafka_rollout.adapters.java import java_binary
-from kafka_rollout.domain.errors import FatalError
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 
 Layout = Literal["separate", "combined"]
 Quorum = Literal["static", "dynamic"]

@@ -26,8 +26,8 @@ from kafka_rollout.adapters.log_segments import (
     open_segment,
     walk,
 )
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.scan import LogCopy, LogRange
+from kafka_rollout.domain.coordinator_logs.scan import LogCopy, LogRange
+from kafka_rollout.domain.model.errors import UserError
 
 _PARTITION_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")  # not …-delete, …-future or …-stray
 _SEGMENT_FILE = re.compile(r"\d{20}\.log")

@@ -18,8 +18,8 @@ from pathlib import Path
 import crc32c
 
 from kafka_rollout.adapters.file_reading import reading
-from kafka_rollout.domain.errors import TransientError
-from kafka_rollout.domain.scan import LogRange
+from kafka_rollout.domain.coordinator_logs.scan import LogRange
+from kafka_rollout.domain.model.errors import TransientError
 
 _DELETED = ".deleted"  # what the cleaner or a deletion sets aside is called so until it is gone
 

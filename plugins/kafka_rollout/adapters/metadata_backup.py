@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.domain.errors import FatalError, RefusedError, UserError
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 
 MANIFEST = "manifest.json"
 _DRAFT = ".kafka-rollout"

@@ -16,8 +16,8 @@ from kafka_rollout.adapters.metadata_facts import known_releases
 from kafka_rollout.adapters.metadata_images import image_classes
 from kafka_rollout.adapters.metadata_log import BOOTSTRAP, MetadataFolder, read_file, stopped_node
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 
 
 def lower_bootstrap(

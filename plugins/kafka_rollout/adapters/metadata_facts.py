@@ -9,9 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.metadata_records import MetadataLogFacts, MetadataRecordFacts
-from kafka_rollout.domain.releases import Release, VersionRange
+from kafka_rollout.domain.metadata_log.records import MetadataLogFacts, MetadataRecordFacts
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.releases import Release, VersionRange
 from kafka_rollout.wire.layouts import MessageSchema
 
 

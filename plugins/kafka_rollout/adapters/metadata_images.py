@@ -17,8 +17,8 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from kafka_rollout.adapters.jvm import Jvm, java_class, root_cause, run_jvm
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain.errors import FatalError, RolloutError, UserError
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.errors import FatalError, RolloutError, UserError
+from kafka_rollout.domain.model.releases import Release
 
 _IMAGE = "org.apache.kafka.image"
 _COMMON = "org.apache.kafka.server.common"

@@ -37,10 +37,10 @@ from kafka_rollout.adapters.metadata_log import (
     stopped_node,
 )
 from kafka_rollout.adapters.metadata_quorum import quorum_state
-from kafka_rollout.domain.errors import FatalError, RefusedError, UserError
-from kafka_rollout.domain.metadata_records import RecordType
-from kafka_rollout.domain.metadata_trim import LEADER_EPOCHS
-from kafka_rollout.domain.offline import EPOCHS_ABOVE
+from kafka_rollout.domain.metadata_log.records import RecordType
+from kafka_rollout.domain.metadata_log.trim import LEADER_EPOCHS
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
+from kafka_rollout.domain.offline.log_choice import EPOCHS_ABOVE
 
 _BACKUP = "kafka-rollout-install-"
 _OF_THE_LOG = re.compile(r"\d{20}(-\d{10})?\.(log|index|timeindex|txnindex|snapshot|checkpoint)(\.\w+)?")

@@ -19,7 +19,7 @@ from pathlib import Path
 from kafka_rollout.adapters import server_properties
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.file_reading import reading
-from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.wire.record_batch import Batch, LogFormatError, RecordSpan, batches, check_crc, payload, records
 
 TOPIC_FOLDER = "__cluster_metadata-0"

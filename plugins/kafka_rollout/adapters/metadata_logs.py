@@ -22,12 +22,12 @@ from kafka_rollout.adapters.metadata_scanner import scan_metadata_log
 from kafka_rollout.adapters.metadata_snapshot import write_snapshot
 from kafka_rollout.adapters.metadata_trimmer import trim, undo_trim
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain.errors import TransientError, UserError
-from kafka_rollout.domain.metadata_losses import LossReport
-from kafka_rollout.domain.metadata_scan import MetadataScan
-from kafka_rollout.domain.metadata_trim import TrimResult
-from kafka_rollout.domain.offline import NodeLog, UnreadableLogError, WrittenSnapshot
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.metadata_log.losses import LossReport
+from kafka_rollout.domain.metadata_log.scan import MetadataScan
+from kafka_rollout.domain.metadata_log.trim import TrimResult
+from kafka_rollout.domain.model.errors import TransientError, UserError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.offline.log_choice import NodeLog, UnreadableLogError, WrittenSnapshot
 
 _TRIES = 5
 _NOT_COPIED = (".index", ".timeindex", ".txnindex", ".snapshot", ".deleted")

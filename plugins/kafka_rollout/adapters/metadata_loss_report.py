@@ -15,9 +15,9 @@ from kafka_rollout.adapters.metadata_images import ImageClasses, ReplayError, im
 from kafka_rollout.adapters.metadata_log import MetadataFolder, damaged, read_checkpoint, read_log
 from kafka_rollout.adapters.metadata_replay import LogContents, read_contents, write_plain
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain.errors import RefusedError, UserError
-from kafka_rollout.domain.metadata_losses import REGISTRATION_FLOOR, ImageRecord, LossReport, compare, distinct
-from kafka_rollout.domain.releases import METADATA_VERSION, Release, VersionRange
+from kafka_rollout.domain.metadata_log.losses import REGISTRATION_FLOOR, ImageRecord, LossReport, compare, distinct
+from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release, VersionRange
 from kafka_rollout.wire.messages import decode
 
 

@@ -19,8 +19,8 @@ from kafka_rollout.adapters.metadata_log import (
     read_checkpoint,
     read_log,
 )
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.offline import NodeLog
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.offline.log_choice import NodeLog
 from kafka_rollout.wire.layouts import MessageSchema
 from kafka_rollout.wire.messages import decode
 

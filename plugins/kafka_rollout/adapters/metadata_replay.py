@@ -26,8 +26,8 @@ from kafka_rollout.adapters.metadata_log import (
     read_checkpoint,
     read_log,
 )
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.metadata_records import RecordType
+from kafka_rollout.domain.metadata_log.records import RecordType
+from kafka_rollout.domain.model.errors import UserError
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CRC_FROM = 21

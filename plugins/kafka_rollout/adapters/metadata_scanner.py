@@ -32,8 +32,8 @@ from kafka_rollout.adapters.metadata_log import (
 from kafka_rollout.adapters.metadata_loss_report import load_log
 from kafka_rollout.adapters.metadata_replay import LogContents, read_contents, write_plain
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain.metadata_records import MetadataLogFacts, RecordType
-from kafka_rollout.domain.metadata_scan import (
+from kafka_rollout.domain.metadata_log.records import MetadataLogFacts, RecordType
+from kafka_rollout.domain.metadata_log.scan import (
     MetadataScan,
     ReplayFailure,
     WayOut,
@@ -42,7 +42,7 @@ from kafka_rollout.domain.metadata_scan import (
     record_classes,
     remedies,
 )
-from kafka_rollout.domain.releases import KRAFT_VERSION, Release, VersionRange
+from kafka_rollout.domain.model.releases import KRAFT_VERSION, Release, VersionRange
 from kafka_rollout.wire.layouts import MessageSchema
 from kafka_rollout.wire.messages import decode
 

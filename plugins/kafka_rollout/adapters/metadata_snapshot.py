@@ -26,10 +26,10 @@ from kafka_rollout.adapters.metadata_loss_report import (
 )
 from kafka_rollout.adapters.metadata_scanner import Judge
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain.errors import RefusedError, UserError
-from kafka_rollout.domain.metadata_losses import ImageRecord, compare, says_something
-from kafka_rollout.domain.offline import WrittenSnapshot
-from kafka_rollout.domain.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
+from kafka_rollout.domain.metadata_log.losses import ImageRecord, compare, says_something
+from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
+from kafka_rollout.domain.offline.log_choice import WrittenSnapshot
 
 _FIRST_WITH_IMAGE_WRITER = Release(3, 4, 0)
 _LOWER = "Lower it online (kafka-rollout features update), or with the snapshot (--feature NAME:LEVEL, 0: away)."

@@ -35,8 +35,7 @@ from kafka_rollout.adapters.metadata_log import (
 )
 from kafka_rollout.adapters.metadata_scanner import scan_metadata_log
 from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.domain.errors import RefusedError, UserError
-from kafka_rollout.domain.metadata_trim import (
+from kafka_rollout.domain.metadata_log.trim import (
     LEADER_EPOCHS,
     TrimPlan,
     TrimResult,
@@ -46,7 +45,8 @@ from kafka_rollout.domain.metadata_trim import (
     plan_trim,
     write_epochs,
 )
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.releases import Release
 
 _BACKUP = "kafka-rollout-trim-"
 _INDEXES = (".index", ".timeindex", ".txnindex")

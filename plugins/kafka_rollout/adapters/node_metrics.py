@@ -15,10 +15,10 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from kafka_rollout.domain.errors import RolloutError, TransientError
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.state import ClientSoftware, DeprecatedRequest, NodeMetrics
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.model.errors import RolloutError, TransientError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import ClientSoftware, DeprecatedRequest, NodeMetrics
+from kafka_rollout.domain.model.topology import NodeSpec
 
 TIMEOUT_S = 10.0  # an agent of a process that has just started, on a busy machine; nodes are asked side by side
 

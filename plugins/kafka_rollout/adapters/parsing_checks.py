@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_rollout.adapters.schemas import Schemas
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.scan import BrokenRecords, LogRange
+from kafka_rollout.domain.coordinator_logs.scan import BrokenRecords, LogRange
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassKey
 from kafka_rollout.wire.field_rules import take
 from kafka_rollout.wire.layouts import Layout

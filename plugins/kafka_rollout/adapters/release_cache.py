@@ -25,8 +25,8 @@ from pathlib import Path
 from kafka_rollout.adapters import ivy
 from kafka_rollout.adapters.ivy import Module
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.errors import FatalError, RolloutError, TransientError, UserError
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
+from kafka_rollout.domain.model.releases import Release
 
 _ATTEMPTS = 3
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kafka_rollout.adapters.html_pages import clock, page_environment
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.downgrade_plan import DOWNGRADE
 from kafka_rollout.steps.downgrade_report import build_downgrade_report
 from kafka_rollout.steps.feature_report import build_feature_report

@@ -23,9 +23,9 @@ from pydantic_core import to_jsonable_python
 
 from kafka_rollout.adapters.durable_files import original_name, safe_name, write_whole
 from kafka_rollout.adapters.event_log import EventLog
-from kafka_rollout.domain.errors import FatalError, UserError
-from kafka_rollout.domain.gates import BeforeStop, GateLook
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.gates.check import BeforeStop, GateLook
+from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.domain.model.plan import Plan
 
 _PLAN = TypeAdapter(Plan)
 _BEFORE_STOP = TypeAdapter(BeforeStop)

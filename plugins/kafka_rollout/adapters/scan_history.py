@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_rollout.adapters.durable_files import original_name, safe_name, sync_folder, write_whole
-from kafka_rollout.domain.errors import FatalError, UserError
-from kafka_rollout.domain.scan import ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.model.errors import FatalError, UserError
 
 KEPT = 60  # scans of a cluster: two months of daily ones
 

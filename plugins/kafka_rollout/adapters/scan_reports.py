@@ -8,8 +8,8 @@ from typing import Any
 
 from kafka_rollout.adapters.event_log import EventLog
 from kafka_rollout.adapters.scan_history import KeptScan, ScanHistory
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.scan import ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.model.errors import UserError
 
 SCANNED, ALERT = "scanned", "alert"  # kinds of events
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.releases import CoordinatorLogFacts, Release
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.releases import CoordinatorLogFacts, Release
 from kafka_rollout.wire.coordinator_records import RecordLayouts
 from kafka_rollout.wire.layouts import MessageSchema, SchemaError
 

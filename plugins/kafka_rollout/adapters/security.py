@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, model_validator
 
-from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.model.errors import UserError
 
 
 class SecurityProtocol(StrEnum):

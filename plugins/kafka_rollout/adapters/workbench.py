@@ -18,8 +18,8 @@ from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports import NodeRuntime
 from kafka_rollout.steps.workbench import Workbench
 

@@ -21,7 +21,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from kafka_rollout.clients.assignors import CooperativeStickyAssignor
 from kafka_rollout.clients.joins import KeptJoins
-from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.rebalance.member import Member
 from kafka_rollout.domain.rebalance.protocols import Assignor, RebalanceProtocol
 

@@ -16,7 +16,7 @@ from kafka_rollout.operators.slots import NodeSlot
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.domain.plan import Plan
+    from kafka_rollout.domain.model.plan import Plan
     from kafka_rollout.steps.workbench import Workbench
 
 APPROVE = "Approve"

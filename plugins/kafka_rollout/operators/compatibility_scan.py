@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.adapters.scan_submit import ScanRequest
-    from kafka_rollout.domain.scan import ScanResult
-    from kafka_rollout.domain.scan_comparison import ScanComparison, VerdictChange
+    from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, VerdictChange
+    from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 
 PROBLEM = "problem"  # XCom of a scan that failed: why
 PARQUET = "parquet"  # folder in the task's scratch
@@ -49,7 +49,7 @@ class CompatibilityScanOperator(SparkScanOperator):
             raise
 
     def wanted(self, context: Context, request: ScanRequest, scratch: Path) -> ScanRequest:
-        from kafka_rollout.domain.releases import Release
+        from kafka_rollout.domain.model.releases import Release
 
         params = context["params"]
         return replace(
@@ -120,7 +120,7 @@ class AlertOperator(BaseOperator):
         """With the newest earlier scan that asked about the same releases."""
         from kafka_rollout.adapters.scan_history import ScanHistory
         from kafka_rollout.adapters.settings import Settings
-        from kafka_rollout.domain.scan_comparison import compare
+        from kafka_rollout.domain.coordinator_logs.comparison import compare
 
         history = ScanHistory(Settings.from_environment().home, self.cluster)
         after = history.get(scan).load()

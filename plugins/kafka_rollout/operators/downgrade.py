@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from kafka_rollout.domain.plan import Plan
+    from kafka_rollout.domain.model.plan import Plan
     from kafka_rollout.steps.workbench import Workbench
 
 SAFE = "SAFE"
@@ -26,8 +26,8 @@ class PlanDowngradeOperator(RolloutOperator):
     """Plan and freeze: every later task checks the hash. What lies in the logs is weighed by the tasks after it."""
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.domain.downgrade_planning import WhereRefused
-        from kafka_rollout.domain.releases import Release
+        from kafka_rollout.domain.model.releases import Release
+        from kafka_rollout.domain.planning.downgrade import WhereRefused
         from kafka_rollout.steps.downgrade_plan import plan_downgrade
 
         hold_to_plan(context, bench)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from kafka_rollout.domain.feature_requests import FeatureOrder
-    from kafka_rollout.domain.plan import Plan
+    from kafka_rollout.domain.features.requests import FeatureOrder
+    from kafka_rollout.domain.model.plan import Plan
     from kafka_rollout.steps.workbench import Workbench
 
 ALWAYS = "always"
@@ -27,8 +27,8 @@ UNSAFE = "UNSAFE"
 
 def order_of(params: Mapping[str, Any]) -> FeatureOrder:
     """What the form asks for. What falls needs an approval anyway, so a release's levels may fall."""
-    from kafka_rollout.domain.feature_requests import FeatureAction, FeatureOrder, parse_requests
-    from kafka_rollout.domain.releases import Release
+    from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, parse_requests
+    from kafka_rollout.domain.model.releases import Release
 
     release = params["release_version"]
     action = FeatureAction(params["action"])
@@ -93,8 +93,8 @@ class UpdateFeaturesOperator(RolloutOperator):
     """Bring the levels about; a repeated call looks first and sends nothing twice."""
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.domain.errors import TransientError
-        from kafka_rollout.domain.feature_outcomes import Result
+        from kafka_rollout.domain.features.outcomes import Result
+        from kafka_rollout.domain.model.errors import TransientError
         from kafka_rollout.steps.feature_update import apply_features
 
         outcomes = apply_features(bench, frozen_plan(bench, context))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafka_rollout.domain.errors import RolloutError
+from kafka_rollout.domain.model.errors import RolloutError
 from kafka_rollout.operators.rollout import run_folder
 
 if TYPE_CHECKING:

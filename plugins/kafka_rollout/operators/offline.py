@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
-from kafka_rollout.domain.errors import FatalError, RefusedError
+from kafka_rollout.domain.model.errors import FatalError, RefusedError
 from kafka_rollout.operators.asking import read_answer, tell
 from kafka_rollout.operators.deciding import (
     RETRY,
@@ -24,7 +24,7 @@ from kafka_rollout.steps.offline_order import OfflineStep
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.domain.plan import Plan
+    from kafka_rollout.domain.model.plan import Plan
     from kafka_rollout.steps.workbench import Workbench
 
 MEANINGS = {

@@ -10,7 +10,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import BaseOperator, TaskGroup
 from airflow.sdk.bases.operator import chain
 
-from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.operators.offline import (
     BeginOfflineOperator,
     OfflineGateSensor,

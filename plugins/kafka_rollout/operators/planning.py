@@ -13,7 +13,7 @@ from kafka_rollout.operators.slots import APPROVE_CANARY, NodeSlot
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.domain.plan import Plan
+    from kafka_rollout.domain.model.plan import Plan
     from kafka_rollout.steps.workbench import Workbench
 
 FINALIZE_LATER = "later"
@@ -33,7 +33,7 @@ class ObserveOperator(RolloutOperator):
     """Take the cluster's lock, look at the whole cluster and record it; the task's log and XCom say what runs."""
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.domain.cluster_findings import cluster_findings
+        from kafka_rollout.domain.planning.cluster_findings import cluster_findings
         from kafka_rollout.steps.observe import observe
         from kafka_rollout.steps.plan import BEGUN, record_observed
 
@@ -64,7 +64,7 @@ class PlanUpgradeOperator(RolloutOperator):
     """Plan and freeze: every later task checks the hash that this one leaves."""
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.domain.releases import Release
+        from kafka_rollout.domain.model.releases import Release
         from kafka_rollout.steps.plan import plan_upgrade
 
         hold_to_plan(context, bench)  # anew: this task comes also after a first one that failed

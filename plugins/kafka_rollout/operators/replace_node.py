@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.operators.asking import read_answer, tell
 from kafka_rollout.operators.deciding import NO_REASON, RETRY, ROLL_BACK, ask_what_now, record_decision
 from kafka_rollout.operators.ledger import keep_ledger_running
@@ -18,7 +18,7 @@ from kafka_rollout.operators.slots import NodeSlot
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.domain.plan import Hop, Plan
+    from kafka_rollout.domain.model.plan import Hop, Plan
     from kafka_rollout.steps.roll import NodeReplaced
     from kafka_rollout.steps.workbench import Workbench
 

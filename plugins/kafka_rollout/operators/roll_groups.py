@@ -15,8 +15,8 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import BaseOperator, TaskGroup
 from airflow.sdk.bases.operator import chain
 
-from kafka_rollout.domain.plan import HopPosition
-from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.model.plan import HopPosition
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.operators.approvals import ApproveCanaryOperator
 from kafka_rollout.operators.planning import BeginHopOperator
 from kafka_rollout.operators.replace_node import ReplaceNodeOperator

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_rollout.domain.errors import RolloutError, TransientError, UserError
+from kafka_rollout.domain.model.errors import RolloutError, TransientError, UserError
 from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.adapters.run_store import FileRunStore
-    from kafka_rollout.domain.plan import Plan
+    from kafka_rollout.domain.model.plan import Plan
     from kafka_rollout.steps.workbench import Workbench
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from kafka_rollout.domain.scan import ScanResult
+    from kafka_rollout.domain.coordinator_logs.scan import ScanResult
     from kafka_rollout.steps.workbench import Workbench
 
 
@@ -80,9 +80,9 @@ class ScanVerdictOperator(RolloutOperator):
     """Could the release that the cluster came from still load what is in the coordinator logs now?"""
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.domain.findings import Verdict
-        from kafka_rollout.domain.scan import ScanResult
-        from kafka_rollout.domain.scan_findings import way_back_verdict
+        from kafka_rollout.domain.coordinator_logs.findings import way_back_verdict
+        from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+        from kafka_rollout.domain.model.findings import Verdict
         from kafka_rollout.steps.report import SCAN_VERDICT
         from kafka_rollout.steps.turns import previous_release
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from kafka_rollout.domain.plan import Hop, HopPosition, NodeTurn, Plan
-from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.model.plan import Hop, HopPosition, NodeTurn, Plan
+from kafka_rollout.domain.model.topology import ClusterSpec
 
 ACTIVE_CONTROLLER = "active_controller"
 

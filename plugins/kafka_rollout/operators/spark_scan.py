@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.adapters.scan_submit import ScanRequest
-    from kafka_rollout.domain.scan import ScanResult
+    from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 
 SPARK_CONNECTION = "spark_default"
 
@@ -59,7 +59,7 @@ class SparkScanOperator(SparkSubmitOperator):
         from kafka_rollout.adapters import scan_submit
         from kafka_rollout.adapters.inventory import find_cluster
         from kafka_rollout.adapters.settings import Settings
-        from kafka_rollout.domain.scan import ScanResult
+        from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 
         settings = Settings.from_environment()
         cluster = find_cluster(settings.clusters, self.cluster)

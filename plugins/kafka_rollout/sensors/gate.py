@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from kafka_rollout.domain.gate_watch import GatePolicy, GateWatch, WatchState, WatchStatus
+from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState, WatchStatus
 from kafka_rollout.operators.asking import WAITS_FOR, is_answer, read_answer, tell
 from kafka_rollout.operators.deciding import RETRY, ROLL_BACK, STOP_HERE, WAIT_ON, ask_what_now, record_decision
 from kafka_rollout.operators.rollout import errors_for_airflow, frozen_plan, workbench
@@ -18,7 +18,7 @@ from kafka_rollout.steps.gate import GateKind, GateRef
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.domain.plan import Plan
+    from kafka_rollout.domain.model.plan import Plan
     from kafka_rollout.steps.workbench import Workbench
 
 # A look costs less than a second, a deferral about three (triggerer, scheduler, a new process). Gates that hold soon

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from kafka_rollout.domain.errors import RefusedError, UserError
-from kafka_rollout.domain.findings import Finding, Severity, Verdict
-from kafka_rollout.domain.plan import FeatureChange, Plan, Undo
-from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.steps.workbench import Workbench
 
 

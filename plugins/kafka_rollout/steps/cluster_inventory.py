@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from kafka_rollout.domain.cluster_inventory import (
+from kafka_rollout.domain.model.cluster_contents import (
     PARTS,
     ClusterInventory,
     Difference,
     compare_inventories,
     unserved_types,
 )
-from kafka_rollout.domain.errors import FatalError
+from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.steps.feature_sending import levels_now
 from kafka_rollout.steps.workbench import Workbench
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from kafka_rollout.domain.findings import Finding, Severity
-from kafka_rollout.domain.plan import Direction, Hop, Plan
-from kafka_rollout.domain.scan import ScanResult
-from kafka_rollout.domain.scan_path import CLEANED_AT_GATE, path_findings
+from kafka_rollout.domain.coordinator_logs.path_findings import CLEANED_AT_GATE, path_findings
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.plan import Direction, Hop, Plan
 from kafka_rollout.steps.workbench import Workbench
 
 SCAN_BEFORE_ROLL = "scan/before-roll.json"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_rollout.domain.findings import Finding, Verdict
-from kafka_rollout.domain.plan import Plan
-from kafka_rollout.domain.releases import METADATA_VERSION
+from kafka_rollout.domain.model.findings import Finding, Verdict
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.steps.approval import config_part, features_in_full, findings_part, heading, hops_part, plain
 from kafka_rollout.steps.downgrade_metadata import LOSSES, planned_trims
 from kafka_rollout.steps.workbench import Workbench

@@ -13,7 +13,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.domain.downgrade_findings import (
+from kafka_rollout.domain.gates.check import Condition, GateLook
+from kafka_rollout.domain.metadata_log.losses import LossReport
+from kafka_rollout.domain.metadata_log.scan import MetadataScan
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.domain.model.findings import Finding
+from kafka_rollout.domain.model.plan import Direction, Hop, Plan
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.planning.downgrade_findings import (
     LOSS_CODES,
     METADATA_CODES,
     Readiness,
@@ -28,14 +36,6 @@ from kafka_rollout.domain.downgrade_findings import (
     unseen_findings,
     why_not,
 )
-from kafka_rollout.domain.errors import FatalError, RefusedError, RolloutError, TransientError
-from kafka_rollout.domain.findings import Finding
-from kafka_rollout.domain.gates import Condition, GateLook
-from kafka_rollout.domain.metadata_losses import LossReport
-from kafka_rollout.domain.metadata_scan import MetadataScan
-from kafka_rollout.domain.plan import Direction, Hop, Plan
-from kafka_rollout.domain.releases import METADATA_VERSION, Release
-from kafka_rollout.domain.topology import NodeSpec
 from kafka_rollout.steps.node_directories import metadata_directory, named_directories
 from kafka_rollout.steps.turns import is_way_back
 from kafka_rollout.steps.weighing import weigh

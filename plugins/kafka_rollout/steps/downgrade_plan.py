@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kafka_rollout.domain.downgrade_planning import WhereRefused, make_downgrade_plan
-from kafka_rollout.domain.plan import Plan
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.planning.downgrade import WhereRefused, make_downgrade_plan
 from kafka_rollout.steps.hosts import config_problems, java_versions, node_configs, releases_ahead
 from kafka_rollout.steps.observe import observe
 from kafka_rollout.steps.plan import freeze, kind_of_run, record_observed

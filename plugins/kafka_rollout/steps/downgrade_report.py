@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.cluster_inventory import COMPARED
 from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.downgrade_metadata import LOSSES, SCANNED

@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from kafka_rollout.domain.feature_support import ghost_findings, support_findings
-from kafka_rollout.domain.findings import Finding, Severity, Verdict
-from kafka_rollout.domain.releases import METADATA_VERSION, ReleaseFacts
-from kafka_rollout.domain.state import NodeState
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.features.support import ghost_findings, support_findings
+from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.model.releases import METADATA_VERSION, ReleaseFacts
+from kafka_rollout.domain.model.state import NodeState
+from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.observe import observe_some
 from kafka_rollout.steps.turns import last_words
 from kafka_rollout.steps.workbench import Workbench

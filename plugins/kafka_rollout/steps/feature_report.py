@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.feature_sending import levels_now
 from kafka_rollout.steps.outcome import Outcome, locked_out
 from kafka_rollout.steps.report import build_report

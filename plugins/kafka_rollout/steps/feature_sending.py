@@ -6,12 +6,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from kafka_rollout.domain.errors import TransientError
-from kafka_rollout.domain.feature_answers import UNSUPPORTED_VERSION, refused_by_controller
-from kafka_rollout.domain.findings import Finding, Severity
-from kafka_rollout.domain.plan import FeatureChange
-from kafka_rollout.domain.releases import METADATA_VERSION
-from kafka_rollout.domain.state import ClusterState
+from kafka_rollout.domain.features.answers import UNSUPPORTED_VERSION, refused_by_controller
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.plan import FeatureChange
+from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.ports import FeatureUpdateResult
 from kafka_rollout.steps.observe import observe_some
 from kafka_rollout.steps.workbench import Workbench

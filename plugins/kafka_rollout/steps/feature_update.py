@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.domain.feature_checks import feature_change, feature_request_batches
-from kafka_rollout.domain.feature_outcomes import FeatureOutcome, Result
-from kafka_rollout.domain.feature_requests import FeatureAction, FeatureOrder, FeatureRequest, levels_of
-from kafka_rollout.domain.feature_rules import BAD_INPUT, check_feature_support, check_requests
-from kafka_rollout.domain.feature_support import held_back_findings
-from kafka_rollout.domain.findings import Finding, Severity, Verdict
-from kafka_rollout.domain.group_findings import waited_for
-from kafka_rollout.domain.plan import Direction, FeatureChange, Plan, Undo
-from kafka_rollout.domain.releases import METADATA_VERSION
-from kafka_rollout.domain.state import ClusterState
+from kafka_rollout.domain.features.checks import feature_change, feature_request_batches
+from kafka_rollout.domain.features.outcomes import FeatureOutcome, Result
+from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, FeatureRequest, levels_of
+from kafka_rollout.domain.features.rules import BAD_INPUT, check_feature_support, check_requests
+from kafka_rollout.domain.features.support import held_back_findings
+from kafka_rollout.domain.groups.findings import waited_for
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
+from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.ports import FeatureUpdateResult
 from kafka_rollout.steps import lock
 from kafka_rollout.steps.approval import ApprovalOf, refuse_blockers, require_approval

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.feature_checks import feature_request_batches
-from kafka_rollout.domain.feature_rules import check_feature_support
-from kafka_rollout.domain.findings import Finding, Severity, Verdict
-from kafka_rollout.domain.group_findings import waited_for
-from kafka_rollout.domain.plan import FeatureChange, Plan, Undo
-from kafka_rollout.domain.state import ClusterState
+from kafka_rollout.domain.features.checks import feature_request_batches
+from kafka_rollout.domain.features.rules import check_feature_support
+from kafka_rollout.domain.groups.findings import waited_for
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
+from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.ports import FeatureUpdateResult
 from kafka_rollout.steps import lock
 from kafka_rollout.steps.approval import ApprovalOf, require_approval

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_rollout.domain.releases import METADATA_VERSION
+from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.steps.workbench import Workbench
 
 

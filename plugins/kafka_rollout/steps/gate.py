@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from kafka_rollout.domain import cluster_gates, node_gates
-from kafka_rollout.domain.errors import RefusedError, TransientError, UserError
-from kafka_rollout.domain.gate_watch import GatePolicy, GateWatch, WatchState, WatchStatus
-from kafka_rollout.domain.gates import PROCESS, BeforeStop, Condition, GateLook
-from kafka_rollout.domain.plan import Direction, Hop, Plan
-from kafka_rollout.domain.releases import METADATA_VERSION
-from kafka_rollout.domain.state import ClusterState
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.gates import cluster as cluster_gates
+from kafka_rollout.domain.gates import node as node_gates
+from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateLook
+from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState, WatchStatus
+from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.plan import Direction, Hop, Plan
+from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps import lock
 from kafka_rollout.steps.downgrade_metadata import last_failing_offset, look_at_metadata_logs
 from kafka_rollout.steps.finalization import finalization

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 
-from kafka_rollout.domain.gates import Condition, GateLook
-from kafka_rollout.domain.group_findings import unserved_types
-from kafka_rollout.domain.group_records import SERVED_BY, conversion_conditions, no_members_condition
-from kafka_rollout.domain.plan import Direction, Plan
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.gates.check import Condition, GateLook
+from kafka_rollout.domain.groups.findings import unserved_types
+from kafka_rollout.domain.groups.records import SERVED_BY, conversion_conditions, no_members_condition
+from kafka_rollout.domain.model.plan import Direction, Plan
+from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.workbench import Workbench
 
 GATE = "groups"

@@ -11,15 +11,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kafka_rollout.domain.configuration import config_findings, effective_config, java_findings
-from kafka_rollout.domain.downgrade_path import hops_down
-from kafka_rollout.domain.errors import TransientError, UserError
-from kafka_rollout.domain.findings import Finding
-from kafka_rollout.domain.path import hop_releases
-from kafka_rollout.domain.plan import Hop, Plan
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.state import ClusterState
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.model.errors import TransientError, UserError
+from kafka_rollout.domain.model.findings import Finding
+from kafka_rollout.domain.model.plan import Hop, Plan
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.planning.configuration import config_findings, effective_config, java_findings
+from kafka_rollout.domain.planning.downgrade_path import hops_down
+from kafka_rollout.domain.planning.release_path import hop_releases
 from kafka_rollout.steps.workbench import Workbench
 
 _JUDGED = "configurations.json"  # by node, a hash of what was judged; private, for a configuration holds passwords

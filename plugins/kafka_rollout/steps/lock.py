@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kafka_rollout.domain.errors import LockHeldError, RefusedError, TransientError
+from kafka_rollout.domain.model.errors import LockHeldError, RefusedError, TransientError
 from kafka_rollout.ports import Lock
 from kafka_rollout.steps.workbench import Workbench
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.metadata_losses import Loss, with_paths
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.metadata_log.losses import Loss, with_paths
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.workbench import Workbench
 
 

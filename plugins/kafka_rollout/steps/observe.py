@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from kafka_rollout.domain.errors import TransientError
-from kafka_rollout.domain.state import ClusterState, NodeState, ProcessState, RegisteredNodes
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.state import ClusterState, NodeState, ProcessState, RegisteredNodes
+from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.workbench import Workbench
 
 _T = TypeVar("_T")

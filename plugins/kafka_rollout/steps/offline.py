@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.node_gates import seen_before_stop
-from kafka_rollout.domain.offline import ChosenLog, NodeLog, UnreadableLogError, choose_log, no_return
-from kafka_rollout.domain.outage import unwritable
-from kafka_rollout.domain.plan import Hop, Plan
-from kafka_rollout.domain.releases import METADATA_VERSION
-from kafka_rollout.domain.topology import NodeSpec
-from kafka_rollout.domain.wording import few, nodes
+from kafka_rollout.domain.gates.node import seen_before_stop
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.domain.model.plan import Hop, Plan
+from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.model.wording import few, nodes
+from kafka_rollout.domain.offline.log_choice import ChosenLog, NodeLog, UnreadableLogError, choose_log, no_return
+from kafka_rollout.domain.offline.outage import unwritable
 from kafka_rollout.steps import lock
 from kafka_rollout.steps.approval import ApprovalOf, require_approval
 from kafka_rollout.steps.features import pending_changes

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.offline import no_return
-from kafka_rollout.domain.outage import OutageEstimate, outage_estimate
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.offline.log_choice import no_return
+from kafka_rollout.domain.offline.outage import OutageEstimate, outage_estimate
 from kafka_rollout.steps.node_directories import metadata_directory
 from kafka_rollout.steps.offline import WITHOUT_QUORUM_S
 from kafka_rollout.steps.workbench import Workbench

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps import offline
 from kafka_rollout.steps.workbench import Workbench
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.plan import Hop, Plan
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.plan import Hop, Plan
+from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.workbench import Workbench
 
 STOPPING = "offline-stopping"

@@ -5,10 +5,10 @@ Possible until the first broker has registered on the new level: that is asked o
 
 from __future__ import annotations
 
-from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.offline import UnreadableLogError
-from kafka_rollout.domain.plan import Hop, Plan
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.plan import Hop, Plan
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.offline.log_choice import UnreadableLogError
 from kafka_rollout.steps import lock
 from kafka_rollout.steps.approval import ApprovalOf, require_approval
 from kafka_rollout.steps.gate import GateKind, GateRef

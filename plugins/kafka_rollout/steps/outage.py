@@ -6,8 +6,8 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from kafka_rollout.domain.errors import TransientError
-from kafka_rollout.domain.outage import Outage, expected, not_serving, unwritable
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.offline.outage import Outage, expected, not_serving, unwritable
 from kafka_rollout.steps.observe import observe_some
 from kafka_rollout.steps.offline_record import SERVED, STOPPING, WRITABLE
 from kafka_rollout.steps.workbench import Workbench

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from kafka_rollout.domain.feature_checks import feature_changes
-from kafka_rollout.domain.plan import Plan
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.state import ClusterState
+from kafka_rollout.domain.features.checks import feature_changes
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.steps.gate import GateKind
 from kafka_rollout.steps.lock import LOCKED_OUT
 from kafka_rollout.steps.way_back import CLOSED

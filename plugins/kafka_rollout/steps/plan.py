@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from kafka_rollout.domain.cluster_findings import cluster_findings
-from kafka_rollout.domain.downgrade_planning import OF_ROLLS
-from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.feature_checks import range_findings
-from kafka_rollout.domain.findings import Finding, Verdict
-from kafka_rollout.domain.group_findings import group_findings, waited_for
-from kafka_rollout.domain.plan import Hop, Plan
-from kafka_rollout.domain.planning import make_plan
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.state import ClusterState
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.features.checks import range_findings
+from kafka_rollout.domain.groups.findings import group_findings, waited_for
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.findings import Finding, Verdict
+from kafka_rollout.domain.model.plan import Hop, Plan
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.planning.cluster_findings import cluster_findings
+from kafka_rollout.domain.planning.downgrade import OF_ROLLS
+from kafka_rollout.domain.planning.upgrade import make_plan
 from kafka_rollout.steps.coordinator_logs import logs_findings, scan_before_roll
 from kafka_rollout.steps.hosts import config_problems, host_findings, java_versions, node_configs, releases_ahead
 from kafka_rollout.steps.observe import observe

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from kafka_rollout.domain.errors import TransientError
-from kafka_rollout.domain.plan import Plan
-from kafka_rollout.domain.releases import METADATA_VERSION
-from kafka_rollout.domain.state import ClusterState, NodeState
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.domain.model.state import ClusterState, NodeState
+from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.approval import approvals
 from kafka_rollout.steps.gate import GateKind
 from kafka_rollout.steps.observe import observe

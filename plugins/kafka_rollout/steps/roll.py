@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.gates import GateLook
-from kafka_rollout.domain.node_gates import seen_before_stop
-from kafka_rollout.domain.plan import Hop, NodeTurn, Plan
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.state import ProcessState
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.gates.check import GateLook
+from kafka_rollout.domain.gates.node import seen_before_stop
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.domain.model.plan import Hop, NodeTurn, Plan
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import ProcessState
+from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps import lock
 from kafka_rollout.steps.approval import ApprovalOf, require_approval
 from kafka_rollout.steps.coordinator_logs import new_in_logs

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from kafka_rollout.domain.errors import RefusedError, TransientError
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.ports import CheckpointFile, CheckpointSummary
 from kafka_rollout.steps.finalization import finalization
 from kafka_rollout.steps.workbench import Workbench

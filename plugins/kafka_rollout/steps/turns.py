@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from kafka_rollout.domain.errors import RefusedError, TransientError
-from kafka_rollout.domain.plan import Hop, Plan
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.plan import Hop, Plan
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.workbench import Workbench
 
 

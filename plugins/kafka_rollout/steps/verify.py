@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_rollout.domain import cluster_gates
-from kafka_rollout.domain.cluster_findings import cluster_findings
-from kafka_rollout.domain.findings import Verdict
-from kafka_rollout.domain.gates import GateLook
-from kafka_rollout.domain.releases import METADATA_VERSION
+from kafka_rollout.domain.gates import cluster as cluster_gates
+from kafka_rollout.domain.gates.check import GateLook
+from kafka_rollout.domain.model.findings import Verdict
+from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.steps.observe import observe
 from kafka_rollout.steps.workbench import Workbench
 

@@ -3,10 +3,10 @@ know, and by what the coordinator logs hold by now."""
 
 from __future__ import annotations
 
-from kafka_rollout.domain.downgrade_findings import lacking_settings, settings_findings
-from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.plan import Hop, Plan
-from kafka_rollout.domain.way_back import ClosingRecord, closes_way_back
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.plan import Hop, Plan
+from kafka_rollout.domain.planning.downgrade_findings import lacking_settings, settings_findings
+from kafka_rollout.domain.planning.rollback_blockers import ClosingRecord, closes_way_back
 from kafka_rollout.steps.coordinator_logs import scan_before_roll
 from kafka_rollout.steps.feature_sending import levels_now
 from kafka_rollout.steps.plan import check_way_back

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kafka_rollout.domain.downgrade_findings import LOG_CODES
-from kafka_rollout.domain.findings import Finding
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.model.findings import Finding
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.planning.downgrade_findings import LOG_CODES
 from kafka_rollout.steps.coordinator_logs import logs_findings, scan_before_roll
 from kafka_rollout.steps.workbench import Workbench
 

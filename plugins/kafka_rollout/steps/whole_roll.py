@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_rollout.domain.errors import TransientError
-from kafka_rollout.domain.gate_watch import GatePolicy
-from kafka_rollout.domain.gates import GateLook
-from kafka_rollout.domain.plan import Hop, NodeTurn, Plan
+from kafka_rollout.domain.gates.check import GateLook
+from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.plan import Hop, NodeTurn, Plan
 from kafka_rollout.steps.gate import GateKind, GateRef, gate_has_held, wait_for_gate
 from kafka_rollout.steps.roll import replace_node, roll_back_turns
 from kafka_rollout.steps.turns import TurnState, turn_state

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_rollout.domain.releases import Catalogue
-from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.model.releases import Catalogue
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports import (
     ChangeLock,
     ClusterAdmin,

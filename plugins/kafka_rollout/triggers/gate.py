@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from kafka_rollout.domain.errors import RolloutError, TransientError
-from kafka_rollout.domain.gate_watch import GateWatch, WatchState, WatchStatus
+from kafka_rollout.domain.gates.watch import GateWatch, WatchState, WatchStatus
+from kafka_rollout.domain.model.errors import RolloutError, TransientError
 from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.steps.gate import GateRef, look, record_outcome
 from kafka_rollout.steps.plan import check_plan

@@ -11,8 +11,8 @@ from kafka_rollout.adapters.change_lock import FileChangeLock
 from kafka_rollout.adapters.demo.progress import Progress
 from kafka_rollout.adapters.run_store import FileRunStore, list_runs
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.errors import RolloutError, UserError
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.model.errors import RolloutError, UserError
+from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.hooks.run_listener import (
     CHANGING_DAG_PREFIXES,
     DAG_PREFIX,

@@ -12,8 +12,8 @@ from croniter import croniter
 from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.adapters.scan_reports import ALERT, SCANNED, ScanReports
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.topology import NEVER, ClusterSpec
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.topology import NEVER, ClusterSpec
 from kafka_rollout.hooks.run_listener import DAG_PREFIX, DOWNGRADE_DAG_PREFIX, SCAN_DAG_PREFIX
 from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.report import SCAN_VERDICT

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_rollout.domain.releases import FieldRule
-from kafka_rollout.domain.scan import RecordClass
+from kafka_rollout.domain.coordinator_logs.scan import RecordClass
+from kafka_rollout.domain.model.releases import FieldRule
 from kafka_rollout.wire.field_rules import with_rules
 from kafka_rollout.wire.layouts import Layout, MessageSchema, StructLayout
 from kafka_rollout.wire.messages import UNKNOWN_TAGS, MessageFormatError, decode, default_of, encode, join

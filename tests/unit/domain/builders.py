@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kafka_rollout.domain.releases import (
+from kafka_rollout.domain.model.releases import (
     Catalogue,
     CoordinatorClass,
     FeatureFacts,
@@ -14,7 +14,7 @@ from kafka_rollout.domain.releases import (
     ReleaseFacts,
     VersionRange,
 )
-from kafka_rollout.domain.state import (
+from kafka_rollout.domain.model.state import (
     ClusterState,
     NodeFeatures,
     NodeMetrics,
@@ -25,7 +25,7 @@ from kafka_rollout.domain.state import (
     RegisteredNodes,
     ReplicaState,
 )
-from kafka_rollout.domain.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 
 R340, R341, R391, R421, R431 = (Release.parse(text) for text in ("3.4.0", "3.4.1", "3.9.1", "4.2.1", "4.3.1"))
 CHANGED = {8, 11, 13, 14, 15, 17, 23, 30}

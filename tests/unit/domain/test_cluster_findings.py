@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.domain.cluster_findings import cluster_findings
-from kafka_rollout.domain.findings import Finding, Severity
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.state import (
+from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import (
     ClientSoftware,
     ClusterState,
     DeprecatedRequest,
@@ -16,7 +15,8 @@ from kafka_rollout.domain.state import (
     RegisteredNodes,
     TransactionState,
 )
-from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from tests.unit.domain.builders import (
     COMBINED,
     R340,

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kafka_rollout.domain.cluster_gates import finalized, metadata_version, snapshots
-from kafka_rollout.domain.gates import GateLook
-from kafka_rollout.domain.state import ClusterState
-from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.gates.check import GateLook
+from kafka_rollout.domain.gates.cluster import finalized, metadata_version, snapshots
+from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.domain.model.topology import ClusterSpec
 from tests.unit.domain.builders import (
     NOW,
     R340,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.cluster_inventory import ClusterInventory, compare_inventories, unserved_types
+from kafka_rollout.domain.model.cluster_contents import ClusterInventory, compare_inventories, unserved_types
 
 BEFORE = ClusterInventory(
     topics={"orders": {"id": "a", "replicas": [[1, 2], [2, 3]]}},

@@ -5,7 +5,11 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.downgrade_findings import (
+from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
+from kafka_rollout.domain.metadata_log.scan import MetadataScan, ReplayFailure, WayOut
+from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.planning.downgrade_findings import (
     Readiness,
     bootstrap_fails,
     loss_findings,
@@ -13,10 +17,6 @@ from kafka_rollout.domain.downgrade_findings import (
     readiness,
     unseen_findings,
 )
-from kafka_rollout.domain.metadata_losses import Loss, LossReport
-from kafka_rollout.domain.metadata_scan import MetadataScan, ReplayFailure, WayOut
-from kafka_rollout.domain.plan import Direction, FeatureChange, Plan, Undo
-from kafka_rollout.domain.releases import Release
 
 OLD, NEW = Release(3, 4, 1), Release(4, 3, 1)
 WAY = WayOut(

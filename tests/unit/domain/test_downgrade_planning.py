@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.downgrade_path import hops_down, order_down
-from kafka_rollout.domain.downgrade_planning import WhereRefused, make_downgrade_plan
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.plan import Direction, Plan
-from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.state import ClusterState, GroupState
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.plan import Direction, Plan
+from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.domain.model.state import ClusterState, GroupState
+from kafka_rollout.domain.planning.downgrade import WhereRefused, make_downgrade_plan
+from kafka_rollout.domain.planning.downgrade_path import hops_down, order_down
 from tests.unit.domain.builders import (
     R340,
     R341,

@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.domain.feature_answers import refused_by_controller
-from kafka_rollout.domain.feature_checks import (
+from kafka_rollout.domain.features.answers import refused_by_controller
+from kafka_rollout.domain.features.checks import (
     feature_change,
     feature_changes,
     feature_request_batches,
     range_findings,
     way_back_findings,
 )
-from kafka_rollout.domain.feature_rules import check_feature_support
-from kafka_rollout.domain.findings import Finding, Severity, Verdict
-from kafka_rollout.domain.plan import FeatureChange, Undo
-from kafka_rollout.domain.releases import CoordinatorClass, Release
-from kafka_rollout.domain.state import ClusterState, RegisteredNodes
+from kafka_rollout.domain.features.rules import check_feature_support
+from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.model.plan import FeatureChange, Undo
+from kafka_rollout.domain.model.releases import CoordinatorClass, Release
+from kafka_rollout.domain.model.state import ClusterState, RegisteredNodes
 from tests.unit.domain.builders import (
     R340,
     R391,

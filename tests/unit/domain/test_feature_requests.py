@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.feature_requests import (
+from kafka_rollout.domain.features.requests import (
     FeatureAction,
     FeatureOrder,
     FeatureRequest,
@@ -19,10 +18,11 @@ from kafka_rollout.domain.feature_requests import (
     upgrade_all,
     without_permission,
 )
-from kafka_rollout.domain.feature_rules import check_requests
-from kafka_rollout.domain.feature_support import held_back_findings
-from kafka_rollout.domain.releases import CoordinatorClass, Release
-from kafka_rollout.domain.state import ClusterState
+from kafka_rollout.domain.features.rules import check_requests
+from kafka_rollout.domain.features.support import held_back_findings
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.releases import CoordinatorClass, Release
+from kafka_rollout.domain.model.state import ClusterState
 from tests.unit.domain.builders import (
     R340,
     R391,

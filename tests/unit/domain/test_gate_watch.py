@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.gate_watch import GatePolicy, GateWatch, WatchState
-from kafka_rollout.domain.gates import PROCESS, Condition, GateLook
+from kafka_rollout.domain.gates.check import PROCESS, Condition, GateLook
+from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState
+from kafka_rollout.domain.model.errors import UserError
 
 
 def _look(holds: bool) -> GateLook:

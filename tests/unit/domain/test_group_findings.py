@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.findings import Severity
-from kafka_rollout.domain.group_findings import group_findings, unserved_types, waited_for
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.state import GroupState
+from kafka_rollout.domain.groups.findings import group_findings, unserved_types, waited_for
+from kafka_rollout.domain.model.findings import Severity
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import GroupState
 from tests.unit.domain.builders import node_state, state
 
 CATALOGUE = load_catalogue(Settings.from_environment().include)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_rollout.domain.group_watch import GroupWatch
-from kafka_rollout.domain.groups import DescribedGroup, GroupMember
+from kafka_rollout.domain.groups.described import DescribedGroup, GroupMember
+from kafka_rollout.domain.groups.monitor import GroupWatch
 
 
 def member(name: str, *partitions: int) -> GroupMember:

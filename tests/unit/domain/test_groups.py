@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.groups import DescribedGroup, GroupMember, logged_members, with_records
-from kafka_rollout.domain.scan_inventory import StateRecord
+from kafka_rollout.domain.coordinator_logs.contents import StateRecord
+from kafka_rollout.domain.groups.described import DescribedGroup, GroupMember, logged_members, with_records
 
 
 def record(name: str, key: dict[str, Any], value: dict[str, Any] | None) -> StateRecord:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.domain.metadata_losses import ImageRecord, compare, with_paths
+from kafka_rollout.domain.metadata_log.losses import ImageRecord, compare, with_paths
 
 MIGRATING, DIRECTORY = "AAAAAAAAAAAAAAAAAAAAAA", "SjsugtA7F6YxfWx3HdBG8w"
 TOPIC = ImageRecord("TopicRecord", {"topicId": "t1", "name": "orders"})

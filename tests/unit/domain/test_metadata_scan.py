@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.domain.metadata_records import MetadataLogFacts, MetadataRecordFacts
-from kafka_rollout.domain.metadata_scan import (
+from kafka_rollout.domain.metadata_log.records import MetadataLogFacts, MetadataRecordFacts
+from kafka_rollout.domain.metadata_log.scan import (
     MetadataScan,
     ReplayFailure,
     WayOut,
@@ -14,7 +14,7 @@ from kafka_rollout.domain.metadata_scan import (
     record_classes,
     remedies,
 )
-from kafka_rollout.domain.releases import Release, VersionRange
+from kafka_rollout.domain.model.releases import Release, VersionRange
 
 OLD = Release(3, 4, 0)
 FACTS = MetadataLogFacts(

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.domain.findings import Finding, Severity
-from kafka_rollout.domain.gates import GateLook
-from kafka_rollout.domain.node_gates import after_start, before_stop, led_elsewhere, seen_before_stop
-from kafka_rollout.domain.state import ClusterState, NodeState, ProcessState, RegisteredNodes
-from kafka_rollout.domain.topology import ClusterSpec
+from kafka_rollout.domain.gates.check import GateLook
+from kafka_rollout.domain.gates.node import after_start, before_stop, led_elsewhere, seen_before_stop
+from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.state import ClusterState, NodeState, ProcessState, RegisteredNodes
+from kafka_rollout.domain.model.topology import ClusterSpec
 from tests.unit.domain.builders import (
     COMBINED,
     NOW,

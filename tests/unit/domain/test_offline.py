@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.offline import EPOCHS_ABOVE, ChosenLog, NodeLog, choose_log
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.offline.log_choice import EPOCHS_ABOVE, ChosenLog, NodeLog, choose_log
 
 
 def log(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_rollout.domain.outage import Outage, not_serving, outage_estimate, unwritable
-from kafka_rollout.domain.state import (
+from kafka_rollout.domain.model.state import (
     ClusterState,
     NodeFeatures,
     NodeState,
@@ -13,6 +12,7 @@ from kafka_rollout.domain.state import (
     ProcessState,
     RegisteredNodes,
 )
+from kafka_rollout.domain.offline.outage import Outage, not_serving, outage_estimate, unwritable
 from tests.fake_cluster import make_spec
 
 

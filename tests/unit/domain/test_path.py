@@ -4,9 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.domain.errors import RefusedError, UserError
-from kafka_rollout.domain.path import beyond_first_hop, hop_releases, node_order, origin_release, target_finding
-from kafka_rollout.domain.releases import Catalogue, CoordinatorClass, Release
+from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release
+from kafka_rollout.domain.planning.release_path import (
+    beyond_first_hop,
+    hop_releases,
+    node_order,
+    origin_release,
+    target_finding,
+)
 from tests.unit.domain.builders import (
     COMBINED,
     R340,

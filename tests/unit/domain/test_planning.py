@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.configuration import SNAPSHOT_INTERVAL, effective_config
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.plan import Direction, Plan
-from kafka_rollout.domain.planning import make_plan
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.state import ClusterState
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.plan import Direction, Plan
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.domain.planning.configuration import SNAPSHOT_INTERVAL, effective_config
+from kafka_rollout.domain.planning.upgrade import make_plan
 from tests.unit.domain.builders import (
     R340,
     R341,

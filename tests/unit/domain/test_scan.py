@@ -9,17 +9,8 @@ import pytest
 
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import PROJECT_ROOT
-from kafka_rollout.domain.findings import Severity, Verdict
-from kafka_rollout.domain.releases import (
-    Catalogue,
-    CoordinatorClass,
-    CoordinatorLogFacts,
-    RecordTypeFacts,
-    Release,
-    ReleaseFacts,
-    VersionRange,
-)
-from kafka_rollout.domain.scan import (
+from kafka_rollout.domain.coordinator_logs.findings import way_back_verdict
+from kafka_rollout.domain.coordinator_logs.scan import (
     BrokenRecords,
     Failure,
     LoadVerdict,
@@ -31,8 +22,17 @@ from kafka_rollout.domain.scan import (
     ScanResult,
     worst_of,
 )
-from kafka_rollout.domain.scan_findings import way_back_verdict
-from kafka_rollout.domain.scan_judging import judge, unknown_ends
+from kafka_rollout.domain.coordinator_logs.verdicts import judge, unknown_ends
+from kafka_rollout.domain.model.findings import Severity, Verdict
+from kafka_rollout.domain.model.releases import (
+    Catalogue,
+    CoordinatorClass,
+    CoordinatorLogFacts,
+    RecordTypeFacts,
+    Release,
+    ReleaseFacts,
+    VersionRange,
+)
 
 OFFSETS = "__consumer_offsets"
 OLD, TOLERANT, NEW = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from kafka_rollout.domain.scan_cleaning import DAY, MINUTE, SECOND, CleaningConfig, SettingChange, defaults_of
+from kafka_rollout.domain.coordinator_logs.cleaning import (
+    DAY,
+    MINUTE,
+    SECOND,
+    CleaningConfig,
+    SettingChange,
+    defaults_of,
+)
 
 OFFSETS = "__consumer_offsets"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.scan import (
+from kafka_rollout.domain.coordinator_logs.comparison import compare, trend
+from kafka_rollout.domain.coordinator_logs.scan import (
     Failure,
     LoadVerdict,
     LogRange,
@@ -12,7 +12,7 @@ from kafka_rollout.domain.scan import (
     ReleaseVerdict,
     ScanResult,
 )
-from kafka_rollout.domain.scan_comparison import compare, trend
+from kafka_rollout.domain.model.releases import Release
 
 OFFSETS = "__consumer_offsets"
 OLD, NEW = Release(3, 4, 0), Release(4, 3, 1)

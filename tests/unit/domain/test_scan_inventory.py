@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from kafka_rollout.domain import scan_inventory
-from kafka_rollout.domain.scan_inventory import (
+from kafka_rollout.domain.coordinator_logs import contents as scan_inventory
+from kafka_rollout.domain.coordinator_logs.contents import (
     GroupCount,
     GroupInventory,
     GroupSummary,

@@ -6,9 +6,8 @@ import pytest
 
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.domain.findings import Finding, Severity
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.scan import (
+from kafka_rollout.domain.coordinator_logs.path_findings import path_findings
+from kafka_rollout.domain.coordinator_logs.scan import (
     BrokenRecords,
     Failure,
     LoadVerdict,
@@ -17,8 +16,9 @@ from kafka_rollout.domain.scan import (
     ReleaseVerdict,
     ScanResult,
 )
-from kafka_rollout.domain.scan_judging import judge
-from kafka_rollout.domain.scan_path import path_findings
+from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.releases import Release
 
 CATALOGUE = load_catalogue(Settings.from_environment().include)
 ORIGIN, VIA, TARGET = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)

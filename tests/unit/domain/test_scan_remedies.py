@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import (
+from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
+from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, GroupSummary
+from kafka_rollout.domain.coordinator_logs.remedies import Concerned, Remedy, StepKind, find_remedies, in_words
+from kafka_rollout.domain.coordinator_logs.scan import (
     BrokenRecords,
     DeletedWhilePending,
     OutOfOrder,
@@ -17,10 +19,8 @@ from kafka_rollout.domain.scan import (
     RecordClass,
     ScanResult,
 )
-from kafka_rollout.domain.scan_cleaning import CleaningConfig
-from kafka_rollout.domain.scan_inventory import GroupInventory, GroupSummary
-from kafka_rollout.domain.scan_judging import groups_out_of_order, judge, unloadable_groups
-from kafka_rollout.domain.scan_remedies import Concerned, Remedy, StepKind, find_remedies, in_words
+from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, judge, unloadable_groups
+from kafka_rollout.domain.model.releases import Catalogue, Release
 
 OFFSETS, TRANSACTIONS, SHARE_STATE = "__consumer_offsets", "__transaction_state", "__share_group_state"
 R340, R341, R401, R411, R431 = (Release.parse(name) for name in ("3.4.0", "3.4.1", "4.0.1", "4.1.1", "4.3.1"))

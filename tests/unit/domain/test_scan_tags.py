@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.domain.releases import Catalogue, Release
-from kafka_rollout.domain.scan import ScanResult, TaggedFields
-from kafka_rollout.domain.scan_tags import _LOSSES, _SAME_AS, UNKNOWN_LOSS, UNSAID_LOSS, ignored_tags
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult, TaggedFields
+from kafka_rollout.domain.coordinator_logs.tagged_fields import (
+    _LOSSES,
+    _SAME_AS,
+    UNKNOWN_LOSS,
+    UNSAID_LOSS,
+    ignored_tags,
+)
+from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.wire.layouts import MessageSchema, StructLayout
 
 R340, R401, R431 = Release(3, 4, 0), Release(4, 0, 1), Release(4, 3, 1)

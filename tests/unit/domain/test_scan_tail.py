@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import PROJECT_ROOT
-from kafka_rollout.domain.errors import FatalError
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.scan import LoadVerdict, LogRange, LogSize, RecordClass, ScanResult
-from kafka_rollout.domain.scan_judging import judge
-from kafka_rollout.domain.scan_offences import find_offences
-from kafka_rollout.domain.scan_tail import carry_on, tail_of
+from kafka_rollout.domain.coordinator_logs.incompatible_records import find_offences
+from kafka_rollout.domain.coordinator_logs.incremental_scan import carry_on, tail_of
+from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, LogRange, LogSize, RecordClass, ScanResult
+from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.domain.model.releases import Release
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 CATALOGUE = load_catalogue(PROJECT_ROOT / "include")

@@ -8,8 +8,8 @@ import pytest
 
 from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import PROJECT_ROOT
-from kafka_rollout.domain.releases import FeatureLevel, Release
-from kafka_rollout.domain.way_back import closes_way_back
+from kafka_rollout.domain.model.releases import FeatureLevel, Release
+from kafka_rollout.domain.planning.rollback_blockers import closes_way_back
 
 CATALOGUE = load_catalogue(PROJECT_ROOT / "include")
 FIXTURES = PROJECT_ROOT / "tests" / "fixtures"

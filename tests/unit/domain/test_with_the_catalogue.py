@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.domain.feature_checks import feature_changes
-from kafka_rollout.domain.path import hop_releases
-from kafka_rollout.domain.plan import Undo
-from kafka_rollout.domain.releases import METADATA_VERSION, Catalogue, Release
+from kafka_rollout.domain.features.checks import feature_changes
+from kafka_rollout.domain.model.plan import Undo
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
+from kafka_rollout.domain.planning.release_path import hop_releases
 from tests.unit.domain.builders import R340, R341, R391, R431, SEPARATE, node_state, state
 
 

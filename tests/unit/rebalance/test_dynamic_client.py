@@ -13,7 +13,7 @@ from kafka_rollout.clients import dynamic_consumer
 from kafka_rollout.clients.assignors import CooperativeStickyAssignor, RangeAssignor
 from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
 from kafka_rollout.clients.dynamic_coordinator import TESTED, DynamicCoordinator, check_kafka_python
-from kafka_rollout.domain.errors import UserError
+from kafka_rollout.domain.model.errors import UserError
 
 
 def test_the_installed_kafka_python_is_one_it_fits_on() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.plan import plan_upgrade
 from kafka_rollout.steps.workbench import Workbench

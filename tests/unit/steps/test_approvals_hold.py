@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.approval import APPROVED, REJECTED, ApprovalOf, approvals, record_approval, renew_void
 from kafka_rollout.steps.plan import plan_upgrade
 from kafka_rollout.steps.roll import replace_node, retry_node

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.run_store import FileRunStore
-from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.findings import Finding, Severity
-from kafka_rollout.domain.group_records import GroupRecords
-from kafka_rollout.domain.plan import Direction, Plan
-from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
-from kafka_rollout.domain.scan_judging import judge
-from kafka_rollout.domain.scan_path import CLEANED_AT_GATE
+from kafka_rollout.domain.coordinator_logs.path_findings import CLEANED_AT_GATE
+from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.groups.records import GroupRecords
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL, new_in_logs
 from kafka_rollout.steps.gate import GateKind, GateRef, look

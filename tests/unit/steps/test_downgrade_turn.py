@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.downgrade_metadata import look_at_metadata_logs, planned_trims
 from kafka_rollout.steps.downgrade_plan import plan_downgrade

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
-from kafka_rollout.domain.feature_outcomes import FeatureOutcome, Result, exit_code
-from kafka_rollout.domain.feature_requests import FeatureAction, FeatureOrder, parse_requests
-from kafka_rollout.domain.plan import Direction, Plan
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.state import GroupState, NodeFeatures
-from kafka_rollout.domain.topology import NodeSpec
+from kafka_rollout.domain.features.outcomes import FeatureOutcome, Result, exit_code
+from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, parse_requests
+from kafka_rollout.domain.model.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.plan import Direction, Plan
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import GroupState, NodeFeatures
+from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.ports import FeatureUpdateResult
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.feature_race import look_for_narrower_nodes

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.errors import RefusedError, TransientError
-from kafka_rollout.domain.plan import Plan, Undo
-from kafka_rollout.domain.state import NodeFeatures
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.plan import Plan, Undo
+from kafka_rollout.domain.model.state import NodeFeatures
 from kafka_rollout.ports import FeatureUpdateResult
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.features import check_support, finalize, pending_changes, undo_by_controller

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.domain.errors import LockHeldError, RefusedError
-from kafka_rollout.domain.gate_watch import GatePolicy
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.model.errors import LockHeldError, RefusedError
+from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.gate import GateKind, GateRef, gate_has_held, look, wait_for_gate
 from kafka_rollout.steps.roll import replace_node
 from kafka_rollout.steps.workbench import Workbench

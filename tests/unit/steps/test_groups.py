@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.domain.group_records import GroupRecords
-from kafka_rollout.domain.plan import Direction, FeatureChange, Plan, Undo
-from kafka_rollout.domain.state import GroupState
+from kafka_rollout.domain.groups.records import GroupRecords
+from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
+from kafka_rollout.domain.model.state import GroupState
 from kafka_rollout.steps.gate import GateKind, GateRef, look
 from kafka_rollout.steps.plan import recheck
 from kafka_rollout.steps.workbench import Workbench

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.downgrade_planning import WhereRefused
-from kafka_rollout.domain.errors import FatalError, RefusedError
-from kafka_rollout.domain.gate_watch import GatePolicy
-from kafka_rollout.domain.metadata_losses import Loss
-from kafka_rollout.domain.plan import Plan
-from kafka_rollout.domain.releases import METADATA_VERSION, Release
-from kafka_rollout.domain.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.metadata_log.losses import Loss
+from kafka_rollout.domain.model.errors import FatalError, RefusedError
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.domain.planning.downgrade import WhereRefused
 from kafka_rollout.steps import offline
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.downgrade_plan import plan_downgrade

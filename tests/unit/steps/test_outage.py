@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.gate_watch import GatePolicy
-from kafka_rollout.domain.topology import Role
+from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.model.topology import Role
 from kafka_rollout.steps import offline, outage
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.downgrade_report import build_downgrade_report

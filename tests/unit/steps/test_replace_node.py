@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.errors import FatalError, LockHeldError, RefusedError, TransientError
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.model.errors import FatalError, LockHeldError, RefusedError, TransientError
+from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.gate import GateKind, GateRef, look
 from kafka_rollout.steps.plan import plan_upgrade

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.gate_watch import GatePolicy
-from kafka_rollout.domain.plan import Plan
-from kafka_rollout.domain.scan import LogRange, RecordClass, ScanResult
-from kafka_rollout.domain.scan_judging import judge
+from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.plan import plan_upgrade

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.report_page import render, write_run_report
-from kafka_rollout.domain.errors import RefusedError
-from kafka_rollout.domain.gate_watch import GatePolicy
-from kafka_rollout.domain.group_watch import GroupWatch
-from kafka_rollout.domain.groups import DescribedGroup, GroupMember
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.groups.described import DescribedGroup, GroupMember
+from kafka_rollout.domain.groups.monitor import GroupWatch
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.approval import APPROVED, REJECTED, ApprovalOf, approval_body, record_approval
 from kafka_rollout.steps.features import finalize
 from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
@@ -58,7 +58,7 @@ def test_a_roll_that_is_stopped_goes_on_where_it_was(bench: Workbench, cluster: 
 def test_a_failed_gate_stops_the_roll_and_roll_back_undoes_it(
     bench: Workbench, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_rollout.domain.gate_watch.GONE_S", 0.5)
+    monkeypatch.setattr("kafka_rollout.domain.gates.watch.GONE_S", 0.5)
     cluster.cannot_start.add((3, R431))
     with pytest.raises(RefusedError, match="after node 3 failed"):
         roll_hops(bench, plan, QUICK)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.domain.releases import CoordinatorLogFacts, Release
+from kafka_rollout.domain.model.releases import CoordinatorLogFacts, Release
 from kafka_rollout.wire.group_replay import FirstRecords, GroupRecord, GroupReplay, may_be_refused
 
 CATALOGUE = load_catalogue(Path(__file__).resolve().parents[3] / "include").configured(new_group_coordinator=True)

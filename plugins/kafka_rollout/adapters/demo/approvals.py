@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol
 from rich.console import Console
 from rich.markdown import Markdown
 
-from kafka_rollout.domain.errors import FatalError, UserError
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.domain.model.plan import Plan
 
 Approve = Literal["auto", "ask", "ui"]
 

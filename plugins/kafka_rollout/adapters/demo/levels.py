@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kafka_rollout.domain.errors import UserError
-from kafka_rollout.domain.feature_rules import METADATA_VERSION_FLOOR
-from kafka_rollout.domain.releases import METADATA_VERSION, MetadataVersionLevel, ReleaseFacts
+from kafka_rollout.domain.features.rules import METADATA_VERSION_FLOOR
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.releases import METADATA_VERSION, MetadataVersionLevel, ReleaseFacts
 
 
 def lowerable_from(origin: ReleaseFacts, target: ReleaseFacts) -> MetadataVersionLevel:

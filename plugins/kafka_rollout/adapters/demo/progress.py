@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from kafka_rollout.domain.plan import Plan
+from kafka_rollout.domain.model.plan import Plan
 
 # Tasks of the DAG outside its node groups that a person wants to hear of.
 _STEPS = {

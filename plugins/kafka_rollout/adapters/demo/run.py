@@ -26,9 +26,9 @@ from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.signals import ended_politely
-from kafka_rollout.domain.errors import FatalError, RolloutError, TransientError, UserError
-from kafka_rollout.domain.plan import Plan
-from kafka_rollout.domain.releases import Release
+from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.releases import Release
 
 ADMIN, APPROVER = "admin", "approver"
 _POLL_S = 1.0

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
 
-from kafka_rollout.domain.ledger import (
+from kafka_rollout.domain.traffic_check import (
     ConsumedRecord,
     LedgerRecord,
     LedgerVerdict,

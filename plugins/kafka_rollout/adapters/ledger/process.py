@@ -39,8 +39,8 @@ from kafka_rollout.adapters.ledger.traffic import (
 )
 from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.signals import end_event
-from kafka_rollout.domain.errors import FatalError, RolloutError, TransientError
-from kafka_rollout.domain.ledger import LedgerVerdict
+from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError
+from kafka_rollout.domain.traffic_check import LedgerVerdict
 
 log = logging.getLogger(__name__)
 

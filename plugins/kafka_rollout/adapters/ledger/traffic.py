@@ -17,7 +17,7 @@ from typing import Any, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
 from kafka_rollout.adapters.ledger.journal import NO_TRANSACTION, Journal
-from kafka_rollout.domain.ledger import UNKNOWN_OFFSET, TransactionOutcome
+from kafka_rollout.domain.traffic_check import UNKNOWN_OFFSET, TransactionOutcome
 
 log = logging.getLogger(__name__)
 

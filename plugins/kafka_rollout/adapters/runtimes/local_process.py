@@ -36,11 +36,11 @@ from kafka_rollout.adapters import server_properties
 from kafka_rollout.adapters.java import java_binary, java_version
 from kafka_rollout.adapters.process_sessions import start_session
 from kafka_rollout.adapters.runtimes.kafka_logging import logging_configuration
-from kafka_rollout.domain.errors import FatalError, UserError
-from kafka_rollout.domain.plan import ConfigChange
-from kafka_rollout.domain.releases import Release
-from kafka_rollout.domain.state import ProcessState, StartRecord
-from kafka_rollout.domain.topology import ClusterSpec, NodeSpec
+from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.domain.model.plan import ConfigChange
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import ProcessState, StartRecord
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.ports import CheckpointFile
 
 MAIN_CLASS = "kafka.Kafka"

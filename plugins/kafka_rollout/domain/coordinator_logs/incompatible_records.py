@@ -1,0 +1,208 @@
+"""What of the logs stops a release, or is ignored by it: the records of each kind, and how many of them are alive."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kafka_rollout.domain.coordinator_logs.scan import (
+    BrokenRecords,
+    LoadVerdict,
+    RecordClass,
+    ReleaseVerdict,
+    ScanResult,
+)
+from kafka_rollout.domain.coordinator_logs.verdicts import UNREADABLE_VALUE, judge
+from kafka_rollout.domain.model.releases import Catalogue, RecordTypeFacts, Release
+
+
+class Family(StrEnum):
+    """Records that are ended in the same way; in the order in which they are to be ended."""
+
+    CONSUMER_GROUPS = "consumer groups"
+    STREAMS_GROUPS = "streams groups"
+    SHARE_GROUPS = "share groups"
+    CLASSIC_GROUPS = "classic groups"
+    TRANSACTIONAL_IDS = "transactional ids"
+    OFFSETS = "committed offsets"
+    UNKNOWN = "records of unknown types"
+    LOG_ENDS = "ends of logs"
+    OPEN_TRANSACTIONS = "open transactions of deleted groups"
+    OUT_OF_ORDER = "groups out of order"
+
+
+NEWER_GROUPS = frozenset({Family.CONSUMER_GROUPS, Family.STREAMS_GROUPS, Family.SHARE_GROUPS})
+ENDED_WITH_GROUPS = NEWER_GROUPS | {Family.OUT_OF_ORDER}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffendingPartition:
+    """Records of one class in one partition. `live`: newest of their key; None: not looked at."""
+
+    partition: int
+    count: int
+    first_offset: int
+    live: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offence:
+    """Records of one kind that stop the release, or that it ignores (`stops` False).
+
+    `record`: their type's name, None if no release of the catalogue knows it; `known`: whether this one does.
+    `value_version` None: tombstones. `part`: of broken records what is broken, as in BrokenRecords.
+    """
+
+    topic: str
+    record: str | None
+    key_version: int | None
+    value_version: int | None
+    reason: str
+    stops: bool
+    known: bool
+    partitions: tuple[OffendingPartition, ...]
+    part: str = ""
+
+    @property
+    def count(self) -> int:
+        return sum(partition.count for partition in self.partitions)
+
+    @property
+    def live(self) -> int | None:
+        """How many are the newest of their key; None if that was not looked at everywhere."""
+        lives = [partition.live for partition in self.partitions]
+        return None if None in lives else sum(live for live in lives if live is not None)
+
+    @property
+    def ends_log(self) -> bool:
+        """Loadable were they not the last: the release stalls at them (CoordinatorLogFacts.stalls_at_unknown_end)."""
+        return self.part == "end"
+
+    @property
+    def pending(self) -> bool:
+        """Deleted groups, by so many, that are loadable as soon as transactions have ended (DeletedWhilePending)."""
+        return self.part == "pending"
+
+    @property
+    def out_of_order(self) -> bool:
+        """Groups, by so many, of which a record does not fit what lies before it (OutOfOrder)."""
+        return self.part == "order"
+
+    @property
+    def cleaned(self) -> bool:
+        """Whether it goes with the cleaner."""
+        return not self.ends_log and not self.pending
+
+    @property
+    def tombstones(self) -> bool:
+        return self.value_version is None and not self.part and self.key_version is not None
+
+    @property
+    def unreadable(self) -> bool:
+        return self.part in ("key", "value") or self.key_version is None or self.value_version == UNREADABLE_VALUE
+
+    @property
+    def to_be_ended(self) -> int | None:
+        """Records that no cleaner will remove as long as nothing newer is written; None: not known."""
+        if self.tombstones:
+            return 0
+        return self.live if self.cleaned and not self.out_of_order else self.count
+
+    @property
+    def title(self) -> str:
+        if self.pending:
+            return "deleted groups with offsets of open transactions only"
+        if self.out_of_order:
+            return "groups of which a record does not fit what lies before it"
+        value = "tombstones" if self.value_version is None else f"value version {self.value_version}"
+        where = " at the end of the log" if self.ends_log else ""
+        return f"{self.record or 'unknown type'} (key version {self.key_version}), {value}{where}"
+
+    @property
+    def family(self) -> Family:
+        if self.pending:
+            return Family.OPEN_TRANSACTIONS
+        if self.out_of_order:
+            return Family.OUT_OF_ORDER
+        return Family.LOG_ENDS if self.ends_log else family_of(self.record)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """Records of one class in one partition, and why the release stops at them or passes them over."""
+
+    records: RecordClass | BrokenRecords
+    reason: str
+    stops: bool
+
+
+def find_offences(scan: ScanResult, catalogue: Catalogue, release: Release) -> tuple[Offence, ...]:
+    """What of the logs stops the release or is ignored by it, those that stop it first."""
+    catalogue = catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
+    held: defaultdict[tuple[object, ...], list[_Judged]] = defaultdict(list)
+    for judged in _judged(scan, catalogue, release):
+        found = judged.records
+        part = found.part if isinstance(found, BrokenRecords) else ""
+        held[found.topic, found.key_version, found.value_version, part, judged.stops].append(judged)
+    offences = [_offence(catalogue, release, members) for members in held.values()]
+    return tuple(sorted(offences, key=lambda o: (not o.stops, o.topic, o.key_version or -1, o.value_version or -1)))
+
+
+def _judged(scan: ScanResult, catalogue: Catalogue, release: Release) -> Iterator[_Judged]:
+    """Each class by itself, by the rules that judge whole partitions."""
+    pairs: list[tuple[RecordClass | BrokenRecords, ReleaseVerdict]] = [
+        (found, judge(catalogue, (found,), (release,))[0]) for found in scan.classes
+    ]
+    pairs += [(found, judge(catalogue, (), (release,), broken=(found,))[0]) for found in scan.broken]
+    for found, verdict in pairs:
+        if verdict.first_failure is not None:
+            yield _Judged(found, verdict.first_failure.reason, True)
+        elif verdict.verdict is LoadVerdict.LOADS_IGNORING:
+            yield _Judged(found, "it is passed over with a warning", False)
+
+
+def _offence(catalogue: Catalogue, release: Release, members: Sequence[_Judged]) -> Offence:
+    first = members[0].records
+    knowing = [] if first.key_version is None else facts_of_type(catalogue, first.topic, first.key_version)
+    return Offence(
+        topic=first.topic,
+        record=knowing[-1][1].name if knowing else None,
+        known=any(known_to == release for known_to, _ in knowing),
+        key_version=first.key_version,
+        value_version=first.value_version,
+        reason=members[0].reason,
+        stops=members[0].stops,
+        part=first.part if isinstance(first, BrokenRecords) else "",
+        partitions=tuple(
+            OffendingPartition(
+                partition=found.partition, count=found.count, first_offset=found.first_offset, live=found.live
+            )
+            for found in sorted((member.records for member in members), key=lambda found: found.partition)
+        ),
+    )
+
+
+def facts_of_type(catalogue: Catalogue, topic: str, key_version: int) -> list[tuple[Release, RecordTypeFacts]]:
+    """What each release that knows the type says of it, oldest release first."""
+    logs = ((release, catalogue.get(release).coordinator_logs.get(topic)) for release in catalogue)
+    found = ((release, log.record(key_version)) for release, log in logs if log is not None)
+    return [(release, facts) for release, facts in found if facts is not None]
+
+
+def family_of(record: str | None) -> Family:
+    """Of a type's name in Kafka's definitions; None: no release of the catalogue knows the type."""
+    name = record or ""
+    if name.endswith("OffsetCommit"):
+        return Family.OFFSETS
+    return next((family for prefix, family in _FAMILIES.items() if name.startswith(prefix)), Family.UNKNOWN)
+
+
+_FAMILIES = {
+    "ConsumerGroup": Family.CONSUMER_GROUPS,
+    "StreamsGroup": Family.STREAMS_GROUPS,
+    "Share": Family.SHARE_GROUPS,
+    "GroupMetadata": Family.CLASSIC_GROUPS,
+    "TransactionLog": Family.TRANSACTIONAL_IDS,
+}

@@ -1,0 +1,128 @@
+"""A scan carried on: what was written after it ended is read alone and put together with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+from kafka_rollout.domain.coordinator_logs.scan import (
+    BrokenRecords,
+    LogRange,
+    LogSize,
+    OwnerRecords,
+    RecordClass,
+    ScanResult,
+    TaggedFields,
+)
+from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, judge, unloadable_groups
+from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.domain.model.releases import Catalogue, Release
+
+Counted = TypeVar("Counted", bound=RecordClass | BrokenRecords | TaggedFields | OwnerRecords)
+
+_NOT_IDENTITY = frozenset({"count", "first_offset", "reason", "live"})
+
+
+def tail_of(scanned: Iterable[LogRange], now: Iterable[LogRange]) -> tuple[LogRange, ...] | None:
+    """What the logs hold beyond a scan of them; None where a log ends before the scan did: it is another log now."""
+    ends = {(log.topic, log.partition): log.end for log in scanned}
+    tail = []
+    for log in now:
+        end = ends.get((log.topic, log.partition), log.start)
+        if log.end < end:
+            return None
+        tail.append(replace(log, start=max(log.start, end)))
+    return tuple(tail)
+
+
+def releases_of(catalogue: Catalogue, scan: ScanResult) -> tuple[Release, ...]:
+    """The releases that a scan asked about. One that found no log judged none of them: then all that are known."""
+    return tuple(sorted({verdict.release for verdict in scan.verdicts})) or tuple(catalogue)
+
+
+def carry_on(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> ScanResult:
+    """What both say together, judged anew: `tail` is what was read of the same logs from where `before` ended.
+
+    Records that the cleaner removed in between still count: the verdict may be worse than a new scan's, never better.
+    `live` and the inventory are let go, for newer records of a key shadow older ones. `deleted_while_pending` and
+    `out_of_order` of the tail hold for the whole of the logs: later records end what earlier ones began.
+    """
+    ends = {(log.topic, log.partition): log.end for log in before.logs}
+    for log in tail.logs:
+        if log.start < ends.get((log.topic, log.partition), log.start):
+            raise FatalError(f"{log.topic}-{log.partition} was scanned twice from offset {log.start}.")
+    logs, classes = _logs(before.logs, tail.logs), _summed(before.classes, tail.classes)
+    configured = catalogue.configured(new_group_coordinator=before.new_group_coordinator)
+    broken = (
+        *_summed(*([one for one in scan.broken if not one.pending and one.part != "order"] for scan in (before, tail))),
+        *unloadable_groups(configured, tail.deleted_while_pending, releases_of(catalogue, before)),
+        *groups_out_of_order(tail.out_of_order),
+    )
+    return ScanResult(
+        cluster=before.cluster,
+        scanned_at=tail.scanned_at,
+        logs=logs,
+        classes=classes,
+        verdicts=judge(
+            configured,
+            classes,
+            releases_of(catalogue, before),
+            broken=broken,
+            partitions=[(log.topic, log.partition) for log in logs],
+        ),
+        sizes=_sizes(before.sizes, tail.sizes),
+        broken=broken,
+        tagged=_summed(before.tagged, tail.tagged),
+        owners=_summed(before.owners, tail.owners),
+        owners_left_out=before.owners_left_out + tail.owners_left_out,
+        copies=before.copies,
+        damage=before.damage + tail.damage,
+        deleted_while_pending=tail.deleted_while_pending,
+        out_of_order=tail.out_of_order,
+        cleaning={**before.cleaning, **tail.cleaning},
+        new_group_coordinator=before.new_group_coordinator,
+    )
+
+
+def _logs(before: Sequence[LogRange], tail: Sequence[LogRange]) -> tuple[LogRange, ...]:
+    held = {(log.topic, log.partition): log for log in tail}
+    held.update({(log.topic, log.partition): _joined(log, held.get((log.topic, log.partition))) for log in before})
+    return tuple(held[place] for place in sorted(held))
+
+
+def _joined(log: LogRange, tail: LogRange | None) -> LogRange:
+    return log if tail is None else replace(log, end=tail.end)
+
+
+def _summed(before: Iterable[Counted], tail: Iterable[Counted]) -> tuple[Counted, ...]:
+    held: dict[tuple[Any, ...], Counted] = {}
+    for found in (*before, *tail):
+        names = [field.name for field in fields(found)]
+        identity = tuple(getattr(found, name) for name in names if name not in _NOT_IDENTITY)
+        first = held.get(identity, found)  # its offset is the lower one
+        count = found.count if first is found else first.count + found.count
+        changes: dict[str, Any] = {"count": count} | ({"live": None} if "live" in names else {})
+        held[identity] = replace(first, **changes)
+    return tuple(held.values())
+
+
+def _sizes(before: Iterable[LogSize], tail: Iterable[LogSize]) -> tuple[LogSize, ...]:
+    held = {(size.topic, size.partition): size for size in before}
+    for size in tail:
+        place = (size.topic, size.partition)
+        earlier = held.get(place)
+        held[place] = (
+            size
+            if earlier is None
+            else replace(
+                earlier,
+                records=earlier.records + size.records,
+                batches=earlier.batches + size.batches,
+                control_batches=earlier.control_batches + size.control_batches,
+                log_bytes=earlier.log_bytes + size.log_bytes,
+                first_timestamp=size.first_timestamp if earlier.first_timestamp < 0 else earlier.first_timestamp,
+                last_timestamp=max(earlier.last_timestamp, size.last_timestamp),
+            )
+        )
+    return tuple(held.values())

@@ -1,0 +1,57 @@
+"""What became of each feature of a request, in a line as KIP-584's tool prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kafka_rollout.domain.model.errors import FatalError, RefusedError
+
+
+class Result(StrEnum):
+    OK = "OK"
+    ALREADY_THERE = "OK (already there)"
+    ACCEPTED = "OK (dry run)"
+    FAILED = "FAILED"
+    NOT_SENT = "NOT SENT"  # one before it failed
+    UNKNOWN = "UNKNOWN"  # the answer was lost, and the nodes do not show the level
+
+    @property
+    def well(self) -> bool:
+        return self in {Result.OK, Result.ALREADY_THERE, Result.ACCEPTED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureOutcome:
+    """`existing` and `new` are finalized maximum levels, 0 for none."""
+
+    feature: str
+    existing: int
+    new: int
+    result: Result
+    sentence: str = ""
+
+    @property
+    def action(self) -> str:
+        if self.new == 0:
+            return "Delete"
+        if self.new < self.existing:
+            return "Downgrade"
+        return "Add" if self.existing == 0 else "Upgrade"
+
+    def __str__(self) -> str:
+        told = f"{self.result}: {self.sentence}" if self.sentence else str(self.result)
+        return (
+            f"{f'[{self.action}]':>11} Feature: {self.feature:<32} "
+            f"ExistingFinalizedMaxVersion: {self.existing or '-':<3} NewFinalizedMaxVersion: {self.new or '-':<3} "
+            f"Result: {told}"
+        )
+
+
+def exit_code(outcomes: Iterable[FeatureOutcome]) -> int:
+    """0: every level is as asked. 3: refused, nothing was changed. 1: changed in part, or nobody knows."""
+    results = {outcome.result for outcome in outcomes}
+    if all(result.well for result in results):
+        return 0
+    return FatalError.exit_code if results & {Result.OK, Result.UNKNOWN} else RefusedError.exit_code

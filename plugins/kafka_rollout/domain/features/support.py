@@ -1,0 +1,150 @@
+"""Which nodes support a level: every node by its own answer, ghosts included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, VersionRange
+from kafka_rollout.domain.model.state import ClusterState, NodeState
+from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.model.unlisted_nodes import ghost_brokers, ghost_controllers
+from kafka_rollout.domain.model.wording import nodes
+
+
+def supported_range(catalogue: Catalogue, seen: NodeState, feature: str) -> VersionRange | str | None:
+    """The node's own range, None where it has none, or words why nobody knows."""
+    if seen.features is None:
+        return seen.problem or "it does not answer"
+    if seen.features.supported:
+        return seen.features.supported.get(feature)
+    # Controllers of older releases answer ApiVersions without features: their release's facts speak for them.
+    if seen.release is None or seen.release not in catalogue:
+        return "it names no features, and its release is not known"
+    facts = catalogue.get(seen.release).features.get(feature)
+    return facts.supported if facts else None
+
+
+def support_findings(
+    cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, feature: str, level: int
+) -> Iterable[Finding]:
+    """Nodes of the inventory that do not support the level, or of which nobody knows: all of them are named."""
+    unknown: list[str] = []
+    reasons: dict[str, list[int]] = {}
+    for node in cluster.nodes:
+        seen = state.nodes.get(node.node_id)
+        supported = "it was not asked" if seen is None else supported_range(catalogue, seen, feature)
+        if isinstance(supported, str):
+            unknown.append(f"node {node.node_id} ({supported.rstrip('.')})")
+        elif supported is None:
+            reasons.setdefault("not at all", []).append(node.node_id)
+        elif level not in supported:
+            reasons.setdefault(str(supported), []).append(node.node_id)
+    if unknown:
+        yield Finding(
+            code="FEATURE-SUPPORT-UNKNOWN",
+            severity=Severity.BLOCKER,
+            subject=f"feature {feature}",
+            sentence=f"Nobody knows whether {feature} {level} is supported by {', '.join(unknown)}.",
+            remedy="Bring the node back, or take it out of the inventory and unregister it.",
+        )
+    if reasons:
+        told = "; ".join(f"{nodes(ids)} {_supports(ids, text)}" for text, ids in reasons.items())
+        yield Finding(
+            code="FEATURE-UNSUPPORTED",
+            severity=Severity.BLOCKER,
+            subject=f"feature {feature}",
+            sentence=f"{feature} {level} is not supported by every node: {told}.",
+            remedy="Roll these nodes to a release that supports it, or choose another level.",
+        )
+
+
+def _supports(ids: list[int], supported: str) -> str:
+    if supported == "not at all":
+        return "does not know it" if len(ids) == 1 else "do not know it"
+    return f"{'supports' if len(ids) == 1 else 'support'} {supported}"
+
+
+def highest_known(catalogue: Catalogue, state: ClusterState, feature: str) -> int | None:
+    """The highest level that any node or any release of the catalogue supports; None: nobody knows the feature."""
+    told = [node.features.supported.get(feature) for node in state.nodes.values() if node.features]
+    facts = [catalogue.get(release).features.get(feature) for release in catalogue]
+    levels = [found.max for found in told if found] + [known.supported.max for known in facts if known]
+    return max(levels, default=None)
+
+
+def held_back_findings(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> Iterable[Finding]:
+    """Features that could go higher were it not for some nodes."""
+    names = {name for node in state.nodes.values() if node.features for name in node.features.supported}
+    for name in sorted(names - {KRAFT_VERSION}):
+        seen = [(n.node_id, state.nodes[n.node_id]) for n in cluster.nodes if n.node_id in state.nodes]
+        told = {node_id: supported_range(catalogue, node, name) for node_id, node in seen}
+        highest = max((found.max for found in told.values() if isinstance(found, VersionRange)), default=0)
+        behind: dict[str, list[int]] = {}
+        for node_id, found in told.items():
+            if found is None or (isinstance(found, VersionRange) and found.max < highest):
+                behind.setdefault(str(found or "not at all"), []).append(node_id)
+        if behind and highest > state.finalized.get(name, 0):
+            who = "; ".join(f"{nodes(ids)} {_supports(ids, text)}" for text, ids in behind.items())
+            yield Finding(
+                code="FEATURE-HELD-BACK",
+                severity=Severity.INFO,
+                subject=f"feature {name}",
+                sentence=f"{name} could go to {highest}, but {who}.",
+                remedy="Roll these nodes first.",
+            )
+
+
+def ghost_findings(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
+    """Nodes that are registered and count, and that the inventory does not have."""
+    for kind, ghosts in (("broker", ghost_brokers(cluster, state)), ("controller", ghost_controllers(cluster, state))):
+        for node_id in sorted(ghosts):
+            yield Finding(
+                code="FEATURE-SUPPORT-UNKNOWN",
+                severity=Severity.BLOCKER,
+                subject=f"{kind} {node_id}",
+                sentence=f"{kind.capitalize()} {node_id} is registered and counts, but is not in the inventory: "
+                "nobody can ask it which levels it supports.",
+                remedy="Add it to the inventory, or take its registration away if it is gone.",
+            )
+
+
+def dropped_registration(
+    catalogue: Catalogue, state: ClusterState, targets: Mapping[str, int], feature: str, level: int
+) -> Iterable[Finding]:
+    """Brokers that registered with a controller of an older release may lack every range whose minimum is 0."""
+    if feature == METADATA_VERSION or level == 0 or state.finalized.get(feature, 0) > 0 or not state.releases:
+        return
+    newest = max(state.releases)
+    if newest not in catalogue:
+        return
+    known = catalogue.get(newest).features
+    latest = known[METADATA_VERSION].latest_production if METADATA_VERSION in known else 0
+    old_level = state.finalized.get(METADATA_VERSION, 0)
+    if old_level >= latest or feature not in known or known[feature].supported.min > 0:
+        return
+    rises = targets.get(METADATA_VERSION, old_level) > old_level
+    yield Finding(
+        code="REGISTRATION-MAY-LACK-RANGES",
+        severity=Severity.INFO if rises else Severity.WARNING,
+        subject=f"feature {feature}",
+        sentence=f"metadata.version is still {old_level}: brokers that registered with an older controller lack "
+        f"{feature}, whose minimum is 0, in their registration, and the controller would refuse it.",
+        remedy="metadata.version goes first in a request of its own; brokers then register anew."
+        if rises
+        else "Finalize metadata.version first: brokers then register anew.",
+    )
+
+
+def lowers_with_loss(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> bool:
+    """Whether every node implements KIP-1155: "merely supporting the new metadata version is enough". A node that
+    does not answer, or one that is no more in the inventory, does not."""
+    level = catalogue.lossy_downgrade_level
+    if level is None or ghost_brokers(cluster, state) or ghost_controllers(cluster, state):
+        return False
+    for node in cluster.nodes:
+        seen = state.nodes.get(node.node_id)
+        supported = None if seen is None else supported_range(catalogue, seen, METADATA_VERSION)
+        if not isinstance(supported, VersionRange) or level > supported.max:
+            return False
+    return True

@@ -1,0 +1,226 @@
+"""Gates around one node's turn: may it be stopped, and is it back.
+
+The invariants, in one place:
+- no stop takes the last in-sync replica of a partition, nor brings one under its min.insync.replicas;
+- no stop takes the metadata quorum's majority of caught-up voters;
+- no stop while another node is not up;
+- a node is back when it runs the release, is registered and unfenced, is in every ISR that it was in before the
+  stop, follows the quorum closely, and leads again what it led as preferred leader.
+What nobody could tell holds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateLook
+from kafka_rollout.domain.model.findings import Finding
+from kafka_rollout.domain.model.quorum import caught_up, spare_voters
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import ClusterState, PartitionState
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.domain.model.wording import count, few
+
+
+def seen_before_stop(state: ClusterState, node_id: int, release: Release, at: float) -> BeforeStop:
+    """What must be remembered of a node before it is stopped; `release` is the one it runs, `at` in epoch seconds."""
+    return BeforeStop(
+        node_id=node_id,
+        release=str(release),
+        at=at,
+        in_isr=frozenset(p.name for p in state.partitions if node_id in p.isr),
+        leads=frozenset(p.name for p in state.partitions if p.leader == node_id),
+        was_active_controller=state.quorum is not None and state.quorum.leader_id == node_id,
+    )
+
+
+def before_stop(
+    cluster: ClusterSpec,
+    state: ClusterState,
+    node: NodeSpec,
+    *,
+    new_blockers: Sequence[Finding] = (),
+    accept_unavailable: Collection[str] = (),
+) -> GateLook:
+    """Whether `node` may be stopped now.
+
+    `new_blockers` are those that nobody saw when the plan was approved; `accept_unavailable` are topics (by name)
+    whose unavailability during the roll a named person accepted, the only way round the ISR conditions.
+    """
+    conditions = [_answered(state, node), *_others_up(cluster, state, node), _quorum_without(state, node)]
+    counted = [p for p in state.partitions if p.topic not in accept_unavailable]
+    conditions.append(_all_served(counted))
+    if node.is_broker:
+        unfenced = state.registered.brokers - (state.registered.fenced or frozenset())
+        conditions += _isr_without(counted, node.node_id, unfenced)
+    if new_blockers:
+        conditions.append(
+            Condition(name="no new blocker", holds=False, evidence=few([f.sentence for f in new_blockers], limit=2))
+        )
+    return GateLook(gate=f"before node {node.node_id}", at=state.observed_at, conditions=tuple(conditions))
+
+
+def after_start(
+    cluster: ClusterSpec, state: ClusterState, node: NodeSpec, *, before: BeforeStop | None, expected: Release
+) -> GateLook:
+    """Whether `node` is back on release `expected`.
+
+    `before` is what it was in before its stop; without such a record every replica it has must be in sync.
+    `cluster` is the inventory the node belongs to.
+    """
+    seen = state.nodes.get(node.node_id)
+    pid = seen.process.pid if seen else None
+    running = seen.release if seen else None
+    conditions = [
+        Condition(name=PROCESS, holds=pid is not None, evidence="no process" if pid is None else f"pid {pid}"),
+        Condition(
+            name="release",
+            holds=running == expected,
+            evidence=f"app-info says {running}" if running else f"app-info does not answer, {expected} is expected",
+        ),
+        Condition(
+            name="answers",
+            holds=seen is not None and seen.features is not None,
+            evidence="ApiVersions answered"
+            if seen and seen.features
+            else (seen.problem if seen else "") or "no answer",
+        ),
+        _quorum_of(state, cluster.node(node.node_id)),
+    ]
+    if node.is_broker:
+        conditions += [_registered(state, node), _in_isrs(state, node, before), _leads(state, node, before)]
+    return GateLook(gate=f"after node {node.node_id}", at=state.observed_at, conditions=tuple(conditions))
+
+
+def led_elsewhere(state: ClusterState, node_id: int, before: BeforeStop | None) -> tuple[PartitionState, ...]:
+    """Partitions that `node_id` should lead again and could: its own by preference, in sync, led before its stop."""
+    return tuple(
+        p
+        for p in state.partitions
+        if p.preferred_leader == node_id
+        and p.leader != node_id
+        and node_id in p.isr
+        and (before is None or p.name in before.leads)
+    )
+
+
+def _answered(state: ClusterState, node: NodeSpec) -> Condition:
+    # The node itself may be silent: one that came up unwell must be stoppable for its way back.
+    own = state.nodes[node.node_id].problem if node.node_id in state.nodes else ""
+    open_questions = [question for question in state.unanswered if question != own]
+    return Condition(
+        name="every question answered",
+        holds=not open_questions,
+        evidence=f"no answer: {few(open_questions)}" if open_questions else "all of them",
+    )
+
+
+def _others_up(cluster: ClusterSpec, state: ClusterState, node: NodeSpec) -> Iterable[Condition]:
+    down, fenced = [], []
+    registered = state.registered
+    for other in cluster.nodes:
+        if other.node_id == node.node_id:
+            continue
+        seen = state.nodes.get(other.node_id)
+        if seen is None or seen.features is None or seen.process.pid is None:
+            down.append(other.node_id)
+        elif other.is_broker and other.node_id not in registered.brokers - (registered.fenced or frozenset()):
+            fenced.append(other.node_id)
+    evidence = [f"node {i} is down" for i in down] + [f"broker {i} is fenced or not registered" for i in fenced]
+    yield Condition(
+        name="all other nodes are up",
+        holds=not evidence,
+        evidence=few(evidence) if evidence else f"{count(len(cluster.nodes) - 1, 'node')} answer and are unfenced",
+    )
+
+
+def _all_served(partitions: Sequence[PartitionState]) -> Condition:
+    bad = [p for p in partitions if p.leader < 0 or len(p.isr) < p.min_isr]
+    return Condition(
+        name="every partition is served",
+        holds=not bad,
+        evidence=f"leaderless or under min ISR: {few(p.name for p in bad)}"
+        if bad
+        else f"{count(len(partitions), 'partition')} have a leader and min ISR",
+    )
+
+
+def _isr_without(partitions: Sequence[PartitionState], node_id: int, unfenced: frozenset[int]) -> Iterable[Condition]:
+    in_isr = [p for p in partitions if node_id in p.isr]
+    lost, under = [], []
+    for partition in in_isr:
+        rest = (set(partition.isr) - {node_id}) & unfenced
+        if not rest:
+            lost.append(partition.name)
+        elif len(rest) < partition.min_isr:
+            under.append(f"{partition.name} ({len(rest)} of {partition.min_isr})")
+    yield Condition(
+        name="another in-sync replica",
+        holds=not lost,
+        evidence=f"node {node_id} is the last one in sync of {few(lost)}"
+        if lost
+        else f"node {node_id} is in {count(len(in_isr), 'ISR')}, never alone",
+    )
+    yield Condition(
+        name="min ISR without it",
+        holds=not under,
+        evidence=f"without node {node_id} under min ISR: {few(under)}"
+        if under
+        else f"{count(len(in_isr), 'partition')} keep min ISR",
+    )
+
+
+def _quorum_without(state: ClusterState, node: NodeSpec) -> Condition:
+    if state.quorum is None or state.quorum.leader_id < 0:
+        return Condition(
+            name="quorum without it", holds=False, evidence="the quorum is unknown" if not state.quorum else "no leader"
+        )
+    if not node.is_controller:
+        return Condition(name="quorum without it", holds=True, evidence=f"node {node.node_id} is no voter")
+    holds, evidence = spare_voters(state.quorum, node.node_id, state.observed_at)
+    return Condition(name="quorum without it", holds=holds, evidence=evidence)
+
+
+def _quorum_of(state: ClusterState, node: NodeSpec) -> Condition:
+    quorum = state.quorum
+    if quorum is None:
+        return Condition(name="quorum", holds=False, evidence="the quorum is unknown")
+    if node.is_controller and node.node_id not in {v.replica_id for v in quorum.voters}:
+        return Condition(name="quorum", holds=False, evidence=f"node {node.node_id} is no voter of the quorum")
+    holds, evidence = caught_up(quorum, node.node_id, state.observed_at)
+    return Condition(name="quorum", holds=holds, evidence=evidence)
+
+
+def _registered(state: ClusterState, node: NodeSpec) -> Condition:
+    registered, node_id = state.registered, node.node_id
+    known = node_id in registered.brokers or node_id in (registered.fenced or frozenset())
+    unfenced = node_id in registered.brokers and node_id not in (registered.fenced or frozenset())
+    told = "registered and unfenced" if unfenced else ("fenced" if known else "not registered, or fenced")
+    return Condition(name="unfenced", holds=unfenced, evidence=f"broker {node_id} is {told}")
+
+
+def _in_isrs(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> Condition:
+    node_id = node.node_id
+    # A partition that was deleted or reassigned meanwhile is nothing to wait for.
+    expected = [p for p in state.partitions if node_id in p.replicas and (before is None or p.name in before.in_isr)]
+    missing = [p.name for p in expected if node_id not in p.isr]
+    return Condition(
+        name="in every ISR it was in",
+        holds=not missing,
+        evidence=f"not yet in {count(len(missing), 'ISR')} of {len(expected)}: {few(missing)}"
+        if missing
+        else f"in all {len(expected)}",
+    )
+
+
+def _leads(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> Condition:
+    node_id = node.node_id
+    own = [p for p in state.partitions if p.preferred_leader == node_id and (before is None or p.name in before.leads)]
+    elsewhere = [p.name for p in own if p.leader != node_id]
+    return Condition(
+        name="leadership back",
+        holds=not elsewhere,
+        evidence=f"{count(len(elsewhere), 'partition')} of {len(own)} led elsewhere: {few(elsewhere)}"
+        if elsewhere
+        else f"leads all {len(own)} that it led as preferred leader",
+    )

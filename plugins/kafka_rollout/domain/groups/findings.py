@@ -1,0 +1,80 @@
+"""Groups that the next release of a path would not serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from kafka_rollout.domain.groups.records import SERVED_BY
+from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.domain.model.wording import few
+
+_NAMED = 30
+_WAITED_FOR = frozenset({"GROUPS-NOT-SERVED", "GROUPS-LOSE-THEIR-PROTOCOL"})
+
+
+def group_findings(catalogue: Catalogue, state: ClusterState, release: Release) -> tuple[Finding, ...]:
+    """Active groups of types that `release` does not serve at the finalized levels.
+
+    A release that has a type's feature serves the type from level 1 on (KafkaApis of 4.x). One that does not have the
+    feature serves no such group, but for those of a preview that a broker's configuration switches on: consumer groups
+    up to 3.9, share groups in 4.0, and streams groups in 4.1 (which has streams.version among its unstable features, so
+    that later releases serve them as they are). What falls by the plan itself is told by `user_findings`.
+    """
+    findings = []
+    for feature, kind in SERVED_BY.items():
+        active = sorted(group.group_id for group in state.groups if group.type == kind and group.members)
+        if active and state.finalized.get(feature, 0) < 1:
+            findings.append(_not_served(release, feature, kind, active, known=_has(catalogue, release, feature)))
+    return tuple(findings)
+
+
+def unserved_types(catalogue: Catalogue, finalized: Mapping[str, int], path: Iterable[Release]) -> frozenset[str]:
+    """Types whose groups some release of the path would not serve at these levels: those of `GROUPS-NOT-SERVED`."""
+    releases = tuple(path)
+    return frozenset(
+        kind
+        for feature, kind in SERVED_BY.items()
+        if finalized.get(feature, 0) < 1 and any(_has(catalogue, release, feature) for release in releases)
+    )
+
+
+def waited_for(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The same, as they are told while the gate of the groups is still ahead: it waits, so they stop no plan."""
+    return tuple(
+        replace(
+            finding,
+            severity=Severity.WARNING,
+            remedy=f"{finding.remedy} The run waits for that (gate groups) before it touches anything.",
+        )
+        if finding.code in _WAITED_FOR and finding.severity is Severity.BLOCKER
+        else finding
+        for finding in findings
+    )
+
+
+def _has(catalogue: Catalogue, release: Release, feature: str) -> bool:
+    return release in catalogue and feature in catalogue.get(release).features
+
+
+def _not_served(release: Release, feature: str, kind: str, active: list[str], *, known: bool) -> Finding:
+    names = few(active, limit=_NAMED)
+    number = f"{len(active)} {kind} group{'s' if len(active) > 1 else ''} with members ({names})"
+    if known:
+        return Finding(
+            code="GROUPS-NOT-SERVED",
+            severity=Severity.BLOCKER,
+            subject=f"{release}, {kind} groups",
+            sentence=f"{release} serves no {kind} group while {feature} is 0, and there are {number}.",
+            remedy="Convert or stop them first: `kafka-rollout groups plan --to classic` says how.",
+        )
+    return Finding(
+        code="GROUPS-OF-A-PREVIEW",
+        severity=Severity.WARNING,
+        subject=f"{release}, {kind} groups",
+        sentence=f"{release} serves {kind} groups as a preview at most, if its configuration says so, and there are "
+        f"{number}.",
+        remedy="Convert them to classic before, or know that the preview's switch is set on every broker.",
+    )

@@ -1,0 +1,214 @@
+"""How a group of consumers gets to another protocol: steps, bounces, what blocks it.
+
+Sources: KIP-429 (two bounces for released consumers), KAFKA-12477 (one for DynamicProtocolConsumer), KIP-848 and
+GroupMetadataManager of 4.x (validateOnlineUpgrade, validateOnlineDowngrade…) for the consumer protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kafka_rollout.domain.groups.described import (
+    CLASSIC,
+    CONNECT,
+    CONSUMER,
+    SHARE,
+    SINK_PREFIX,
+    STREAMS,
+    DescribedGroup,
+)
+from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.wording import few
+from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY
+
+GROUP_VERSION = "group.version"
+MIGRATION_POLICY = "group.consumer.migration.policy"
+_STREAMS_ASSIGNOR = "stream"
+_CONSUMERS_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", COOPERATIVE_STICKY.name})
+_ORDER = (CLASSIC, CONSUMER, STREAMS, SHARE)
+
+
+_MAY_BE_EAGER = (
+    "No member was seen to keep its partitions in a rebalance. Released members that have an eager assignor as well are"
+    " still EAGER; ask again after the next rebalance."
+)
+
+
+class Goal(StrEnum):
+    COOPERATIVE = "cooperative"  # classic, incremental rebalances (KIP-429)
+    CONSUMER = "consumer"  # the consumer protocol (KIP-848)
+    CLASSIC = "classic"  # away from the newer types, as before group.version goes down
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFacts:
+    """What brokers allow. `policies`: group.consumer.migration.policy by node id; None where a node tells none."""
+
+    group_version: int
+    policies: Mapping[int, str | None]
+
+    def allows(self, direction: str) -> bool:
+        """Whether all brokers convert groups with members in them, `direction` being upgrade or downgrade."""
+        return bool(self.policies) and all(
+            (policy or "").lower() in (direction, "bidirectional") for policy in self.policies.values()
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlan:
+    """`bounces`: rolling restarts of all members, None where they have to stop together or nothing leads there.
+
+    `note`: what a person should know although nothing has to be done.
+    """
+
+    group: DescribedGroup
+    bounces: int | None
+    steps: tuple[str, ...]
+    finding: Finding | None = None
+    note: str = ""
+
+
+def plan_groups(groups: Iterable[DescribedGroup], goal: Goal, facts: ClusterFacts) -> tuple[GroupPlan, ...]:
+    """A plan for each group, in the order in which to carry them out.
+
+    On the way back, groups with members come first, those of consumers before all: their conversion writes the
+    tombstones of the newer records, and only then may group.version go down (KIP-848: consumers are downgraded first).
+    """
+    way = {Goal.COOPERATIVE: _to_cooperative, Goal.CONSUMER: _to_consumer, Goal.CLASSIC: _to_classic}[goal]
+    return tuple(sorted((_untold(group, goal) or way(group, facts) for group in groups), key=_turn))
+
+
+def _turn(plan: GroupPlan) -> tuple[bool, bool, int, str]:
+    group = plan.group
+    return not plan.steps, group.is_empty, _ORDER.index(group.type) if group.type in _ORDER else -1, group.group_id
+
+
+def _untold(group: DescribedGroup, goal: Goal) -> GroupPlan | None:
+    """A group of which too little is known to plan anything."""
+    if group.problem:
+        return _blocked(group, group.problem, code="GROUP-UNKNOWN", remedy="Ask again when its coordinator answers.")
+    if group.is_rebalancing and goal is not Goal.CLASSIC:
+        remedy = "Ask again when it is stable; if it never is, look for a member that does not come to poll."
+        return _blocked(group, "it rebalances, so its assignor is not told", code="GROUP-REBALANCES", remedy=remedy)
+    return None
+
+
+def _to_cooperative(group: DescribedGroup, facts: ClusterFacts) -> GroupPlan:
+    if group.type != CLASSIC or group.is_empty or group.assignor == _STREAMS_ASSIGNOR:
+        return _done(group)  # the newer types rebalance incrementally, and so does Streams' own assignor since 2.4
+    if group.protocol_type == CONNECT:
+        if group.assignor != "default":
+            return _done(group)
+        return GroupPlan(
+            group=group, bounces=1, steps=("Set connect.protocol=sessioned in the workers and restart one by one.",)
+        )
+    if group.protocol_type != "consumer":
+        return _blocked(group, f"its members speak {group.protocol_type or 'an unknown protocol'}, no consumers'")
+    if group.assignor == COOPERATIVE_STICKY.name:
+        return _done(group, note="" if any(member.kept_partitions for member in group.members) else _MAY_BE_EAGER)
+    if group.group_id.startswith(SINK_PREFIX):
+        where = "the workers' consumer.partition.assignment.strategy (or the connector's consumer.override.…)"
+        steps = (
+            f"Set {where} to cooperative-sticky,{group.assignor}; restart the workers one by one.",
+            f"Set {where} to cooperative-sticky alone; restart the workers one by one.",
+        )
+        return GroupPlan(group=group, bounces=2, steps=steps)
+    return GroupPlan(
+        group=group,
+        bounces=2,
+        steps=(
+            f"Give all members cooperative-sticky before {group.assignor}; restart one by one. Members that are"
+            " DynamicProtocolConsumers are cooperative after this bounce.",
+            f"Take {group.assignor} away from the others; restart them one by one.",
+        ),
+    )
+
+
+def _to_consumer(group: DescribedGroup, facts: ClusterFacts) -> GroupPlan:
+    if group.type == CONSUMER and not any(member.uses_classic for member in group.members):
+        return _done(group)
+    if group.type not in (CLASSIC, CONSUMER):
+        return _blocked(group, f"it is a {group.type} group, which has a protocol of its own")
+    if facts.group_version < 1:
+        return _blocked(group, f"{GROUP_VERSION} is {facts.group_version}", remedy=f"Raise {GROUP_VERSION} to 1 first.")
+    if group.is_empty:
+        return _done(group)  # the first member of the consumer protocol converts it
+    if group.assignor == _STREAMS_ASSIGNOR or group.protocol_type not in ("", "consumer"):
+        return _blocked(group, "its members are no plain consumers (Streams, Connect's workers, …)")
+    if group.assignor not in _CONSUMERS_ASSIGNORS and group.type == CLASSIC:
+        return _blocked(
+            group,
+            f"its members assign by {group.assignor}, which is their own; the consumer protocol has the brokers' only",
+            remedy="Let them assign by one of Kafka's, or leave the group as it is.",
+        )
+    restart = "Set group.protocol=consumer, without partition.assignment.strategy; "
+    if group.group_id.startswith(SINK_PREFIX):
+        restart = (
+            "Set the workers' consumer.group.protocol=consumer (or the connector's consumer.override.…), without "
+            "consumer.partition.assignment.strategy; members are the connector's tasks: "
+        )
+    if group.type == CONSUMER or facts.allows("upgrade"):
+        return GroupPlan(group=group, bounces=1, steps=(f"{restart}restart the members one by one.",))
+    return GroupPlan(group=group, bounces=None, steps=(f"{restart}stop all members, then start them.",))
+
+
+def _to_classic(group: DescribedGroup, facts: ClusterFacts) -> GroupPlan:
+    if group.type == CLASSIC:
+        return _done(group)
+    if group.type == SHARE:
+        steps: tuple[str, ...] = ("Stop its members and delete it: share groups have no classic form.",)
+        return GroupPlan(group=group, bounces=None, steps=steps)
+    if group.type == STREAMS:
+        steps = ("Stop all instances, then start them with group.protocol=classic.",)
+        return GroupPlan(group=group, bounces=None, steps=steps)
+    if group.is_empty:
+        steps = ("Let a member with group.protocol=classic join once, or delete it: both write the tombstones.",)
+        return GroupPlan(group=group, bounces=0, steps=steps)
+    common = _common_assignors(group)
+    if common is not None and not common:
+        return _blocked(
+            group,
+            "its members of the classic protocol have no assignor in common",
+            code="GROUP-NO-COMMON-ASSIGNOR",
+            remedy=f"Give {few(_named(group))} one that all have, range for example, and restart them.",
+        )
+    restart = "Set group.protocol=classic" + (
+        f" and an assignor that the classic members have ({few(sorted(common))}); " if common else "; "
+    )
+    if facts.allows("downgrade"):
+        steps = (f"{restart}restart the members one by one: as the last one leaves, the group is converted.",)
+        return GroupPlan(group=group, bounces=1, steps=steps)
+    steps = (f"{restart}stop all members, then start them ({MIGRATION_POLICY} does not let them be mixed).",)
+    return GroupPlan(group=group, bounces=None, steps=steps)
+
+
+def _common_assignors(group: DescribedGroup) -> frozenset[str] | None:
+    """Those that all classic members of a consumer group have: one who joins with none of them is refused
+    (ConsumerGroup.supportsClassicProtocols). None without such members, or where the logs were not read."""
+    classic = [member for member in group.members if member.uses_classic]
+    if not classic or not all(member.all_assignors_known for member in classic):
+        return None
+    return frozenset(classic[0].assignors).intersection(*(member.assignors for member in classic[1:]))
+
+
+def _named(group: DescribedGroup) -> list[str]:
+    return sorted({member.client_id for member in group.members if member.uses_classic})
+
+
+def _done(group: DescribedGroup, *, note: str = "") -> GroupPlan:
+    return GroupPlan(group=group, bounces=0, steps=(), note=note)
+
+
+def _blocked(
+    group: DescribedGroup, why: str, *, code: str = "GROUP-CANNOT-CHANGE", remedy: str = "Leave it as it is."
+) -> GroupPlan:
+    finding = Finding(
+        code=code,
+        severity=Severity.WARNING,
+        subject=f"group {group.group_id}",
+        sentence=f"Nothing leads there: {why}.",
+        remedy=remedy,
+    )
+    return GroupPlan(group=group, bounces=None, steps=(), finding=finding)

@@ -1,0 +1,121 @@
+"""Groups during a roll, from looks at them: rebalances, and how long partitions were without an owner. Pure.
+
+A look shows what it shows: what begins and ends between two looks is seen by its traces only (other members, other
+owners, a higher epoch), and times are as exact as the looks are close.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_rollout.domain.groups.described import DescribedGroup, Partition
+from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupStory:
+    """One group so far. `unowned_s`: seconds without owner by partition; `unseen_s`: no coordinator described it.
+
+    A partition counts from when it was first seen with an owner. While a classic group rebalances nobody tells who has
+    what: members of an eager assignor have given up all they had, those of a cooperative one keep it.
+    """
+
+    group_id: str
+    type: str = ""
+    assignor: str = ""
+    most_members: int = 0
+    rebalances: int = 0
+    watched_s: float = 0.0
+    unseen_s: float = 0.0
+    unowned_s: defaultdict[Partition, float] = field(default_factory=lambda: defaultdict(float))
+    _owners: dict[Partition, str] = field(default_factory=dict)
+    _members: frozenset[str] = frozenset()
+    _epoch: int | None = None
+    _rebalancing: bool = False
+    _seen_before: bool = False
+    _known: set[Partition] = field(default_factory=set)
+
+    def seen(self, group: DescribedGroup | None, since_s: float) -> None:
+        """One look, `since_s` seconds after the last; None when no coordinator described the group."""
+        self.watched_s += since_s
+        if group is None or group.problem:
+            self.unseen_s += since_s
+            return
+        members = frozenset(member.member_id for member in group.members)
+        owners = self._owners_now(group, members)
+        self.rebalances += self._rebalances_in(group, members, owners)
+        for partition in self._known - owners.keys():
+            self.unowned_s[partition] += since_s
+        self._known |= owners.keys()
+        self.type, self.assignor = group.type, group.assignor or self.assignor
+        self.most_members = max(self.most_members, len(members))
+        self._owners, self._members, self._epoch = owners, members, group.epoch
+        self._rebalancing, self._seen_before = group.is_rebalancing, True
+
+    def _owners_now(self, group: DescribedGroup, members: frozenset[str]) -> dict[Partition, str]:
+        if not group.is_rebalancing:
+            return {partition: member.member_id for member in group.members for partition in member.assigned}
+        if self.assignor != COOPERATIVE_STICKY.name:
+            return {}
+        return {partition: owner for partition, owner in self._owners.items() if owner in members}
+
+    def _rebalances_in(self, group: DescribedGroup, members: frozenset[str], owners: dict[Partition, str]) -> int:
+        if not self._seen_before:
+            return 0
+        if group.epoch is not None and self._epoch is not None:
+            return max(0, group.epoch - self._epoch)
+        if group.is_rebalancing or self._rebalancing:
+            return int(group.is_rebalancing and not self._rebalancing)
+        return int(members != self._members or owners != self._owners)
+
+    def to_dict(self) -> dict[str, Any]:
+        worst = max(self.unowned_s, key=lambda partition: self.unowned_s[partition], default=None)
+        return {
+            "group": self.group_id,
+            "type": self.type,
+            "assignor": self.assignor,
+            "members": self.most_members,
+            "rebalances": self.rebalances,
+            "partitions": len(self._known),
+            "unowned_partition_s": round(sum(self.unowned_s.values()), 1),
+            "longest_unowned_s": round(self.unowned_s[worst], 1) if worst else 0.0,
+            "longest_unowned": f"{worst[0]}-{worst[1]}" if worst else None,
+            "unowned_s": {f"{topic}-{number}": round(s, 1) for (topic, number), s in sorted(self.unowned_s.items())},
+            "watched_s": round(self.watched_s, 1),
+            "unseen_s": round(self.unseen_s, 1),
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupWatch:
+    """All groups of a cluster over time; times in seconds of any clock that only goes forward."""
+
+    stories: dict[str, GroupStory] = field(default_factory=dict)
+    looks: int = 0
+    longest_pause_s: float = 0.0
+    _last: float | None = None
+
+    def seen(self, groups: Iterable[DescribedGroup], at: float) -> None:
+        since_s = 0.0 if self._last is None else at - self._last
+        self._last = at
+        self.looks += 1
+        self.longest_pause_s = max(self.longest_pause_s, since_s)
+        by_id = {group.group_id: group for group in groups}
+        for group_id in self.stories.keys() | by_id.keys():
+            if group_id in self.stories:
+                self.stories[group_id].seen(by_id.get(group_id), since_s)
+            else:
+                self.stories[group_id] = GroupStory(group_id=group_id)
+                self.stories[group_id].seen(by_id[group_id], 0.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form; groups that rebalanced first."""
+        told = [story.to_dict() for story in self.stories.values()]
+        return {
+            "looks": self.looks,
+            "longest_pause_s": round(self.longest_pause_s, 1),
+            "groups": sorted(told, key=lambda one: (-one["unowned_partition_s"], -one["rebalances"], one["group"])),
+        }

@@ -1,0 +1,142 @@
+"""What __consumer_offsets holds of groups: live records of the newer types, and whether releases could load it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
+from kafka_rollout.domain.coordinator_logs.contents import StateRecord, camel_fields
+from kafka_rollout.domain.coordinator_logs.incompatible_records import ENDED_WITH_GROUPS, Family, find_offences
+from kafka_rollout.domain.coordinator_logs.remedies import cleaned_when
+from kafka_rollout.domain.coordinator_logs.scan import BrokenRecords, LoadVerdict, RecordClass, ScanResult
+from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.gates.check import Condition
+from kafka_rollout.domain.groups.described import CONSUMER, SHARE, STREAMS
+from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.domain.model.state import GroupState
+from kafka_rollout.domain.model.wording import count, few
+
+OFFSETS_TOPIC = "__consumer_offsets"
+# Kafka serves groups of a type only while its feature is at 1 or higher (KafkaApis of 4.3.1).
+SERVED_BY = {"group.version": CONSUMER, "share.version": SHARE, "streams.version": STREAMS}
+
+_PREFIXES = {"ConsumerGroup": CONSUMER, "ShareGroup": SHARE, "StreamsGroup": STREAMS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRecords:
+    """One look at the log. `alive`: groups by type with a record that no tombstone ended; `classes`: of all records;
+    `broken`: what some release does not parse, committed offsets not looked into; `offsets`: how many the log spans;
+    `cleaning`: how the topic is cleaned, if the cluster tells. `newest`: of each key but those of committed offsets,
+    tombstones included; empty where Spark read the log."""
+
+    read_at: float
+    offsets: int
+    alive: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    newest: tuple[StateRecord, ...] = ()
+    classes: tuple[RecordClass, ...] = ()
+    broken: tuple[BrokenRecords, ...] = ()
+    partitions: tuple[tuple[str, int], ...] = ()
+    cleaning: CleaningConfig = field(default_factory=CleaningConfig)
+
+    def alive_of(self, kinds: Collection[str]) -> frozenset[str]:
+        """Groups of one of these types whose records live."""
+        return frozenset(group for kind in kinds for group in self.alive.get(kind, ()))
+
+
+def alive_by_type(newest: Iterable[StateRecord]) -> dict[str, frozenset[str]]:
+    """Groups of the newer types that have a live record, by the newest record of each key."""
+    found: dict[str, set[str]] = {kind: set() for kind in _PREFIXES.values()}
+    for record in newest:
+        kind = next((kind for prefix, kind in _PREFIXES.items() if record.record.startswith(prefix)), None)
+        if record.value is not None and kind is not None:
+            found[kind].add(str(camel_fields(record.key)["groupId"]))
+    return {kind: frozenset(groups) for kind, groups in found.items()}
+
+
+def conversion_conditions(
+    groups: Iterable[GroupState],
+    records: GroupRecords,
+    kinds: Collection[str],
+    *,
+    catalogue: Catalogue,
+    releases: Sequence[Release],
+) -> tuple[Condition, ...]:
+    """Whether the groups of these types are gone so far that their features may go down and `releases` may load them.
+
+    In the order of KIP-848's notes: members go back to the classic protocol; the conversion of each group writes
+    tombstones for its records; and where a release cannot load such records, not even dead ones, the cleaner has
+    removed them. Records of groups without members may stay where every release passes over them.
+    """
+    loads = tuple(_loads(catalogue, records, release) for release in releases)
+    if not kinds:
+        return loads
+    of_kinds = {group.group_id: group for group in groups if group.type in kinds}
+    active = _active(of_kinds.values())
+    alive = records.alive_of(kinds)
+    ended = alive - of_kinds.keys()
+    idle = sorted((alive & of_kinds.keys()) - active)
+    waiting = sorted((active & alive) | ended)
+    told = (
+        f"{count(len(waiting), 'group')} with live records: {few(waiting)}"
+        if waiting
+        else f"no record of a converted group is alive in {records.offsets} offsets"
+    )
+    kept = f"; without members, and with records: {few(idle)}" if idle else ""
+    tombstones = Condition(
+        name="the tombstones of their records are written", holds=not active and not ended, evidence=told + kept
+    )
+    return (_members(active, kinds), tombstones, *loads)
+
+
+def no_members_condition(groups: Iterable[GroupState], kinds: Collection[str]) -> Condition:
+    """Whether no group of these types has members."""
+    return _members(_active(group for group in groups if group.type in kinds), kinds)
+
+
+def _active(groups: Iterable[GroupState]) -> set[str]:
+    return {group.group_id for group in groups if group.members or group.state.lower() != "empty"}
+
+
+def _members(active: Collection[str], kinds: Collection[str]) -> Condition:
+    return Condition(
+        name=f"no {'/'.join(sorted(kinds))} group has members",
+        holds=not active,
+        evidence=f"{count(len(active), 'group')} to be converted: {few(sorted(active))}" if active else "none has",
+    )
+
+
+def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Condition:
+    verdicts = judge(catalogue, records.classes, [release], broken=records.broken, partitions=records.partitions)
+    failing = [verdict for verdict in verdicts if verdict.verdict is LoadVerdict.FAILS]
+    name = f"{release} can load {OFFSETS_TOPIC}"
+    if not failing:
+        ignored = sum(verdict.ignored for verdict in verdicts)
+        return Condition(
+            name=name, holds=True, evidence=f"it passes over {count(ignored, 'record')}" if ignored else "all of it"
+        )
+    failure = failing[0].first_failure
+    where = f"{OFFSETS_TOPIC}-{failing[0].partition}"
+    first = where if failure is None else f"{where} at offset {failure.offset}: {failure.reason}"
+    told = f"{count(len(failing), 'partition')} not, {first}; {_until_it_can(catalogue, records, release)}"
+    return Condition(name=name, holds=False, evidence=told)
+
+
+def _until_it_can(catalogue: Catalogue, records: GroupRecords, release: Release) -> str:
+    """What has to come about. Of types that nobody knows it is the cleaner, for all that is known."""
+    scan = ScanResult(
+        cluster="", scanned_at=records.read_at, logs=(), classes=records.classes, broken=records.broken, verdicts=()
+    )
+    stopping = [offence for offence in find_offences(scan, catalogue, release) if offence.stops]
+    cleaned = [offence for offence in stopping if not offence.pending]
+    if others := [offence.title for offence in cleaned if offence.family not in (*ENDED_WITH_GROUPS, Family.UNKNOWN)]:
+        return f"no conversion of groups ends that: {few(others)}; `kafka-rollout scan` says what does"
+    if not cleaned:
+        return "the transactions are to end that commit offsets for such groups; no cleaner is waited for"
+    if all(offence.out_of_order for offence in cleaned):
+        end = "delete what is out of order, then: "
+    else:
+        alive = sorted(records.alive_of(SERVED_BY.values()))
+        end = f"convert or delete {few(alive)}, whose records are alive, then: " if alive else ""
+    return f"{end}{cleaned_when(OFFSETS_TOPIC, records.cleaning)}"

@@ -1,0 +1,66 @@
+"""Records of the metadata log: the types that we treat ourselves, and what the catalogue says of each release."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from kafka_rollout.domain.model.releases import Release, VersionRange
+
+
+class RecordType(IntEnum):
+    """apiKeys of org.apache.kafka.common.metadata.MetadataRecordType, which never change."""
+
+    REGISTER_BROKER = 0
+    FEATURE_LEVEL = 12
+    NO_OP = 20
+    BEGIN_TRANSACTION = 23
+    END_TRANSACTION = 24
+    ABORT_TRANSACTION = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataRecordFacts:
+    """One record type as a release has it. `reads`: the versions that its classes parse; `controller`, `broker`:
+    whether a controller (QuorumController.replay) and a broker (MetadataDelta.replay) take it or throw.
+    """
+
+    type: int
+    name: str
+    reads: VersionRange
+    controller: bool
+    broker: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataLogFacts:
+    """How a release reads the metadata log. `names`: of all record types that any release of the catalogue has.
+
+    `starts_from_snapshot`: a starting node loads its newest snapshot though its log begins at 0; otherwise such a
+    log is replayed from there, and the snapshot is only loaded where the log begins above 0.
+    """
+
+    release: Release
+    records: Mapping[int, MetadataRecordFacts]
+    names: Mapping[int, str]
+    starts_from_snapshot: bool
+
+    @property
+    def knows_transactions(self) -> bool:
+        """Metadata transactions, KIP-868."""
+        return RecordType.BEGIN_TRANSACTION in self.records
+
+    def name(self, kind: int) -> str:
+        return self.names.get(kind, f"record type {kind}")
+
+    def reason_not_read(self, kind: int, version: int) -> str | None:
+        """Why a controller of the release cannot replay a record of this type and version."""
+        known = self.records.get(kind)
+        if known is None:
+            return f"{self.release} knows no {self.name(kind)} (type {kind})"
+        if version not in known.reads:
+            return f"{self.release} reads {known.name} at versions {known.reads}, not {version}"
+        if not known.controller:
+            return f"controllers of {self.release} do not handle {known.name}"
+        return None

@@ -1,0 +1,180 @@
+"""What is in a cluster, for a comparison before and after a downgrade: what a person would miss if it were gone.
+
+Whatever came since is no difference, and neither is what moves by itself: offsets grow, and retention raises the start
+of a partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kafka_rollout.domain.model.wording import few
+
+_SERVED_FROM = {"consumer": "group.version", "share": "share.version", "streams": "streams.version"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterInventory:
+    """`topics`: id and replicas by partition; `ends`: end offset of each partition (`orders-0`); `groups`: type and
+    committed offsets; `configs`: what was set dynamically, by resource (`topic orders`, `broker 1`, `brokers`), a
+    secret as HIDDEN; `group_configs` and `subscriptions` (client metrics, KIP-714) the same by group and subscription;
+    `scram`: iterations by user and mechanism; `quotas` by entity. `unasked`: why a part is empty, by its field.
+    """
+
+    topics: Mapping[str, Mapping[str, Any]]
+    ends: Mapping[str, int]
+    groups: Mapping[str, Mapping[str, Any]]
+    configs: Mapping[str, Mapping[str, str]]
+    acls: tuple[str, ...]
+    scram: Mapping[str, Mapping[str, Any]]
+    quotas: Mapping[str, Mapping[str, float]]
+    unasked: Mapping[str, str]
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    subscriptions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ClusterInventory:
+        return cls(**{**data, "acls": tuple(data["acls"])})
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {
+            "topics": len(self.topics),
+            "partitions": len(self.ends),
+            "groups": len(self.groups),
+            "configurations": sum(map(len, self.configs.values())),
+            "group configurations": len(self.group_configs),
+            "client-metrics subscriptions": len(self.subscriptions),
+            "ACLs": len(self.acls),
+            "SCRAM users": len(self.scram),
+            "quotas": len(self.quotas),
+        }
+
+
+HIDDEN = "(hidden)"
+PARTS = {
+    "acls": "ACLs",
+    "scram": "SCRAM users",
+    "quotas": "quotas",
+    "group_configs": "group configurations",
+    "subscriptions": "client-metrics subscriptions",
+}
+"""Fields that a cluster may not be able to tell, and what people call them."""
+SETTINGS = {"group_configs": "GROUP", "subscriptions": "CLIENT_METRICS"}
+"""Fields with settings of kinds that older releases do not know, and Kafka's names of these kinds. A release that does
+not offer them does not use them, and the plan has said so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """`foretold`: it follows from the older release, which does not serve such groups or has no such setting."""
+
+    kind: str
+    subject: str
+    sentence: str
+    foretold: bool = False
+
+
+_COMPARED_BY_KEY = {
+    "configs": ("configuration", ""),
+    "group_configs": ("configuration", "group "),
+    "subscriptions": ("configuration", "client-metrics subscription "),
+    "scram": ("SCRAM user", ""),
+    "quotas": ("quota", ""),
+}
+
+
+def compare_inventories(
+    before: ClusterInventory, after: ClusterInventory, *, unserved: Collection[str] = ()
+) -> tuple[Difference, ...]:
+    """What is gone, less or other than before. `unserved`: types of groups that are not served any more."""
+    return (
+        *_unasked(before, after),
+        *_topics(before, after),
+        *_ends(before, after),
+        *_groups(before, after, unserved),
+        *(
+            Difference(kind="ACL", subject=acl, sentence=f"The ACL {acl} is gone.")
+            for acl in before.acls
+            if acl not in set(after.acls) and "acls" not in after.unasked
+        ),
+        *(
+            difference
+            for part, (kind, of) in _COMPARED_BY_KEY.items()
+            if part not in after.unasked
+            for difference in _maps(kind, of, getattr(before, part), getattr(after, part))
+        ),
+    )
+
+
+def unserved_types(levels: Mapping[str, int]) -> frozenset[str]:
+    """Types of groups that brokers at these finalized levels do not serve."""
+    return frozenset(kind for kind, feature in _SERVED_FROM.items() if levels.get(feature, 0) < 1)
+
+
+def _unasked(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
+    for part, why in after.unasked.items():
+        if not getattr(before, part):
+            continue
+        name, unused = PARTS.get(part, part), part in SETTINGS
+        told = f"There were {name}, and they are not used now" if unused else f"Nobody can tell of all {name}"
+        yield Difference(kind="unknown", subject=name, sentence=f"{told}: {why}", foretold=unused)
+
+
+def _topics(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
+    for name, topic in before.topics.items():
+        now = after.topics.get(name)
+        if now is None:
+            yield Difference(kind="topic", subject=name, sentence=f"The topic {name} is gone.")
+        elif now["id"] != topic["id"]:
+            yield Difference(kind="topic", subject=name, sentence=f"The topic {name} is another one of that name.")
+        elif len(now["replicas"]) < len(topic["replicas"]):
+            lost = f"{len(topic['replicas'])} partitions, now {len(now['replicas'])}"
+            yield Difference(kind="topic", subject=name, sentence=f"The topic {name} had {lost}.")
+        elif any(a != b for a, b in zip(topic["replicas"], now["replicas"], strict=False)):
+            yield Difference(kind="topic", subject=name, sentence=f"The replicas of topic {name} lie elsewhere.")
+
+
+def _ends(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
+    for partition, end in before.ends.items():
+        now = after.ends.get(partition)
+        if now is not None and now < end:
+            sentence = f"{partition} ended at offset {end}, now at {now}: records are lost."
+            yield Difference(kind="offset", subject=partition, sentence=sentence)
+
+
+def _groups(before: ClusterInventory, after: ClusterInventory, unserved: Collection[str]) -> Iterable[Difference]:
+    for group_id, group in before.groups.items():
+        now = after.groups.get(group_id)
+        foretold = group["type"] in unserved
+        if now is None:
+            sentence = f"The {group['type']} group {group_id} is gone."
+            yield Difference(kind="group", subject=group_id, sentence=sentence, foretold=foretold)
+            continue
+        behind = [
+            f"{partition} {offset} → {now['offsets'].get(partition, 'none')}"
+            for partition, offset in group["offsets"].items()
+            if now["offsets"].get(partition, -1) < offset
+        ]
+        if behind:
+            sentence = f"The group {group_id} lost committed offsets: {few(behind)}."
+            yield Difference(kind="group", subject=group_id, sentence=sentence, foretold=foretold)
+
+
+def _maps(
+    kind: str, of: str, before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]
+) -> Iterable[Difference]:
+    for subject, values in before.items():
+        now = after.get(subject, {})
+        for key, value in values.items():
+            if now.get(key) != value:
+                what = f"is {now[key]}" if key in now else "is gone"
+                sentence = f"{kind} {key} of {of}{subject} was {value} and {what}."
+                yield Difference(
+                    kind=kind, subject=f"{of}{subject} {key}", sentence=sentence[:1].upper() + sentence[1:]
+                )

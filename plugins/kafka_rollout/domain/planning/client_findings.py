@@ -1,0 +1,105 @@
+"""Clients, groups and transactions that live through the roll.
+
+KIP-896 removed old versions of the protocol's requests in 4.0: a client that still sends them is served until its
+broker runs 4.x, then it is refused. The brokers count such requests since their start, so the client may be gone:
+a person knows, the tool does not. Therefore a warning, never a blocker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import ClusterState, DeprecatedRequest
+from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.model.wording import count, few
+
+DROPS_OLD_REQUESTS = 4  # major release (KIP-896)
+# RequestMetrics has DeprecatedRequestsPerSec in the jars of 3.7.2 and of all later releases, not in those of 3.4.1.
+COUNTS_OLD_REQUESTS_SINCE = Release(3, 7, 0)
+
+
+def client_findings(cluster: ClusterSpec, state: ClusterState, *, target: Release | None) -> tuple[Finding, ...]:
+    return (
+        *_old_clients(state, target),
+        *_old_clients_unknown(state, target),
+        *_software(cluster, state),
+        *_groups(cluster, state),
+        *_transactions(cluster, state),
+    )
+
+
+def _old_clients(state: ClusterState, target: Release | None) -> Iterable[Finding]:
+    drops = _drops_old_requests(state, target)
+    by_client: defaultdict[tuple[str, str], list[DeprecatedRequest]] = defaultdict(list)
+    for node in state.nodes.values():
+        for request in node.metrics.deprecated_requests if node.metrics else ():
+            if request.count > 0:
+                by_client[(request.client_name, request.client_version)].append(request)
+    for (name, version), requests in sorted(by_client.items()):
+        apis: Counter[str] = Counter()
+        for request in requests:
+            apis[f"{request.api} v{request.version}"] += request.count
+        sent = few(f"{api} ({times} times)" for api, times in sorted(apis.items()))
+        yield Finding(
+            code="OLD-CLIENTS",
+            severity=Severity.WARNING if drops else Severity.INFO,
+            subject=f"client {name or 'unknown'} {version or 'unknown'}",
+            sentence=f"It has sent requests since the brokers' start that KIP-896 calls deprecated: {sent}"
+            f"{f'; {target} refuses them' if drops else ''}.",
+            remedy="Upgrade these clients first, or make sure that they are gone.",
+        )
+
+
+def _old_clients_unknown(state: ClusterState, target: Release | None) -> Iterable[Finding]:
+    silent = {str(release) for release in state.releases if release < COUNTS_OLD_REQUESTS_SINCE}
+    if silent and _drops_old_requests(state, target):
+        yield Finding(
+            code="OLD-CLIENTS-UNKNOWN",
+            severity=Severity.WARNING,
+            subject=f"release {', '.join(sorted(silent))}",
+            sentence=f"Its brokers do not count the requests that KIP-896 calls deprecated, and {target} refuses them: "
+            "whether a client sends any is not known.",
+            remedy="Make sure that no client is older than KIP-896 allows (Java clients: 2.1), or roll to a 3.x "
+            "release that counts them first (3.7 and later) and look again.",
+        )
+
+
+def _drops_old_requests(state: ClusterState, target: Release | None) -> bool:
+    return (
+        target is not None
+        and target.major >= DROPS_OLD_REQUESTS
+        and any(release.major < DROPS_OLD_REQUESTS for release in state.releases)
+    )
+
+
+def _software(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
+    connections: Counter[str] = Counter()
+    for node in state.nodes.values():
+        for client in node.metrics.clients if node.metrics else ():
+            connections[f"{client.name} {client.version}"] += client.connections
+    if connections:
+        told = few(
+            (f"{client} ({count(number, 'connection')})" for client, number in connections.most_common()), limit=8
+        )
+        yield _info("CLIENTS", cluster, f"Connected client software: {told}.")
+
+
+def _groups(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
+    if state.groups:
+        types = Counter(group.type for group in state.groups)
+        told = ", ".join(f"{number} {kind}" for kind, number in sorted(types.items()))
+        yield _info("GROUP-TYPES", cluster, f"{count(len(state.groups), 'group')}: {told}.")
+
+
+def _transactions(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
+    if state.transactions:
+        states = Counter(transaction.state for transaction in state.transactions)
+        told = ", ".join(f"{number} {name}" for name, number in sorted(states.items()))
+        yield _info("TRANSACTIONS", cluster, f"{count(len(state.transactions), 'transactional id')}: {told}.")
+
+
+def _info(code: str, cluster: ClusterSpec, sentence: str) -> Finding:
+    return Finding(code=code, severity=Severity.INFO, subject=f"cluster {cluster.name}", sentence=sentence, remedy="")

@@ -1,0 +1,303 @@
+"""What stands in the way of a roll, by one look at the cluster.
+
+How severe, and why:
+- BLOCKER: a roll would make something unavailable for certain, or something is unknown, or the cluster is not well
+  already. No approval changes that: mend it, look again.
+- WARNING: it heals by itself while the gates wait (under-replicated partitions, a voter that lags), or only a person
+  can know whether it matters (old clients).
+- INFO: what a person wants to see before approving.
+The same findings are looked at again before every stop and before finalizing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+
+from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.model.quorum import caught_up, majority
+from kafka_rollout.domain.model.releases import KRAFT_VERSION, Catalogue, Release
+from kafka_rollout.domain.model.state import ClusterState, NodeState, PartitionState
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.domain.model.unlisted_nodes import ghost_brokers, ghost_controllers
+from kafka_rollout.domain.model.wording import count, few, nodes
+from kafka_rollout.domain.planning.client_findings import client_findings
+
+# 3.4.0's controllers go on counting partitions that were deleted while they did not lead (GlobalPartitionCount, also
+# after a restart or an election); 3.4.1's do not. Seen on brokers of both.
+_COUNTS_RIGHT_SINCE = Release(3, 4, 1)
+
+
+def cluster_findings(
+    cluster: ClusterSpec,
+    catalogue: Catalogue,
+    state: ClusterState,
+    *,
+    target: Release | None = None,
+    being_replaced: Collection[int] = (),
+) -> Verdict:
+    """All findings of one look. `being_replaced` are nodes whose absence is our own doing (a roll under way)."""
+    findings = [
+        *_unanswered(state),
+        *_hidden(state),
+        *_ghosts(cluster, state),
+        *(f for node in cluster.nodes if node.node_id not in being_replaced for f in _node(catalogue, state, node)),
+        *_releases(state),
+        *_quorum(cluster, state, being_replaced),
+        *_features(state),
+        *_partitions(state.partitions),
+        *client_findings(cluster, state, target=target),
+    ]
+    return Verdict(question=f"May the nodes of {cluster.name} be restarted one by one?", findings=tuple(findings))
+
+
+def _unanswered(state: ClusterState) -> Iterable[Finding]:
+    # A node that does not answer at all is its own finding (NODE-DOWN, NODE-UNKNOWN, RELEASE-UNKNOWN).
+    said = {n.problem for n in state.nodes.values() if n.features is None or n.metrics is None}
+    for question in sorted(set(state.unanswered) - said):
+        yield _blocker(
+            "UNANSWERED",
+            question,
+            f"Nobody answered for {question}.",
+            "Check the node's listener and its agents, then look again: what is unknown is not assumed to be well.",
+        )
+
+
+def _hidden(state: ClusterState) -> Iterable[Finding]:
+    """Brokers leave out, without a word, the topics that the asking user may not DESCRIBE.
+
+    The controllers' count was read before the partitions: a topic made in between does not look hidden.
+    """
+    told = [n for n in state.nodes.values() if n.metrics and n.metrics.partition_count]
+    trusted = [n for n in told if n.release is not None and n.release >= _COUNTS_RIGHT_SINCE]
+    counted = max((n.metrics.partition_count or 0 for n in trusted or told if n.metrics), default=0)
+    shown = len(state.partitions)
+    if counted > shown:
+        doubt = "" if trusted else ", if there are any: these controllers go on counting what was deleted"
+        yield Finding(
+            code="PARTITIONS-HIDDEN",
+            severity=Severity.BLOCKER if trusted else Severity.WARNING,
+            subject="this tool's user",
+            sentence=f"The controllers count {counted} partitions and the brokers show {shown}: nothing watches over "
+            f"the other {counted - shown}{doubt}.",
+            remedy="Allow the user to DESCRIBE all topics; if a topic was deleted just now, look again.",
+        )
+
+
+def _ghosts(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
+    for node_id in sorted(ghost_controllers(cluster, state)):
+        yield _blocker(
+            "GHOST-CONTROLLER",
+            f"controller {node_id}",
+            f"Controller {node_id} is registered with the cluster but not in the inventory; it blocks finalizing.",
+            f"Add it to the inventory if it runs, else remove it (kafka-metadata-quorum.sh remove-controller "
+            f"--controller-id {node_id}, kafka-cluster.sh unregister --id {node_id}).",
+        )
+    for node_id in sorted(ghost_brokers(cluster, state)):
+        yield _blocker(
+            "GHOST-BROKER",
+            f"broker {node_id}",
+            f"Broker {node_id} is registered with the cluster but not in the inventory; it blocks finalizing.",
+            f"Add it to the inventory if it runs, else unregister it (kafka-cluster.sh unregister --id {node_id}).",
+        )
+
+
+def _node(catalogue: Catalogue, state: ClusterState, node: NodeSpec) -> Iterable[Finding]:
+    seen = state.nodes.get(node.node_id)
+    subject = f"node {node.node_id}"
+    why = f" ({seen.problem})" if seen and seen.problem else ""
+    if seen is None or seen.features is None:
+        if _known(state, node):
+            yield _blocker(
+                "NODE-DOWN", subject, f"{node.name} does not answer{why}.", "Start it, or see its log, then look again."
+            )
+        else:
+            yield _blocker(
+                "NODE-UNKNOWN",
+                subject,
+                f"{node.name} of the inventory is not known to the cluster and does not answer{why}.",
+                "Correct the inventory, or start the node.",
+            )
+        return
+    if not _known(state, node):
+        yield _blocker(
+            "NODE-UNKNOWN",
+            subject,
+            f"{node.name} answers, but this cluster has no such node: fenced, or of another cluster.",
+            "Check its addresses in the inventory and its log.",
+        )
+    elif node.is_broker and node.node_id not in state.registered.brokers - (state.registered.fenced or frozenset()):
+        yield _blocker(
+            "NODE-FENCED",
+            subject,
+            f"Broker {node.node_id} is fenced: it is registered but serves nothing.",
+            "See its log for what it waits for.",
+        )
+    yield from _release(catalogue, seen, node)
+
+
+def _release(catalogue: Catalogue, seen: NodeState, node: NodeSpec) -> Iterable[Finding]:
+    subject = f"node {node.node_id}"
+    if seen.release is None:
+        yield _blocker(
+            "RELEASE-UNKNOWN",
+            subject,
+            f"{node.name} does not tell the release that it runs (metric app-info).",
+            "Check its prometheus_url and jolokia_url in the inventory and that the agents answer.",
+        )
+    elif seen.release not in catalogue:
+        known = ", ".join(str(release) for release in catalogue)
+        yield _blocker(
+            "RELEASE-NOT-IN-CATALOGUE",
+            subject,
+            f"{node.name} runs {seen.release}, which the catalogue does not know (it has {known}).",
+            "Derive its facts with tools/derive_catalogue.py.",
+        )
+
+
+def _known(state: ClusterState, node: NodeSpec) -> bool:
+    """Whether the cluster knows the node, by any list that it has; a quorum nobody told of proves nothing."""
+    registered, quorum = state.registered, state.quorum
+    known = registered.brokers | (registered.fenced or frozenset()) | (registered.controllers or frozenset())
+    if quorum is not None:
+        known |= {replica.replica_id for replica in (*quorum.voters, *quorum.observers)}
+    elif node.is_controller:
+        return True
+    return node.node_id in known
+
+
+def _releases(state: ClusterState) -> Iterable[Finding]:
+    if len(state.releases) > 1:
+        running = "; ".join(
+            f"{nodes(i for i, n in state.nodes.items() if n.release == release)}: {release}"
+            for release in sorted(state.releases)
+        )
+        yield Finding(
+            code="MIXED-RELEASES",
+            severity=Severity.INFO,
+            subject="releases",
+            sentence=f"The nodes run different releases ({running}).",
+            remedy="An interrupted roll goes on with the nodes that are behind.",
+        )
+
+
+def _quorum(cluster: ClusterSpec, state: ClusterState, being_replaced: Collection[int]) -> Iterable[Finding]:
+    quorum = state.quorum
+    if quorum is None or quorum.leader_id < 0:
+        seen = "cannot be asked" if quorum is None else "has no leader"
+        yield _blocker(
+            "QUORUM-UNKNOWN",
+            "metadata quorum",
+            f"The metadata quorum of {cluster.name} {seen}.",
+            "Bring a majority of the controllers back, then look again.",
+        )
+        return
+    voters = len(quorum.voters)
+    if voters <= majority(voters):
+        yield _blocker(
+            "QUORUM-NO-SPARE",
+            "metadata quorum",
+            f"The quorum has {count(voters, 'voter')} and needs {majority(voters)}: no controller can be stopped.",
+            "Run three controllers or more.",
+        )
+    for voter in quorum.voters:
+        if voter.replica_id in being_replaced:
+            continue
+        holds, evidence = caught_up(quorum, voter.replica_id, state.observed_at)
+        if not holds:
+            unknown = quorum.lag(voter.replica_id) is None
+            yield Finding(
+                code="QUORUM-VOTER-LAGS",
+                severity=Severity.BLOCKER if unknown else Severity.WARNING,
+                subject=f"controller {voter.replica_id}",
+                sentence=f"Voter {voter.replica_id} does not follow the quorum: {evidence}.",
+                remedy="Wait until it has caught up; if it does not, see its log.",
+            )
+
+
+def _features(state: ClusterState) -> Iterable[Finding]:
+    """Controllers before 3.5 name no finalized levels at all: they differ from nobody. Epochs always differ, and
+    kraft.version is no part of the metadata that nodes read."""
+    answers = {i: n.features.finalized for i, n in state.nodes.items() if n.features and n.features.finalized}
+    for feature in sorted({feature for levels in answers.values() for feature in levels} - {KRAFT_VERSION}):
+        by_level: defaultdict[int, list[int]] = defaultdict(list)
+        for node_id, levels in answers.items():
+            by_level[levels.get(feature, 0)].append(node_id)
+        if len(by_level) > 1:
+            told = "; ".join(f"{nodes(ids)}: {level}" for level, ids in sorted(by_level.items()))
+            yield _blocker(
+                "FEATURES-DIFFER",
+                f"feature {feature}",
+                f"The nodes report different finalized levels of {feature} ({told}).",
+                "Wait until all nodes have the newest metadata; a node that stays behind is not well, see its log.",
+            )
+
+
+def _partitions(partitions: Iterable[PartitionState]) -> Iterable[Finding]:
+    """One finding a topic and kind, internal topics included; the kinds that exclude a roll hide the milder ones."""
+    topics: defaultdict[str, list[PartitionState]] = defaultdict(list)
+    for partition in partitions:
+        topics[partition.topic].append(partition)
+    for topic, members in sorted(topics.items()):
+        for holds, code, severity, sentence, remedy in _KINDS:
+            bad = [p for p in members if holds(p)]
+            if bad:
+                told = f"{count(len(bad), 'partition')} of {topic} ({few(p.partition for p in bad)}) {sentence}"
+                yield Finding(
+                    code=code,
+                    severity=severity,
+                    subject=f"topic {topic}",
+                    sentence=f"{told}, for example {_replicas(bad[0])}.",
+                    remedy=remedy,
+                )
+
+
+def _replicas(partition: PartitionState) -> str:
+    return (
+        f"{partition.name} with replicas {list(partition.replicas)}, ISR {list(partition.isr)}, "
+        f"min.insync.replicas {partition.min_isr}"
+    )
+
+
+_Kind = tuple[Callable[[PartitionState], bool], str, Severity, str, str]
+_KINDS: tuple[_Kind, ...] = (
+    (
+        lambda p: len(p.replicas) == 1,
+        "RF-ONE-TOPIC",
+        Severity.BLOCKER,
+        "have a single replica: unavailable while its broker restarts",
+        "Raise the replication factor with kafka-reassign-partitions.sh, or delete the topic.",
+    ),
+    (
+        lambda p: 1 < len(p.replicas) <= p.min_isr,
+        "MIN-ISR-EQUALS-RF",
+        Severity.BLOCKER,
+        "need every replica in sync: acks=all fails while any of their brokers restarts",
+        "Lower the topic's min.insync.replicas below its replication factor, or add replicas.",
+    ),
+    (
+        lambda p: p.leader < 0,
+        "LEADERLESS",
+        Severity.BLOCKER,
+        "have no leader",
+        "Bring back a broker that holds an in-sync replica.",
+    ),
+    (
+        lambda p: len(p.isr) < min(p.min_isr, len(p.replicas)),
+        "UNDER-MIN-ISR",
+        Severity.BLOCKER,
+        "are under their min.insync.replicas",
+        "Wait until the replicas are in sync, or bring their brokers back.",
+    ),
+    (
+        lambda p: min(p.min_isr, len(p.replicas)) <= len(p.isr) < len(p.replicas),
+        "UNDER-REPLICATED",
+        Severity.WARNING,
+        "have replicas out of sync",
+        "The gates wait for what matters to a node; bring missing brokers back.",
+    ),
+)
+
+
+def _blocker(code: str, subject: str, sentence: str, remedy: str) -> Finding:
+    return Finding(code=code, severity=Severity.BLOCKER, subject=subject, sentence=sentence, remedy=remedy)

@@ -1,0 +1,82 @@
+"""The plan of an upgrade: pure, from what was observed to what is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafka_rollout.domain.features.checks import feature_changes, range_findings, way_back_findings
+from kafka_rollout.domain.groups.findings import group_findings, waited_for
+from kafka_rollout.domain.model.findings import Finding
+from kafka_rollout.domain.model.plan import Direction, Hop, Plan
+from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.planning.cluster_findings import cluster_findings
+from kafka_rollout.domain.planning.configuration import config_changes, config_findings, java_findings
+from kafka_rollout.domain.planning.release_path import beyond_first_hop, hop_releases, node_order, origin_release
+from kafka_rollout.domain.planning.rollback_blockers import way_back_ends
+
+
+def make_plan(
+    cluster: ClusterSpec,
+    catalogue: Catalogue,
+    state: ClusterState,
+    target: Release,
+    *,
+    configs: Mapping[int, Mapping[str, str]],
+    config_problems: Mapping[int, tuple[str, ...]],
+    java: Mapping[int, int],
+    finalize: bool,
+    snapshot_interval_ms: int | None = None,
+) -> Plan:
+    """The plan with all its findings; blockers are in it, not raised.
+
+    `configs` are the nodes' configurations as they are, `config_problems` what the target's own classes refuse of
+    them (release_overrides applied), `java` each host's feature version. `finalize` adds the feature changes.
+    `snapshot_interval_ms` lowers the snapshot interval with the last hop; None leaves it alone. Raises UserError for
+    a target that cannot be planned for (unknown, older than the origin) and RefusedError where no node tells its
+    release.
+    """
+    origin = origin_release(cluster, state)
+    ways = hop_releases(catalogue, origin, target)
+    active = state.quorum.leader_id if state.quorum else None
+    order = node_order(cluster, active)
+    hops = tuple(Hop(from_release=a, to_release=b, reason=reason, order=order) for a, b, reason in ways)
+    path = (origin, *(hop.to_release for hop in hops))
+    return Plan(
+        cluster=cluster.name,
+        cluster_id=state.cluster_id,
+        direction=Direction.UPGRADE,
+        origin=origin,
+        target=target,
+        hops=hops,
+        feature_changes=feature_changes(catalogue, state, target) if finalize else (),
+        config_changes=config_changes(cluster, path, configs, snapshot_interval_ms=snapshot_interval_ms),
+        findings=_findings(
+            cluster, catalogue, state, path, configs=configs, config_problems=config_problems, java=java
+        ),
+    )
+
+
+def _findings(
+    cluster: ClusterSpec,
+    catalogue: Catalogue,
+    state: ClusterState,
+    path: tuple[Release, ...],
+    *,
+    configs: Mapping[int, Mapping[str, str]],
+    config_problems: Mapping[int, tuple[str, ...]],
+    java: Mapping[int, int],
+) -> tuple[Finding, ...]:
+    origin, target = path[0], path[-1]
+    findings = [*cluster_findings(cluster, catalogue, state, target=target).findings]
+    if ahead := beyond_first_hop(state, path[min(1, len(path) - 1)]):
+        findings.append(ahead)
+    for release in path[1:]:
+        findings += range_findings(catalogue, state, release).findings
+        findings += waited_for(group_findings(catalogue, state, release))
+    findings += way_back_findings(catalogue, state, origin).findings
+    findings += way_back_ends(catalogue, path, state.finalized)
+    findings += config_findings(catalogue, origin, target, configs, config_problems)
+    findings += java_findings(cluster, catalogue, path[1:], java)
+    return tuple(findings)
