@@ -32,9 +32,9 @@ from kafka_rollout.adapters.workbench import open_workbench
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.plan import plan_upgrade
-from kafka_rollout.steps.whole_roll import roll_hops
+from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.runner import roll_hops
 
 LOOKS, INTERVAL_S, GATE_TIMEOUT_S = 3, 1.0, 600.0
 RESULTS = PROJECT_ROOT / "bench" / "results" / "roll.json"

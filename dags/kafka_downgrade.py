@@ -34,8 +34,8 @@ from kafka_rollout.operators.roll_groups import PASSED_BY, ROLL, VIA, acting, qu
 from kafka_rollout.operators.scan import ScanBeforeRollOperator
 from kafka_rollout.operators.spark_scan import scanning
 from kafka_rollout.sensors.gate import GateSensor
-from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
-from kafka_rollout.steps.gate import GateKind
+from kafka_rollout.steps.gates.checks import GateKind
+from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 
 TAGS = ["kafka", "kafka-rollout", "downgrade"]
 

@@ -26,7 +26,7 @@ from kafka_rollout.operators.features_change import (
 from kafka_rollout.operators.planning import DryRunOperator, ObserveOperator
 from kafka_rollout.operators.roll_groups import PASSED_BY, acting, quick
 from kafka_rollout.sensors.gate import GateSensor
-from kafka_rollout.steps.gate import GateKind
+from kafka_rollout.steps.gates.checks import GateKind
 
 TAGS = ["kafka", "kafka-rollout", "features"]
 

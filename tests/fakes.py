@@ -37,7 +37,7 @@ from kafka_rollout.domain.model.state import (
 )
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.ports import CheckpointFile, CheckpointSummary, FeatureUpdateResult
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.cluster_ports import Workbench
 from tests.fake_cluster import FakeCluster
 from tests.fake_metadata_logs import FakeMetadataLogs
 

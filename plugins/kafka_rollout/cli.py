@@ -50,9 +50,9 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutE
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.planning.release_path import target_finding
-from kafka_rollout.steps.observe import observe as observe_cluster
-from kafka_rollout.steps.outcome import Outcome
-from kafka_rollout.steps.plan import plan_upgrade
+from kafka_rollout.steps.common.observe import observe as observe_cluster
+from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.report.outcome import Outcome
 from kafka_rollout.steps.verify import verify as verify_cluster
 
 HELP = (

@@ -10,7 +10,7 @@ from pathlib import Path
 from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.model.errors import FatalError
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.cluster_ports import Workbench
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.workbench import open_workbench
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.cluster_ports import Workbench
 
 ClusterName = Annotated[str, typer.Option("--cluster", "-c", help="Name in the inventory (see `clusters`).")]
 Target = Annotated[str, typer.Option("--to", help="Release to go to, for example 4.3.1.")]

@@ -35,23 +35,23 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserErro
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.downgrade import WhereRefused
-from kafka_rollout.steps import lock
-from kafka_rollout.steps.approval import ApprovalOf, approvals, refuse_blockers
-from kafka_rollout.steps.cluster_inventory import compare_inventory, take_inventory
-from kafka_rollout.steps.downgrade_approval import levels_body, plan_body, roll_body
-from kafka_rollout.steps.downgrade_metadata import report_losses, scan_metadata_logs
-from kafka_rollout.steps.downgrade_plan import is_downgrade, plan_downgrade
-from kafka_rollout.steps.features import check_support, finalize, pending_changes, refuse
-from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
-from kafka_rollout.steps.offline_facts import shown_facts
-from kafka_rollout.steps.offline_order import OfflineStep
-from kafka_rollout.steps.offline_record import stop_has_begun
-from kafka_rollout.steps.plan import refuse_new_blockers
-from kafka_rollout.steps.roll import touched
-from kafka_rollout.steps.snapshot import prove_snapshot
-from kafka_rollout.steps.weighing import weigh_coordinator_logs
-from kafka_rollout.steps.whole_roll import roll_hops
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common import lock
+from kafka_rollout.steps.common.approval import ApprovalOf, approvals, refuse_blockers
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.downgrade.approval import levels_body, plan_body, roll_body
+from kafka_rollout.steps.downgrade.contents import compare_inventory, take_inventory
+from kafka_rollout.steps.downgrade.metadata_logs import report_losses, scan_metadata_logs
+from kafka_rollout.steps.features.levels import check_support, finalize, pending_changes, refuse
+from kafka_rollout.steps.features.snapshot import prove_snapshot
+from kafka_rollout.steps.gates.checks import GateKind, GateRef, wait_for_gate
+from kafka_rollout.steps.offline.facts import shown_facts
+from kafka_rollout.steps.offline.order import OfflineStep
+from kafka_rollout.steps.offline.record import stop_has_begun
+from kafka_rollout.steps.planning.downgrade import is_downgrade, plan_downgrade
+from kafka_rollout.steps.planning.plan_findings import weigh_coordinator_logs
+from kafka_rollout.steps.planning.upgrade import refuse_new_blockers
+from kafka_rollout.steps.roll.node import touched
+from kafka_rollout.steps.runner import roll_hops
 
 _SNAPSHOT_S = 2 * 3600.0  # a snapshot may take as long as the nodes' interval says; the gate tells until when
 

@@ -33,8 +33,8 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserErro
 from kafka_rollout.domain.model.findings import Finding
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.steps import lock
-from kafka_rollout.steps.approval import (
+from kafka_rollout.steps.common import lock
+from kafka_rollout.steps.common.approval import (
     APPROVED,
     ApprovalOf,
     approval_body,
@@ -42,14 +42,14 @@ from kafka_rollout.steps.approval import (
     refuse_stranger,
     require_approval,
 )
-from kafka_rollout.steps.feature_race import look_for_narrower_nodes
-from kafka_rollout.steps.feature_update import (
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.features.race import look_for_narrower_nodes
+from kafka_rollout.steps.features.update import (
     apply_features,
     observe_features,
     plan_features,
     planned_outcomes,
 )
-from kafka_rollout.steps.workbench import Workbench
 
 HELP = """Feature levels (KIP-584): what is finalized, what every node supports, and changing it.
 

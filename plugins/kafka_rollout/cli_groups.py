@@ -32,8 +32,8 @@ from kafka_rollout.domain.groups.described import (
 from kafka_rollout.domain.groups.migration import GROUP_VERSION, ClusterFacts, Goal, GroupPlan, plan_groups
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.steps.groups import GATE, look_at_conversion
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.gates.groups import GATE, look_at_conversion
 
 HELP = """Consumer groups: who they are, and how each gets to cooperative rebalancing, to the consumer protocol
 (KIP-848) or back to classic. Changes nothing.

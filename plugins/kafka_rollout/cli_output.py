@@ -22,8 +22,8 @@ from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Catalogue, Release, VersionRange
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.steps.approval import approval_body
-from kafka_rollout.steps.whole_roll import Progress
+from kafka_rollout.steps.common.approval import approval_body
+from kafka_rollout.steps.runner import Progress
 
 # Results go to the standard output, progress and errors to the standard error.
 out = Console(highlight=False)

@@ -24,12 +24,12 @@ from kafka_rollout.cli_run import Approver, command_of
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.plan import Hop, NodeTurn, Plan
-from kafka_rollout.steps import lock
-from kafka_rollout.steps.approval import ApprovalOf
-from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
-from kafka_rollout.steps.roll import retry_node
-from kafka_rollout.steps.turns import is_way_back
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common import lock
+from kafka_rollout.steps.common.approval import ApprovalOf
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.node_steps import is_way_back
+from kafka_rollout.steps.gates.checks import GateKind, GateRef, wait_for_gate
+from kafka_rollout.steps.roll.node import retry_node
 
 
 def retry(

@@ -23,8 +23,8 @@ from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.steps import lock
-from kafka_rollout.steps.approval import (
+from kafka_rollout.steps.common import lock
+from kafka_rollout.steps.common.approval import (
     APPROVED,
     ApprovalOf,
     approval_body,
@@ -34,21 +34,21 @@ from kafka_rollout.steps.approval import (
     refuse_stranger,
     require_approval,
 )
-from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL, scan_before_roll
-from kafka_rollout.steps.features import check_support, finalize, pending_changes, undo_by_controller
-from kafka_rollout.steps.gate import GateKind, GateRef, gate_has_held, wait_for_gate
-from kafka_rollout.steps.offline_facts import expected_outage_s
-from kafka_rollout.steps.offline_record import UNDOING, last
-from kafka_rollout.steps.offline_undo import can_be_undone, gates_after_undo, undo_offline
-from kafka_rollout.steps.outage import outage_sentence
-from kafka_rollout.steps.plan import plan_upgrade
-from kafka_rollout.steps.report import SCAN_VERDICT
-from kafka_rollout.steps.roll import has_stopped_nodes
-from kafka_rollout.steps.snapshot import prove_snapshot
-from kafka_rollout.steps.turns import previous_release
-from kafka_rollout.steps.weighing import weigh_coordinator_logs
-from kafka_rollout.steps.whole_roll import roll_back, roll_hops
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.node_steps import previous_release
+from kafka_rollout.steps.features.levels import check_support, finalize, pending_changes, undo_by_controller
+from kafka_rollout.steps.features.snapshot import prove_snapshot
+from kafka_rollout.steps.gates.checks import GateKind, GateRef, gate_has_held, wait_for_gate
+from kafka_rollout.steps.offline.facts import expected_outage_s
+from kafka_rollout.steps.offline.outage import outage_sentence
+from kafka_rollout.steps.offline.record import UNDOING, last
+from kafka_rollout.steps.offline.undo import can_be_undone, gates_after_undo, undo_offline
+from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL, scan_before_roll
+from kafka_rollout.steps.planning.plan_findings import weigh_coordinator_logs
+from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.report.run import SCAN_VERDICT
+from kafka_rollout.steps.roll.node import has_stopped_nodes
+from kafka_rollout.steps.runner import roll_back, roll_hops
 
 INTERRUPTED = 130
 _CANARY = "canary"  # kind of the event: the run asks after its first node

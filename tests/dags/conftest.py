@@ -154,7 +154,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
     from kafka_rollout.hooks import kafka_cluster
     from kafka_rollout.operators import spark_scan
     from kafka_rollout.sensors import gate
-    from kafka_rollout.steps import features
+    from kafka_rollout.steps.features import levels as features
 
     @contextmanager
     def open_fake(cluster: str, run_id: str, *_: object) -> Iterator[Any]:

@@ -53,7 +53,7 @@ def test_a_real_loss_needs_unsafe_and_is_named_in_the_approval(runs: FakeRuns, w
 def test_when_a_step_cannot_go_on_a_person_has_everything_taken_back(
     runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafka_rollout.steps import offline
+    from kafka_rollout.steps.offline import actions as offline
 
     record_before = offline._record_before
 

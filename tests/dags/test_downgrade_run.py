@@ -108,7 +108,7 @@ def test_each_log_that_the_older_release_cannot_replay_is_trimmed_in_its_nodes_t
 def test_a_log_that_became_unreadable_after_the_approval_stops_the_run_before_the_node(
     runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafka_rollout.steps import roll
+    from kafka_rollout.steps.roll import node as roll
 
     world.finalized = {"metadata.version": 8}
     prepare = roll.refuse_unready
@@ -125,7 +125,7 @@ def test_a_log_that_became_unreadable_after_the_approval_stops_the_run_before_th
 def test_what_is_gone_afterwards_fails_the_run(
     runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafka_rollout.steps import cluster_inventory
+    from kafka_rollout.steps.downgrade import contents as cluster_inventory
 
     compare = cluster_inventory.compare_inventory
 

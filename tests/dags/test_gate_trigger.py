@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch
-from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.gate import GateKind, GateRef
-from kafka_rollout.steps.plan import plan_upgrade
-from kafka_rollout.steps.roll import replace_node
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.gates.checks import GateKind, GateRef
+from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench
 

@@ -15,7 +15,7 @@ import pytest
 from kafka_rollout import cli, cli_downgrade, cli_features, cli_run
 from kafka_rollout.adapters.change_lock import FileChangeLock
 from kafka_rollout.adapters.run_store import FileRunStore, list_runs
-from kafka_rollout.steps.lock import LEASE_S
+from kafka_rollout.steps.common.lock import LEASE_S
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench

@@ -14,11 +14,11 @@ from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.adapters.scan_history import ScanHistory
 from kafka_rollout.adapters.scan_reports import ScanReports
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
-from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.downgrade_plan import DOWNGRADE
-from kafka_rollout.steps.feature_update import FEATURES
-from kafka_rollout.steps.plan import plan_upgrade
-from kafka_rollout.steps.roll import replace_node
+from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.features.update import FEATURES
+from kafka_rollout.steps.planning.downgrade import DOWNGRADE
+from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench
 

@@ -14,9 +14,9 @@ from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import HopPosition, Plan
 from kafka_rollout.operators.slots import APPROVE_CANARY
-from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.plan import plan_upgrade
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench
 
@@ -143,7 +143,7 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
 
     from kafka_rollout.operators import deciding
     from kafka_rollout.sensors import gate
-    from kafka_rollout.steps.gate import GateKind, GateRef
+    from kafka_rollout.steps.gates.checks import GateKind, GateRef
 
     asked: list[Any] = []
     monkeypatch.setattr(deciding, "ask", lambda context, question, **_: asked.append(question))

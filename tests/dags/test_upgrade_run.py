@@ -13,7 +13,7 @@ from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.records import no_members_condition
 from kafka_rollout.domain.model.state import GroupState, StartRecord
-from kafka_rollout.steps import groups
+from kafka_rollout.steps.gates import groups
 from tests.dags.conftest import GONE_S, FakeRuns, spec_with_homes
 from tests.fake_cluster import R340, R391, R431, FakeCluster
 

@@ -17,10 +17,12 @@ from kafka_rollout.adapters.workbench import open_workbench
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.steps import feature_sending, feature_update, lock
-from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.feature_update import plan_features
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common import lock
+from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.features import sending as feature_sending
+from kafka_rollout.steps.features import update as feature_update
+from kafka_rollout.steps.features.update import plan_features
 
 Command = Callable[[LocalCluster, str], tuple[int, str, str]]  # (exit code, standard output, standard error)
 

@@ -18,7 +18,7 @@ from kafka_rollout.adapters.kafka_admin import KafkaAdmin
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.domain.model.errors import TransientError
-from kafka_rollout.steps.gate import GateKind
+from kafka_rollout.steps.gates.checks import GateKind
 from tests.integration.cluster_contents import wait_until_all_know
 from tests.integration.group_harness import DEADLINE_S, wait_until
 

@@ -36,13 +36,13 @@ metadata_logs.install, Files.remove = install_and_count, remove_or_die
 # All nodes were started, and nobody has looked yet whether they serve.
 KILLED_BEFORE_ANYBODY_LOOKED = """
 import os, signal
-from kafka_rollout.steps import offline
+from kafka_rollout.steps.offline import actions as offline
 offline.watch_service = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
 """
 # Everything is stopped, and nobody has looked yet which logs are there.
 KILLED_BEFORE_THE_CHOICE = """
 import os, signal
-from kafka_rollout.steps import offline
+from kafka_rollout.steps.offline import actions as offline
 offline.choose = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
 """
 

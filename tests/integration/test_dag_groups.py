@@ -11,7 +11,7 @@ from kafka.admin import KafkaAdminClient
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.workbench import open_workbench
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, parse_requests
-from kafka_rollout.steps.feature_update import plan_features
+from kafka_rollout.steps.features.update import plan_features
 from tests.integration.airflow_harness import QUICK_SNAPSHOTS, finalized
 from tests.integration.conftest import MakeCluster
 from tests.integration.dag_in_process import ProcessRuns

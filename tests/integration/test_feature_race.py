@@ -10,9 +10,10 @@ import pytest
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.steps import feature_race, feature_sending
-from kafka_rollout.steps.feature_race import look_for_narrower_nodes
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.features import race as feature_race
+from kafka_rollout.steps.features import sending as feature_sending
+from kafka_rollout.steps.features.race import look_for_narrower_nodes
 from tests.integration.conftest import MakeCluster
 from tests.integration.dag_in_process import ProcessRuns
 from tests.integration.feature_harness import Command, meanwhile, opened

@@ -27,9 +27,9 @@ from kafka_rollout.domain.features.requests import (
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.steps.feature_race import look_for_narrower_nodes
-from kafka_rollout.steps.feature_sending import make_true
-from kafka_rollout.steps.feature_update import apply_features, plan_features
+from kafka_rollout.steps.features.race import look_for_narrower_nodes
+from kafka_rollout.steps.features.sending import make_true
+from kafka_rollout.steps.features.update import apply_features, plan_features
 from tests.integration.conftest import MakeCluster
 from tests.integration.feature_harness import Command, approved, codes, eventually, has_groups, opened, planned
 from tests.integration.proxy import Proxy

@@ -18,7 +18,7 @@ from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.release_cache import ReleaseCache
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
-from kafka_rollout.steps.gate import GateKind, GateRef, look
+from kafka_rollout.steps.gates.checks import GateKind, GateRef, look
 from tests.integration.conftest import MakeCluster
 from tests.integration.feature_harness import Command, codes, opened, planned
 from tests.integration.proxy import Proxy

@@ -29,7 +29,7 @@ from kafka_rollout.domain.coordinator_logs import cleaning as scan_cleaning
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.steps.groups import look_at_conversion
+from kafka_rollout.steps.gates.groups import look_at_conversion
 from tests.integration.cluster_contents import wait_until_all_know
 from tests.integration.conftest import MakeCluster
 from tests.integration.group_harness import LiveGroup, wait_until

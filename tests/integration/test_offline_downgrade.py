@@ -25,16 +25,16 @@ from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.downgrade import WhereRefused
-from kafka_rollout.steps import offline as steps
-from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.downgrade_plan import plan_downgrade
-from kafka_rollout.steps.features import finalize
-from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
-from kafka_rollout.steps.offline_facts import offline_facts
-from kafka_rollout.steps.offline_order import OfflineStep
-from kafka_rollout.steps.offline_undo import undo_offline
-from kafka_rollout.steps.outage import outages
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.features.levels import finalize
+from kafka_rollout.steps.gates.checks import GateKind, GateRef, wait_for_gate
+from kafka_rollout.steps.offline import actions as steps
+from kafka_rollout.steps.offline.facts import offline_facts
+from kafka_rollout.steps.offline.order import OfflineStep
+from kafka_rollout.steps.offline.outage import outages
+from kafka_rollout.steps.offline.undo import undo_offline
+from kafka_rollout.steps.planning.downgrade import plan_downgrade
 from tests.dying_files import DyingFiles, KilledError
 from tests.integration.cluster_contents import WITH_ACLS, contents, fill
 from tests.integration.conftest import MakeCluster

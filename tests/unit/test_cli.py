@@ -22,9 +22,9 @@ from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.state import GroupState
-from kafka_rollout.steps.approval import approvals
-from kafka_rollout.steps.feature_update import plan_features
-from kafka_rollout.steps.plan import plan_upgrade
+from kafka_rollout.steps.common.approval import approvals
+from kafka_rollout.steps.features.update import plan_features
+from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from tests.fake_cluster import R431, FakeCluster, make_spec
 from tests.fakes import fake_bench
 

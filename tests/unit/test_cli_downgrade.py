@@ -22,8 +22,8 @@ from kafka_rollout.domain.model.state import GroupState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.downgrade import WhereRefused
 from kafka_rollout.ports import CheckpointFile
-from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from tests.dying_files import KilledError
 from tests.fake_cluster import R340, R341, R431, FakeCluster
 from tests.fakes import FakeLogs, FakeRuntime, fake_bench

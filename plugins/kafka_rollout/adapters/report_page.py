@@ -10,13 +10,13 @@ from typing import Any
 from kafka_rollout.adapters.html_pages import clock, page_environment
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.steps.downgrade_plan import DOWNGRADE
-from kafka_rollout.steps.downgrade_report import build_downgrade_report
-from kafka_rollout.steps.feature_report import build_feature_report
-from kafka_rollout.steps.feature_update import FEATURES
-from kafka_rollout.steps.plan import kind_of_run
-from kafka_rollout.steps.report import build_report
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.features.update import FEATURES
+from kafka_rollout.steps.planning.downgrade import DOWNGRADE
+from kafka_rollout.steps.planning.upgrade import kind_of_run
+from kafka_rollout.steps.report.downgrade import build_downgrade_report
+from kafka_rollout.steps.report.features import build_feature_report
+from kafka_rollout.steps.report.run import build_report
 
 TEMPLATE = "report.html.j2"
 

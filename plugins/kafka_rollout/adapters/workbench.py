@@ -21,7 +21,7 @@ from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports import NodeRuntime
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.cluster_ports import Workbench
 
 
 def list_clusters(settings: Settings | None = None) -> dict[str, ClusterSpec]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from kafka_rollout.adapters.security import ClientSecurity
-    from kafka_rollout.steps.workbench import Workbench
+    from kafka_rollout.steps.common.cluster_ports import Workbench
 
 
 class KafkaClusterHook(BaseHook):

@@ -41,7 +41,7 @@ def _let_go(dag_run: DagRun) -> None:
     from kafka_rollout.adapters.change_lock import FileChangeLock
     from kafka_rollout.adapters.run_store import FileRunStore
     from kafka_rollout.adapters.settings import Settings
-    from kafka_rollout.steps.plan import begun_by
+    from kafka_rollout.steps.planning.upgrade import begun_by
 
     cluster, run = dag_run.dag_id.removeprefix(prefix), str(dag_run.run_id)
     home = Settings.from_environment().home

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.domain.model.plan import Plan
-    from kafka_rollout.steps.workbench import Workbench
+    from kafka_rollout.steps.common.cluster_ports import Workbench
 
 APPROVE = "Approve"
 REJECT = "Reject"
@@ -43,8 +43,8 @@ class ApprovalOperator(RolloutOperator):
 
     def answered(self, context: Context, event: dict[str, Any]) -> Any:
         """A person answered, or the time is over."""
-        from kafka_rollout.steps.approval import APPROVED, REJECTED, ApprovalOf, record_approval
-        from kafka_rollout.steps.lock import hold_again
+        from kafka_rollout.steps.common.approval import APPROVED, REJECTED, ApprovalOf, record_approval
+        from kafka_rollout.steps.common.lock import hold_again
 
         with errors_for_airflow(), workbench(self.cluster, context) as bench:
             plan = frozen_plan(bench, context)
@@ -79,7 +79,7 @@ class ApprovalOperator(RolloutOperator):
         task that was cleared asks again, and so does a run that has begun anew: one that was deleted in Airflow and
         triggered with the same id goes on in the same record.
         """
-        from kafka_rollout.steps.plan import BEGUN
+        from kafka_rollout.steps.planning.upgrade import BEGUN
 
         generation = self._generation(context, plan)
         for event in reversed(bench.run.events()):
@@ -131,8 +131,8 @@ class ApprovePlanOperator(ApprovalOperator):
     what = "roll"
 
     def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
-        from kafka_rollout.steps.approval import refuse_blockers
-        from kafka_rollout.steps.plan import refuse_new_blockers
+        from kafka_rollout.steps.common.approval import refuse_blockers
+        from kafka_rollout.steps.planning.upgrade import refuse_new_blockers
 
         refuse_blockers(plan)
         if not plan.hops:
@@ -143,7 +143,7 @@ class ApprovePlanOperator(ApprovalOperator):
         return f"Roll {plan.cluster} from {plan.origin} to {plan.target}?"
 
     def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
-        from kafka_rollout.steps.approval import approval_body
+        from kafka_rollout.steps.common.approval import approval_body
 
         return approval_body(plan, what=self.what)
 
@@ -169,7 +169,7 @@ class ApproveCanaryOperator(ApprovalOperator):
         return f"{plan.cluster}: the first node runs {plan.hops[0].to_release}. Roll the others?"
 
     def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
-        from kafka_rollout.steps.approval import canary_body
+        from kafka_rollout.steps.common.approval import canary_body
 
         return (
             f"{canary_body(plan)}\n\n- **{APPROVE}**: roll the others\n- **{REJECT}**: stop here, as it is\n"
@@ -191,9 +191,9 @@ class ApproveFinalizeOperator(ApprovalOperator):
         return (APPROVE, REJECT, ROLL_BACK) if plan.hops else (APPROVE, REJECT)
 
     def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
-        from kafka_rollout.steps.approval import refuse_blockers
-        from kafka_rollout.steps.features import pending_changes
-        from kafka_rollout.steps.plan import refuse_new_blockers
+        from kafka_rollout.steps.common.approval import refuse_blockers
+        from kafka_rollout.steps.features.levels import pending_changes
+        from kafka_rollout.steps.planning.upgrade import refuse_new_blockers
 
         refuse_blockers(plan)
         refuse_new_blockers(bench, plan)
@@ -204,8 +204,8 @@ class ApproveFinalizeOperator(ApprovalOperator):
         return f"Finalize the features of {plan.cluster} at {plan.target}? This is the point of no return."
 
     def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
-        from kafka_rollout.steps.approval import approval_body
-        from kafka_rollout.steps.features import check_support, undo_by_controller
+        from kafka_rollout.steps.common.approval import approval_body
+        from kafka_rollout.steps.features.levels import check_support, undo_by_controller
 
         support = check_support(bench, plan)
         if not support.ok:

@@ -13,7 +13,7 @@ from kafka_rollout.operators.asking import Answer, Question, approvers, ask
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.steps.workbench import Workbench
+    from kafka_rollout.steps.common.cluster_ports import Workbench
 
 WAIT_ON = "Wait on"
 RETRY = "Retry"
@@ -67,7 +67,7 @@ def ask_what_now(
 
 def hold_while_asking(context: Context, bench: Workbench, purpose: str) -> timedelta:
     """Keep the cluster's lock for as long as a person may take; the answer is that time."""
-    from kafka_rollout.steps.lock import LEASE_S, hold
+    from kafka_rollout.steps.common.lock import LEASE_S, hold
 
     timeout = timedelta(hours=float(context["params"]["approval_timeout_hours"]))
     hold(bench, purpose, for_s=timeout.total_seconds() + LEASE_S)
@@ -76,8 +76,8 @@ def hold_while_asking(context: Context, bench: Workbench, purpose: str) -> timed
 
 def record_decision(context: Context, bench: Workbench, what: str, answer: Answer) -> None:
     """Keep who decided what. Rolling back and stopping fail the task: nothing after it may begin."""
-    from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
-    from kafka_rollout.steps.lock import hold_again
+    from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+    from kafka_rollout.steps.common.lock import hold_again
 
     reason = answer.reason or NO_REASON
     hold_again(bench, f"{what}: {answer.option}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.domain.model.plan import Plan
-    from kafka_rollout.steps.workbench import Workbench
+    from kafka_rollout.steps.common.cluster_ports import Workbench
 
 SAFE = "SAFE"
 UNSAFE = "UNSAFE"
@@ -28,7 +28,7 @@ class PlanDowngradeOperator(RolloutOperator):
     def act(self, context: Context, bench: Workbench) -> Any:
         from kafka_rollout.domain.model.releases import Release
         from kafka_rollout.domain.planning.downgrade import WhereRefused
-        from kafka_rollout.steps.downgrade_plan import plan_downgrade
+        from kafka_rollout.steps.planning.downgrade import plan_downgrade
 
         hold_to_plan(context, bench)
         params = context["params"]
@@ -46,8 +46,8 @@ class ScanMetadataLogsOperator(RolloutOperator):
     """Could the older releases replay every node's metadata log and snapshot? Weighs the coordinator logs' scan too."""
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.steps.downgrade_metadata import scan_metadata_logs
-        from kafka_rollout.steps.weighing import weigh_coordinator_logs
+        from kafka_rollout.steps.downgrade.metadata_logs import scan_metadata_logs
+        from kafka_rollout.steps.planning.plan_findings import weigh_coordinator_logs
 
         plan = scan_metadata_logs(bench, frozen_plan(bench, context))
         plan = weigh_coordinator_logs(bench, plan)
@@ -60,7 +60,7 @@ class ReportLossesOperator(RolloutOperator):
     """What the lower metadata.version loses (KIP-1155), by Kafka's own image classes on a copy of a log."""
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.steps.downgrade_metadata import report_losses
+        from kafka_rollout.steps.downgrade.metadata_logs import report_losses
 
         plan, report = report_losses(bench, frozen_plan(bench, context))
         if report is None:
@@ -85,9 +85,9 @@ class ApproveLevelsOperator(ApprovalOperator):
     what = "finalize"
 
     def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
-        from kafka_rollout.steps.approval import refuse_blockers
-        from kafka_rollout.steps.features import pending_changes
-        from kafka_rollout.steps.plan import refuse_new_blockers
+        from kafka_rollout.steps.common.approval import refuse_blockers
+        from kafka_rollout.steps.features.levels import pending_changes
+        from kafka_rollout.steps.planning.upgrade import refuse_new_blockers
 
         refuse_blockers(plan)
         if not pending_changes(bench, plan):
@@ -99,8 +99,8 @@ class ApproveLevelsOperator(ApprovalOperator):
         return f"Lower the features of {plan.cluster}: {levels}?"
 
     def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
-        from kafka_rollout.steps.downgrade_approval import levels_body
-        from kafka_rollout.steps.features import check_support
+        from kafka_rollout.steps.downgrade.approval import levels_body
+        from kafka_rollout.steps.features.levels import check_support
 
         support = check_support(bench, plan, waits=True)
         if not support.ok:
@@ -112,7 +112,7 @@ class InventoryBeforeOperator(RolloutOperator):
     """Everything that is in the cluster, before anything is changed."""
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.steps.cluster_inventory import take_inventory
+        from kafka_rollout.steps.downgrade.contents import take_inventory
 
         frozen_plan(bench, context)
         found = take_inventory(bench)
@@ -124,7 +124,7 @@ class InventoryAfterOperator(RolloutOperator):
     """The same once more; fails where something is gone or less that the plan did not foretell."""
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.steps.cluster_inventory import compare_inventory
+        from kafka_rollout.steps.downgrade.contents import compare_inventory
 
         frozen_plan(bench, context)
         found = compare_inventory(bench)
@@ -159,7 +159,7 @@ class ApproveRollDownOperator(ApprovePlanOperator):
         return f"Roll {plan.cluster} down from {plan.origin} to {plan.target}?"
 
     def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
-        from kafka_rollout.steps.downgrade_approval import roll_body
-        from kafka_rollout.steps.offline_facts import shown_facts
+        from kafka_rollout.steps.downgrade.approval import roll_body
+        from kafka_rollout.steps.offline.facts import shown_facts
 
         return roll_body(bench, plan, shown_facts(bench, plan) if plan.offline else ())

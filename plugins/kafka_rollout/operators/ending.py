@@ -23,7 +23,7 @@ from kafka_rollout.views.links import ReportLink
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.steps.workbench import Workbench
+    from kafka_rollout.steps.common.cluster_ports import Workbench
 
 
 class StartLedgerOperator(RolloutOperator):
@@ -69,7 +69,7 @@ class FinalizeNowOperator(RolloutOperator):
         self.skipped = skipped
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.steps.whole_roll import ROLLED
+        from kafka_rollout.steps.runner import ROLLED
 
         plan = frozen_plan(bench, context)
         if plan.hops:
@@ -89,7 +89,7 @@ class ReportOperator(RolloutOperator):
 
     def act(self, context: Context, bench: Workbench) -> Any:
         from kafka_rollout.adapters.report_page import render, report_of
-        from kafka_rollout.steps.lock import let_go
+        from kafka_rollout.steps.common.lock import let_go
 
         if not context["ti"].xcom_pull(task_ids=PLAN_TASK):
             let_go(bench)

@@ -13,14 +13,14 @@ from kafka_rollout.operators.rollout import RolloutOperator, frozen_plan
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.steps.workbench import Workbench
+    from kafka_rollout.steps.common.cluster_ports import Workbench
 
 
 class CheckFeaturesOperator(RolloutOperator):
     """Does every registered broker and controller support the levels to be finalized (KIP-584)?"""
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.steps.features import check_support
+        from kafka_rollout.steps.features.levels import check_support
 
         verdict = check_support(bench, frozen_plan(bench, context))
         for finding in verdict.findings:
@@ -34,7 +34,7 @@ class FinalizeOperator(RolloutOperator):
     """Finalize the planned levels; a repeated call looks first and sends nothing twice."""
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.steps.features import finalize
+        from kafka_rollout.steps.features.levels import finalize
 
         plan = frozen_plan(bench, context)
         keep_ledger_running(context, bench)
@@ -48,7 +48,7 @@ class ProveSnapshotOperator(RolloutOperator):
     """Load one snapshot with the target release's own classes: it carries the new metadata.version."""
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.steps.snapshot import prove_snapshot
+        from kafka_rollout.steps.features.snapshot import prove_snapshot
 
         summary = asdict(prove_snapshot(bench, frozen_plan(bench, context)))
         self.log.info("%s", summary)

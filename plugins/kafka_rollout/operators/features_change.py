@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from kafka_rollout.domain.features.requests import FeatureOrder
     from kafka_rollout.domain.model.plan import Plan
-    from kafka_rollout.steps.workbench import Workbench
+    from kafka_rollout.steps.common.cluster_ports import Workbench
 
 ALWAYS = "always"
 WHERE_NEEDED = "where_needed"
@@ -42,7 +42,7 @@ class PlanFeaturesOperator(RolloutOperator):
     """Validate by every rule of KIP-584, ask the controller, freeze: every later task checks the hash."""
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.steps.feature_update import plan_features, planned_outcomes
+        from kafka_rollout.steps.features.update import plan_features, planned_outcomes
 
         hold_to_plan(context, bench)
         params = context["params"]
@@ -69,9 +69,9 @@ class ApproveFeaturesOperator(ApprovalOperator):
     what = "finalize"
 
     def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
-        from kafka_rollout.steps.approval import refuse_blockers
-        from kafka_rollout.steps.feature_update import needs_approval
-        from kafka_rollout.steps.features import pending_changes
+        from kafka_rollout.steps.common.approval import refuse_blockers
+        from kafka_rollout.steps.features.levels import pending_changes
+        from kafka_rollout.steps.features.update import needs_approval
 
         refuse_blockers(plan)
         if not pending_changes(bench, plan):
@@ -84,7 +84,7 @@ class ApproveFeaturesOperator(ApprovalOperator):
         return f"Change features of {plan.cluster}: {levels}?"
 
     def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
-        from kafka_rollout.steps.approval import approval_body
+        from kafka_rollout.steps.common.approval import approval_body
 
         return approval_body(plan, what=self.what)
 
@@ -95,7 +95,7 @@ class UpdateFeaturesOperator(RolloutOperator):
     def act(self, context: Context, bench: Workbench) -> Any:
         from kafka_rollout.domain.features.outcomes import Result
         from kafka_rollout.domain.model.errors import TransientError
-        from kafka_rollout.steps.feature_update import apply_features
+        from kafka_rollout.steps.features.update import apply_features
 
         outcomes = apply_features(bench, frozen_plan(bench, context))
         for outcome in outcomes:
@@ -112,7 +112,7 @@ class LookAgainOperator(RolloutOperator):
     """KIP-584's race: did a node with a narrower range join while the levels were finalized?"""
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.steps.feature_race import look_for_narrower_nodes
+        from kafka_rollout.steps.features.race import look_for_narrower_nodes
 
         frozen_plan(bench, context)
         verdict = look_for_narrower_nodes(bench)

@@ -11,7 +11,7 @@ from kafka_rollout.operators.rollout import run_folder
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.steps.workbench import Workbench
+    from kafka_rollout.steps.common.cluster_ports import Workbench
 
 SECURITY_FILE = "ledger-security.json"  # private to the run, and gone when the ledger is stopped
 GROUPS_SECURITY_FILE = "groups-security.json"

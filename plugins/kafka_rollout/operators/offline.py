@@ -18,14 +18,14 @@ from kafka_rollout.operators.deciding import (
 )
 from kafka_rollout.operators.rollout import RolloutOperator, errors_for_airflow, frozen_plan, workbench
 from kafka_rollout.sensors.gate import GateSensor
-from kafka_rollout.steps.gate import GateKind, GateRef
-from kafka_rollout.steps.offline_order import OfflineStep
+from kafka_rollout.steps.gates.checks import GateKind, GateRef
+from kafka_rollout.steps.offline.order import OfflineStep
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.domain.model.plan import Plan
-    from kafka_rollout.steps.workbench import Workbench
+    from kafka_rollout.steps.common.cluster_ports import Workbench
 
 MEANINGS = {
     RETRY: "do the step once more; what is done already is not done again",
@@ -70,8 +70,8 @@ class OfflineStepOperator(RolloutOperator):
         return f"the offline step {self.step.value}"
 
     def _do(self, context: Context, bench: Workbench, plan: Plan) -> Any:
-        from kafka_rollout.steps.offline_record import stop_has_begun
-        from kafka_rollout.steps.offline_undo import can_be_undone
+        from kafka_rollout.steps.offline.record import stop_has_begun
+        from kafka_rollout.steps.offline.undo import can_be_undone
 
         tell(context, f"{self._what}")
         try:
@@ -104,7 +104,7 @@ class OfflineGateSensor(GateSensor):
         (OfflineStep.START_CONTROLLERS if controller else OfflineStep.START_BROKERS).act(bench, plan)
 
     def _ref(self, plan: Plan) -> GateRef:
-        from kafka_rollout.steps.offline_record import offline_hop
+        from kafka_rollout.steps.offline.record import offline_hop
 
         hop = offline_hop(plan)
         return GateRef(kind=self.kind, hop=(hop.reversed() if self.way_back else hop).key, node_id=self.kafka_node)
@@ -126,7 +126,7 @@ class UndoOfflineOperator(RolloutOperator):
         return super().execute(context)
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.steps.offline_undo import undo_offline
+        from kafka_rollout.steps.offline.undo import undo_offline
 
         put_back = undo_offline(bench, frozen_plan(bench, context))
         self.log.info("Put back on nodes %s.", ", ".join(map(str, put_back)) or "none: nothing was replaced yet")

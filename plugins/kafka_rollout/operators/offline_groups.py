@@ -19,7 +19,7 @@ from kafka_rollout.operators.offline import (
 )
 from kafka_rollout.operators.roll_groups import PASSED_BY, acting, quick
 from kafka_rollout.operators.slots import PASSED
-from kafka_rollout.steps.offline_order import OfflineStep
+from kafka_rollout.steps.offline.order import OfflineStep
 
 OFFLINE = "offline"
 _DOC = {

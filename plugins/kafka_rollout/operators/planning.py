@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.domain.model.plan import Plan
-    from kafka_rollout.steps.workbench import Workbench
+    from kafka_rollout.steps.common.cluster_ports import Workbench
 
 FINALIZE_LATER = "later"
 FINALIZE_AFTER_APPROVAL = "after_approval"
@@ -23,7 +23,7 @@ FINALIZE_AFTER_APPROVAL = "after_approval"
 def hold_to_plan(context: Context, bench: Workbench) -> None:
     """Take the cluster's lock, unless this is a dry run: a second change is refused before it scans or asks, and what
     is planned does not change until it is done."""
-    from kafka_rollout.steps.lock import hold
+    from kafka_rollout.steps.common.lock import hold
 
     if not context["params"]["dry_run"]:
         hold(bench, f"Plan, in {context['dag'].dag_id}.")
@@ -34,8 +34,8 @@ class ObserveOperator(RolloutOperator):
 
     def act(self, context: Context, bench: Workbench) -> Any:
         from kafka_rollout.domain.planning.cluster_findings import cluster_findings
-        from kafka_rollout.steps.observe import observe
-        from kafka_rollout.steps.plan import BEGUN, record_observed
+        from kafka_rollout.steps.common.observe import observe
+        from kafka_rollout.steps.planning.upgrade import BEGUN, record_observed
 
         bench.run.record(BEGUN, {"dag_id": context["dag"].dag_id})
         hold_to_plan(context, bench)
@@ -65,7 +65,7 @@ class PlanUpgradeOperator(RolloutOperator):
 
     def act(self, context: Context, bench: Workbench) -> Any:
         from kafka_rollout.domain.model.releases import Release
-        from kafka_rollout.steps.plan import plan_upgrade
+        from kafka_rollout.steps.planning.upgrade import plan_upgrade
 
         hold_to_plan(context, bench)  # anew: this task comes also after a first one that failed
         target = Release.parse(context["params"]["target_release"])

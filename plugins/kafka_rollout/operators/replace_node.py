@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.domain.model.plan import Hop, Plan
-    from kafka_rollout.steps.roll import NodeReplaced
-    from kafka_rollout.steps.workbench import Workbench
+    from kafka_rollout.steps.common.cluster_ports import Workbench
+    from kafka_rollout.steps.roll.node import NodeReplaced
 
 _STARTED_ONCE_MORE = "start the node once more; a process that hangs in its shutdown is ended by force"
 _LOOKED_AT_AGAIN = (
@@ -31,7 +31,7 @@ _LOOKED_AT_AGAIN = (
 
 def refuse_out_of_turn(bench: Workbench, plan: Plan, hop: Hop, node_id: int) -> None:
     """The graph keeps the order; this keeps it also against a graph that was drawn wrongly, or cleared in parts."""
-    from kafka_rollout.steps.roll import needs_turn
+    from kafka_rollout.steps.roll.node import needs_turn
 
     for earlier in hop.order:
         if earlier.node_id == node_id:
@@ -46,8 +46,8 @@ def refuse_out_of_turn(bench: Workbench, plan: Plan, hop: Hop, node_id: int) -> 
 
 def refuse_without_canary(bench: Workbench, plan: Plan, hop: Hop, node_id: int) -> None:
     """Nodes after the first one need the canary's approval on record: its task can be marked as done by hand."""
-    from kafka_rollout.steps.approval import ApprovalOf, require_approval
-    from kafka_rollout.steps.roll import needs_turn
+    from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
+    from kafka_rollout.steps.roll.node import needs_turn
 
     is_canary = hop == plan.hops[0] and node_id == hop.order[0].node_id
     if not is_canary and needs_turn(bench, plan, hop.key, node_id):
@@ -64,7 +64,7 @@ class ReplaceNodeOperator(RolloutOperator):
         self.slot = slot
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.steps.roll import TurnState, replace_node, turn_state
+        from kafka_rollout.steps.roll.node import TurnState, replace_node, turn_state
 
         plan = frozen_plan(bench, context)
         hop, turn = self.slot.resolve(plan)
@@ -79,8 +79,8 @@ class ReplaceNodeOperator(RolloutOperator):
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
         """A person answered after the node had not stayed up, or could not be stopped."""
-        from kafka_rollout.steps.approval import renew_void
-        from kafka_rollout.steps.roll import retry_node
+        from kafka_rollout.steps.common.approval import renew_void
+        from kafka_rollout.steps.roll.node import retry_node
 
         with errors_for_airflow(), workbench(self.cluster, context) as bench:
             plan = frozen_plan(bench, context)
@@ -93,7 +93,7 @@ class ReplaceNodeOperator(RolloutOperator):
     def _replaced(
         self, context: Context, bench: Workbench, plan: Plan, act: Callable[[Workbench, Plan, str, int], NodeReplaced]
     ) -> Any:
-        from kafka_rollout.steps.roll import has_stopped_nodes
+        from kafka_rollout.steps.roll.node import has_stopped_nodes
 
         hop, turn = self.slot.resolve(plan)
         try:

@@ -14,7 +14,7 @@ from kafka_rollout.operators.slots import NodeSlot
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.steps.workbench import Workbench
+    from kafka_rollout.steps.common.cluster_ports import Workbench
 
 
 class BeginRollBackOperator(RolloutOperator):
@@ -38,7 +38,7 @@ class BeginRollBackOperator(RolloutOperator):
         return super().execute(context)
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.steps.roll import roll_back_turns
+        from kafka_rollout.steps.roll.node import roll_back_turns
 
         plan = frozen_plan(bench, context)
         turns = {(hop.key, turn.node_id) for hop, turn in roll_back_turns(bench, plan)}

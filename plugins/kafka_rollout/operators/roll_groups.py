@@ -32,7 +32,7 @@ from kafka_rollout.operators.slots import (
     node_slots,
 )
 from kafka_rollout.sensors.gate import GateSensor
-from kafka_rollout.steps.gate import GateKind
+from kafka_rollout.steps.gates.checks import GateKind
 
 # Places that the plan does not use are skipped; what follows a skipped place goes on, what follows a failed one
 # never does.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from kafka_rollout.adapters.run_store import FileRunStore
     from kafka_rollout.domain.model.plan import Plan
-    from kafka_rollout.steps.workbench import Workbench
+    from kafka_rollout.steps.common.cluster_ports import Workbench
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def workbench(cluster: str, context: Context) -> Iterator[Workbench]:
 
 def other_owner(events: Sequence[Mapping[str, Any]], context: Context) -> str:
     """Whose the run's record is, if not this DAG's; empty where it is this one's, or has not begun."""
-    from kafka_rollout.steps.plan import begun_by
+    from kafka_rollout.steps.planning.upgrade import begun_by
 
     dag_id = begun_by(events)
     if not events or dag_id == context["ti"].dag_id:
@@ -89,7 +89,7 @@ def why_failed(events: Sequence[Mapping[str, Any]]) -> str:
 
 def frozen_plan(bench: Workbench, context: Context) -> Plan:
     """The run's plan; refuses when it is not the one that the run's first task froze."""
-    from kafka_rollout.steps.plan import check_plan
+    from kafka_rollout.steps.planning.upgrade import check_plan
 
     planned = context["ti"].xcom_pull(task_ids=PLAN_TASK)
     if not planned:

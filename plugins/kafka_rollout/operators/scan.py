@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-    from kafka_rollout.steps.workbench import Workbench
+    from kafka_rollout.steps.common.cluster_ports import Workbench
 
 
 def scan_file(bench: Workbench, name: str) -> Path:
@@ -35,7 +35,7 @@ class ScanForRunOperator(SparkScanOperator):
         self.file = file
 
     def execute(self, context: Context) -> Any:
-        from kafka_rollout.steps.lock import LEASE_S, hold_again, hold_on
+        from kafka_rollout.steps.common.lock import LEASE_S, hold_again, hold_on
 
         purpose = "Scan the coordinator logs."
         longest = LEASE_S if self.execution_timeout is None else self.execution_timeout.total_seconds()
@@ -83,8 +83,8 @@ class ScanVerdictOperator(RolloutOperator):
         from kafka_rollout.domain.coordinator_logs.findings import way_back_verdict
         from kafka_rollout.domain.coordinator_logs.scan import ScanResult
         from kafka_rollout.domain.model.findings import Verdict
-        from kafka_rollout.steps.report import SCAN_VERDICT
-        from kafka_rollout.steps.turns import previous_release
+        from kafka_rollout.steps.common.node_steps import previous_release
+        from kafka_rollout.steps.report.run import SCAN_VERDICT
 
         previous = previous_release(bench, frozen_plan(bench, context))
         path = scan_file(bench, SCAN_VERDICT)

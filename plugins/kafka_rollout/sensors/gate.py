@@ -13,13 +13,13 @@ from kafka_rollout.operators.asking import WAITS_FOR, is_answer, read_answer, te
 from kafka_rollout.operators.deciding import RETRY, ROLL_BACK, STOP_HERE, WAIT_ON, ask_what_now, record_decision
 from kafka_rollout.operators.rollout import errors_for_airflow, frozen_plan, workbench
 from kafka_rollout.operators.slots import NodeSlot
-from kafka_rollout.steps.gate import GateKind, GateRef
+from kafka_rollout.steps.gates.checks import GateKind, GateRef
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.domain.model.plan import Plan
-    from kafka_rollout.steps.workbench import Workbench
+    from kafka_rollout.steps.common.cluster_ports import Workbench
 
 # A look costs less than a second, a deferral about three (triggerer, scheduler, a new process). Gates that hold soon
 # are waited for in the task itself.
@@ -82,7 +82,7 @@ class GateSensor(BaseSensorOperator):
 
     def start_once_more(self, bench: Workbench, plan: Plan, ref: GateRef) -> None:
         """What *Retry* does."""
-        from kafka_rollout.steps.roll import restart_node
+        from kafka_rollout.steps.roll.node import restart_node
 
         restart_node(bench, plan, *_hop_and_node(ref))
 
@@ -138,7 +138,7 @@ class GateSensor(BaseSensorOperator):
 
 def _look_for_a_while(context: Context, bench: Workbench, plan: Plan, ref: GateRef, watch: GateWatch) -> WatchStatus:
     """The last status, done or not, after at most PATIENCE_S (a long soak is not waited for)."""
-    from kafka_rollout.steps.gate import look, record_outcome
+    from kafka_rollout.steps.gates.checks import look, record_outcome
 
     give_up = time.monotonic() + PATIENCE_S
     while True:
@@ -159,14 +159,14 @@ def _name(ref: GateRef) -> str:
 
 def _snapshot_interval_s(bench: Workbench) -> float:
     """How long a node may take to write its next snapshot by itself, at most."""
-    from kafka_rollout.steps.gate import SNAPSHOT_INTERVAL
+    from kafka_rollout.steps.gates.checks import SNAPSHOT_INTERVAL
 
     intervals = (bench.runtime.config(node).get(SNAPSHOT_INTERVAL, "3600000") for node in bench.cluster.nodes)
     return max(int(interval) for interval in intervals) / 1000
 
 
 def _stop_is_ahead(bench: Workbench, plan: Plan, ref: GateRef) -> bool:
-    from kafka_rollout.steps.roll import needs_turn
+    from kafka_rollout.steps.roll.node import needs_turn
 
     return needs_turn(bench, plan, *_hop_and_node(ref))
 

@@ -9,8 +9,8 @@ from kafka_rollout.domain.gates.check import GateLook
 from kafka_rollout.domain.model.findings import Verdict
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
-from kafka_rollout.steps.observe import observe
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.observe import observe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,12 +13,12 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from kafka_rollout.domain.gates.watch import GateWatch, WatchState, WatchStatus
 from kafka_rollout.domain.model.errors import RolloutError, TransientError
 from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
-from kafka_rollout.steps.gate import GateRef, look, record_outcome
-from kafka_rollout.steps.plan import check_plan
+from kafka_rollout.steps.gates.checks import GateRef, look, record_outcome
+from kafka_rollout.steps.planning.upgrade import check_plan
 
 if TYPE_CHECKING:
     from kafka_rollout.adapters.security import ClientSecurity
-    from kafka_rollout.steps.workbench import Workbench
+    from kafka_rollout.steps.common.cluster_ports import Workbench
 
 SAY_AGAIN_S = 30.0  # an unchanged message is logged again after this time
 

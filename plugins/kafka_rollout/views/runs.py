@@ -19,9 +19,9 @@ from kafka_rollout.hooks.run_listener import (
     DOWNGRADE_DAG_PREFIX,
     FEATURES_DAG_PREFIX,
 )
-from kafka_rollout.steps.downgrade_plan import DOWNGRADE
-from kafka_rollout.steps.feature_update import FEATURES
-from kafka_rollout.steps.plan import begun_by, kind_of_run
+from kafka_rollout.steps.features.update import FEATURES
+from kafka_rollout.steps.planning.downgrade import DOWNGRADE
+from kafka_rollout.steps.planning.upgrade import begun_by, kind_of_run
 
 RUNS_SHOWN = 10  # of each cluster
 LINES_SHOWN = 30  # of each run

@@ -15,8 +15,8 @@ from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import NEVER, ClusterSpec
 from kafka_rollout.hooks.run_listener import DAG_PREFIX, DOWNGRADE_DAG_PREFIX, SCAN_DAG_PREFIX
-from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
-from kafka_rollout.steps.report import SCAN_VERDICT
+from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.report.run import SCAN_VERDICT
 
 ALERTS_SHOWN = 5  # of each cluster
 

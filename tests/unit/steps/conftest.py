@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.plan import plan_upgrade
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench
 

@@ -8,10 +8,10 @@ import pytest
 
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.steps.approval import APPROVED, REJECTED, ApprovalOf, approvals, record_approval, renew_void
-from kafka_rollout.steps.plan import plan_upgrade
-from kafka_rollout.steps.roll import replace_node, retry_node
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.approval import APPROVED, REJECTED, ApprovalOf, approvals, record_approval, renew_void
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.roll.node import replace_node, retry_node
 from tests.fake_cluster import R431, FakeCluster
 
 HOP = "3.9.1-to-4.3.1"

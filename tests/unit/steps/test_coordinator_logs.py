@@ -16,12 +16,12 @@ from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Direction, Plan
-from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL, new_in_logs
-from kafka_rollout.steps.gate import GateKind, GateRef, look
-from kafka_rollout.steps.plan import plan_upgrade
-from kafka_rollout.steps.roll import replace_node
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.gates.checks import GateKind, GateRef, look
+from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL, new_in_logs
+from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench
 

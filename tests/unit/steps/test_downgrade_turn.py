@@ -9,11 +9,11 @@ import pytest
 
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.downgrade_metadata import look_at_metadata_logs, planned_trims
-from kafka_rollout.steps.downgrade_plan import plan_downgrade
-from kafka_rollout.steps.roll import replace_node, restart_node
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.downgrade.metadata_logs import look_at_metadata_logs, planned_trims
+from kafka_rollout.steps.planning.downgrade import plan_downgrade
+from kafka_rollout.steps.roll.node import replace_node, restart_node
 from tests.fake_cluster import R341, R431, FakeCluster
 from tests.fakes import fake_bench
 from tests.unit.steps.test_replace_node import Killed, killed_after

@@ -16,16 +16,16 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import GroupState, NodeFeatures
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.ports import FeatureUpdateResult
-from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.feature_race import look_for_narrower_nodes
-from kafka_rollout.steps.feature_sending import make_true
-from kafka_rollout.steps.feature_update import (
+from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.features.race import look_for_narrower_nodes
+from kafka_rollout.steps.features.sending import make_true
+from kafka_rollout.steps.features.update import (
     apply_features,
     needs_approval,
     plan_features,
     planned_outcomes,
 )
-from kafka_rollout.steps.workbench import Workbench
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import FakeAdmin, fake_bench
 
@@ -204,7 +204,7 @@ def test_a_refused_request_stops_those_after_it(bench: Workbench, cluster: FakeC
 def test_an_answer_that_nobody_heard_of_is_unknown_and_said_so(
     bench: Workbench, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_rollout.steps.feature_sending._LOST_ANSWER_PATIENCE_S", 0.0)
+    monkeypatch.setattr("kafka_rollout.steps.features.sending._LOST_ANSWER_PATIENCE_S", 0.0)
 
     def loses(targets: Mapping[str, int], validate_only: bool) -> None:
         if not validate_only:
@@ -221,7 +221,7 @@ def test_an_answer_that_nobody_heard_of_is_unknown_and_said_so(
 def test_an_answer_lost_after_the_act_is_found_by_looking(
     bench: Workbench, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
-    monkeypatch.setattr("kafka_rollout.steps.feature_sending._LOST_ANSWER_PATIENCE_S", 0.0)
+    monkeypatch.setattr("kafka_rollout.steps.features.sending._LOST_ANSWER_PATIENCE_S", 0.0)
     left = [lost]
 
     def loses(targets: Mapping[str, int], validate_only: bool) -> tuple[FeatureUpdateResult, ...] | None:
@@ -281,8 +281,8 @@ def test_nodes_that_have_not_heard_of_a_level_are_waited_for_unless_they_never_h
         admin.hears = now[0] > 2 and not cut_off
 
     plan = plan_for(bench, up="streams.version:1")
-    monkeypatch.setattr("kafka_rollout.steps.feature_sending.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("kafka_rollout.steps.feature_sending.time.sleep", pass_time)
+    monkeypatch.setattr("kafka_rollout.steps.features.sending.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("kafka_rollout.steps.features.sending.time.sleep", pass_time)
     assert results(apply_features(bench, plan)) == {"streams.version": Result.OK}
     told = {bench.admin.features(node).finalized.get("streams.version", 0) for node in bench.cluster.nodes}
     assert told == ({0, 1} if cut_off else {1})

@@ -12,11 +12,11 @@ from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan, Undo
 from kafka_rollout.domain.model.state import NodeFeatures
 from kafka_rollout.ports import FeatureUpdateResult
-from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.features import check_support, finalize, pending_changes, undo_by_controller
-from kafka_rollout.steps.finalization import finalization
-from kafka_rollout.steps.gate import GateKind, GateRef, look
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.features.finalization import finalization
+from kafka_rollout.steps.features.levels import check_support, finalize, pending_changes, undo_by_controller
+from kafka_rollout.steps.gates.checks import GateKind, GateRef, look
 from tests.fake_cluster import R431, FakeCluster
 from tests.fakes import FakeAdmin
 
@@ -80,7 +80,7 @@ def test_a_lost_answer_is_looked_up_and_not_sent_again(bench: Workbench, cluster
 def test_an_update_that_never_arrives_ends_as_not_known(
     bench: Workbench, cluster: FakeCluster, rolled: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_rollout.steps.feature_sending._LOST_ANSWER_PATIENCE_S", 0.0)
+    monkeypatch.setattr("kafka_rollout.steps.features.sending._LOST_ANSWER_PATIENCE_S", 0.0)
     with pytest.raises(TransientError, match=r"Nobody knows yet whether metadata\.version 30"):
         finalize(replace(bench, admin=LosesAnswers(cluster, done=False)), rolled)
 

@@ -7,9 +7,9 @@ import pytest
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import LockHeldError, RefusedError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.steps.gate import GateKind, GateRef, gate_has_held, look, wait_for_gate
-from kafka_rollout.steps.roll import replace_node
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.gates.checks import GateKind, GateRef, gate_has_held, look, wait_for_gate
+from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import FakeCluster
 
 HOP = "3.9.1-to-4.3.1"

@@ -9,9 +9,9 @@ import pytest
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.state import GroupState
-from kafka_rollout.steps.gate import GateKind, GateRef, look
-from kafka_rollout.steps.plan import recheck
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.gates.checks import GateKind, GateRef, look
+from kafka_rollout.steps.planning.upgrade import recheck
 from tests.fake_cluster import FakeCluster
 
 GATE = GateRef(kind=GateKind.GROUPS)

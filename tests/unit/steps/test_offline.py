@@ -15,15 +15,15 @@ from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.planning.downgrade import WhereRefused
-from kafka_rollout.steps import offline
-from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.downgrade_plan import plan_downgrade
-from kafka_rollout.steps.gate import GateKind, GateRef, look, wait_for_gate
-from kafka_rollout.steps.offline_facts import offline_facts
-from kafka_rollout.steps.offline_order import OfflineStep
-from kafka_rollout.steps.offline_undo import can_be_undone, gates_after_undo, undo_offline
-from kafka_rollout.steps.roll import replace_node
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.gates.checks import GateKind, GateRef, look, wait_for_gate
+from kafka_rollout.steps.offline import actions as offline
+from kafka_rollout.steps.offline.facts import offline_facts
+from kafka_rollout.steps.offline.order import OfflineStep
+from kafka_rollout.steps.offline.undo import can_be_undone, gates_after_undo, undo_offline
+from kafka_rollout.steps.planning.downgrade import plan_downgrade
+from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import R431, FakeCluster
 from tests.fakes import fake_bench
 
@@ -116,7 +116,7 @@ def test_killed_in_the_middle_of_the_nodes_the_others_follow(
 def test_nothing_is_stopped_without_an_approval_nor_when_a_blocker_has_come(
     world: FakeCluster, bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_rollout.steps.plan._LOOK_AGAIN_AFTER_S", ())
+    monkeypatch.setattr("kafka_rollout.steps.planning.upgrade._LOOK_AGAIN_AFTER_S", ())
     plan = plan_downgrade(bench, R421, where_refused=WhereRefused.OFFLINE)
     with pytest.raises(RefusedError, match="Nobody approved"):
         offline.stop_all(bench, plan)

@@ -11,12 +11,13 @@ import pytest
 
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.topology import Role
-from kafka_rollout.steps import offline, outage
-from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.downgrade_report import build_downgrade_report
-from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
-from kafka_rollout.steps.offline_facts import shown_facts
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.gates.checks import GateKind, GateRef, wait_for_gate
+from kafka_rollout.steps.offline import actions as offline
+from kafka_rollout.steps.offline import outage
+from kafka_rollout.steps.offline.facts import shown_facts
+from kafka_rollout.steps.report.downgrade import build_downgrade_report
 from tests.fake_cluster import R431, FakeCluster, make_spec
 from tests.fakes import fake_bench
 from tests.unit.steps.test_offline import FORWARD, HOP, approved, go, take_back

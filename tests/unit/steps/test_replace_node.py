@@ -12,12 +12,12 @@ import pytest
 
 from kafka_rollout.domain.model.errors import FatalError, LockHeldError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.gate import GateKind, GateRef, look
-from kafka_rollout.steps.plan import plan_upgrade
-from kafka_rollout.steps.roll import needs_turn, replace_node, restart_node, retry_node, roll_back_turns, way_back
-from kafka_rollout.steps.turns import TurnState, turn_state
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.node_steps import TurnState, turn_state
+from kafka_rollout.steps.gates.checks import GateKind, GateRef, look
+from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.roll.node import needs_turn, replace_node, restart_node, retry_node, roll_back_turns, way_back
 from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes import fake_bench
 
@@ -120,7 +120,7 @@ def test_of_a_stop_that_hung_for_long_the_first_record_counts(
     with pytest.raises(Killed):
         replace_node(bench, plan, HOP, NODE)
     cluster.stop = stop  # type: ignore[method-assign]
-    monkeypatch.setattr("kafka_rollout.steps.roll._STOP_UNDER_WAY_S", 0.0)
+    monkeypatch.setattr("kafka_rollout.steps.roll.node._STOP_UNDER_WAY_S", 0.0)
     replace_node(bench, plan, HOP, NODE)
     before = bench.run.load_before_stop(HOP, NODE)
     assert before is not None

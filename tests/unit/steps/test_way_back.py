@@ -12,12 +12,12 @@ from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.steps.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.coordinator_logs import SCAN_BEFORE_ROLL
-from kafka_rollout.steps.plan import plan_upgrade
-from kafka_rollout.steps.report import build_report
-from kafka_rollout.steps.whole_roll import roll_back, roll_hops
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.report.run import build_report
+from kafka_rollout.steps.runner import roll_back, roll_hops
 from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes import fake_bench
 

@@ -13,14 +13,14 @@ from kafka_rollout.domain.groups.described import DescribedGroup, GroupMember
 from kafka_rollout.domain.groups.monitor import GroupWatch
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.steps.approval import APPROVED, REJECTED, ApprovalOf, approval_body, record_approval
-from kafka_rollout.steps.features import finalize
-from kafka_rollout.steps.gate import GateKind, GateRef, wait_for_gate
-from kafka_rollout.steps.plan import plan_upgrade
-from kafka_rollout.steps.report import GROUPS_WATCHED, build_report
-from kafka_rollout.steps.snapshot import prove_snapshot
-from kafka_rollout.steps.whole_roll import Progress, roll_back, roll_hops
-from kafka_rollout.steps.workbench import Workbench
+from kafka_rollout.steps.common.approval import APPROVED, REJECTED, ApprovalOf, approval_body, record_approval
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.features.levels import finalize
+from kafka_rollout.steps.features.snapshot import prove_snapshot
+from kafka_rollout.steps.gates.checks import GateKind, GateRef, wait_for_gate
+from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.report.run import GROUPS_WATCHED, build_report
+from kafka_rollout.steps.runner import Progress, roll_back, roll_hops
 from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes import fake_bench
 

@@ -1,0 +1,268 @@
+"""Approval: who agreed to what, when and why; the same record for the DAG and the shell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
+from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.steps.common.cluster_ports import Workbench
+
+
+class ApprovalOf(StrEnum):
+    """What is asked for."""
+
+    ROLL = "roll"
+    CANARY = "canary"
+    FINALIZE = "finalize"
+    ROLL_BACK = "roll-back"
+    FAILED_GATE = "failed-gate"  # decision: wait on, retry or roll back
+
+
+APPROVED = "approved"
+REJECTED = "rejected"
+_VOID = "void"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """`at` in epoch seconds; `decision` is `approved`, `rejected` or, after a failed gate, what was chosen."""
+
+    what: str
+    by: str
+    decision: str
+    reason: str
+    plan_hash: str
+    at: float
+
+
+def record_approval(bench: Workbench, what: str, by: str, decision: str, reason: str) -> Approval:
+    """Record a named person's decision on the run's plan. Raises UserError without a name or a reason,
+    RefusedError when the plan has blockers (they cannot be approved away) and the decision approves."""
+    _named(what, by, reason)
+    plan = bench.run.load_plan()
+    if decision == APPROVED and what in {ApprovalOf.ROLL, ApprovalOf.FINALIZE}:
+        refuse_blockers(plan)
+    approval = Approval(
+        what=str(what),
+        by=by.strip(),
+        decision=str(decision),
+        reason=reason.strip(),
+        plan_hash=plan.hash,
+        at=time.time(),
+    )
+    bench.run.record("approval", {key: value for key, value in asdict(approval).items() if key != "at"})
+    return approval
+
+
+def refuse_stranger(cluster: ClusterSpec, by: str) -> None:
+    """Raise RefusedError for a name that the inventory does not allow. Airflow knows its users itself: this is for
+    names that are given on a command line."""
+    if cluster.approvers and by.strip() not in cluster.approvers:
+        raise RefusedError(
+            f"{by} may not approve changes of cluster {cluster.name}.",
+            remedy=f"Its inventory names {', '.join(cluster.approvers)}.",
+        )
+
+
+def _named(what: str, by: str, reason: str) -> None:
+    if not by.strip():
+        raise UserError(f"The approval of {what} has no name.", remedy="Say who approves.")
+    if not reason.strip():
+        raise UserError(f"The approval of {what} by {by} has no reason.", remedy="Say why in a sentence.")
+
+
+def refuse_blockers(plan: Plan) -> None:
+    """Raise RefusedError naming the plan's blockers, if it has any."""
+    if plan.blockers:
+        raise RefusedError(
+            f"The plan has {len(plan.blockers)} blocker(s), and no approval changes that: "
+            f"{'; '.join(f'{f.code} {f.subject}: {f.sentence}' for f in plan.blockers)}",
+            remedy=" ".join(dict.fromkeys(finding.remedy for finding in plan.blockers)),
+        )
+
+
+def approvals(bench: Workbench) -> tuple[Approval, ...]:
+    """All decisions of the run, oldest first."""
+    return tuple(_read(event) for event in bench.run.events() if event.get("kind") == "approval")
+
+
+def require_approval(bench: Workbench, plan: Plan, what: str) -> Approval:
+    """The newest decision on `what` for this very plan; raises RefusedError unless it approves and still counts.
+
+    An approval counts no more after a blocker voided it, or after a person decided for the opposite way, and none
+    goes round blockers: the plan's hash does not cover findings, so the plan may have been made anew with some.
+    """
+    given = [a for a in approvals(bench) if a.what == what and a.plan_hash == plan.hash]
+    if not given:
+        raise RefusedError(
+            f"Nobody approved the {what} of run {bench.run_id} on cluster {plan.cluster}.",
+            remedy="Have a named person approve it first.",
+        )
+    if given[-1].decision != APPROVED:
+        raise RefusedError(
+            f"{given[-1].by} answered '{given[-1].decision}' to the {what} of run {bench.run_id}: {given[-1].reason}",
+            remedy="Settle the reason, then ask again.",
+        )
+    if what in {ApprovalOf.ROLL, ApprovalOf.FINALIZE}:
+        refuse_blockers(plan)
+    if why := _overtaken(bench, plan, given[-1]):
+        raise RefusedError(
+            f"The approval of the {what} by {given[-1].by} is {why}.",
+            remedy="Have a named person approve it again (in a DAG: clear its approval with everything after it).",
+        )
+    return given[-1]
+
+
+def renew_void(bench: Workbench, plan: Plan, by: str, reason: str) -> None:
+    """Record that a named person approves anew what a blocker voided; what was never approved, was rejected or was
+    overtaken stays so. Whether the blocker is gone is looked at again before anything is done."""
+    for what in (ApprovalOf.ROLL, ApprovalOf.CANARY):
+        given = [a for a in approvals(bench) if a.what == what and a.plan_hash == plan.hash]
+        if given and given[-1].decision == APPROVED and _overtaken(bench, plan, given[-1]).startswith(_VOID):
+            record_approval(bench, what, by, APPROVED, reason)
+
+
+def _overtaken(bench: Workbench, plan: Plan, approval: Approval) -> str:
+    """Why an approval counts no more; empty where it does."""
+    opposite = ApprovalOf.ROLL if approval.what == ApprovalOf.ROLL_BACK else ApprovalOf.ROLL_BACK
+    why = ""
+    for event in bench.run.events():  # in their order
+        kind, what = event.get("kind"), event.get("what")
+        if kind == "approval" and what == approval.what and event["plan_hash"] == plan.hash:
+            why = ""
+        elif kind == "approval" and what == opposite and event["decision"] == APPROVED:
+            why = f"overtaken: {event['by']} approved the {opposite} after it"
+        elif kind == "void" and event["plan"] == plan.hash and approval.what != ApprovalOf.ROLL_BACK:
+            why = f"{_VOID}: {'; '.join(event['blockers'])}"
+    return why
+
+
+def _read(event: Mapping[str, Any]) -> Approval:
+    return Approval(
+        what=event["what"],
+        by=event["by"],
+        decision=event["decision"],
+        reason=event["reason"],
+        plan_hash=event["plan_hash"],
+        at=float(event["at"]),
+    )
+
+
+def approval_body(plan: Plan, verdict: Verdict | None = None, *, what: str = ApprovalOf.ROLL, scan: str = "") -> str:
+    """What a person reads before deciding, in Markdown: the plan, its findings, and for `finalize` what each feature
+    loses and whether Kafka can undo it. `scan` is a sentence of the coordinator-log scan's verdict.
+
+    It is read in a narrow panel beside the graph: lists instead of wide tables, what matters most first.
+    """
+    findings = verdict.findings if verdict is not None else plan.findings
+    parts = [f"**{plan.direction.value.capitalize()} of cluster {plan.cluster}: {plan.way}**"]
+    if what == ApprovalOf.FINALIZE:
+        if plan.unsafe:
+            parts.append("Levels fall as **UNSAFE_DOWNGRADE**: what the warnings name is lost, and nothing stops it.")
+        parts += [heading("Levels to be finalized"), *features_in_full(plan.feature_changes)]
+        if scan:
+            parts += [heading("Coordinator logs"), scan]
+        parts += findings_part(findings)
+    else:
+        parts += [
+            *findings_part(findings),
+            *hops_part(plan),
+            *config_part(plan),
+            *_features_in_short(plan.feature_changes),
+        ]
+    when = "each stop" if plan.hops else "anything is changed"
+    parts += ["---", f"Plan `{plan.hash[:12]}`. Every finding is looked at again before {when}."]
+    return "\n\n".join(parts)
+
+
+def canary_body(plan: Plan) -> str:
+    """What a person reads after the first node of a roll, in Markdown."""
+    hop = plan.hops[0]
+    rest = ", ".join(turn.name for turn in hop.order[1:])
+    return (
+        f"**{hop.order[0].name}** was brought from {hop.from_release} to {hop.to_release} and its gate holds.\n\n"
+        f"Still to be rolled: {rest or 'none'}."
+    )
+
+
+def findings_part(findings: tuple[Finding, ...]) -> list[str]:
+    if not findings:
+        return [heading("Findings: none")]
+    ranked = sorted(findings, key=lambda finding: list(Severity).index(finding.severity))
+    lines = [
+        f"- **{f.severity.value}** `{f.code}` {plain(f.subject)}: {plain(f.sentence)}"
+        + (f" **What to do:** {plain(f.remedy)}" if f.remedy else "")
+        for f in ranked
+    ]
+    return [heading(f"Findings: {len(findings)}"), "\n".join(lines)]
+
+
+def hops_part(plan: Plan) -> list[str]:
+    if not plan.hops:
+        return [f"Every node runs {plan.target} already: nothing is restarted."]
+    parts = []
+    for hop in plan.hops:
+        order = "\n".join(
+            f"{place}. {turn.name} ({turn.node_id}{', active controller' if turn.active_controller else ''})"
+            for place, turn in enumerate(hop.order, start=1)
+        )
+        way = f"{hop.from_release} → {hop.to_release}"
+        if plan.offline:
+            parts += [heading(f"{way}, all nodes at once"), plain(hop.reason)]
+        else:
+            parts += [heading(f"{way}, one node at a time"), order, plain(hop.reason)]
+    return parts
+
+
+def config_part(plan: Plan) -> list[str]:
+    if not plan.config_changes:
+        return []
+    lines = [
+        f"- node {c.node_id} on {c.release}: `{c.key}` {f'= `{c.value}`' if c.value else 'is taken out'}. "
+        f"{plain(c.reason)}"
+        for c in plan.config_changes
+    ]
+    return [heading("Configuration that comes in with the roll"), "\n".join(lines)]
+
+
+def _features_in_short(changes: tuple[FeatureChange, ...]) -> list[str]:
+    if not changes:
+        return []
+    lines = []
+    for undo in (Undo.IMPOSSIBLE, Undo.UNKNOWN, Undo.POSSIBLE):
+        levels = [f"{c.feature} {c.current} → {c.target}" for c in changes if c.undo == undo]
+        if levels:
+            lines.append(f"- way back **{undo.value}**: {', '.join(levels)}")
+    return [heading("Levels to be finalized afterwards, by an approval of their own"), "\n".join(lines)]
+
+
+def features_in_full(changes: tuple[FeatureChange, ...]) -> list[str]:
+    if not changes:
+        return ["No feature level is to be finalized."]
+    return [
+        "\n".join(
+            [
+                f"#### {c.feature} {c.current} → {c.target}",
+                "",
+                f"- Undoing it: **{c.undo.value}**. {plain(c.undo_source)}",
+                f"- What would be lost: {plain(c.loss)}",
+            ]
+        )
+        for c in changes
+    ]
+
+
+def heading(text: str) -> str:
+    return f"### {text}"
+
+
+def plain(text: str) -> str:
+    """Text that Markdown shows as it is: what looks like a tag would not be shown at all."""
+    return " ".join(text.replace("__", "\\_\\_").replace("*", "\\*").replace("<", "\\<").split())

@@ -1,0 +1,102 @@
+"""Turns: which release a node really runs, and where that puts it in the plan."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.plan import Hop, Plan
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.steps.common.cluster_ports import Workbench
+
+
+class TurnState(StrEnum):
+    """Where a node stands in a hop, as observed."""
+
+    NEEDED = "needed"  # runs the hop's old release, or has no process
+    RUNS_TARGET = "runs-target"  # runs the hop's new release: nothing to do but its gate
+    PAST = "past"  # runs the release of a later hop: nothing to do, no gate
+
+
+def turn_state(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> TurnState:
+    """Observe one node. Raises RefusedError for a release that the hop does not know, TransientError where a
+    running node does not tell its release."""
+    hop, node = plan.hop(hop_key), bench.cluster.node(node_id)
+    release = running_release(bench, node)
+    if release is None or release == hop.from_release:
+        return TurnState.NEEDED
+    if release == hop.to_release:
+        return TurnState.RUNS_TARGET
+    if any(release == later.to_release for later in hops_from(plan, hop)[1:]):
+        return TurnState.PAST
+    raise RefusedError(
+        f"Node {node_id} runs {release}, but this hop goes from {hop.from_release} to {hop.to_release}.",
+        remedy="Roll the earlier hop first, or plan anew from what runs now.",
+    )
+
+
+def running_release(bench: Workbench, node: NodeSpec) -> Release | None:
+    """The release of the node's process; None when there is no process.
+
+    By app-info; a process too young to answer is known by the runtime's own record of its start.
+    """
+    process = bench.runtime.process(node)
+    if process.pid is None:
+        return None
+    try:
+        told = bench.metrics.read(node).release
+    except TransientError:
+        told = None
+    if told is not None:
+        return told
+    starts = bench.runtime.starts(node)
+    if starts and starts[-1].pid == process.pid:
+        return starts[-1].release
+    raise TransientError(
+        f"Node {node.node_id} runs (process {process.pid}) but does not tell its release (metric app-info).",
+        remedy="Check its metrics agents, then call again.",
+    )
+
+
+def previous_release(bench: Workbench, plan: Plan) -> Release:
+    """The release that the cluster came from, which a way back would lead to.
+
+    A run that finds the binary rolled (features are finalized later, by default) has its plan begin and end at one
+    release: there the runtime's record of starts tells what the nodes ran before.
+    """
+    if plan.hops:
+        return plan.origin
+    others = (
+        (start.started_at, start.release)
+        for node in bench.cluster.nodes
+        for start in bench.runtime.starts(node)
+        if start.release != plan.target and start.release in bench.catalogue
+    )
+    return max(others, default=(0.0, plan.origin))[1]
+
+
+def is_way_back(plan: Plan, hop: Hop) -> bool:
+    """Whether a hop is the reverse of one of the plan's."""
+    return hop.key not in {planned.key for planned in plan.hops}
+
+
+def hops_from(plan: Plan, hop: Hop) -> tuple[Hop, ...]:
+    """The hop and those after it, in its own direction."""
+    way = tuple(h.reversed() for h in reversed(plan.hops)) if is_way_back(plan, hop) else plan.hops
+    keys = [h.key for h in way]
+    return way[keys.index(hop.key) :]
+
+
+# The last is how a broker tells, as mere information, that the controller refused its registration.
+_WRONG = ("ERROR", "FATAL", "Exception", "Unable to register")
+
+
+def last_words(bench: Workbench, node: NodeSpec) -> str:
+    """The last line of the node's log that says something went wrong (no frame of a trace), else the last line."""
+    lines = [line.strip() for line in bench.runtime.log_tail(node, lines=80) if line.strip()]
+    if not lines:
+        return "its log is empty"
+    told = [line for line in lines if not line.startswith("at ")]
+    wrong = [line for line in told if any(word in line for word in _WRONG)]
+    return f"its log says: {(wrong or told or lines)[-1][:300]}"

@@ -1,0 +1,79 @@
+"""Observe: one look at the whole cluster, every node asked itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TypeVar
+
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.state import ClusterState, NodeState, ProcessState, RegisteredNodes
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.steps.common.cluster_ports import Workbench
+
+_T = TypeVar("_T")
+
+# Nodes are asked side by side: most of a look is waiting for answers.
+_ASKED_AT_ONCE = 8
+_NOT_ASKED = RegisteredNodes(brokers=frozenset(), fenced=None, controllers=None)
+
+
+def observe(bench: Workbench) -> ClusterState:
+    """Look at the whole cluster.
+
+    What nobody answered is None or empty and named in `unanswered`; raises TransientError only when the brokers do
+    not even tell the cluster's id, its nodes and its partitions.
+    """
+    state = observe_some(bench, bench.cluster.nodes, metrics=True)
+    unanswered: list[str] = []
+    return replace(
+        state,
+        cluster_id=bench.admin.cluster_id(),
+        groups=_ask(bench.admin.groups, (), unanswered),
+        transactions=_ask(bench.admin.transactions, (), unanswered),
+        unanswered=(*state.unanswered, *unanswered),
+    )
+
+
+def observe_some(bench: Workbench, nodes: Sequence[NodeSpec], *, metrics: bool, brokers: bool = True) -> ClusterState:
+    """A part of a look, for a gate: some nodes, and with `brokers` the quorum, registrations and partitions.
+
+    `cluster_id`, groups and transactions stay empty; a node that was not asked is not in `nodes`.
+    """
+    with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE, thread_name_prefix="observe") as pool:
+        seen = tuple(pool.map(lambda node: observe_node(bench, node, metrics=metrics), nodes))
+    unanswered = [node.problem for node in seen if node.problem]
+    return ClusterState(
+        cluster_id="",
+        nodes={node.node_id: node for node in seen},
+        quorum=_ask(bench.admin.quorum, None, unanswered) if brokers else None,
+        registered=bench.admin.registered() if brokers else _NOT_ASKED,
+        partitions=bench.admin.partitions() if brokers else (),
+        unanswered=tuple(unanswered),
+        # The time of the answers, not of the questions: lags and ages are counted from it.
+        observed_at=time.time(),
+    )
+
+
+def observe_node(bench: Workbench, node: NodeSpec, *, metrics: bool = True) -> NodeState:
+    """Look at one node: process, features and metrics; what it does not answer is None and said in `problem`."""
+    problems: list[str] = []
+    process = _ask(lambda: bench.runtime.process(node), ProcessState(pid=None), problems)
+    features = read = None
+    if process.pid is None and not problems:
+        problems.append(f"Node {node.node_id} has no process.")
+    else:
+        features = _ask(lambda: bench.admin.features(node), None, problems)
+        if metrics:
+            read = _ask(lambda: bench.metrics.read(node), None, problems)
+    return NodeState(node_id=node.node_id, process=process, features=features, metrics=read, problem=" ".join(problems))
+
+
+def _ask(question: Callable[[], _T], otherwise: _T, unanswered: list[str]) -> _T:
+    try:
+        return question()
+    except TransientError as error:
+        unanswered.append(error.sentence)
+        return otherwise

@@ -1,0 +1,52 @@
+"""Everything that is in the cluster, before a downgrade and after it: what is gone or less is said."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from kafka_rollout.domain.model.cluster_contents import (
+    PARTS,
+    ClusterInventory,
+    Difference,
+    compare_inventories,
+    unserved_types,
+)
+from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.features.sending import levels_now
+
+BEFORE = "inventory/before.json"
+COMPARED = "inventory/compared.json"
+_ACTED = frozenset({"finalizing", "stopping", "stopped"})
+
+
+def take_inventory(bench: Workbench) -> ClusterInventory:
+    """Kept in the run's record. Once the run has acted the first one stays: it is what a comparison is worth."""
+    kept = bench.run.attachment(BEFORE)
+    if kept is not None and any(event.get("kind") in _ACTED for event in bench.run.events()):
+        return ClusterInventory.from_dict(kept)
+    found = bench.admin.inventory()
+    bench.run.attach(BEFORE, found.to_dict())
+    bench.run.record("inventory", {"when": "before", "counts": found.counts})
+    return found
+
+
+def compare_inventory(bench: Workbench) -> tuple[Difference, ...]:
+    """Every difference, recorded; raises FatalError where the run has taken no inventory before."""
+    kept = bench.run.attachment(BEFORE)
+    if kept is None:
+        raise FatalError("This run took no inventory before it changed anything.", remedy="Nothing can be compared.")
+    before = ClusterInventory.from_dict(kept)
+    after = bench.admin.inventory(configured_groups=before.group_configs)
+    found = compare_inventories(before, after, unserved=unserved_types(levels_now(bench).finalized))
+    bench.run.attach(
+        COMPARED,
+        {
+            "before": before.counts,
+            "after": after.counts,
+            "unasked": {PARTS.get(part, part): why for part, why in after.unasked.items()},
+            "differences": [asdict(difference) for difference in found],
+        },
+    )
+    bench.run.record("inventory", {"when": "after", "counts": after.counts, "differences": len(found)})
+    return found

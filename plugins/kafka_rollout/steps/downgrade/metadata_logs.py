@@ -1,0 +1,261 @@
+"""The metadata logs of a downgrade: scanned, weighed for losses, made readable in each node's turn.
+
+A release that cannot replay what is in a node's log stops at its start. So every node's own log is looked at: before
+anything is approved, when the levels have fallen, right before the node is stopped, and once more when it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from kafka_rollout.domain.gates.check import Condition, GateLook
+from kafka_rollout.domain.metadata_log.losses import LossReport
+from kafka_rollout.domain.metadata_log.scan import MetadataScan
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.domain.model.findings import Finding
+from kafka_rollout.domain.model.plan import Direction, Hop, Plan
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.planning.downgrade_findings import (
+    LOSS_CODES,
+    METADATA_CODES,
+    Readiness,
+    bootstrap_fails,
+    lacking_settings,
+    loss_findings,
+    losses_unknown,
+    metadata_findings,
+    readiness,
+    settings_findings,
+    trims_of,
+    unseen_findings,
+    why_not,
+)
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.directories import metadata_directory, named_directories
+from kafka_rollout.steps.common.node_steps import is_way_back
+from kafka_rollout.steps.planning.plan_findings import weigh
+
+LOSSES = "metadata/losses.json"
+SCANNED = "metadata-scan"  # kind of the event in the run's record
+_AT_ONCE = 2  # each starts a JVM
+
+
+def scan_metadata_logs(bench: Workbench, plan: Plan) -> Plan:
+    """Scan every node's log for every release of the path; what that means becomes findings of the plan."""
+    scans, unseen = _scan_all(bench, plan)
+    _record(bench, "before", scans)
+    found = (*unseen_findings(unseen, bench.cluster.runtime), *metadata_findings(plan, scans))
+    return weigh(bench, METADATA_CODES, found)
+
+
+def report_losses(bench: Workbench, plan: Plan) -> tuple[Plan, LossReport | None]:
+    """KIP-1155's loss report, made before the controller is asked anything; None where no level of metadata.version
+    falls, or nobody can say what is lost (then that is a blocker). What an older release loses by itself is a finding.
+
+    Raises TransientError where a broker does not answer what settings there are."""
+    level, settings = plan.levels.get(METADATA_VERSION), _settings(bench, plan)
+    if level is None:
+        bench.run.attach(LOSSES, None)
+        return weigh(bench, LOSS_CODES, settings), None
+    try:
+        report = _losses(bench, plan, level)
+    except RolloutError as error:
+        return weigh(bench, LOSS_CODES, (*losses_unknown(str(error)), *settings)), None
+    bench.run.attach(LOSSES, report.to_dict())
+    bench.run.record(
+        "losses",
+        {
+            "from_level": report.from_level,
+            "to_level": report.to_level,
+            "losses": len(report.losses),
+            "default_only": len(report.default_only),
+            "unsafe": plan.unsafe,
+            "first": [loss.sentence for loss in report.losses[:20]],
+        },
+    )
+    return weigh(bench, LOSS_CODES, (*loss_findings(plan, report), *settings)), report
+
+
+def _settings(bench: Workbench, plan: Plan) -> tuple[Finding, ...]:
+    lacking = lacking_settings(bench.catalogue, [hop.to_release for hop in plan.hops])
+    if not lacking:
+        return ()
+    accepted = plan.unsafe and not plan.offline
+    return settings_findings(lacking, bench.admin.settings(), accepted=accepted, acceptable=not plan.offline)
+
+
+def look_at_metadata_logs(bench: Workbench, plan: Plan) -> GateLook:
+    """Could every node start on every release of the path, after a trim where it takes one? Recorded."""
+    scans, unseen = _scan_all(bench, plan)
+    _record(bench, "ready", scans)
+    conditions = [
+        Condition(name=f"node {node_id}'s metadata log", holds=False, evidence="the runtime sees no files of the node")
+        for node_id in unseen
+    ]
+    for node_id, scan in scans:
+        needs = readiness(scan)
+        holds = needs in {Readiness.READY, Readiness.TRIM}
+        told = why_not(scan)
+        evidence = {
+            Readiness.READY: f"{scan.release} replays it, from {scan.starts_at}",
+            Readiness.TRIM: f"{told} It is trimmed in the node's turn",
+            Readiness.SNAPSHOT: f"{told} It waits for a snapshot behind that",
+        }.get(needs, f"{told} {' '.join(scan.remedies)}")
+        conditions.append(
+            Condition(name=f"node {node_id}'s metadata log for {scan.release}", holds=holds, evidence=evidence)
+        )
+    return GateLook(gate="metadata-log", at=time.time(), conditions=tuple(conditions))
+
+
+def planned_trims(bench: Workbench) -> tuple[int, ...]:
+    """Nodes that the newest look at all logs says to trim: what the approval of the roll shows."""
+    return trims_of(_last_scans(bench, "ready"))
+
+
+def last_failing_offset(bench: Workbench) -> int | None:
+    """The last offset, by any scan of the run, that a release of the path cannot replay: a snapshot must end behind."""
+    offsets = [one["last_failing"] for stage in ("before", "ready") for one in _last_scans(bench, stage)]
+    return max((offset for offset in offsets if offset is not None), default=None)
+
+
+def refuse_unreadable(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> None:
+    """Before the stop: raise RefusedError where the release could not start on this node's log, or only after a trim
+    that nobody approved; TransientError where a snapshot has to come first. Nothing to do on the way up."""
+    if not goes_down(plan, hop):
+        return
+    scan = _scan(bench, plan, node, hop.to_release)
+    needs = readiness(scan)
+    if needs is Readiness.READY or (needs is Readiness.TRIM and node.node_id in planned_trims(bench)):
+        return
+    if needs is Readiness.SNAPSHOT:
+        raise TransientError(
+            f"Node {node.node_id} may not be stopped yet: {why_not(scan)}", remedy=" ".join(scan.remedies)
+        )
+    if needs is Readiness.TRIM:
+        raise RefusedError(
+            f"The metadata log of node {node.node_id} needs a trim that nobody approved: {why_not(scan)}",
+            remedy="Clear check_metadata_logs with everything downstream: the approval then names it.",
+        )
+    raise RefusedError(f"On the metadata log of node {node.node_id} {why_not(scan)}", remedy=" ".join(scan.remedies))
+
+
+def make_readable(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> None:
+    """While the node is stopped: bring its metadata log into a form that the hop's release starts from.
+
+    Idempotent: what is done is seen in the log. Raises FatalError where that cannot be; the node is down then.
+    """
+    if not goes_down(plan, hop):
+        return
+    try:
+        scan = _scan(bench, plan, node, hop.to_release)
+        directory = metadata_directory(bench, node)
+        if bootstrap_fails(scan):
+            _replace_bootstrap(bench, plan, hop, node, directory)
+        if readiness(scan) is Readiness.TRIM:
+            result = bench.metadata_logs.trim(directory, release=hop.to_release, cluster_id=plan.cluster_id)
+            bench.run.record(
+                "trimmed",
+                {
+                    "node_id": node.node_id,
+                    "hop": hop.key,
+                    "sentence": result.sentence,
+                    "backup": str(result.backup) if result.backup else None,
+                    "start_offset": result.plan.start_offset if result.plan else None,
+                },
+            )
+        elif readiness(scan) is not Readiness.READY:
+            raise RefusedError(why_not(scan), remedy=" ".join(scan.remedies))
+    except TransientError:
+        raise
+    except RolloutError as error:
+        raise FatalError(
+            f"Node {node.node_id} is stopped and cannot be started on {hop.to_release}: {error.sentence}",
+            remedy=f"{error.remedy} Then retry the node, or roll back.".strip(),
+        ) from error
+
+
+def _replace_bootstrap(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec, directory: Path) -> None:
+    highest = bench.catalogue.get(hop.to_release).features[METADATA_VERSION].supported.max
+    level = min(highest, plan.levels.get(METADATA_VERSION, highest))
+    backup = bench.metadata_logs.replace_bootstrap(
+        directory, level=level, release=hop.to_release, cluster_id=plan.cluster_id
+    )
+    bench.run.record(
+        "bootstrap-replaced",
+        {"node_id": node.node_id, "hop": hop.key, "level": level, "backup": str(backup) if backup else None},
+    )
+
+
+def goes_down(plan: Plan, hop: Hop) -> bool:
+    """Whether a hop starts an older release on a log that a newer one wrote."""
+    return plan.direction is Direction.DOWNGRADE and not is_way_back(plan, hop)
+
+
+def _losses(bench: Workbench, plan: Plan, level: int) -> LossReport:
+    """By the active controller's log, which is the longest; another's where it is not seen."""
+    leader = bench.admin.quorum().leader_id
+    controllers = sorted(bench.cluster.controllers, key=lambda node: node.node_id != leader)
+    for node in controllers:
+        directory = bench.runtime.metadata_log_dir(node)
+        if directory is not None:
+            told = bench.metadata_logs.losses(directory, level, cluster_id=plan.cluster_id)
+            named = (named_directories(bench, told.losses), named_directories(bench, told.default_only))
+            return replace(told, losses=named[0], default_only=named[1])
+    raise RefusedError(
+        f"The runtime {bench.cluster.runtime} sees no files of any controller.",
+        remedy="Give the inventory's nodes their directories.",
+    )
+
+
+def _scan_all(bench: Workbench, plan: Plan) -> tuple[list[tuple[int, MetadataScan]], list[int]]:
+    """(node id, scan) for every node and release of the path, and the nodes that cannot be looked into."""
+    unseen = [node.node_id for node in bench.cluster.nodes if bench.runtime.metadata_log_dir(node) is None]
+    asked = [(node, hop.to_release) for hop in plan.hops for node in bench.cluster.nodes if node.node_id not in unseen]
+    scan: Callable[[tuple[NodeSpec, Release]], MetadataScan] = lambda one: _scan(bench, plan, *one)  # noqa: E731
+    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="metadata-scan") as pool:
+        scans = list(pool.map(scan, asked))
+    return [(node.node_id, found) for (node, _), found in zip(asked, scans, strict=True)], unseen
+
+
+def _scan(bench: Workbench, plan: Plan, node: NodeSpec, release: Release) -> MetadataScan:
+    return bench.metadata_logs.scan(
+        metadata_directory(bench, node), release, cluster_id=plan.cluster_id, settings=bench.runtime.config(node)
+    )
+
+
+def _record(bench: Workbench, stage: str, scans: Iterable[tuple[int, MetadataScan]]) -> None:
+    bench.run.record(
+        SCANNED,
+        {
+            "stage": stage,
+            "nodes": [
+                {
+                    "node_id": node_id,
+                    "release": str(scan.release),
+                    "verdict": scan.verdict,
+                    "readiness": readiness(scan).value,
+                    "bootstrap_too_new": bootstrap_fails(scan),
+                    "starts_at": scan.starts_at,
+                    "start_offset": scan.start_offset,
+                    "end_offset": scan.end_offset,
+                    "first_failure": asdict(scan.first_failure) if scan.first_failure else None,
+                    "last_failing": scan.way.last_failing if scan.way else None,
+                    "remedies": list(scan.remedies),
+                }
+                for node_id, scan in scans
+            ],
+        },
+    )
+
+
+def _last_scans(bench: Workbench, stage: str) -> Sequence[dict[str, Any]]:
+    for event in reversed(bench.run.events()):
+        if event.get("kind") == SCANNED and event["stage"] == stage:
+            return [dict(one) for one in event["nodes"]]
+    return ()

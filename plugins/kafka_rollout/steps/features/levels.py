@@ -1,0 +1,156 @@
+"""Features of an upgrade's plan: may the levels be finalized (KIP-584), finalize them, and can they be taken back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_rollout.domain.features.checks import feature_request_batches
+from kafka_rollout.domain.features.rules import check_feature_support
+from kafka_rollout.domain.groups.findings import waited_for
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
+from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.ports import FeatureUpdateResult
+from kafka_rollout.steps.common import lock
+from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.observe import observe
+from kafka_rollout.steps.features.race import look_for_narrower_nodes
+from kafka_rollout.steps.features.sending import (
+    levels_now,
+    levels_of_changes,
+    make_true,
+    named,
+    refusals,
+    second_opinion,
+)
+from kafka_rollout.steps.planning.upgrade import check_plan, refuse_new_blockers
+
+
+def check_support(bench: Workbench, plan: Plan, *, waits: bool = False) -> Verdict:
+    """KIP-584's validation by our own eyes, then the controller's validate-only as a second opinion.
+
+    Where the two disagree, that is a finding. An empty set of changes is an ok verdict. `waits`: the gate of the groups
+    is still ahead, so groups that lose their type do not block yet.
+    """
+    state = observe(bench)
+    pending = _pending(state, plan)
+    targets = levels_of_changes(pending)
+    own = check_feature_support(bench.cluster, bench.catalogue, state, targets, unsafe=plan.unsafe)
+    if waits:
+        own = replace(own, findings=waited_for(own.findings))
+    findings = list(own.findings)
+    if targets and own.ok:
+        # Of the first request: later ones depend on what the first brings.
+        first = levels_of_changes(feature_request_batches(pending)[0])
+        findings += with_disagreement(second_opinion(bench, state, first, unsafe=plan.unsafe))
+    verdict = Verdict(question=own.question, findings=tuple(findings))
+    bench.run.record(
+        "feature-support",
+        {"levels": targets, "ok": verdict.ok, "findings": [str(finding) for finding in verdict.findings]},
+    )
+    return verdict
+
+
+def with_disagreement(refused: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """The controller's refusals, and that it disagrees with what every node says."""
+    named_ = [finding for finding in refused if finding.subject.startswith("feature ")]
+    if not named_:
+        return refused
+    return (
+        *refused,
+        Finding(
+            code="CONTROLLER-DISAGREES",
+            severity=Severity.WARNING,
+            subject=f"features {', '.join(finding.subject.removeprefix('feature ') for finding in named_)}",
+            sentence="Every node says itself that it supports the levels, but the controller refuses them.",
+            remedy="The controller knows the nodes by their registrations: see its own answer.",
+        ),
+    )
+
+
+def pending_changes(bench: Workbench, plan: Plan) -> tuple[FeatureChange, ...]:
+    """The changes that the controller is to be asked for and that are not finalized yet (all nodes asked)."""
+    return _pending(levels_now(bench), plan)
+
+
+def finalize(bench: Workbench, plan: Plan) -> tuple[FeatureUpdateResult, ...]:
+    """Finalize the plan's levels: metadata.version first on the way up, last on the way down.
+
+    Each: look it up, validate-only, update; an update whose answer was lost is looked up, never sent blindly again.
+    Then every node is looked at again. Raises RefusedError with Kafka's own answer when the controller refuses, or
+    when the approval is void; FatalError when a node is there now that does not support what was finalized.
+    """
+    plan = check_plan(bench, plan.hash)
+    pending = pending_changes(bench, plan)
+    if pending:
+        require_approval(bench, plan, ApprovalOf.FINALIZE)
+        lock.hold(bench, f"Finalize {named(levels_of_changes(pending))}.")
+    with bench.lock.acting(bench.cluster.name, "Finalizing"):
+        if pending:
+            refuse_new_blockers(bench, plan)
+            refuse(check_support(bench, plan))
+        results: list[FeatureUpdateResult] = []
+        for batch in feature_request_batches(plan.online_changes):
+            answers = make_true(bench, batch, unsafe=plan.unsafe)
+            _raise_refusals(bench, batch, answers)
+            results += answers
+    if pending:
+        raise_race(look_for_narrower_nodes(bench))
+    return tuple(results)
+
+
+def refuse(support: Verdict) -> None:
+    """Raise RefusedError with all blockers, if there are any."""
+    if not support.ok:
+        raise RefusedError(
+            f"The levels are not finalized: {'; '.join(f.sentence for f in support.blockers)}",
+            remedy=" ".join(dict.fromkeys(finding.remedy for finding in support.blockers)),
+        )
+
+
+def raise_race(race: Verdict) -> None:
+    """Raise FatalError when a node cannot live with the levels that are finalized now."""
+    if not race.ok:
+        raise FatalError(
+            " ".join(finding.sentence for finding in race.blockers),
+            remedy=" ".join(dict.fromkeys(finding.remedy for finding in race.blockers)),
+        )
+
+
+def undo_by_controller(bench: Workbench, plan: Plan) -> tuple[FeatureChange, ...]:
+    """The plan's changes, with what the controller itself says of taking each back (validate-only downgrade).
+
+    The controller can answer only for a level that is finalized; before that the catalogue's answer stays.
+    """
+    finalized = levels_now(bench).finalized
+    return tuple(
+        _asked_undo(bench, change) if finalized.get(change.feature, 0) == change.target else change
+        for change in plan.feature_changes
+    )
+
+
+def _raise_refusals(
+    bench: Workbench, batch: tuple[FeatureChange, ...], results: tuple[FeatureUpdateResult, ...]
+) -> None:
+    if all(result.accepted for result in results):
+        return
+    found = refusals(levels_now(bench), levels_of_changes(batch), results)
+    raise RefusedError(
+        " ".join(finding.sentence for finding in found),
+        remedy=" ".join(dict.fromkeys(finding.remedy for finding in found)),
+    )
+
+
+def _asked_undo(bench: Workbench, change: FeatureChange) -> FeatureChange:
+    try:
+        (answer,) = bench.admin.update_features({change.feature: change.current}, validate_only=True)
+    except TransientError:
+        return change
+    said = f"the controller's validate-only: {answer.error} {answer.message}".strip()
+    return replace(change, undo=Undo.POSSIBLE if answer.accepted else Undo.IMPOSSIBLE, undo_source=said)
+
+
+def _pending(state: ClusterState, plan: Plan) -> tuple[FeatureChange, ...]:
+    return tuple(c for c in plan.online_changes if state.finalized.get(c.feature, 0) != c.target)

@@ -1,0 +1,106 @@
+"""KIP-584's race: a broker with a narrower range joins while a level is being finalized. Looked for afterwards.
+
+Kafka itself closes it (the controller refuses the level while such a broker is registered, and its registration after
+that; or the broker ends when it replays the level), which leaves a broker that is down, or one that asks for a while to
+be let in: either is found here, with what to do about it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from kafka_rollout.domain.features.support import ghost_findings, support_findings
+from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.model.releases import METADATA_VERSION, ReleaseFacts
+from kafka_rollout.domain.model.state import NodeState
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.node_steps import last_words
+from kafka_rollout.steps.common.observe import observe_some
+
+# A node that ends, or registers anew, is settled by then.
+_LOOK_AGAIN_AFTER_S = (1.0, 2.0, 4.0, 8.0)
+
+
+def look_for_narrower_nodes(bench: Workbench) -> Verdict:
+    """Every registered node against the levels that are finalized now; recorded.
+
+    A node that supports less, and one of which nobody can tell, are blockers when they are still there after some
+    looks: the levels are finalized, and a person must look.
+    """
+    for pause_s in (*_LOOK_AGAIN_AFTER_S, None):
+        verdict = _look(bench)
+        if verdict.ok or pause_s is None:
+            break
+        time.sleep(pause_s)
+    bench.run.record("feature-race", {"ok": verdict.ok, "findings": [str(finding) for finding in verdict.findings]})
+    return verdict
+
+
+def _look(bench: Workbench) -> Verdict:
+    state = observe_some(bench, bench.cluster.nodes, metrics=True)
+    findings: list[Finding] = []
+    levels = {feature: level for feature, level in sorted(state.finalized.items()) if level > 0}
+    for feature, level in levels.items():
+        for found in support_findings(bench.cluster, bench.catalogue, state, feature, level):
+            if found.code == "FEATURE-UNSUPPORTED":
+                findings.append(_narrower(found, feature, level))
+    for node in bench.cluster.nodes:
+        seen = state.nodes[node.node_id]
+        if seen.features is None:
+            findings.append(_gone(bench, node, seen, levels))
+    findings += ghost_findings(bench.cluster, state)
+    return Verdict(question="Does every node live with the finalized levels?", findings=tuple(findings))
+
+
+def _gone(bench: Workbench, node: NodeSpec, seen: NodeState, levels: Mapping[str, int]) -> Finding:
+    """A node that does not answer, and what the catalogue says of the release that is installed there."""
+    installed = seen.process.installed
+    told = f"{seen.problem} {last_words(bench, node)}".strip()
+    if installed is None or installed not in bench.catalogue:
+        sentence = f"may support less than {_named(levels)}: {told}"
+        remedy = (
+            "If its log says that it does not support a level, bring it to a release that does; otherwise start it."
+        )
+    elif lacking := _lacking(bench.catalogue.get(installed), levels):
+        sentence = f"{installed}, which is installed there, does not support {_named(lacking)}: {told}"
+        remedy = _remedy(*lacking)
+    else:
+        sentence = f"{installed}, which is installed there, supports every level: {told}"
+        remedy = "See in its log why it is down, and start it."
+    return Finding(
+        code="NODE-GONE-AFTER-FINALIZING",
+        severity=Severity.BLOCKER,
+        subject=f"node {node.node_id}",
+        sentence=f"Node {node.node_id} does not answer after finalizing, and {sentence}",
+        remedy=remedy,
+    )
+
+
+def _lacking(facts: ReleaseFacts, levels: Mapping[str, int]) -> Mapping[str, int]:
+    known = {name: feature.supported for name, feature in facts.features.items()}
+    return {name: level for name, level in levels.items() if name not in known or level not in known[name]}
+
+
+def _named(levels: Mapping[str, int]) -> str:
+    return ", ".join(f"{feature} {level}" for feature, level in levels.items())
+
+
+def _narrower(found: Finding, feature: str, level: int) -> Finding:
+    return Finding(
+        code="NARROWER-NODE-JOINED",
+        severity=Severity.BLOCKER,
+        subject=found.subject,
+        sentence=f"A node with a narrower range joined while {feature} was finalized at {level}. {found.sentence}",
+        remedy=_remedy(feature),
+    )
+
+
+def _remedy(*features: str) -> str:
+    ways = [f"--downgrade {feature}:LEVEL" for feature in features]
+    ways += [f"--delete {feature}" for feature in features if feature != METADATA_VERSION]
+    return (
+        "Stop that node and bring it to a release that supports the level; or take the level back "
+        f"(`features update` with {' or '.join(ways)}) while nothing uses it."
+    )

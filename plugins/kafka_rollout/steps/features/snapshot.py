@@ -1,0 +1,76 @@
+"""Snapshot: prove that a checkpoint of the metadata log carries the new metadata.version."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.ports import CheckpointFile, CheckpointSummary
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.features.finalization import finalization
+
+PRIVATE_COPY = "metadata.checkpoint"
+
+
+def prove_snapshot(bench: Workbench, plan: Plan) -> CheckpointSummary:
+    """Copy the newest checkpoint to the run's private folder (0600) and load it with the target release's classes.
+
+    Records its hash and a redacted summary. Raises RefusedError when it does not carry the planned levels, or
+    when the runtime sees no checkpoint.
+    """
+    newest = _newest(bench)
+    copy = bench.run.private_path(PRIVATE_COPY)
+    _copy_privately(bench, newest, copy)
+    summary = bench.classes.load_checkpoint(plan.target, copy)
+    asked = finalization(bench)
+    wrong = [
+        f"{change.feature} {summary.features.get(change.feature, 0)} instead of {change.target}"
+        for change in plan.feature_changes
+        if summary.features.get(change.feature, 0) != change.target
+    ]
+    bench.run.record(
+        "snapshot",
+        {
+            **asdict(summary),
+            "node_id": newest.node_id,
+            "end_offset": newest.end_offset,
+            "epoch": newest.epoch,
+            "finalized_by_offset": asked.epoch_after if asked else None,
+            "proved": not wrong,
+        },
+    )
+    if wrong:
+        raise RefusedError(
+            f"The newest snapshot of node {newest.node_id} (end offset {newest.end_offset}) does not carry the levels: "
+            f"{', '.join(wrong)}.",
+            remedy="Wait for the next snapshot (the gate says when), then prove it again.",
+        )
+    return summary
+
+
+def _newest(bench: Workbench) -> CheckpointFile:
+    seen = [checkpoint for node in bench.cluster.nodes for checkpoint in bench.runtime.checkpoints(node)]
+    if not seen:
+        raise RefusedError(
+            f"The runtime {bench.cluster.runtime} sees no snapshot of the metadata log on any node.",
+            remedy="Give the inventory's nodes their directories, or copy a snapshot by hand.",
+        )
+    return max(seen, key=lambda checkpoint: (checkpoint.epoch, checkpoint.end_offset))
+
+
+def _copy_privately(bench: Workbench, checkpoint: CheckpointFile, to: Path) -> None:
+    """A snapshot holds credentials' verifiers: the file is private before the first byte is in it."""
+    to.unlink(missing_ok=True)
+    to.touch(mode=0o600)
+    try:
+        bench.runtime.copy_checkpoint(checkpoint, to)
+    except FileNotFoundError as error:
+        # Kafka deletes old snapshots when it has written a new one.
+        raise TransientError(
+            f"The snapshot {Path(checkpoint.path).name} of node {checkpoint.node_id} is gone.",
+            remedy="Call again: there is a newer one.",
+        ) from error
+    finally:
+        to.chmod(0o600)

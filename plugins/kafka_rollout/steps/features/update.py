@@ -1,0 +1,267 @@
+"""Features by themselves, outside a roll: plan what a person asked for, apply it, say what became of each.
+
+The plan is frozen in the run's record, so that a run that was killed goes on with what was asked, and reports levels
+that it finds as already there. It is an ordinary plan without hops: approval, gates and report are the roll's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kafka_rollout.domain.features.checks import feature_change, feature_request_batches
+from kafka_rollout.domain.features.outcomes import FeatureOutcome, Result
+from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, FeatureRequest, levels_of
+from kafka_rollout.domain.features.rules import BAD_INPUT, check_feature_support, check_requests
+from kafka_rollout.domain.features.support import held_back_findings
+from kafka_rollout.domain.groups.findings import waited_for
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
+from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.ports import FeatureUpdateResult
+from kafka_rollout.steps.common import lock
+from kafka_rollout.steps.common.approval import ApprovalOf, refuse_blockers, require_approval
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.observe import observe, observe_some
+from kafka_rollout.steps.features.levels import refuse, with_disagreement
+from kafka_rollout.steps.features.sending import (
+    NOT_SENT,
+    levels_now,
+    levels_of_changes,
+    make_true,
+    named,
+    refusals,
+    second_opinion,
+)
+from kafka_rollout.steps.planning.upgrade import check_plan, record_observed
+
+# Findings that the controller's validate-only can confirm or deny. What a person did not permit, or what no feature
+# is, it is not asked for.
+_ABOUT_NODES_AND_USERS = frozenset(
+    {
+        "FEATURE-SUPPORT-UNKNOWN",
+        "FEATURE-UNSUPPORTED",
+        "FEATURE-DEPENDENCY",
+        "FEATURE-DOWNGRADE-REFUSED",
+        "METADATA-VERSION-FLOOR",
+        "GROUPS-LOSE-THEIR-PROTOCOL",
+        "PRODUCERS-END-FATALLY",
+        "ELIGIBLE-LEADERS-LOST",
+    }
+)
+FEATURES = "features"  # what a run is of, in the record of its plan
+_DONE = "feature-results"  # kind of the event in the run's record
+
+
+def plan_features(bench: Workbench, order: FeatureOrder, *, unsafe: bool, waits: bool = False) -> Plan:
+    """Observe, validate by every rule of KIP-584, ask the controller's validate-only, freeze the plan.
+
+    `waits`: the run has a gate that waits for groups to be converted, so they do not block its plan. Raises UserError
+    for what no cluster could do (nothing is recorded); refusals are the plan's blockers.
+    """
+    state = _observe(bench)
+    requests = order.requests(bench.cluster, bench.catalogue, state)
+    verdict = check_requests(bench.cluster, bench.catalogue, state, requests, unsafe=unsafe)
+    if waits:
+        verdict = replace(verdict, findings=waited_for(verdict.findings))
+    impossible = [finding for finding in verdict.findings if finding.code in BAD_INPUT]
+    if impossible:
+        raise UserError(
+            " ".join(finding.sentence for finding in impossible),
+            remedy=" ".join(dict.fromkeys(finding.remedy for finding in impossible)),
+        )
+    changes = _changes(bench, state, requests)
+    record_observed(bench, state)
+    held_back = order.action is FeatureAction.UPGRADE_ALL
+    findings = (
+        *verdict.findings,
+        *(held_back_findings(bench.cluster, bench.catalogue, state) if held_back else ()),
+        *_second_opinion(bench, state, verdict, changes, unsafe=unsafe),
+    )
+    release = max(state.releases) if state.releases else max(bench.catalogue)
+    plan = Plan(
+        cluster=bench.cluster.name,
+        cluster_id=state.cluster_id,
+        direction=Direction.DOWNGRADE if any(c.target < c.current for c in changes) else Direction.UPGRADE,
+        origin=release,
+        target=release,
+        hops=(),
+        feature_changes=changes,
+        config_changes=(),
+        findings=findings,
+        unsafe=unsafe,
+    )
+    bench.run.save_plan(plan)
+    bench.run.record(
+        "plan",
+        {
+            "hash": plan.hash,
+            "run_of": FEATURES,
+            "origin": str(plan.origin),
+            "target": str(plan.target),
+            "requests": [str(request) for request in requests],
+            "unsafe": unsafe,
+            "blockers": [str(finding) for finding in plan.blockers],
+        },
+    )
+    return plan
+
+
+def observe_features(bench: Workbench) -> ClusterState:
+    """What describing features takes: every node's answers and who is registered, and no partition or group."""
+    state = observe_some(bench, bench.cluster.nodes, metrics=True, brokers=False)
+    if not any(node.features for node in state.nodes.values()):
+        raise TransientError(
+            f"No node of cluster {bench.cluster.name} answers: {' '.join(state.unanswered)}",
+            remedy="Look whether the nodes run and their addresses are right.",
+        )
+    try:
+        return replace(state, registered=bench.admin.registered(), quorum=bench.admin.quorum())
+    except (TransientError, RefusedError) as error:
+        return replace(state, unanswered=(*state.unanswered, error.sentence))
+
+
+def _observe(bench: Workbench) -> ClusterState:
+    """The whole cluster. Raises FatalError when no node tells a finalized metadata.version."""
+    state = observe(bench)
+    if METADATA_VERSION not in state.finalized:
+        raise FatalError(
+            f"No node of cluster {bench.cluster.name} reports a finalized {METADATA_VERSION}.",
+            remedy="Only clusters in KRaft mode can be changed.",
+        )
+    return state
+
+
+def needs_approval(plan: Plan) -> bool:
+    """Whether a person must approve in any case: something falls or is deleted, or Kafka could not take it back."""
+    changes = [change for change in plan.feature_changes if change.target != change.current]
+    return any(change.target < change.current or change.undo is not Undo.POSSIBLE for change in changes)
+
+
+def planned_outcomes(plan: Plan) -> tuple[FeatureOutcome, ...]:
+    """What a dry run says of each feature: accepted, or refused and why."""
+    return tuple(_planned(plan, change) for change in plan.feature_changes)
+
+
+def apply_features(bench: Workbench, plan: Plan) -> tuple[FeatureOutcome, ...]:
+    """Bring the plan's levels about: metadata.version first on the way up, last on the way down.
+
+    Stops at the first request that is refused; the outcomes say what was changed by then. A resumed run finds its
+    levels and says so. Raises RefusedError (nothing was changed) when a check says no or a needed approval lacks.
+    """
+    plan = check_plan(bench, plan.hash)
+    before = levels_now(bench).finalized
+    pending = [c for c in plan.feature_changes if before.get(c.feature, 0) != c.target]
+    if pending:
+        refuse_blockers(plan)
+        if needs_approval(plan):
+            require_approval(bench, plan, ApprovalOf.FINALIZE)
+        lock.hold(bench, f"Set {named(levels_of_changes(pending))}.")
+    with bench.lock.acting(bench.cluster.name, "Changing features"):
+        if pending:
+            _check_again(bench, plan, pending)
+        outcomes = _apply(bench, plan, {change.feature for change in pending})
+    bench.run.record(_DONE, {"results": {o.feature: f"{o.result} {o.sentence}".strip() for o in outcomes}})
+    return outcomes
+
+
+def _apply(bench: Workbench, plan: Plan, pending: set[str]) -> tuple[FeatureOutcome, ...]:
+    outcomes: dict[str, FeatureOutcome] = {}
+    stopped = False
+    for batch in feature_request_batches(plan.feature_changes):
+        if stopped:
+            outcomes |= {c.feature: _outcome(c, Result.NOT_SENT, "a request before it was refused") for c in batch}
+            continue
+        try:
+            answers = make_true(bench, batch, unsafe=plan.unsafe)
+        except TransientError as error:
+            outcomes |= {c.feature: _outcome(c, Result.UNKNOWN, str(error)) for c in batch if c.feature in pending}
+            stopped = True
+            continue
+        for change, answer in zip(batch, answers, strict=True):
+            outcomes[change.feature] = _answered(bench, change, answer, already=change.feature not in pending)
+        stopped = not all(answer.accepted for answer in answers)
+    return tuple(outcomes[c.feature] for c in plan.feature_changes if c.feature in outcomes)
+
+
+def _answered(bench: Workbench, change: FeatureChange, answer: FeatureUpdateResult, *, already: bool) -> FeatureOutcome:
+    if answer.accepted:
+        return _outcome(change, Result.ALREADY_THERE if already else Result.OK)
+    if answer.error == NOT_SENT:
+        return _outcome(change, Result.NOT_SENT, answer.message)
+    (found,) = refusals(levels_now(bench), {change.feature: change.target}, (answer,))
+    return _outcome(change, Result.FAILED, f"{found.sentence} {found.remedy}")
+
+
+def _check_again(bench: Workbench, plan: Plan, pending: Sequence[FeatureChange]) -> None:
+    """What was approved is looked at once more, by the same rules; new blockers refuse."""
+    state = observe(bench)
+    if state.cluster_id != plan.cluster_id:
+        raise RefusedError(
+            f"The cluster that answers has id {state.cluster_id}, the plan was made for {plan.cluster_id}.",
+            remedy="Correct the inventory's addresses, or start a new run.",
+        )
+    now = state.finalized
+    turned = [c.feature for c in pending if (c.target < c.current) != (c.target < now.get(c.feature, 0))]
+    if turned:
+        raise RefusedError(
+            f"{', '.join(turned)} was changed by somebody else meanwhile: what was asked would now go the other way.",
+            remedy="Start a new run: it plans anew from what the cluster is now.",
+        )
+    targets = levels_of_changes(pending)
+    refuse(check_feature_support(bench.cluster, bench.catalogue, state, targets, unsafe=plan.unsafe))
+
+
+def _changes(bench: Workbench, state: ClusterState, requests: Sequence[FeatureRequest]) -> tuple[FeatureChange, ...]:
+    """Every request as a change, those whose level is there already too: they are reported, and not sent."""
+    release = max((r for r in state.releases if r in bench.catalogue), default=max(bench.catalogue))
+    facts = bench.catalogue.get(release)
+    return tuple(
+        feature_change(facts, feature, state.finalized.get(feature, 0), level)
+        for feature, level in levels_of(requests).items()
+    )
+
+
+def _second_opinion(
+    bench: Workbench, state: ClusterState, own: Verdict, changes: Sequence[FeatureChange], *, unsafe: bool
+) -> tuple[Finding, ...]:
+    """The controller's validate-only of the first request; a disagreement with our own checks is a finding."""
+    batches = feature_request_batches(c for c in changes if c.target != c.current)
+    if not batches or not {finding.code for finding in own.blockers} <= _ABOUT_NODES_AND_USERS:
+        return ()
+    levels = levels_of_changes(batches[0])
+    told = second_opinion(bench, state, levels, unsafe=unsafe)
+    if own.ok:
+        return with_disagreement(told)
+    subjects = {f"feature {feature}" for feature in levels}
+    blocked = [f.subject for f in own.blockers if f.subject in subjects]
+    if told or not blocked:
+        return ()
+    return (
+        Finding(
+            code="CONTROLLER-WOULD-ACCEPT",
+            severity=Severity.INFO,
+            subject=", ".join(blocked),
+            sentence=f"The controller would accept {named(levels)} (validate-only), and we do not: it looks at fewer "
+            "nodes and features, and not at who uses them.",
+            remedy="",
+        ),
+    )
+
+
+def _planned(plan: Plan, change: FeatureChange) -> FeatureOutcome:
+    about = [f for f in plan.blockers if f.subject == f"feature {change.feature}"]
+    others = [f for f in plan.blockers if f not in about]
+    if about:
+        return _outcome(change, Result.FAILED, " ".join(f"{f.sentence} {f.remedy}" for f in about))
+    if others:
+        return _outcome(change, Result.NOT_SENT, " ".join(dict.fromkeys(f.sentence for f in others)))
+    return _outcome(change, Result.ALREADY_THERE if change.target == change.current else Result.ACCEPTED)
+
+
+def _outcome(change: FeatureChange, result: Result, sentence: str = "") -> FeatureOutcome:
+    return FeatureOutcome(
+        feature=change.feature, existing=change.current, new=change.target, result=result, sentence=sentence
+    )

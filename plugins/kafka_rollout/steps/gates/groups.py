@@ -1,0 +1,56 @@
+"""Groups before a step that some of them would not survive: have they been converted, and do their records allow it?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+
+from kafka_rollout.domain.gates.check import Condition, GateLook
+from kafka_rollout.domain.groups.findings import unserved_types
+from kafka_rollout.domain.groups.records import SERVED_BY, conversion_conditions, no_members_condition
+from kafka_rollout.domain.model.plan import Direction, Plan
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.steps.common.cluster_ports import Workbench
+
+GATE = "groups"
+
+
+def falling_types(plan: Plan) -> frozenset[str]:
+    """Group types that brokers no longer serve after the plan's features; none where a person accepted the losses."""
+    if plan.unsafe:
+        return frozenset()
+    return frozenset(
+        SERVED_BY[change.feature]
+        for change in plan.feature_changes
+        if change.feature in SERVED_BY and change.target < 1 <= change.current
+    )
+
+
+def look_at_groups(bench: Workbench, plan: Plan) -> GateLook:
+    """What the plan's next step needs of groups.
+
+    On a way up no type loses its feature, but a release may need one that is not finalized before all nodes run it:
+    groups of an earlier release's preview lose their members' coordinator as the first node comes up.
+    """
+    releases = [hop.to_release for hop in plan.hops]
+    if plan.direction is Direction.DOWNGRADE:
+        return look_at_conversion(bench, falling_types(plan), releases)
+    finalized = bench.admin.features(bench.cluster.brokers[0]).finalized if releases else {}
+    unserved = unserved_types(bench.catalogue, finalized, releases)
+    conditions = (no_members_condition(bench.admin.groups(), unserved),) if unserved else ()
+    return GateLook(gate=GATE, at=time.time(), conditions=conditions)
+
+
+def look_at_conversion(bench: Workbench, kinds: Collection[str], releases: Sequence[Release]) -> GateLook:
+    """Whether groups of these types are converted, and what releases would do with their records."""
+    conditions: tuple[Condition, ...] = ()
+    if kinds or releases:
+        groups = bench.admin.groups() if kinds else ()
+        conditions = conversion_conditions(
+            groups,
+            bench.logs.group_records(by_spark=True),
+            kinds,
+            catalogue=bench.catalogue,
+            releases=tuple(dict.fromkeys(releases)),
+        )
+    return GateLook(gate=GATE, at=time.time(), conditions=conditions)

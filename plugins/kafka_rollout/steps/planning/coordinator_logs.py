@@ -1,0 +1,58 @@
+"""The coordinator logs of a run: scanned before its plan is made, read on right before the first node goes down."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from kafka_rollout.domain.coordinator_logs.path_findings import CLEANED_AT_GATE, path_findings
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.plan import Direction, Hop, Plan
+from kafka_rollout.steps.common.cluster_ports import Workbench
+
+SCAN_BEFORE_ROLL = "scan/before-roll.json"
+_THEN = "Then start a new run: its plan is made with what is there."
+
+
+def scan_before_roll(bench: Workbench) -> ScanResult | None:
+    """The run's scan of the logs before anything was stopped; None if it has none (nothing to roll, or not asked)."""
+    data = bench.run.attachment(SCAN_BEFORE_ROLL)
+    return None if data is None else ScanResult.from_dict(data)
+
+
+def logs_findings(bench: Workbench, scan: ScanResult | None, plan: Plan) -> tuple[Finding, ...]:
+    """What a scan means for the plan. Only on the way down the gate of the groups asks what releases can load."""
+    gated = bench.catalogue if plan.direction is Direction.DOWNGRADE else None
+    return path_findings(scan, plan.origin, [hop.to_release for hop in plan.hops], gated=gated)
+
+
+def new_in_logs(bench: Workbench, plan: Plan, hop: Hop) -> tuple[Finding, ...]:
+    """Findings of what the logs hold by now that the plan does not have; only infos are none.
+
+    A warning counts as well: whoever approved the plan has not seen it. Where the gate of the groups waited for the
+    cleaner, all of the logs is read again: a scan that is carried on keeps what was cleaned since.
+    """
+    scanned = scan_before_roll(bench)
+    if scanned is None:
+        return ()
+    began = time.monotonic()
+    cleaned = any(finding.code == CLEANED_AT_GATE for finding in plan.findings)
+    now = bench.logs.scan_on(scanned, anew=cleaned)
+    approved = {finding.identity for finding in plan.findings if finding.code != CLEANED_AT_GATE}
+    new = tuple(
+        replace(finding, remedy=f"{finding.remedy} {_THEN}")
+        for finding in logs_findings(bench, now, plan)
+        if finding.severity is not Severity.INFO and finding.identity not in approved
+    )
+    bench.run.record(
+        "scan-tail",
+        {
+            "hop": hop.key,
+            "offsets": sum(log.end for log in now.logs) - sum(log.end for log in scanned.logs),
+            "since": scanned.scanned_at,
+            "seconds": round(time.monotonic() - began, 3),
+            "findings": [str(finding) for finding in new],
+        },
+    )
+    return new

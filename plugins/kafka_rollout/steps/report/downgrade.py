@@ -1,0 +1,86 @@
+"""The report of a downgrade: the roll's form, with what was lost, trimmed and compared, and an outcome of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.downgrade.contents import COMPARED
+from kafka_rollout.steps.downgrade.metadata_logs import LOSSES, SCANNED
+from kafka_rollout.steps.gates.checks import GateKind
+from kafka_rollout.steps.offline.facts import expected_outage_s
+from kafka_rollout.steps.offline.outage import outage_report, outage_sentence
+from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.report.outcome import Outcome
+from kafka_rollout.steps.report.run import build_report
+
+_ACTED = frozenset({"finalizing", "stopping", "stopped"})
+
+
+def build_downgrade_report(bench: Workbench, plan: Plan, *, dry_run: bool) -> dict[str, Any]:
+    """Keys are those of a roll's report, and `losses`, `metadata_logs`, `trims`, `bootstraps`, `inventory`,
+    `outage`, `offline_steps`."""
+    data = build_report(bench, plan, dry_run=dry_run)
+    events = bench.run.events()
+    data |= {
+        "scan": bench.run.attachment(SCAN_BEFORE_ROLL),
+        "unsafe": plan.unsafe,
+        "offline": plan.offline,
+        "losses": bench.run.attachment(LOSSES),
+        "metadata_logs": [
+            {"at": event["at"], "stage": event["stage"], "nodes": event["nodes"]}
+            for event in events
+            if event.get("kind") == SCANNED
+        ],
+        "trims": [event for event in events if event.get("kind") == "trimmed"],
+        "bootstraps": [event for event in events if event.get("kind") == "bootstrap-replaced"],
+        "inventory": bench.run.attachment(COMPARED),
+        "outage": outage_report(bench, expected_outage_s(bench)) if plan.offline else None,
+        "offline_steps": [event for event in events if str(event.get("kind")).startswith("offline-")],
+    }
+    if not dry_run:
+        acted = any(event.get("kind") in _ACTED for event in events)
+        outcome, sentence = _outcome(plan, data, acted=acted)
+        if plan.offline and (took := outage_sentence(bench, expected_outage_s(bench))):
+            sentence = f"{sentence} {took}"
+        data |= {"outcome": outcome.value, "sentence": sentence}
+    return data
+
+
+def _outcome(plan: Plan, data: Mapping[str, Any], *, acted: bool) -> tuple[Outcome, str]:
+    """By what the nodes say now, before what is remembered."""
+    told = Outcome(data["outcome"]), str(data["sentence"])
+    if told[0] is Outcome.ROLLED_BACK:
+        return Outcome.ROLLED_BACK, f"{told[1]} What was lowered stays lowered."
+    if not acted and (plan.hops or plan.feature_changes) and not _arrived(plan, data):
+        return Outcome.REFUSED, told[1] if told[0] is Outcome.REFUSED else f"Nothing was touched: {told[1]}"
+    if any(node["release"] != str(plan.target) for node in data["nodes"]):
+        if told[0] is Outcome.REFUSED:  # no node was started, but levels fell
+            return Outcome.STOPPED, f"The levels are {_levels(plan, data)}, and the binary was not rolled. {told[1]}"
+        return Outcome.STOPPED, told[1]
+    if not _arrived(plan, data):
+        return Outcome.STOPPED, f"Every node runs {plan.target}, but not at the planned levels: {_levels(plan, data)}."
+    if open_ := [kind.value for kind in (GateKind.LEVELS, GateKind.FINAL_METADATA_VERSION) if not _held(data, kind)]:
+        return Outcome.STOPPED, f"Every node runs {plan.target}, but that is not proved: {', '.join(open_)}."
+    if amiss := [one for one in (data["inventory"] or {}).get("differences", ()) if not one["foretold"]]:
+        return Outcome.STOPPED, f"Every node runs {plan.target}, but not all is there: {amiss[0]['sentence']}"
+    return Outcome.FINISHED, f"Every node runs {plan.target} at the planned levels, and all is there that was before."
+
+
+def _arrived(plan: Plan, data: Mapping[str, Any]) -> bool:
+    after = data["features"]["after"]
+    on_target = all(node["release"] == str(plan.target) for node in data["nodes"])
+    return on_target and all(after.get(feature, 0) == level for feature, level in plan.levels.items())
+
+
+def _levels(plan: Plan, data: Mapping[str, Any]) -> str:
+    after = data["features"]["after"]
+    return ", ".join(
+        f"{feature} {after.get(feature, 0)} (planned {level})" for feature, level in sorted(plan.levels.items())
+    )
+
+
+def _held(data: Mapping[str, Any], kind: GateKind) -> bool:
+    return any(gate["kind"] == kind and gate["state"] in {"held", "holds"} for gate in data["gates"])

@@ -1,0 +1,317 @@
+"""Roll: replace one node's binary: stop, install, start. Observes first, so a killed run goes on where it was.
+
+What is remembered is only what cannot be observed: the BeforeStop record, kept before the stop. Everything else
+(the process, the release it runs, the release that was started last) is asked anew at each call.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from kafka_rollout.domain.gates.check import GateLook
+from kafka_rollout.domain.gates.node import seen_before_stop
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.domain.model.plan import Hop, NodeTurn, Plan
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import ProcessState
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.steps.common import lock
+from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.node_steps import TurnState, is_way_back, last_words, running_release, turn_state
+from kafka_rollout.steps.common.observe import observe_some
+from kafka_rollout.steps.downgrade.metadata_logs import goes_down, make_readable, refuse_unreadable
+from kafka_rollout.steps.features.levels import pending_changes
+from kafka_rollout.steps.gates.checks import GateKind, GateRef, load_before_stop, look, look_before_stop
+from kafka_rollout.steps.planning.coordinator_logs import new_in_logs
+from kafka_rollout.steps.planning.upgrade import check_plan, refuse_as_void, refuse_new_blockers
+from kafka_rollout.steps.roll.rollback import refuse_closed
+
+STOP_DEADLINE_S = 180.0
+# A stop that was asked for this recently may still be going on: the node may look unwell because of it.
+_STOP_UNDER_WAY_S = STOP_DEADLINE_S + 30.0
+
+__all__ = [
+    "NodeReplaced",
+    "TurnState",
+    "has_stopped_nodes",
+    "needs_turn",
+    "replace_node",
+    "restart_node",
+    "retry_node",
+    "roll_back_turns",
+    "touched",
+    "turn_state",
+    "way_back",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReplaced:
+    """`acted` False: the node ran the release already. `started_at` in epoch seconds, durations in seconds."""
+
+    node_id: int
+    hop: str
+    release: str
+    acted: bool
+    started_at: float | None
+    stop_s: float = 0.0
+    start_s: float = 0.0
+
+
+def needs_turn(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> bool:
+    """False when the node already runs the hop's release (or a later hop's): then only its gate remains."""
+    return turn_state(bench, plan, hop_key, node_id) is TurnState.NEEDED
+
+
+def replace_node(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> NodeReplaced:
+    """Bring one node to the hop's release: findings looked at again, gate looked at once, what the node is in
+    recorded, stop, install, start. Returns once started; AFTER_START is the gate that tells whether it is well.
+
+    Idempotent and resumable after a kill at any point, with one start per release. Raises RefusedError (approval is
+    void, unknown release), TransientError (the gate before the stop does not hold now, no answer: call again),
+    FatalError (the node was started on the release and its process is gone: retry it or roll back).
+    """
+    if plan.offline:
+        raise RefusedError(
+            f"The plan of cluster {plan.cluster} is an offline downgrade: no node has a turn of its own.",
+            remedy="Use its own steps; roll-back takes it back from the backups.",
+        )
+    hop, node = _begin(bench, plan, hop_key, node_id, "Replace")
+    with bench.lock.acting(bench.cluster.name, f"Replacing node {node_id}"):
+        process = bench.runtime.process(node)
+        state = turn_state(bench, plan, hop_key, node_id)
+        if state is not TurnState.NEEDED:
+            return _nothing_to_do(hop, node, process)
+        stop_s = 0.0
+        if process.pid is not None:
+            _prepare_stop(bench, plan, hop, node)
+            stop_s = _stop(bench, hop, node)
+        else:
+            _refuse_unexplained_absence(bench, hop, node)
+        return _start(bench, plan, hop, node, stop_s)
+
+
+def retry_node(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> NodeReplaced:
+    """A person's "retry": a node that this run has stopped or started in the hop is started once more, for any other
+    its turn begins again."""
+    begun = {"stopping", "started"}
+    ours = (event for event in bench.run.events() if event.get("kind") in begun and event["hop"] == hop_key)
+    if any(event["node_id"] == node_id for event in ours):
+        return restart_node(bench, plan, hop_key, node_id)
+    return replace_node(bench, plan, hop_key, node_id)
+
+
+def has_stopped_nodes(bench: Workbench) -> bool:
+    """Whether this run has asked a node to stop: then the cluster is not as it was before."""
+    return any(event.get("kind") == "stopping" for event in bench.run.events())
+
+
+def restart_node(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> NodeReplaced:
+    """Start the node on the hop's release once more (ends a process that hangs first).
+
+    Raises TransientError where the rest of the cluster cannot spare a process that still runs.
+    """
+    hop, node = _begin(bench, plan, hop_key, node_id, "Retry")
+    before = load_before_stop(bench, plan, hop, node_id)
+    if before is None:
+        raise RefusedError(
+            f"Node {node_id} was not stopped by this run in hop {hop_key}, so there is nothing to retry.",
+            remedy="Let its turn come.",
+        )
+    with bench.lock.acting(bench.cluster.name, f"Restarting node {node_id}"):
+        stop_s = 0.0
+        if bench.runtime.process(node).pid is not None:
+            _refuse_unsafe_stop(node, look_before_stop(bench, node))
+            # Whoever said "retry" is the named person without whom nothing is forced.
+            stop_s = _stop(bench, hop, node, force=True)
+        return _start(bench, plan, hop, node, stop_s)
+
+
+def way_back(plan: Plan) -> tuple[Hop, ...]:
+    """The hops of the roll back, in their order: the last hop first, each reversed."""
+    return tuple(hop.reversed() for hop in reversed(plan.hops))
+
+
+def touched(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> bool:
+    """Whether this run stopped the node in this hop (for a way back: in either direction)."""
+    return load_before_stop(bench, plan, plan.hop(hop_key), node_id) is not None
+
+
+def roll_back_turns(bench: Workbench, plan: Plan) -> tuple[tuple[Hop, NodeTurn], ...]:
+    """Turns of the roll back that have something to do: nodes that this run's roll touched or that run a newer
+    release of the plan, from the exact node where it stopped. Nodes that never left the old release are not in it."""
+    turns: list[tuple[Hop, NodeTurn]] = []
+    beyond: set[Release] = set()  # whoever runs one of these takes the hops before this one, and then this one
+    for hop in way_back(plan):
+        for turn in hop.order:
+            if running_release(bench, bench.cluster.node(turn.node_id)) in beyond:
+                turns.append((hop, turn))
+                continue
+            state = turn_state(bench, plan, hop.key, turn.node_id)
+            ours = touched(bench, plan, hop.key, turn.node_id)
+            if (state is TurnState.NEEDED and (ours or not _is_down_since_another_hop(bench, plan, turn))) or (
+                state is TurnState.RUNS_TARGET and ours
+            ):
+                turns.append((hop, turn))
+        beyond.add(hop.from_release)
+    return tuple(turns)
+
+
+def _is_down_since_another_hop(bench: Workbench, plan: Plan, turn: NodeTurn) -> bool:
+    """A node that did not come up on the via release never saw the last hop, and has nothing to take back there."""
+    down = bench.runtime.process(bench.cluster.node(turn.node_id)).pid is None
+    return down and any(touched(bench, plan, hop.key, turn.node_id) for hop in plan.hops)
+
+
+def _begin(bench: Workbench, plan: Plan, hop_key: str, node_id: int, verb: str) -> tuple[Hop, NodeSpec]:
+    frozen = check_plan(bench, plan.hash)
+    hop, node = frozen.hop(hop_key), bench.cluster.node(node_id)
+    what = ApprovalOf.ROLL_BACK if is_way_back(frozen, hop) else ApprovalOf.ROLL
+    require_approval(bench, frozen, what)
+    lock.hold(bench, f"{verb} node {node_id} ({hop.from_release} to {hop.to_release}).")
+    return hop, node
+
+
+def _nothing_to_do(hop: Hop, node: NodeSpec, process: ProcessState) -> NodeReplaced:
+    return NodeReplaced(
+        node_id=node.node_id,
+        hop=hop.key,
+        release=str(hop.to_release),
+        acted=False,
+        started_at=process.started_at,
+    )
+
+
+def _prepare_stop(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> None:
+    """Everything that must be true and known before the node goes down."""
+    if _stop_is_under_way(bench, hop, node):
+        # Decided and recorded by the call that was killed; what the half-stopped node now looks like must not be held
+        # against it. The others must still be able to do without it.
+        _refuse_unsafe_stop(node, look_before_stop(bench, node))
+        return
+    if is_way_back(plan, hop):
+        refuse_closed(bench, plan, hop, first_stop=_is_first_stop(bench, hop))
+    else:
+        refuse_new_blockers(bench, plan, (hop, node))
+        refuse_unready(bench, plan, hop, node)
+        if _is_first_stop(bench, hop):
+            refuse_new_in_logs(bench, plan, hop)
+    _refuse_unsafe_stop(node, look(bench, plan, GateRef(kind=GateKind.BEFORE_STOP, hop=hop.key, node_id=node.node_id)))
+    state = observe_some(bench, (node,), metrics=False)
+    seen = seen_before_stop(state, node.node_id, hop.from_release, time.time())
+    # Of a stop that was asked for the first record counts: by now the node may have left what it was in.
+    bench.run.save_before_stop(hop.key, seen, anew=not _stop_is_unfinished(bench, hop, node))
+
+
+def refuse_unready(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> None:
+    """Raise where an older release could not start on what the cluster, or this node's metadata log, holds now."""
+    if not goes_down(plan, hop):
+        return
+    if left := pending_changes(bench, plan):
+        raise RefusedError(
+            f"Node {node.node_id} is not taken to {hop.to_release} yet: "
+            f"{', '.join(f'{c.feature} is not at {c.target}' for c in left)}.",
+            remedy="Lower the levels first (in a DAG: clear lower_features with everything downstream).",
+        )
+    refuse_unreadable(bench, plan, hop, node)
+
+
+def _is_first_stop(bench: Workbench, hop: Hop) -> bool:
+    return not any(event.get("kind") == "stopping" and event["hop"] == hop.key for event in bench.run.events())
+
+
+def refuse_new_in_logs(bench: Workbench, plan: Plan, hop: Hop) -> None:
+    """Raise RefusedError when what was written to the coordinator logs since the run's scan of them makes a verdict
+    worse than the approved plan says: records keep coming while a person thinks."""
+    if new := new_in_logs(bench, plan, hop):
+        refuse_as_void(bench, plan, new)
+
+
+def _refuse_unsafe_stop(node: NodeSpec, seen: GateLook) -> None:
+    if not seen.holds:
+        raise TransientError(
+            f"Node {node.node_id} may not be stopped now: {seen.waits_for}.",
+            remedy="Wait for the gate, then call again.",
+        )
+
+
+def _stop_is_under_way(bench: Workbench, hop: Hop, node: NodeSpec) -> bool:
+    if bench.run.load_before_stop(hop.key, node.node_id) is None:
+        return False
+    asked = [
+        event["at"]
+        for event in bench.run.events()
+        if event.get("kind") == "stopping" and event["hop"] == hop.key and event["node_id"] == node.node_id
+    ]
+    return bool(asked) and time.time() - float(asked[-1]) < _STOP_UNDER_WAY_S
+
+
+def _stop_is_unfinished(bench: Workbench, hop: Hop, node: NodeSpec) -> bool:
+    """Whether this run asked for the stop, however long ago, and has not started the node since."""
+    unfinished = False
+    for event in bench.run.events():
+        if event.get("kind") in {"stopping", "started"} and event["node_id"] == node.node_id:
+            unfinished = event["kind"] == "stopping" and event["hop"] == hop.key
+    return unfinished
+
+
+def _refuse_unexplained_absence(bench: Workbench, hop: Hop, node: NodeSpec) -> None:
+    """A node without a process is only ours to start if this run stopped it and did not start it since."""
+    if bench.run.load_before_stop(hop.key, node.node_id) is None:
+        other = bench.run.load_before_stop(hop.reversed().key, node.node_id)
+        if other is None:
+            raise RefusedError(
+                f"Node {node.node_id} has no process, and this run did not stop it.",
+                remedy=f"Find out why it is down ({last_words(bench, node)}), start it, then call again.",
+            )
+        # Rolled back right after a failed start: what it was in was seen before the stop on the way forth.
+        bench.run.save_before_stop(hop.key, other)
+    starts = bench.runtime.starts(node)
+    if starts and starts[-1].release == hop.to_release:
+        raise FatalError(
+            f"Node {node.node_id} was started on {hop.to_release} and its process is gone: {last_words(bench, node)}.",
+            remedy="Correct what its log names and retry the node, or roll back.",
+        )
+
+
+def _stop(bench: Workbench, hop: Hop, node: NodeSpec, *, force: bool = False) -> float:
+    began = time.monotonic()
+    lock.hold(bench, f"Stop node {node.node_id}.", for_s=lock.LEASE_S + STOP_DEADLINE_S)
+    bench.run.record("stopping", {"node_id": node.node_id, "hop": hop.key})  # a resumed call takes it at its word
+    bench.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=force)
+    took = time.monotonic() - began
+    # A killed process's log is recovered at its next start; the record says why that took longer.
+    forced = force and took >= STOP_DEADLINE_S
+    bench.run.record("stopped", {"node_id": node.node_id, "hop": hop.key, "seconds": round(took, 3), "forced": forced})
+    return took
+
+
+def _start(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec, stop_s: float) -> NodeReplaced:
+    began = time.monotonic()
+    make_readable(bench, plan, hop, node)
+    changes = tuple(c for c in plan.config_changes if c.node_id == node.node_id and c.release == hop.to_release)
+    bench.runtime.install(node, hop.to_release, changes)
+    bench.runtime.start(node)
+    started = bench.runtime.process(node)
+    took = time.monotonic() - began
+    bench.run.record(
+        "started",
+        {
+            "node_id": node.node_id,
+            "hop": hop.key,
+            "release": str(hop.to_release),
+            "pid": started.pid,
+            "seconds": round(took, 3),
+        },
+    )
+    return NodeReplaced(
+        node_id=node.node_id,
+        hop=hop.key,
+        release=str(hop.to_release),
+        acted=True,
+        started_at=started.started_at,
+        stop_s=stop_s,
+        start_s=took,
+    )

@@ -1,0 +1,151 @@
+"""The whole roll in one process: what the shell and the bench run, node by node through the same steps and gates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from kafka_rollout.domain.gates.check import GateLook
+from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.plan import Hop, NodeTurn, Plan
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.node_steps import TurnState, turn_state
+from kafka_rollout.steps.gates.checks import GateKind, GateRef, gate_has_held, wait_for_gate
+from kafka_rollout.steps.roll.node import replace_node, roll_back_turns
+
+ROLLED = "rolled"  # kind of the event in the run's record: every node passed its turn, whenever that was
+_REPLACE_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One line of progress: node `k` of `n` in a hop, what is done or waited for, elapsed and estimated seconds."""
+
+    hop: str
+    k: int
+    n: int
+    node: str
+    message: str
+    elapsed_s: float
+    remaining_s: float | None
+
+
+class _StopAskedError(Exception):
+    """Leaves a gate that is being waited for; a resumed run waits for it again."""
+
+
+def roll_hops(
+    bench: Workbench,
+    plan: Plan,
+    policy: GatePolicy,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    stop_asked: Callable[[], bool] | None = None,
+    canary: Callable[[bool], bool] | None = None,
+) -> bool:
+    """Roll all hops; True when every node runs the target, False when `stop_asked` or `canary` ended it between nodes.
+
+    A node's turn is gate, replace, gate, soak. `canary` is asked between the first node and the others whether to go
+    on, and told whether that node was rolled just now. Raises what the steps raise; the roll then stands where it
+    stopped.
+    """
+    walk = _Walk(bench=bench, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked, canary=canary)
+    done = walk.go(tuple((hop, turn) for hop in plan.hops for turn in hop.order))
+    bench.run.record(ROLLED if done else "stopped-by-person", {"target": str(plan.target)})
+    return done
+
+
+def roll_back(
+    bench: Workbench,
+    plan: Plan,
+    policy: GatePolicy,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    stop_asked: Callable[[], bool] | None = None,
+) -> bool:
+    """Roll the touched nodes back to the release the plan came from, from the node where the roll stopped."""
+    walk = _Walk(bench=bench, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked)
+    done = walk.go(roll_back_turns(bench, plan))
+    bench.run.record("rolled-back" if done else "stopped-by-person", {"target": str(plan.origin)})
+    return done
+
+
+@dataclass(slots=True, kw_only=True)
+class _Walk:
+    bench: Workbench
+    plan: Plan
+    policy: GatePolicy
+    on_progress: Callable[[Progress], None] | None
+    stop_asked: Callable[[], bool] | None
+    canary: Callable[[bool], bool] | None = None
+    began: float = field(default_factory=time.monotonic)
+    took: list[float] = field(default_factory=list)
+    done: int = 0
+
+    def go(self, turns: Sequence[tuple[Hop, NodeTurn]]) -> bool:
+        for k, (hop, turn) in enumerate(turns, start=1):
+            if self._asked_to_stop() or (k == 2 and self.canary is not None and not self.canary(bool(self.took))):
+                return False
+            try:
+                self._turn(hop, turn, k, len(turns))
+            except _StopAskedError:
+                return False
+        return True
+
+    def _turn(self, hop: Hop, turn: NodeTurn, k: int, n: int) -> None:
+        began = time.monotonic()
+        after = GateRef(kind=GateKind.AFTER_START, hop=hop.key, node_id=turn.node_id)
+        state = turn_state(self.bench, self.plan, hop.key, turn.node_id)
+        if state is TurnState.PAST or (state is TurnState.RUNS_TARGET and gate_has_held(self.bench, after)):
+            self.done += 1
+            self._say(hop, turn, k, n, "is done already")
+            return
+        if state is TurnState.NEEDED:
+            self._wait(replace(after, kind=GateKind.BEFORE_STOP), hop, turn, k, n)
+            self._replace(hop, turn, k, n)
+        self._wait(after, hop, turn, k, n)
+        self.took.append(time.monotonic() - began)
+        self.done += 1
+        self._say(hop, turn, k, n, f"is done after {self.took[-1]:.0f} s")
+
+    def _replace(self, hop: Hop, turn: NodeTurn, k: int, n: int) -> None:
+        for attempt in range(1, _REPLACE_TRIES + 1):
+            self._say(hop, turn, k, n, f"is stopped, replaced and started on {hop.to_release}")
+            try:
+                replace_node(self.bench, self.plan, hop.key, turn.node_id)
+                return
+            except TransientError as error:
+                if attempt == _REPLACE_TRIES:
+                    raise
+                self._say(hop, turn, k, n, f"not now: {error.sentence}")
+                time.sleep(self.policy.interval_s)
+
+    def _wait(self, ref: GateRef, hop: Hop, turn: NodeTurn, k: int, n: int) -> None:
+        def on_look(seen: GateLook, message: str) -> None:
+            self._say(hop, turn, k, n, f"gate {seen.gate}: {message}")
+            if self._asked_to_stop():
+                raise _StopAskedError
+
+        # Nothing has changed before a stop, so there is nothing to soak.
+        policy = self.policy if ref.kind is GateKind.AFTER_START else replace(self.policy, soak_s=0.0)
+        wait_for_gate(self.bench, self.plan, ref, policy, on_look)
+
+    def _asked_to_stop(self) -> bool:
+        return self.stop_asked is not None and self.stop_asked()
+
+    def _say(self, hop: Hop, turn: NodeTurn, k: int, n: int, message: str) -> None:
+        if self.on_progress is None:
+            return
+        self.on_progress(
+            Progress(
+                hop=hop.key,
+                k=k,
+                n=n,
+                node=f"{turn.name} ({turn.node_id})",
+                message=message,
+                elapsed_s=time.monotonic() - self.began,
+                remaining_s=(n - self.done) * sum(self.took) / len(self.took) if self.took else None,
+            )
+        )
