@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .PHONY: help setup setup-browser demo test test-fast test-full lint bench bench-roll bench-rebalance bench-scan lock clean
 
 BIN := .venv/bin
-CACHE := $(BIN)/python -m kafka_rollout.adapters.release_cache
+CACHE := $(BIN)/python -m kafka_rollout.adapters.releases.cache
 FROM ?= 3.9.1
 TO ?= 4.3.1
 APPROVE ?=

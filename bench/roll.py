@@ -26,7 +26,7 @@ from typing import Any
 
 from kafka_rollout.adapters.airflow_server import AirflowClient, AirflowServer
 from kafka_rollout.adapters.local_cluster import LocalCluster, stop_nodes
-from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
 from kafka_rollout.adapters.workbench import open_workbench
 from kafka_rollout.domain.gates.watch import GatePolicy

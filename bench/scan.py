@@ -38,7 +38,7 @@ from scan_figures import Goal, MemoryWatch, line, ratios, spread
 from scan_rivals import RELEASE, BareKernel, DumpLog, cat_s, consumer_s
 from scan_session import WarmSession
 
-from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.wire.record_batch import Codec

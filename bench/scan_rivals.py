@@ -15,8 +15,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from coordinator_log import TOPIC
 
-from kafka_rollout.adapters import ivy
-from kafka_rollout.adapters.java import java_binary
+from kafka_rollout.adapters.releases import ivy
+from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout_spark.decoding import worker_rows

@@ -9,9 +9,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.adapters.scan_submit import configuration, environment
-from kafka_rollout.adapters.schemas import load_schemas
+from kafka_rollout.adapters.coordinator_logs.spark_submit import configuration, environment
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.errors import FatalError

@@ -4,7 +4,7 @@
     spark-submit --master local[2] spark_jobs/scan_coordinator_logs.py --cluster NAME --log-dir DIR --log-dir DIR
 
 Exit code 0 whatever the verdicts, 3 with --fail-on R when release R could not load a log, 2 for bad input, 1 when the
-logs could not be read. PYTHONPATH must hold plugins/ and spark_jobs/ (kafka_rollout.adapters.scan_submit sets it).
+logs could not be read. PYTHONPATH must hold plugins/ and spark_jobs/ (adapters.coordinator_logs.spark_submit sets it).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.adapters.log_segments import SegmentGoneError
-from kafka_rollout.adapters.schemas import load_schemas
+from kafka_rollout.adapters.coordinator_logs.segments import SegmentGoneError
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.errors import RolloutError, UserError

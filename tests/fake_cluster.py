@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import RecordClass
 from kafka_rollout.domain.groups.records import GroupRecords

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from kafka_rollout.adapters.change_lock import FileChangeLock
-from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.adapters.store.leases import FileChangeLock
+from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.domain.coordinator_logs.incremental_scan import carry_on
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.features.checks import undo_of

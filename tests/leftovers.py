@@ -12,7 +12,7 @@ import os
 import psutil
 import pytest
 
-from kafka_rollout.adapters.process_sessions import session_members
+from kafka_rollout.adapters.system.sessions import session_members
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -15,9 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.adapters.catalogue import INTOLERANT_REFERENCE, load_facts
-from kafka_rollout.adapters.jvm import run_jvm
-from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.releases.catalogue import INTOLERANT_REFERENCE, load_facts
+from kafka_rollout.adapters.releases.jvm import run_jvm
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.model.errors import RolloutError
 from kafka_rollout.domain.model.releases import (

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "plugins"))
 
-from kafka_rollout.adapters.ivy import Module, fetch  # noqa: E402
+from kafka_rollout.adapters.releases.ivy import Module, fetch  # noqa: E402
 from kafka_rollout.domain.model.releases import Release  # noqa: E402
 
 AGENTS = ("io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1", "org.jolokia:jolokia-agent-jvm:2.2.9:javaagent")

@@ -13,8 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "plugins"), str(ROOT)]
 
-from kafka_rollout.adapters.jvm import Jvm, run_jvm  # noqa: E402
-from kafka_rollout.adapters.release_cache import ReleaseCache  # noqa: E402
+from kafka_rollout.adapters.releases.cache import ReleaseCache  # noqa: E402
+from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm  # noqa: E402
 from kafka_rollout.adapters.settings import Settings  # noqa: E402
 from kafka_rollout.domain.model.releases import Release  # noqa: E402
 

@@ -13,11 +13,11 @@ from typer.exceptions import TyperException
 
 from kafka_rollout import cli_output as show
 from kafka_rollout import cli_run as runs
-from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.inventory import find_cluster
-from kafka_rollout.adapters.report_page import write_run_report
-from kafka_rollout.adapters.run_store import list_runs
+from kafka_rollout.adapters.pages.run_report import write_run_report
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import Settings, debug_wanted
+from kafka_rollout.adapters.store.runs import list_runs
 from kafka_rollout.adapters.workbench import list_clusters
 from kafka_rollout.cli_common import (
     Approved,

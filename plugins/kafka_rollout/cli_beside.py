@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.steps.common.cluster_ports import Workbench
 
@@ -16,7 +16,7 @@ from kafka_rollout.steps.common.cluster_ports import Workbench
 @contextmanager
 def beside_the_roll(bench: Workbench, settings: Settings, ledger: bool, security_file: Path | None) -> Iterator[None]:
     """The watch of groups, and live traffic if asked for; the report shows both."""
-    from kafka_rollout.adapters.group_watcher import FOLDER, start_group_watch, stop_group_watch
+    from kafka_rollout.adapters.background.group_monitor import FOLDER, start_group_watch, stop_group_watch
 
     folder = run_folder(settings, bench) / FOLDER
     start_group_watch(
@@ -35,7 +35,7 @@ def _ledger_around(bench: Workbench, settings: Settings, wanted: bool, security_
     if not wanted:
         yield
         return
-    from kafka_rollout.adapters.ledger.process import start_ledger, stop_ledger
+    from kafka_rollout.adapters.background.traffic_process import start_ledger, stop_ledger
 
     folder = run_folder(settings, bench) / "ledger"
     start_ledger(

@@ -12,9 +12,9 @@ from typing import Annotated
 import typer
 
 from kafka_rollout.adapters.inventory import find_cluster
-from kafka_rollout.adapters.run_store import FileRunStore, list_runs
-from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.adapters.store.runs import FileRunStore, list_runs
 from kafka_rollout.adapters.workbench import open_workbench
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import ClusterSpec

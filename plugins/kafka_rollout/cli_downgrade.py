@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.cli_beside import beside_the_roll
 from kafka_rollout.cli_common import (

@@ -19,21 +19,21 @@ import typer
 from rich.markup import escape
 
 from kafka_rollout import cli_output as show
-from kafka_rollout.adapters import server_properties
-from kafka_rollout.adapters.durable_files import write_whole
-from kafka_rollout.adapters.file_reading import reading
-from kafka_rollout.adapters.kafka_classes import JvmKafkaClasses
-from kafka_rollout.adapters.metadata_bootstrap import lower_bootstrap
-from kafka_rollout.adapters.metadata_facts import known_releases, metadata_facts
-from kafka_rollout.adapters.metadata_install import install, uninstall
-from kafka_rollout.adapters.metadata_log import MetadataFolder, open_folder
-from kafka_rollout.adapters.metadata_loss_report import loss_report
-from kafka_rollout.adapters.metadata_quorum import node_log
-from kafka_rollout.adapters.metadata_scanner import scan_metadata_log
-from kafka_rollout.adapters.metadata_snapshot import write_snapshot
-from kafka_rollout.adapters.metadata_trimmer import plan_of, trim, undo_trim
-from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.metadata_log.bootstrap import lower_bootstrap
+from kafka_rollout.adapters.metadata_log.facts import known_releases, metadata_facts
+from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, open_folder
+from kafka_rollout.adapters.metadata_log.install import install, uninstall
+from kafka_rollout.adapters.metadata_log.kafka_classes import JvmKafkaClasses
+from kafka_rollout.adapters.metadata_log.loss_report import loss_report
+from kafka_rollout.adapters.metadata_log.quorum import node_log
+from kafka_rollout.adapters.metadata_log.scanner import scan_metadata_log
+from kafka_rollout.adapters.metadata_log.snapshot import write_snapshot
+from kafka_rollout.adapters.metadata_log.trimmer import plan_of, trim, undo_trim
+from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.file_reading import reading
+from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.domain.features.requests import parse_requests
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport, with_paths
 from kafka_rollout.domain.metadata_log.scan import MetadataScan

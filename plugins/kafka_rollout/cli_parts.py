@@ -10,9 +10,9 @@ import typer
 from rich.markup import escape
 
 from kafka_rollout import cli_output as show
-from kafka_rollout.adapters.change_lock import FileChangeLock
 from kafka_rollout.adapters.inventory import find_cluster
 from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.cli_common import (
     AsJson,
     ClusterName,
@@ -55,7 +55,7 @@ def ledger_start(
     connection_file: ConnectionFile = None,
 ) -> None:
     """Start live traffic in the background."""
-    from kafka_rollout.adapters.ledger.process import start_ledger
+    from kafka_rollout.adapters.background.traffic_process import start_ledger
 
     settings = Settings.from_environment()
     spec = find_cluster(settings.clusters, cluster)
@@ -78,7 +78,7 @@ def ledger_stop(
     as_json: AsJson = False,
 ) -> None:
     """End the traffic, read to the end and compare; exit code 1 when something is amiss."""
-    from kafka_rollout.adapters.ledger.process import stop_ledger
+    from kafka_rollout.adapters.background.traffic_process import stop_ledger
 
     where = folder or ledger_folder(Settings.from_environment(), cluster)
     if not where.is_dir():

@@ -13,8 +13,8 @@ from types import FrameType
 
 import typer
 
-from kafka_rollout.adapters.report_page import write_run_report
-from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.pages.run_report import write_run_report
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.cli_beside import beside_the_roll, run_folder
 from kafka_rollout.cli_output import ProgressLines, err, out, print_body
@@ -307,7 +307,7 @@ def _way_back(
 def scan_logs(
     bench: Workbench, settings: Settings, security: ClientSecurity | None, file: str, progress: ProgressLines
 ) -> ScanResult:
-    from kafka_rollout.adapters.scan_submit import scan_command
+    from kafka_rollout.adapters.coordinator_logs.spark_submit import scan_command
 
     def on_progress(line: str) -> None:
         progress.say(f"scan: {line}")

@@ -16,12 +16,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from kafka_rollout import cli_output as show
-from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.adapters.durable_files import write_whole
+from kafka_rollout.adapters.coordinator_logs.directories import partition_folders
 from kafka_rollout.adapters.inventory import find_cluster
-from kafka_rollout.adapters.log_directories import partition_folders
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.adapters.signals import ended_politely
+from kafka_rollout.adapters.system.files import write_whole
+from kafka_rollout.adapters.system.signals import ended_politely
 from kafka_rollout.cli_common import ConnectionFile, security_of
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult, worst_of
 from kafka_rollout.domain.model.errors import UserError
@@ -65,7 +65,7 @@ def scan(
     connection_file: ConnectionFile = None,
 ) -> None:
     """Say of every release whether it could load the coordinator logs: of a live cluster, or of log directories."""
-    from kafka_rollout.adapters.scan_submit import ScanRequest, submit
+    from kafka_rollout.adapters.coordinator_logs.spark_submit import ScanRequest, submit
 
     settings = Settings.from_environment()
     catalogue = load_catalogue(settings.include)
@@ -109,8 +109,8 @@ def _hand_out(
     keep: Settings | None,
 ) -> None:
     """`text` is the result's JSON. `keep`: also put it into the cluster's history, which is there."""
-    from kafka_rollout.adapters.scan_history import ScanHistory
-    from kafka_rollout.adapters.scan_page import render_scan
+    from kafka_rollout.adapters.pages.scan_report import render_scan
+    from kafka_rollout.adapters.store.scans import ScanHistory
 
     if html is not None or keep is not None:
         history = None if keep is None else ScanHistory(keep.home, result.cluster)

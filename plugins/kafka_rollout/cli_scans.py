@@ -10,10 +10,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from kafka_rollout import cli_output as show
-from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.adapters.html_pages import size
-from kafka_rollout.adapters.scan_history import KeptScan, ScanHistory, scanned_clusters
+from kafka_rollout.adapters.pages.html import size
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.adapters.store.scans import KeptScan, ScanHistory, scanned_clusters
 from kafka_rollout.cli_common import AsJson
 from kafka_rollout.cli_scan import print_scan
 from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, VerdictChange, compare

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
-from kafka_rollout.adapters.log_segments import (
+from kafka_rollout.adapters.coordinator_logs.segments import (
     BatchHeader,
     Piece,
     SegmentGoneError,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kafka_rollout.adapters.group_order import Facts, ordered_types, out_of_order
+from kafka_rollout.adapters.coordinator_logs.order import Facts, ordered_types, out_of_order
 from kafka_rollout.domain.coordinator_logs.scan import OutOfOrder
 from kafka_rollout.domain.coordinator_logs.verdicts import GROUP_METADATA_KEY
 from kafka_rollout.domain.groups.records import OFFSETS_TOPIC

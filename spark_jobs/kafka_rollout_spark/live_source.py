@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
-from kafka_rollout.adapters.fetch_source import FetchSource
+from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
 from kafka_rollout_spark.chunks import Chunk
 from kafka_rollout_spark.sharing import SPEC, LogReader, LogSource, from_option
@@ -27,7 +27,7 @@ def client_settings(security_file: str | None) -> Mapping[str, Any]:
     """kafka-python's settings from a security file; none without a file."""
     if not security_file:
         return {}
-    from kafka_rollout.adapters.security import ClientSecurity
+    from kafka_rollout.adapters.kafka.security import ClientSecurity
 
     return ClientSecurity.from_file(Path(security_file)).kafka_python()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
-from kafka_rollout.adapters.group_order import facts_of_order, ordered_types
-from kafka_rollout.adapters.schemas import Schemas
+from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, ordered_types
+from kafka_rollout.adapters.releases.definitions import Schemas
 from kafka_rollout.domain.coordinator_logs.contents import describes_owner
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, RecordClass
 from kafka_rollout.domain.coordinator_logs.verdicts import judge

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.adapters.deleted_groups import deleted_while_pending
+from kafka_rollout.adapters.coordinator_logs.deleted_groups import deleted_while_pending
 from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending
 from kafka_rollout.domain.coordinator_logs.verdicts import GROUP_METADATA_KEY
 from kafka_rollout.domain.groups.records import OFFSETS_TOPIC

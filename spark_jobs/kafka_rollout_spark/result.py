@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kafka_rollout.adapters.schemas import Schemas
+from kafka_rollout.adapters.releases.definitions import Schemas
 from kafka_rollout.domain.coordinator_logs.contents import StateRecord
 from kafka_rollout.domain.coordinator_logs.scan import (
     BrokenRecords,

@@ -11,9 +11,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kafka_rollout.adapters.deleted_groups import is_asked
-from kafka_rollout.adapters.group_order import Facts, facts_of_order
-from kafka_rollout.adapters.schemas import Schemas
+from kafka_rollout.adapters.coordinator_logs.deleted_groups import is_asked
+from kafka_rollout.adapters.coordinator_logs.order import Facts, facts_of_order
+from kafka_rollout.adapters.releases.definitions import Schemas
 from kafka_rollout.domain.coordinator_logs.contents import take_inventory
 from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, OutOfOrder, OwnerRecords, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, judge, unknown_ends, unloadable_groups

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from kafka_rollout.adapters.log_segments import Piece
+from kafka_rollout.adapters.coordinator_logs.segments import Piece
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
 from kafka_rollout_spark.collecting import set_aside_what_is_loaded
 from kafka_rollout_spark.rows import WORKER_ROWS

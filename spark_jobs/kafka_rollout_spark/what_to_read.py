@@ -8,12 +8,12 @@ from pathlib import Path
 
 from kafka.protocol.metadata import MetadataRequest
 
-from kafka_rollout.adapters.deleted_groups import Bounded
-from kafka_rollout.adapters.fetch_source import FetchSource
-from kafka_rollout.adapters.kafka_connection import NodeConnection, NotSentError
-from kafka_rollout.adapters.log_directories import find_logs
-from kafka_rollout.adapters.log_segments import Piece
-from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.coordinator_logs.deleted_groups import Bounded
+from kafka_rollout.adapters.coordinator_logs.directories import find_logs
+from kafka_rollout.adapters.coordinator_logs.segments import Piece
+from kafka_rollout.adapters.kafka.connection import NodeConnection, NotSentError
+from kafka_rollout.adapters.kafka.fetch import FetchSource
+from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.scan import LogCopy, LogRange
 from kafka_rollout.domain.model.errors import UserError

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.kafka_admin import KafkaAdmin
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import PartitionState

@@ -11,8 +11,8 @@ from kafka.coordinator.assignors import cooperative_sticky
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.structs import TopicPartition
 
-from kafka_rollout.adapters.jvm import Jvm, run_jvm
-from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
 from kafka_rollout.clients.assignors import CooperativeStickyAssignor, RangeAssignor
 from kafka_rollout.domain.model.releases import Release
 

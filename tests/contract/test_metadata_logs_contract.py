@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.metadata_logs import DirectoryMetadataLogs
-from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
+from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.offline.log_choice import UnreadableLogError
 from kafka_rollout.ports import MetadataLogs

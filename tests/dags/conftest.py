@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.adapters.settings import PROJECT_ROOT
+from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports import CheckpointFile
@@ -53,7 +53,7 @@ def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(folder))
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
     # A fake cluster has no groups that a process of its own could watch.
-    monkeypatch.setattr("kafka_rollout.adapters.group_watcher.start_group_watch", lambda folder, **_: 0)
+    monkeypatch.setattr("kafka_rollout.adapters.background.group_monitor.start_group_watch", lambda folder, **_: 0)
     return folder
 
 

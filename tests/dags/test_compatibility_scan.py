@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_rollout.adapters.catalogue import load_catalogue, release_names
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.scan_reports import ScanReports
+from kafka_rollout.adapters.releases.catalogue import load_catalogue, release_names
 from kafka_rollout.adapters.settings import PROJECT_ROOT
+from kafka_rollout.adapters.store.scan_reports import ScanReports
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from tests.dags.conftest import spec_with_homes
@@ -72,7 +72,7 @@ class Scans:
 def scans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: None, load_dags: Callable[[], dict[str, Any]]
 ) -> Scans:
-    from kafka_rollout.adapters.scan_submit import ScanRequest
+    from kafka_rollout.adapters.coordinator_logs.spark_submit import ScanRequest
     from kafka_rollout.operators import spark_scan
 
     made = Scans(home=tmp_path / "home", load=load_dags)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_rollout.adapters.change_lock import FileChangeLock
-from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.adapters.store.leases import FileChangeLock
+from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.domain.coordinator_logs.scan import RecordClass
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.releases import Release

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_rollout.adapters.change_lock import FileChangeLock
-from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.adapters.store.leases import FileChangeLock
+from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import GroupState, TransactionState

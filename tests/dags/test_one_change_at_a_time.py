@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from kafka_rollout import cli, cli_downgrade, cli_features, cli_run
-from kafka_rollout.adapters.change_lock import FileChangeLock
-from kafka_rollout.adapters.run_store import FileRunStore, list_runs
+from kafka_rollout.adapters.store.leases import FileChangeLock
+from kafka_rollout.adapters.store.runs import FileRunStore, list_runs
 from kafka_rollout.steps.common.lock import LEASE_S
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fake_cluster import R391, R431, FakeCluster
@@ -148,7 +148,7 @@ def test_a_holder_that_was_killed_keeps_a_run_out_until_its_lease_ends_and_no_lo
     """The kernel's lock of whoever acts is gone with its process; the lease is not."""
     runs.world = FakeCluster(R431, spec=spec_with_homes(), finalized=LEVELS)
     script = (
-        "import sys, time; from pathlib import Path; from kafka_rollout.adapters.change_lock import FileChangeLock\n"
+        "import sys, time; from pathlib import Path; from kafka_rollout.adapters.store.leases import FileChangeLock\n"
         f"lock = FileChangeLock(Path({str(runs.home)!r}))\n"
         f"lock.acquire('fake', {SHELL!r}, 'Stop node 2.', for_s={LEASE_S})\n"
         "with lock.acting('fake', 'Replacing node 2'):\n    print('acts', flush=True); time.sleep(600)\n"

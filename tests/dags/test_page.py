@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.run_store import FileRunStore
-from kafka_rollout.adapters.scan_history import ScanHistory
-from kafka_rollout.adapters.scan_reports import ScanReports
+from kafka_rollout.adapters.store.runs import FileRunStore
+from kafka_rollout.adapters.store.scan_reports import ScanReports
+from kafka_rollout.adapters.store.scans import ScanHistory
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.features.update import FEATURES

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.adapters.store.runs import FileRunStore
 
 pytestmark = pytest.mark.airflow
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import HopPosition, Plan
 from kafka_rollout.operators.slots import APPROVE_CANARY
@@ -94,7 +94,7 @@ def test_a_change_after_the_run_had_ended_begins_its_ledger_anew_and_does_not_ha
     bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Clearing the task that failed does not clear the one that started the ledger."""
-    from kafka_rollout.adapters.ledger import process
+    from kafka_rollout.adapters.background import traffic_process as process
     from kafka_rollout.domain.model.errors import FatalError
     from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
     from kafka_rollout.operators.features import FinalizeOperator

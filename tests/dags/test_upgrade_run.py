@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.adapters.change_lock import FileChangeLock
-from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.adapters.store.leases import FileChangeLock
+from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.gates.check import Condition

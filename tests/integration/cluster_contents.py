@@ -29,10 +29,10 @@ from kafka.protocol.admin import (
     IncrementalAlterConfigsRequest,
 )
 
-from kafka_rollout.adapters.kafka_admin import KafkaAdmin
-from kafka_rollout.adapters.kafka_requests import ClusterConnections
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
+from kafka_rollout.adapters.kafka.requests import ClusterConnections
+from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.domain.model.topology import ClusterSpec
 from tests.waiting import wait_until
 

@@ -13,7 +13,7 @@ import pytest
 
 from kafka_rollout import cli
 from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
 from kafka_rollout.domain.model.releases import Release
 from tests.integration.airflow_harness import House

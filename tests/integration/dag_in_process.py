@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters import server_properties
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.adapters.run_store import FileRunStore
 from kafka_rollout.adapters.settings import PROJECT_ROOT
+from kafka_rollout.adapters.store.runs import FileRunStore
+from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.domain.model.topology import NEVER
 from tests.dags.conftest import Asked, answer_at_once
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
-from kafka_rollout.adapters.java import java_binary
+from kafka_rollout.adapters.releases.java import java_binary
 from tests.integration.group_harness import DEADLINE_S, LiveGroup
 
 

@@ -13,10 +13,10 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.jvm import Jvm
-from kafka_rollout.adapters.kafka_admin import KafkaAdmin
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.adapters.releases.jvm import Jvm
+from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.steps.gates.checks import GateKind
 from tests.integration.cluster_contents import wait_until_all_know

@@ -12,7 +12,7 @@ from typing import Any
 import crc32c
 
 from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.adapters.schemas import Schemas, load_schemas
+from kafka_rollout.adapters.releases.definitions import Schemas, load_schemas
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.wire.layouts import ZERO_UUID

@@ -10,12 +10,12 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.adapters.change_lock import FileChangeLock
-from kafka_rollout.adapters.scan_history import ScanHistory
-from kafka_rollout.adapters.scan_page import render_scan
-from kafka_rollout.adapters.scan_reports import ScanReports
+from kafka_rollout.adapters.pages.scan_report import render_scan
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import PROJECT_ROOT
+from kafka_rollout.adapters.store.leases import FileChangeLock
+from kafka_rollout.adapters.store.scan_reports import ScanReports
+from kafka_rollout.adapters.store.scans import ScanHistory
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from tests.integration.airflow_harness import APPROVER, PATIENCE_S, House, Run, finalized, no_lock_left, wait_for

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.adapters.store.runs import FileRunStore
 from tests.integration.airflow_harness import (
     QUICK_SNAPSHOTS,
     all_run,
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 # Killed by itself at one place, however fast the machine is: the request was sent and taken, and nobody noted that.
 KILLED_WITH_A_LOST_ANSWER = """
 import os, signal
-from kafka_rollout.adapters.kafka_admin import KafkaAdmin
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 send = KafkaAdmin.update_features
 def send_and_die(self, levels, *, validate_only, **more):
     answers = send(self, levels, validate_only=validate_only, **more)

@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(180
 # In the second node's installation, when its snapshot lies there and its old log is not removed yet.
 KILLED_IN_AN_INSTALLATION = """
 import os, signal
-from kafka_rollout.adapters import metadata_logs
-from kafka_rollout.adapters.metadata_backup import Files
+from kafka_rollout.adapters.metadata_log import directories as metadata_logs
+from kafka_rollout.adapters.metadata_log.backup import Files
 install, remove, seen = metadata_logs.install, Files.remove, []
 def install_and_count(*given, **more):
     seen.append(given)

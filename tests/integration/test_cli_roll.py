@@ -12,7 +12,7 @@ import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.model.releases import Release
 from tests.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY

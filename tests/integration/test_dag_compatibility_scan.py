@@ -7,11 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
-from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.adapters.coordinator_logs import LiveCoordinatorLogs
-from kafka_rollout.adapters.scan_history import ScanHistory
-from kafka_rollout.adapters.scan_reports import ScanReports
+from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.adapters.store.scan_reports import ScanReports
+from kafka_rollout.adapters.store.scans import ScanHistory
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.releases import Release
 from tests.integration.airflow_harness import House, Run

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters import server_properties
-from kafka_rollout.adapters.free_ports import free_ports
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.java import java_binary
-from kafka_rollout.adapters.kafka_admin import KafkaAdmin
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
+from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.free_ports import free_ports
 from kafka_rollout.cli import run_main
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release

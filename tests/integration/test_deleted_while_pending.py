@@ -19,12 +19,12 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.adapters.coordinator_logs import LiveCoordinatorLogs
-from kafka_rollout.adapters.fetch_source import FetchSource
+from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
+from kafka_rollout.adapters.coordinator_logs.spark_submit import scan_command
+from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.adapters.scan_submit import scan_command
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.coordinator_logs.remedies import StepKind, find_remedies
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult

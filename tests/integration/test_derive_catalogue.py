@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.catalogue import INTOLERANT_REFERENCE
-from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.releases.catalogue import INTOLERANT_REFERENCE
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.model.releases import Release
 from tools.derive_catalogue import write

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.kafka_admin import KafkaAdmin
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.domain.features.outcomes import Result
 from kafka_rollout.domain.features.requests import (

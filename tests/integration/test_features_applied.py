@@ -14,9 +14,9 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.protocol.admin import UpdateFeaturesRequest
 
-from kafka_rollout.adapters.kafka_requests import ClusterConnections, error_name
+from kafka_rollout.adapters.kafka.requests import ClusterConnections, error_name
+from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from tests.integration.conftest import MakeCluster
 from tests.integration.dag_in_process import ProcessRuns

@@ -16,13 +16,19 @@ from confluent_kafka import Consumer
 from kafka.protocol.consumer import JoinGroupRequest, SyncGroupRequest
 from kafka.structs import TopicPartition
 
-from kafka_rollout.adapters.change_lock import FileChangeLock
-from kafka_rollout.adapters.coordinator_logs import LiveCoordinatorLogs
-from kafka_rollout.adapters.detached import find_process
-from kafka_rollout.adapters.group_watcher import FOLDER, MODULE, WATCH_FILE, start_group_watch, stop_group_watch
-from kafka_rollout.adapters.kafka_requests import ClusterConnections
+from kafka_rollout.adapters.background.detached import find_process
+from kafka_rollout.adapters.background.group_monitor import (
+    FOLDER,
+    MODULE,
+    WATCH_FILE,
+    start_group_watch,
+    stop_group_watch,
+)
+from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
+from kafka_rollout.adapters.kafka.requests import ClusterConnections
+from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.workbench import open_workbench
 from kafka_rollout.cli import run_main
 from kafka_rollout.domain.coordinator_logs import cleaning as scan_cleaning

@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.protocol.admin import UpdateFeaturesRequest
 
-from kafka_rollout.adapters import kafka_features
-from kafka_rollout.adapters.kafka_admin import KafkaAdmin
+from kafka_rollout.adapters.kafka import features as kafka_features
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, VersionRange

@@ -13,10 +13,10 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.java import java_binary
-from kafka_rollout.adapters.jvm import run_jvm
-from kafka_rollout.adapters.kafka_classes import JvmKafkaClasses
-from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.metadata_log.kafka_classes import JvmKafkaClasses
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.releases.java import java_binary
+from kafka_rollout.adapters.releases.jvm import run_jvm
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import Release
 from tests.integration.conftest import MakeCluster

@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_rollout.adapters.ledger.journal import Journal, read_lines
-from kafka_rollout.adapters.ledger.process import find_process, start_ledger, stop_ledger
-from kafka_rollout.adapters.ledger.traffic import PLAIN_TOPIC
+from kafka_rollout.adapters.background.journal import Journal, read_lines
+from kafka_rollout.adapters.background.traffic import PLAIN_TOPIC
+from kafka_rollout.adapters.background.traffic_process import find_process, start_ledger, stop_ledger
 from kafka_rollout.domain.model.topology import ClusterSpec
 from tests.integration.conftest import MakeCluster
 from tests.waiting import wait_until

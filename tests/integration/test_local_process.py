@@ -20,7 +20,7 @@ import pytest
 
 from kafka_rollout.adapters.local_cluster import LocalCluster, stop_nodes
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
-from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
 from kafka_rollout.domain.model.plan import ConfigChange
@@ -92,7 +92,7 @@ def test_a_start_killed_before_its_record_is_found_and_recorded_once(single: Loc
         "from pathlib import Path\n"
         "from kafka_rollout.adapters import local_cluster\n"
         "from kafka_rollout.adapters.inventory import load_cluster\n"
-        "from kafka_rollout.adapters.release_cache import ReleaseCache\n"
+        "from kafka_rollout.adapters.releases.cache import ReleaseCache\n"
         "from kafka_rollout.adapters.runtimes import local_process\n"
         "from kafka_rollout.adapters.settings import Settings\n"
         "local_process._record_start = lambda *_: os.kill(os.getpid(), 9)\n"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.kafka_classes import JvmKafkaClasses
-from kafka_rollout.adapters.metadata_log import MetadataFolder, open_folder
-from kafka_rollout.adapters.metadata_scanner import scan_metadata_log
-from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, open_folder
+from kafka_rollout.adapters.metadata_log.kafka_classes import JvmKafkaClasses
+from kafka_rollout.adapters.metadata_log.scanner import scan_metadata_log
+from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.cli import run_main
 from kafka_rollout.domain.model.releases import Release

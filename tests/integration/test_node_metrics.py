@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.kafka_admin import KafkaAdmin
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.domain.model.errors import TransientError

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters import metadata_install, server_properties
-from kafka_rollout.adapters.java import java_binary
-from kafka_rollout.adapters.jvm import run_jvm
 from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.adapters.metadata_log import log_range, open_folder
-from kafka_rollout.adapters.metadata_trimmer import trim
+from kafka_rollout.adapters.metadata_log import install as metadata_install
+from kafka_rollout.adapters.metadata_log.folder import log_range, open_folder
+from kafka_rollout.adapters.metadata_log.trimmer import trim
+from kafka_rollout.adapters.releases.java import java_binary
+from kafka_rollout.adapters.releases.jvm import run_jvm
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
+from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.cli import run_main
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.change_lock import FileChangeLock
+from kafka_rollout.adapters.store.leases import FileChangeLock
 from tests.integration.airflow_harness import APPROVER, PATIENCE_S, House, Run, finalized, no_lock_left, wait_for
 from tests.integration.conftest import MakeCluster
 from tests.integration.shell import Shell

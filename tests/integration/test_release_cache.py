@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from kafka_rollout.adapters import java
-from kafka_rollout.adapters.ivy import Module, fetch
-from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.releases import java
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.releases.ivy import Module, fetch
 from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
 from kafka_rollout.domain.model.errors import FatalError, TransientError
 from kafka_rollout.domain.model.releases import Release
@@ -119,7 +119,7 @@ def _own_certificate() -> str:
 
 def test_the_prefetch_command_prints_the_folders() -> None:
     answer = subprocess.run(
-        [sys.executable, "-m", "kafka_rollout.adapters.release_cache", "agents", "4.3.1"],
+        [sys.executable, "-m", "kafka_rollout.adapters.releases.cache", "agents", "4.3.1"],
         env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT / "plugins")},
         capture_output=True,
         text=True,

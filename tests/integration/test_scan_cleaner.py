@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from kafka_rollout.adapters.fetch_source import FetchSource
+from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.domain.coordinator_logs import cleaning as scan_cleaning
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig, SettingChange
 from tests.integration.cluster_contents import wait_until_all_know

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.adapters.coordinator_logs.spark_submit import ScanRequest, scan_command, submit
 from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.adapters.scan_submit import ScanRequest, scan_command, submit
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from tests.integration.conftest import MakeCluster

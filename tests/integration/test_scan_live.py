@@ -12,14 +12,14 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.adapters.coordinator_logs import LiveCoordinatorLogs
-from kafka_rollout.adapters.fetch_source import FetchSource
-from kafka_rollout.adapters.kafka_admin import KafkaAdmin
+from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
+from kafka_rollout.adapters.coordinator_logs.spark_submit import FAIL_ON_EXIT_CODE, scan_command
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
+from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.adapters.scan_submit import FAIL_ON_EXIT_CODE, scan_command
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.coordinator_logs.findings import way_back_verdict
 from kafka_rollout.domain.coordinator_logs.remedies import find_remedies

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.model.releases import Release
 from tests.integration.load_oracle import Outcome, Place, load

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.fetch_source import FetchSource
-from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.kafka.fetch import FetchSource
+from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.model.releases import Release
 from tests.integration.cluster_contents import wait_until_all_know

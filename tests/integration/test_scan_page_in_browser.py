@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.adapters.scan_page import render_scan
+from kafka_rollout.adapters.pages.scan_report import render_scan
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from tests.unit.scan_examples import large_scan
 
 pytestmark = pytest.mark.browser

@@ -28,12 +28,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from typer.testing import CliRunner, Result
 
-from kafka_rollout.adapters.free_ports import reserved_ports
+from kafka_rollout.adapters.coordinator_logs.spark_submit import scan_command
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.kafka_admin import KafkaAdmin
-from kafka_rollout.adapters.scan_submit import scan_command
-from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
+from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.adapters.system.free_ports import reserved_ports
 from kafka_rollout.cli import app
 from kafka_rollout.domain.model.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.domain.model.topology import ClusterSpec, Role

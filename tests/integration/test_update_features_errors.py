@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.free_ports import free_ports
-from kafka_rollout.adapters.java import java_binary
-from kafka_rollout.adapters.kafka_admin import KafkaAdmin
-from kafka_rollout.adapters.kafka_features import send_feature_updates
-from kafka_rollout.adapters.kafka_requests import ClusterConnections
-from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
+from kafka_rollout.adapters.kafka.features import send_feature_updates
+from kafka_rollout.adapters.kafka.requests import ClusterConnections
+from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.releases.java import java_binary
+from kafka_rollout.adapters.system.free_ports import free_ports
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role

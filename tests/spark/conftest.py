@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.adapters.scan_submit import environment
-from kafka_rollout.adapters.schemas import load_schemas
+from kafka_rollout.adapters.coordinator_logs.spark_submit import environment
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.wire.record_batch import batches

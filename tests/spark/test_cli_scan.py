@@ -117,7 +117,9 @@ def test_bad_input_is_a_sentence_before_spark_starts(
     says: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("kafka_rollout.adapters.scan_submit.submit", lambda *_, **__: pytest.fail("Spark was started"))
+    monkeypatch.setattr(
+        "kafka_rollout.adapters.coordinator_logs.spark_submit.submit", lambda *_, **__: pytest.fail("Spark was started")
+    )
     assert cli.run_main(["scan", *words.split()]) == 2
     said = capsys.readouterr()
     assert says in said.err

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 
-from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.adapters.group_order import facts_of_order, out_of_order
-from kafka_rollout.adapters.schemas import load_schemas
+from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, out_of_order
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.remedies import find_remedies
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ScanResult

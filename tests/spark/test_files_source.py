@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.log_directories import DirectoryLogs, find_logs
-from kafka_rollout.adapters.log_segments import Segment, SegmentGoneError
+from kafka_rollout.adapters.coordinator_logs.directories import DirectoryLogs, find_logs
+from kafka_rollout.adapters.coordinator_logs.segments import Segment, SegmentGoneError
 from kafka_rollout_spark.chunks import Chunk
 from kafka_rollout_spark.files_source import segment_chunks
 from tests.spark.conftest import FixtureLogs

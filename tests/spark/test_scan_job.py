@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import scan_coordinator_logs as job
-from kafka_rollout.adapters.scan_submit import APPLICATION, ScanRequest, environment
+from kafka_rollout.adapters.coordinator_logs.spark_submit import APPLICATION, ScanRequest, environment
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.coordinator_logs.scan import (
     Failure,

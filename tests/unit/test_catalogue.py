@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.catalogue import load_catalogue, load_facts
+from kafka_rollout.adapters.releases.catalogue import load_catalogue, load_facts
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release, VersionRange

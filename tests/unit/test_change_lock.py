@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.change_lock import FileChangeLock
+from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.domain.model.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
 
 

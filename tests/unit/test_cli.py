@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout import cli, cli_run
-from kafka_rollout.adapters.change_lock import FileChangeLock
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.cli_common import new_run_id
 from kafka_rollout.cli_retry import start_once_more
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder

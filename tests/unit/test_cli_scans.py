@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.adapters.scan_history import ScanHistory
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.adapters.store.scans import ScanHistory
 from kafka_rollout.cli import run_main
 from kafka_rollout.cli_scans import printable
 from tests.unit.scan_examples import HOSTILE, large_scan, small_scan

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from kafka.record import MemoryRecordsBuilder
 
-from kafka_rollout.adapters import coordinator_logs
-from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.adapters.coordinator_logs import LiveCoordinatorLogs
-from kafka_rollout.adapters.fetch_source import FetchedBytes
-from kafka_rollout.adapters.group_order import facts_of_order, out_of_order
+from kafka_rollout.adapters.coordinator_logs import live as coordinator_logs
+from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
+from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, out_of_order
+from kafka_rollout.adapters.kafka.fetch import FetchedBytes
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, GroupSummary

@@ -14,7 +14,6 @@ import psutil
 import pytest
 from rich.console import Console
 
-from kafka_rollout.adapters.catalogue import load_catalogue
 from kafka_rollout.adapters.demo.approvals import Approve, Approver
 from kafka_rollout.adapters.demo.cleaning import demo_clean, end_demo
 from kafka_rollout.adapters.demo.folder import MARK, DemoFolder
@@ -22,6 +21,7 @@ from kafka_rollout.adapters.demo.levels import lowerable_from
 from kafka_rollout.adapters.demo.progress import Progress, duration, place
 from kafka_rollout.adapters.demo.run import kept, main
 from kafka_rollout.adapters.demo.summary import show, succeeded
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity

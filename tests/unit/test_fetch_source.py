@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.fetch_source import _last_offset
+from kafka_rollout.adapters.kafka.fetch import _last_offset
 from kafka_rollout.wire.record_batch import LogFormatError, batches
 
 FETCHED = Path(__file__).parents[1] / "fixtures" / "coordinator-logs-4.3.1" / "__consumer_offsets-0.fetch"

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from kafka_rollout.adapters.free_ports import HOST, free_ports, reserved_ports
+from kafka_rollout.adapters.system.free_ports import HOST, free_ports, reserved_ports
 from kafka_rollout.domain.model.errors import FatalError, UserError
 
 

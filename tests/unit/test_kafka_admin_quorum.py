@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.kafka_admin import _read_quorum
+from kafka_rollout.adapters.kafka.admin import _read_quorum
 
 
 def replica(replica_id: int, log_end_offset: int, fetched: int = -1) -> SimpleNamespace:

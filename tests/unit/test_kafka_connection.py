@@ -12,11 +12,11 @@ import pytest
 from kafka.protocol.admin import ListGroupsResponse, UpdateFeaturesResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
-from kafka_rollout.adapters.kafka_admin import KafkaAdmin
-from kafka_rollout.adapters.kafka_connection import NodeConnection, NotSentError
-from kafka_rollout.adapters.kafka_features import UpgradeType, node_features, send_feature_updates, upgrade_type
-from kafka_rollout.adapters.kafka_requests import ClusterConnections, Target, error_name, raise_for_error
-from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
+from kafka_rollout.adapters.kafka.connection import NodeConnection, NotSentError
+from kafka_rollout.adapters.kafka.features import UpgradeType, node_features, send_feature_updates, upgrade_type
+from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, error_name, raise_for_error
+from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.releases import VersionRange
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role

@@ -11,10 +11,10 @@ import pytest
 from kafka.protocol.admin import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
-from kafka_rollout.adapters import kafka_features
-from kafka_rollout.adapters.kafka_features import node_features, send_feature_updates
-from kafka_rollout.adapters.kafka_requests import ClusterConnections
-from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.kafka import features as kafka_features
+from kafka_rollout.adapters.kafka.features import node_features, send_feature_updates
+from kafka_rollout.adapters.kafka.requests import ClusterConnections
+from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.features.answers import refused_by_controller
 from kafka_rollout.domain.model.errors import RefusedError, TransientError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.ledger.journal import VERDICT, Journal, compare_journals, end_stretch
+from kafka_rollout.adapters.background.journal import VERDICT, Journal, compare_journals, end_stretch
 from kafka_rollout.domain.traffic_check import (
     UNKNOWN_OFFSET,
     ConsumedRecord,

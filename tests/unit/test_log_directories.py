@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.log_directories import find_logs
-from kafka_rollout.adapters.log_segments import (
+from kafka_rollout.adapters.coordinator_logs.directories import find_logs
+from kafka_rollout.adapters.coordinator_logs.segments import (
     Segment,
     SegmentGoneError,
     boundary,

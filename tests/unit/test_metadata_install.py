@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.metadata_backup import Files
-from kafka_rollout.adapters.metadata_install import install, refuse_used, uninstall
-from kafka_rollout.adapters.metadata_log import MetadataFolder, log_range, open_folder, read_log
+from kafka_rollout.adapters.metadata_log.backup import Files
+from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, log_range, open_folder, read_log
+from kafka_rollout.adapters.metadata_log.install import install, refuse_used, uninstall
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 from tests.dying_files import DyingFiles, KilledError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.metadata_log import (
+from kafka_rollout.adapters.metadata_log.folder import (
     MetadataFolder,
     log_range,
     open_folder,
@@ -16,7 +16,7 @@ from kafka_rollout.adapters.metadata_log import (
     read_file,
     read_log,
 )
-from kafka_rollout.adapters.metadata_replay import read_contents, write_plain
+from kafka_rollout.adapters.metadata_log.replay import read_contents, write_plain
 from kafka_rollout.domain.metadata_log.records import RecordType
 from kafka_rollout.domain.model.errors import UserError
 from tests.unit.test_metadata_trim import split

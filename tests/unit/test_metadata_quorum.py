@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.metadata_log import MetadataFolder, open_folder, read_log
-from kafka_rollout.adapters.metadata_logs import DirectoryMetadataLogs
-from kafka_rollout.adapters.metadata_quorum import node_log
-from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
+from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, open_folder, read_log
+from kafka_rollout.adapters.metadata_log.quorum import node_log
+from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.offline.log_choice import NodeLog, UnreadableLogError
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.metadata_backup import Files
-from kafka_rollout.adapters.metadata_log import MetadataFolder, log_range, open_folder, read_log
-from kafka_rollout.adapters.metadata_trimmer import trim, undo_trim
+from kafka_rollout.adapters.metadata_log.backup import Files
+from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, log_range, open_folder, read_log
+from kafka_rollout.adapters.metadata_log.trimmer import trim, undo_trim
 from kafka_rollout.domain.metadata_log.trim import TrimResult
 from kafka_rollout.domain.model.errors import UserError
 from tests.dying_files import DyingFiles, KilledError
@@ -195,7 +195,7 @@ def split(folder: MetadataFolder, *at: int) -> None:
 
 
 def test_a_directory_in_use_is_refused_and_not_touched(folder: MetadataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_rollout.adapters.metadata_log._LOCK_S", 0.2)
+    monkeypatch.setattr("kafka_rollout.adapters.metadata_log.folder._LOCK_S", 0.2)
     script = "import fcntl,sys;f=open(sys.argv[1],'w');fcntl.lockf(f,fcntl.LOCK_EX);print('held',flush=True);input()"
     command = [sys.executable, "-c", script, str(folder.root / ".lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:

@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kafka_rollout.adapters import detached
-from kafka_rollout.adapters.process_sessions import session_members, start_session
+from kafka_rollout.adapters.background import detached
 from kafka_rollout.adapters.runtimes import local_process
+from kafka_rollout.adapters.system.sessions import session_members, start_session
 from tests.waiting import wait_until
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters import ivy
-from kafka_rollout.adapters.ivy import Module
-from kafka_rollout.adapters.release_cache import ReleaseCache, main
+from kafka_rollout.adapters.releases import ivy
+from kafka_rollout.adapters.releases.cache import ReleaseCache, main
+from kafka_rollout.adapters.releases.ivy import Module
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Release
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.event_log import TORN_LINE
-from kafka_rollout.adapters.run_store import FileRunStore, list_runs
+from kafka_rollout.adapters.store.event_log import TORN_LINE
+from kafka_rollout.adapters.store.runs import FileRunStore, list_runs
 from kafka_rollout.domain.gates.check import BeforeStop, Condition, GateLook
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity
@@ -142,7 +142,7 @@ def test_a_line_torn_by_a_kill_is_reported_and_swallows_nothing(store: FileRunSt
 _WRITER = """
 import sys, itertools
 from pathlib import Path
-from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.adapters.store.runs import FileRunStore
 store = FileRunStore(Path(sys.argv[1]), "demo", "run")
 for number in itertools.count():
     store.record("tick", {"writer": sys.argv[2], "number": number, "filler": "x" * 50_000})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.scan_history import ScanHistory, scanned_clusters
+from kafka_rollout.adapters.store.scans import ScanHistory, scanned_clusters
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, ScanResult
 from kafka_rollout.domain.model.errors import FatalError, UserError
 

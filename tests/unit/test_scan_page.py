@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.adapters.scan_page import LISTED, render_scan
+from kafka_rollout.adapters.pages.scan_report import LISTED, render_scan
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, GroupSummary
 from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge, unloadable_groups

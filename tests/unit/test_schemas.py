@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.adapters.schemas import Schemas, load_schemas
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.adapters.releases.definitions import Schemas, load_schemas
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.domain.model.errors import UserError
 
 SECRET = "hunter2-very-secret"
@@ -160,7 +160,7 @@ def test_it_pickles_for_the_processes_that_need_it() -> None:
 
 def test_authentication_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Our own connection to a node, down to DEBUG: the bytes of a SASL/PLAIN exchange hold the password."""
-    from kafka_rollout.adapters.kafka_connection import NodeConnection
+    from kafka_rollout.adapters.kafka.connection import NodeConnection
     from tests.unit.kafka_listener import accepting_plain
 
     caplog.set_level(logging.DEBUG)

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.adapters.server_properties import bring_in, directory_ids, parse, take_back
+from kafka_rollout.adapters.system.server_properties import bring_in, directory_ids, parse, take_back
 
 TEXT = """\
 # The orders cluster

@@ -8,7 +8,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from kafka_rollout.adapters.jvm import Jvm
+from kafka_rollout.adapters.releases.jvm import Jvm
 
 _GROUP = "org.apache.kafka.coordinator.group"
 _SMALLEST_CONFIG = {

@@ -14,7 +14,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from kafka_rollout.adapters.jvm import Jvm, java_class, root_cause
+from kafka_rollout.adapters.releases.jvm import Jvm, java_class, root_cause
 from kafka_rollout.domain.model.releases import (
     CoordinatorLogFacts,
     FeatureLevel,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.adapters.jvm import Jvm
-from kafka_rollout.adapters.kafka_classes import supported_features
+from kafka_rollout.adapters.metadata_log.kafka_classes import supported_features
+from kafka_rollout.adapters.releases.jvm import Jvm
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, FeatureFacts, MetadataVersionLevel, VersionRange
 from tools.derivation.jars import classes_named

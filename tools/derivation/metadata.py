@@ -14,8 +14,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.adapters.jvm import Jvm, run_jvm
-from kafka_rollout.adapters.release_cache import ReleaseCache
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.model.errors import RolloutError
 from kafka_rollout.domain.model.releases import Release

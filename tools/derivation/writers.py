@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_rollout.adapters.jvm import Jvm
+from kafka_rollout.adapters.releases.jvm import Jvm
 from kafka_rollout.domain.model.releases import METADATA_VERSION, FeatureLevel, VersionRange
 
 _COORDINATOR = "org.apache.kafka.coordinator"

@@ -23,9 +23,9 @@ from typing import Any, Self
 import httpx
 import psutil
 
-from kafka_rollout.adapters.free_ports import free_ports
-from kafka_rollout.adapters.process_sessions import session_members, start_session
 from kafka_rollout.adapters.settings import PROJECT_ROOT
+from kafka_rollout.adapters.system.free_ports import free_ports
+from kafka_rollout.adapters.system.sessions import session_members, start_session
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
 
 # Airflow's scheduler loses a task whose answer comes before it has seen the asking process end: half a second on an

@@ -21,11 +21,10 @@ from typing import get_args
 import psutil
 from kafka.protocol.admin import DescribeClusterRequest
 
-from kafka_rollout.adapters import server_properties
-from kafka_rollout.adapters.free_ports import reserved_ports
 from kafka_rollout.adapters.inventory import dump_cluster, load_cluster
-from kafka_rollout.adapters.kafka_admin import KafkaAdmin
-from kafka_rollout.adapters.kafka_requests import ClusterConnections
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
+from kafka_rollout.adapters.kafka.requests import ClusterConnections
+from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.local_nodes import ClusterDraft, Layout, Quorum
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.adapters.runtimes.local_process import (
@@ -34,7 +33,8 @@ from kafka_rollout.adapters.runtimes.local_process import (
     end_processes,
     node_processes,
 )
-from kafka_rollout.adapters.security import ClientSecurity
+from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.free_ports import reserved_ports
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
@@ -225,7 +225,7 @@ def _file_has(path: Path, text: str) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    from kafka_rollout.adapters.release_cache import ReleaseCache
+    from kafka_rollout.adapters.releases.cache import ReleaseCache
     from kafka_rollout.adapters.settings import Settings
 
     parser = argparse.ArgumentParser(prog="python -m kafka_rollout.adapters.local_cluster", description=__doc__)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from kafka_rollout.adapters import server_properties
-from kafka_rollout.adapters.free_ports import HOST
-from kafka_rollout.adapters.java import java_binary
+from kafka_rollout.adapters.releases.java import java_binary
+from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.free_ports import HOST
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kafka_rollout.adapters.catalogue import load_catalogue
-from kafka_rollout.adapters.change_lock import FileChangeLock
-from kafka_rollout.adapters.coordinator_logs import LiveCoordinatorLogs
+from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.adapters.inventory import find_cluster, load_clusters
-from kafka_rollout.adapters.kafka_admin import KafkaAdmin
-from kafka_rollout.adapters.kafka_classes import JvmKafkaClasses
-from kafka_rollout.adapters.metadata_logs import DirectoryMetadataLogs
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
+from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
+from kafka_rollout.adapters.metadata_log.kafka_classes import JvmKafkaClasses
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
-from kafka_rollout.adapters.release_cache import ReleaseCache
-from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
-from kafka_rollout.adapters.security import ClientSecurity
 from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.adapters.store.leases import FileChangeLock
+from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports import NodeRuntime

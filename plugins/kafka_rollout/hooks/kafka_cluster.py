@@ -14,7 +14,7 @@ from kafka_rollout.adapters.workbench import open_workbench
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from kafka_rollout.adapters.security import ClientSecurity
+    from kafka_rollout.adapters.kafka.security import ClientSecurity
     from kafka_rollout.steps.common.cluster_ports import Workbench
 
 
@@ -55,7 +55,7 @@ class KafkaClusterHook(BaseHook):
 
 
 def _security(brokers: Connection | None, controllers: Connection | None) -> ClientSecurity:
-    from kafka_rollout.adapters.security import ClientSecurity
+    from kafka_rollout.adapters.kafka.security import ClientSecurity
 
     def of(connection: Connection) -> ClientSecurity:
         return ClientSecurity.from_airflow_connection_extra(

@@ -18,7 +18,7 @@ from kafka_rollout.views.links import ScanLink, scan_page
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.adapters.scan_submit import ScanRequest
+    from kafka_rollout.adapters.coordinator_logs.spark_submit import ScanRequest
     from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, VerdictChange
     from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 
@@ -61,11 +61,11 @@ class CompatibilityScanOperator(SparkScanOperator):
         )
 
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
-        from kafka_rollout.adapters.catalogue import load_catalogue
-        from kafka_rollout.adapters.scan_history import ScanHistory
-        from kafka_rollout.adapters.scan_page import render_scan
-        from kafka_rollout.adapters.scan_reports import ScanReports
+        from kafka_rollout.adapters.pages.scan_report import render_scan
+        from kafka_rollout.adapters.releases.catalogue import load_catalogue
         from kafka_rollout.adapters.settings import Settings
+        from kafka_rollout.adapters.store.scan_reports import ScanReports
+        from kafka_rollout.adapters.store.scans import ScanHistory
 
         settings = Settings.from_environment()
         tables = scratch / PARQUET
@@ -118,8 +118,8 @@ class AlertOperator(BaseOperator):
 
     def _comparison(self, scan: str) -> ScanComparison | None:
         """With the newest earlier scan that asked about the same releases."""
-        from kafka_rollout.adapters.scan_history import ScanHistory
         from kafka_rollout.adapters.settings import Settings
+        from kafka_rollout.adapters.store.scans import ScanHistory
         from kafka_rollout.domain.coordinator_logs.comparison import compare
 
         history = ScanHistory(Settings.from_environment().home, self.cluster)

@@ -40,7 +40,7 @@ class StopLedgerOperator(RolloutOperator):
     """End the ledger and the watch of groups, whatever happened before, and keep the ledger's verdict."""
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.adapters.ledger.process import stop_ledger
+        from kafka_rollout.adapters.background.traffic_process import stop_ledger
 
         stop_watching_groups(bench)
         folder = ledger_folder(bench)
@@ -88,7 +88,7 @@ class ReportOperator(RolloutOperator):
     operator_extra_links = (ReportLink(),)
 
     def act(self, context: Context, bench: Workbench) -> Any:
-        from kafka_rollout.adapters.report_page import render, report_of
+        from kafka_rollout.adapters.pages.run_report import render, report_of
         from kafka_rollout.steps.common.lock import let_go
 
         if not context["ti"].xcom_pull(task_ids=PLAN_TASK):

@@ -23,7 +23,7 @@ def ledger_folder(bench: Workbench) -> Path:
 
 def run_ledger(bench: Workbench) -> int:
     """The pid of the run's ledger, started if it does not run."""
-    from kafka_rollout.adapters.ledger.process import find_process, start_ledger
+    from kafka_rollout.adapters.background.traffic_process import find_process, start_ledger
     from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
 
     folder = ledger_folder(bench)
@@ -43,7 +43,7 @@ def run_ledger(bench: Workbench) -> int:
 
 def watch_groups(bench: Workbench) -> None:
     """The cluster's groups are watched from here on: rebalances, time without owner. Reads only, and stops nothing."""
-    from kafka_rollout.adapters.group_watcher import FOLDER, start_group_watch
+    from kafka_rollout.adapters.background.group_monitor import FOLDER, start_group_watch
     from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
 
     security_file = bench.run.private_path(GROUPS_SECURITY_FILE)
@@ -54,7 +54,7 @@ def watch_groups(bench: Workbench) -> None:
 
 
 def stop_watching_groups(bench: Workbench) -> None:
-    from kafka_rollout.adapters.group_watcher import FOLDER, stop_group_watch
+    from kafka_rollout.adapters.background.group_monitor import FOLDER, stop_group_watch
 
     stop_group_watch(run_folder(bench) / FOLDER)
     bench.run.private_path(GROUPS_SECURITY_FILE).unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.adapters.run_store import FileRunStore
+    from kafka_rollout.adapters.store.runs import FileRunStore
     from kafka_rollout.domain.model.plan import Plan
     from kafka_rollout.steps.common.cluster_ports import Workbench
 
@@ -75,8 +75,8 @@ def run_record(cluster: str, context: Context) -> FileRunStore:
 
 
 def _store(cluster: str, run_id: str) -> FileRunStore:
-    from kafka_rollout.adapters.run_store import FileRunStore
     from kafka_rollout.adapters.settings import Settings
+    from kafka_rollout.adapters.store.runs import FileRunStore
 
     return FileRunStore(Settings.from_environment().home, cluster, run_id)
 

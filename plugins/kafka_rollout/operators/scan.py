@@ -50,8 +50,8 @@ class ScanForRunOperator(SparkScanOperator):
                     hold_again(bench, purpose)
 
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
-        from kafka_rollout.adapters.durable_files import write_whole
-        from kafka_rollout.adapters.scan_page import render_scan
+        from kafka_rollout.adapters.pages.scan_report import render_scan
+        from kafka_rollout.adapters.system.files import write_whole
 
         with workbench(self.cluster, context) as bench:
             path = scan_file(bench, self.file)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
 
-    from kafka_rollout.adapters.scan_submit import ScanRequest
+    from kafka_rollout.adapters.coordinator_logs.spark_submit import ScanRequest
     from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 
 SPARK_CONNECTION = "spark_default"
@@ -56,7 +56,7 @@ class SparkScanOperator(SparkSubmitOperator):
         return request
 
     def scan(self, context: Context, scratch: Path) -> ScanResult:
-        from kafka_rollout.adapters import scan_submit
+        from kafka_rollout.adapters.coordinator_logs import spark_submit as scan_submit
         from kafka_rollout.adapters.inventory import find_cluster
         from kafka_rollout.adapters.settings import Settings
         from kafka_rollout.domain.coordinator_logs.scan import ScanResult
@@ -94,7 +94,7 @@ class SparkScanOperator(SparkSubmitOperator):
         return hook
 
     def _noted(self, lines: Iterable[Any]) -> Iterator[Any]:
-        from kafka_rollout.adapters.scan_submit import problem_in
+        from kafka_rollout.adapters.coordinator_logs.spark_submit import problem_in
 
         for line in lines:
             self._problem = problem_in(str(line)) or self._problem
@@ -103,8 +103,8 @@ class SparkScanOperator(SparkSubmitOperator):
     @contextmanager
     def _security_file(self, context: Context) -> Iterator[Path]:
         """In the run's private folder: Spark's workers read it, wherever they are."""
-        from kafka_rollout.adapters.run_store import FileRunStore
         from kafka_rollout.adapters.settings import Settings
+        from kafka_rollout.adapters.store.runs import FileRunStore
         from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
 
         run = FileRunStore(Settings.from_environment().home, self.cluster, str(context["run_id"]))

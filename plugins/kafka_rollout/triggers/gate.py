@@ -17,7 +17,7 @@ from kafka_rollout.steps.gates.checks import GateRef, look, record_outcome
 from kafka_rollout.steps.planning.upgrade import check_plan
 
 if TYPE_CHECKING:
-    from kafka_rollout.adapters.security import ClientSecurity
+    from kafka_rollout.adapters.kafka.security import ClientSecurity
     from kafka_rollout.steps.common.cluster_ports import Workbench
 
 SAY_AGAIN_S = 30.0  # an unchanged message is logged again after this time

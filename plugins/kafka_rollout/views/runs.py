@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka_rollout.adapters.change_lock import FileChangeLock
 from kafka_rollout.adapters.demo.progress import Progress
-from kafka_rollout.adapters.run_store import FileRunStore, list_runs
 from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.adapters.store.leases import FileChangeLock
+from kafka_rollout.adapters.store.runs import FileRunStore, list_runs
 from kafka_rollout.domain.model.errors import RolloutError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.hooks.run_listener import (

@@ -9,9 +9,9 @@ from typing import Any
 
 from croniter import croniter
 
-from kafka_rollout.adapters.run_store import FileRunStore
-from kafka_rollout.adapters.scan_reports import ALERT, SCANNED, ScanReports
 from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.adapters.store.runs import FileRunStore
+from kafka_rollout.adapters.store.scan_reports import ALERT, SCANNED, ScanReports
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import NEVER, ClusterSpec
 from kafka_rollout.hooks.run_listener import DAG_PREFIX, DOWNGRADE_DAG_PREFIX, SCAN_DAG_PREFIX

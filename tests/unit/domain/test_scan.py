@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 
-from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.findings import way_back_verdict
 from kafka_rollout.domain.coordinator_logs.scan import (

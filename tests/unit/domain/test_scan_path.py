@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.coordinator_logs.path_findings import path_findings
 from kafka_rollout.domain.coordinator_logs.scan import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, GroupSummary
 from kafka_rollout.domain.coordinator_logs.remedies import Concerned, Remedy, StepKind, find_remedies, in_words

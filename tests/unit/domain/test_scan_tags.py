@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult, TaggedFields
 from kafka_rollout.domain.coordinator_logs.tagged_fields import (
     _LOSSES,

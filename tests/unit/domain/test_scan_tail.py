@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.incompatible_records import find_offences
 from kafka_rollout.domain.coordinator_logs.incremental_scan import carry_on, tail_of

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.model.releases import FeatureLevel, Release
 from kafka_rollout.domain.planning.rollback_blockers import closes_way_back

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.catalogue import load_catalogue
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.domain.features.checks import feature_changes
 from kafka_rollout.domain.model.plan import Undo
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release

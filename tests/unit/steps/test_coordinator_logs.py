@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.run_store import FileRunStore
+from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.domain.coordinator_logs.path_findings import CLEANED_AT_GATE
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge

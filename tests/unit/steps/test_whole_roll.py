@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.report_page import render, write_run_report
+from kafka_rollout.adapters.pages.run_report import render, write_run_report
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.groups.described import DescribedGroup, GroupMember
 from kafka_rollout.domain.groups.monitor import GroupWatch

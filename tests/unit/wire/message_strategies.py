@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kafka_rollout.adapters.schemas import load_schemas
+from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.wire.layouts import FieldLayout, FieldType, Layout, MessageSchema, StructLayout
 from kafka_rollout.wire.messages import UNKNOWN_TAGS
 

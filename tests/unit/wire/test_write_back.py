@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.adapters.schemas import load_schemas
+from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.wire.coordinator_records import RecordLayouts, write_back
 from kafka_rollout.wire.layouts import ZERO_UUID

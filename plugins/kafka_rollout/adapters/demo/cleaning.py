@@ -12,7 +12,7 @@ import psutil
 
 from kafka_rollout.adapters.demo.folder import DEMOS, MARK, DemoFolder
 from kafka_rollout.adapters.local_cluster import stop_nodes
-from kafka_rollout.adapters.process_sessions import session_members
+from kafka_rollout.adapters.system.sessions import session_members
 
 _DRIVER_S = 60.0
 _AIRFLOW_S = 20.0

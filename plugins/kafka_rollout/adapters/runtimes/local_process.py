@@ -32,10 +32,10 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from kafka_rollout.adapters import server_properties
-from kafka_rollout.adapters.java import java_binary, java_version
-from kafka_rollout.adapters.process_sessions import start_session
+from kafka_rollout.adapters.releases.java import java_binary, java_version
 from kafka_rollout.adapters.runtimes.kafka_logging import logging_configuration
+from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.sessions import start_session
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release

@@ -1,0 +1,259 @@
+"""The ledger's clients: a plain and a transactional producer, a classic and (where offered) a consumer-protocol group.
+
+Each runs in a thread of its own until its stop event is set, and writes what it was told into its journal. An error of
+a client is not an error of the ledger: the client is made anew and goes on, for that is what is being measured.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+
+from kafka_rollout.adapters.background.journal import NO_TRANSACTION, Journal
+from kafka_rollout.domain.traffic_check import UNKNOWN_OFFSET, TransactionOutcome
+
+log = logging.getLogger(__name__)
+
+_Place = tuple[str, int, int]
+
+PLAIN_TOPIC = "kafka-rollout-ledger-plain"
+TRANSACTIONAL_TOPIC = "kafka-rollout-ledger-transactional"
+TOPICS = (PLAIN_TOPIC, TRANSACTIONAL_TOPIC)
+RECORDS_PER_TRANSACTION = 5
+# Every so many transactions one is aborted: a reader that sees it does not read what was committed.
+ABORT_EVERY = 10
+FLUSH_SECONDS = 0.2
+DELIVERY_TIMEOUT_MS = 30_000
+UNASSIGNED_SECONDS = 30.0  # the only member of its group has partitions, but for the time of a join
+
+
+@dataclass(slots=True)
+class Gap:
+    """The longest time between two signs of life of one client."""
+
+    longest_s: float = 0.0
+    _last: float | None = None
+
+    def alive(self) -> None:
+        now = time.monotonic()
+        if self._last is not None:
+            self.longest_s = max(self.longest_s, now - self._last)
+        self._last = now
+
+
+@dataclass(slots=True)
+class Client:
+    """One thread of traffic; `count` of records acknowledged or consumed, for the progress line.
+
+    `read_to` is how far a consumer has read each (topic, partition): the offset at which it last met the end.
+    """
+
+    name: str
+    body: Callable[[Client], None]
+    stop: Event = field(default_factory=Event)
+    gap: Gap = field(default_factory=Gap)
+    count: int = 0
+    read_to: dict[tuple[str, int], int] = field(default_factory=dict)
+    _thread: Thread | None = None
+
+    def start(self) -> None:
+        self._thread = Thread(target=self._run, name=self.name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self.stop.is_set():
+            try:
+                self.body(self)
+            except KafkaException as error:
+                log.warning("%s: %s; made anew", self.name, error.args[0])
+                self.stop.wait(0.5)
+
+    def join(self, timeout_s: float) -> None:
+        self.stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+
+def plain_producer(folder: Path, security: Mapping[str, Any], session: str, rate: float) -> Client:
+    """An idempotent producer with acks=all; `rate` in records per second."""
+    journal = Journal(folder / f"acknowledged-plain-{session}.tsv")
+
+    def body(client: Client) -> None:
+        producer = Producer({**_producer_settings(security), "client.id": "kafka-rollout-ledger-plain"})
+        number = int(time.time() * 1000)  # ids of a producer made anew do not meet those of the one before
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                client.gap.alive()
+                client.count += 1
+                key = message.key()
+                journal.write(message.topic(), message.partition(), _offset(message), _text(key), NO_TRANSACTION)
+
+        while not client.stop.is_set():
+            number += 1
+            record_id = f"p-{session}-{number}"
+            try:
+                producer.produce(PLAIN_TOPIC, key=record_id, value=b"x" * 64, on_delivery=delivered)
+            except BufferError:  # nothing is acknowledged for a while: wait, as a patient application does
+                producer.poll(0.5)
+            producer.poll(0)
+            journal.flush()
+            client.stop.wait(1 / rate)
+        producer.flush(30)
+        journal.flush()
+
+    return Client("producer-plain", body)
+
+
+def transactional_producer(folder: Path, security: Mapping[str, Any], session: str, rate: float) -> Client:
+    """Transactions of a few records each, one in ten aborted; `rate` in transactions per second."""
+    journal = Journal(folder / f"acknowledged-transactional-{session}.tsv")
+    outcomes = Journal(folder / f"transactions-{session}.tsv")
+
+    def finish(producer: Producer, name: str, commit: bool) -> None:
+        """Commit or abort; an answer that is lost is asked for again, librdkafka makes that safe."""
+        deadline = time.monotonic() + DELIVERY_TIMEOUT_MS / 1000
+        while True:
+            try:
+                if commit:
+                    producer.commit_transaction(10)
+                else:
+                    producer.abort_transaction(10)
+            except KafkaException as error:
+                problem = error.args[0]
+                if problem.retriable() and time.monotonic() < deadline:
+                    continue
+                if problem.txn_requires_abort() and commit:
+                    # The coordinator has not committed and will not: aborting says so for certain.
+                    commit = False
+                    continue
+                outcomes.write(name, TransactionOutcome.UNKNOWN.value)
+                outcomes.flush()
+                raise
+            outcomes.write(name, (TransactionOutcome.COMMITTED if commit else TransactionOutcome.ABORTED).value)
+            outcomes.flush()
+            return
+
+    def body(client: Client) -> None:
+        producer = Producer(
+            {
+                **_producer_settings(security),
+                "client.id": "kafka-rollout-ledger-transactional",
+                "transactional.id": f"kafka-rollout-ledger-{session}",
+                # librdkafka wants no record to outlive its transaction.
+                "transaction.timeout.ms": DELIVERY_TIMEOUT_MS,
+            }
+        )
+        producer.init_transactions(60)
+        number = int(time.time() * 1000)
+        while not client.stop.is_set():
+            number += 1
+            name = f"t-{session}-{number}"
+
+            def delivered(error: KafkaError | None, message: Message, name: str = name) -> None:
+                if error is None:
+                    key = _text(message.key())
+                    journal.write(message.topic(), message.partition(), _offset(message), key, name)
+
+            producer.begin_transaction()
+            for index in range(RECORDS_PER_TRANSACTION):
+                key = f"{name}-{index}"
+                producer.produce(TRANSACTIONAL_TOPIC, key=key, value=b"y" * 64, on_delivery=delivered)
+            commit = number % ABORT_EVERY != 0
+            if not commit:
+                producer.flush(30)  # let aborted records reach the log, else the abort purges them and proves nothing
+            finish(producer, name, commit)
+            client.gap.alive()
+            client.count += RECORDS_PER_TRANSACTION if commit else 0
+            journal.flush()
+            client.stop.wait(1 / rate)
+
+    return Client("producer-transactional", body)
+
+
+def consumer(folder: Path, security: Mapping[str, Any], group: str, protocol: str) -> Client:
+    """One member of a group over both topics; `protocol` is group.protocol: classic or consumer (KIP-848)."""
+    journal = Journal(folder / f"consumed-{protocol}.tsv")
+
+    def body(client: Client) -> None:
+        settings = {
+            **security,
+            "group.id": f"{group}-{protocol}",
+            "client.id": f"kafka-rollout-ledger-{protocol}",
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            # Committed offsets do not tell that all was read: they stay before trailing aborted records and markers.
+            "enable.partition.eof": True,
+        }
+        member = Consumer(settings)
+        member.subscribe(list(TOPICS))
+        committed_at = assigned_at = time.monotonic()
+        try:
+            while not client.stop.is_set():
+                if member.assignment():
+                    assigned_at = time.monotonic()
+                elif time.monotonic() - assigned_at > UNASSIGNED_SECONDS:
+                    # It joined before the broker that it asked had heard of topics made just now. librdkafka does not
+                    # look again, whatever its refresh interval: seen on 3.4.0 for two minutes.
+                    log.warning("%s has no partitions; made anew", client.name)
+                    return
+                for message in member.consume(500, FLUSH_SECONDS):
+                    error = message.error()
+                    # Typed as optional, and None only for errors that have no place.
+                    topic, partition, offset = cast(_Place, (message.topic(), message.partition(), message.offset()))
+                    if error is None:
+                        client.gap.alive()
+                        client.count += 1
+                        journal.write(topic, partition, offset, _text(message.key()))
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        client.read_to[topic, partition] = offset
+                    elif error.fatal():
+                        raise KafkaException(error)
+                # The journal first: what is committed is never read again, so it must be written down before.
+                journal.flush()
+                if time.monotonic() - committed_at > 1.0:
+                    committed_at = time.monotonic()
+                    try:
+                        member.commit(asynchronous=True)
+                    except KafkaException as error:
+                        if error.args[0].code() != KafkaError._NO_OFFSET:
+                            raise
+        finally:
+            journal.flush()
+            member.close()
+
+    return Client(f"consumer-{protocol}", body)
+
+
+def _producer_settings(security: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **security,
+        "acks": "all",
+        "enable.idempotence": True,
+        # One request at a time. With more, a new partition whose leader refuses the first batch and takes the second
+        # (it knows no sequence number yet) answers the first one's retry with DUPLICATE_SEQUENCE_NUMBER, which
+        # librdkafka takes for an acknowledgement: a record is lost that no roll has to do with (seen on 3.4.0).
+        "max.in.flight.requests.per.connection": 1,
+        "linger.ms": 5,
+        # An upgrade's longest stop is much shorter; a record that is given up was never acknowledged.
+        "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
+    }
+
+
+def _offset(message: Message) -> int:
+    """Where an acknowledged record lies, if the broker could say."""
+    offset = message.offset()
+    return UNKNOWN_OFFSET if offset is None or offset < 0 else offset
+
+
+def _text(value: bytes | str | None) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,252 @@
+"""The coordinator logs of a live cluster, read on from where a scan ended (port CoordinatorLogs).
+
+A short tail is decoded in this process, by the same definitions as Spark's workers decode: it takes less time than
+Spark needs to start. A long one is left to Spark, which then scans everything anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kafka_rollout.adapters.codecs import CODECS
+from kafka_rollout.adapters.coordinator_logs import spark_submit as scan_submit
+from kafka_rollout.adapters.coordinator_logs.deleted_groups import deleted_while_pending, is_asked, pieces
+from kafka_rollout.adapters.coordinator_logs.group_records import LONGEST, read_group_records, records_of_scan
+from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, out_of_order, strict_types
+from kafka_rollout.adapters.coordinator_logs.parsing import ParsingChecks
+from kafka_rollout.adapters.kafka.fetch import FetchSource
+from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.releases.definitions import load_schemas
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.domain.coordinator_logs.contents import GroupInventory
+from kafka_rollout.domain.coordinator_logs.incremental_scan import carry_on, releases_of, tail_of
+from kafka_rollout.domain.coordinator_logs.scan import (
+    DeletedWhilePending,
+    LogRange,
+    LogSize,
+    OutOfOrder,
+    RecordClass,
+    ScanResult,
+)
+from kafka_rollout.domain.coordinator_logs.verdicts import unknown_ends
+from kafka_rollout.domain.groups.described import CLASSIC
+from kafka_rollout.domain.groups.records import OFFSETS_TOPIC, GroupRecords
+from kafka_rollout.domain.model.errors import RefusedError, RolloutError
+from kafka_rollout.domain.model.releases import Catalogue
+from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassCounts, ClassKey
+from kafka_rollout.wire.pending_commits import PendingCommits, text_at
+from kafka_rollout.wire.record_batch import RecordSpan
+
+log = logging.getLogger(__name__)
+
+SHORT = 200_000  # offsets: about five seconds here, half of what Spark needs to start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveCoordinatorLogs:
+    cluster: ClusterSpec
+    catalogue: Catalogue
+    settings: Settings
+    security: ClientSecurity | None = None
+    short: int = SHORT
+    longest: int = LONGEST
+
+    def scan_on(self, before: ScanResult, *, anew: bool = False) -> ScanResult:
+        with FetchSource(self.cluster.bootstrap_servers, self._client()) as source:
+            tail = None if anew else self._tail(source, before)
+            if tail is None:
+                before = self._scan_anew(before)
+                # What came meanwhile is read here, however long it is: the next one would be as long.
+                tail = tail_of(before.logs, self._ranges(source)) or ()
+            return carry_on(self.catalogue, before, self._read(source, before, tail))
+
+    def group_records(self, *, by_spark: bool = False) -> GroupRecords:
+        # Spark starts in the time in which `short` records are read here twice.
+        longest = min(self.longest, 2 * self.short) if by_spark else self.longest
+        try:
+            with FetchSource(self.cluster.bootstrap_servers, self._client()) as source:
+                schemas = load_schemas(self.settings.include)
+                return read_group_records(source, schemas, self.catalogue, longest=longest)
+        except RefusedError as error:
+            if not by_spark:
+                raise
+            log.info("%s Spark reads it.", error.sentence)
+        _, result = scan_submit.scan_command(
+            self.cluster,
+            self.settings,
+            security=self.security,
+            topics=(OFFSETS_TOPIC,),
+            on_progress=lambda line: log.info("scan: %s", line),
+        )
+        return records_of_scan(result)
+
+    def _tail(self, source: FetchSource, before: ScanResult) -> tuple[LogRange, ...] | None:
+        """None for Spark: it is long, or the logs are no longer those that were scanned."""
+        tail = tail_of(before.logs, self._ranges(source))
+        return None if tail is None or sum(log.end - log.start for log in tail) > self.short else tail
+
+    def _ranges(self, source: FetchSource) -> tuple[LogRange, ...]:
+        return source.ranges(
+            sorted({topic for release in self.catalogue for topic in self.catalogue.get(release).coordinator_logs})
+        )
+
+    def _client(self) -> Mapping[str, Any]:
+        return self.security.kafka_python() if self.security else {}
+
+    def _scan_anew(self, before: ScanResult) -> ScanResult:
+        _, result = scan_submit.scan_command(
+            self.cluster, self.settings, security=self.security, releases=releases_of(self.catalogue, before)
+        )
+        return result
+
+    def _read(self, source: FetchSource, before: ScanResult, tail: Sequence[LogRange]) -> ScanResult:
+        schemas = load_schemas(self.settings.include, new_group_coordinator=before.new_group_coordinator)
+        releases = releases_of(self.catalogue, before)
+        ordered = strict_types(facts_of_order(self._configured(before), releases))
+        read = [
+            _Reading(log=log, parsing=ParsingChecks(log=log, schemas=schemas, releases=releases), ordered=ordered)
+            for log in tail
+        ]
+        for reading in read:
+            reading.go_through(source)
+        classes = [found for reading in read for found in reading.classes()]
+        broken = [found for reading in read for found in reading.parsing.found()]
+        return replace(
+            before,
+            scanned_at=time.time(),
+            logs=tuple(tail),
+            classes=tuple(record_class for record_class, _ in classes),
+            sizes=tuple(reading.size() for reading in read),
+            broken=(*broken, *unknown_ends(self.catalogue, classes, releases)),
+            tagged=(),
+            owners=(),
+            owners_left_out=0,
+            damage=(),
+            deleted_while_pending=self._deleted_while_pending(source, before, read),
+            out_of_order=self._out_of_order(source, before, read),
+        )
+
+    def _deleted_while_pending(
+        self, source: FetchSource, before: ScanResult, tail: Sequence[_Reading]
+    ) -> tuple[DeletedWhilePending, ...]:
+        """In all of the logs. Partitions whose tails leave a doubt are read anew: what was open where the scan ended,
+        and which offsets are there, only the whole of them tells.
+        """
+        if not is_asked(self.catalogue, releases_of(self.catalogue, before)):
+            return ()
+        looked_at, found = set[int](), list[DeletedWhilePending]()
+        alive = _alive(before)
+        for reading in tail:
+            known = {group.group.encode() for group in before.deleted_while_pending if _is_of(group, reading.log)}
+            groups = known | reading.commits.doubtful(alive)
+            if reading.log.start == reading.log.end or reading.log.topic != OFFSETS_TOPIC or not groups:
+                continue
+            whole = _whole(before, reading.log)
+            log.info("%s-%d is read once more, for %d groups that may be deleted", *_place(whole), len(groups))
+            found += deleted_while_pending(whole.partition, groups, pieces(source, whole))
+            looked_at.add(whole.partition)
+        kept = (group for group in before.deleted_while_pending if group.partition not in looked_at)
+        return tuple(sorted([*kept, *found]))
+
+    def _out_of_order(
+        self, source: FetchSource, before: ScanResult, tail: Sequence[_Reading]
+    ) -> tuple[OutOfOrder, ...]:
+        """In all of the logs. What a group's newer records meet only the whole of a partition tells."""
+        facts = facts_of_order(self._configured(before), releases_of(self.catalogue, before))
+        looked_at, found = set[int](), list[OutOfOrder]()
+        for reading in tail:
+            if not facts or not reading.groups:
+                continue
+            known = {group.group.encode() for group in before.out_of_order if _is_of(group, reading.log)}
+            whole, groups = _whole(before, reading.log), known | reading.groups
+            log.info("%s-%d is read once more, for the order of %d groups' records", *_place(whole), len(groups))
+            found += out_of_order(whole.partition, groups, pieces(source, whole), facts)
+            looked_at.add(whole.partition)
+        kept = (group for group in before.out_of_order if group.partition not in looked_at)
+        return tuple(sorted([*kept, *found]))
+
+    def _configured(self, scan: ScanResult) -> Catalogue:
+        return self.catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
+
+
+def _whole(before: ScanResult, tail: LogRange) -> LogRange:
+    """The tail with what was scanned before it."""
+    starts = {_place(log): log.start for log in before.logs}
+    return replace(tail, start=starts.get(_place(tail), tail.start))
+
+
+def _place(log: LogRange) -> tuple[str, int]:
+    return log.topic, log.partition
+
+
+def _alive(scan: ScanResult) -> frozenset[bytes]:
+    """Groups whose GroupMetadata the scan found alive; one of a newer protocol may have left a tombstone of it."""
+    if scan.inventory is None:
+        return frozenset()
+    groups = GroupInventory.from_dict(scan.inventory).groups
+    return frozenset(group.name.encode() for group in groups if group.type == CLASSIC and not group.offsets_only)
+
+
+def _is_of(group: DeletedWhilePending | OutOfOrder, log: LogRange) -> bool:
+    return (group.topic, group.partition) == (log.topic, log.partition)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reading:
+    """One partition's tail."""
+
+    log: LogRange
+    parsing: ParsingChecks
+    ordered: frozenset[int]  # key versions
+    counts: ClassCounts = field(default_factory=ClassCounts)
+    commits: PendingCommits = field(default_factory=PendingCommits)
+    groups: set[bytes] = field(default_factory=set)  # with records of `ordered`
+
+    def go_through(self, source: FetchSource) -> None:
+        of_groups = self.log.topic == OFFSETS_TOPIC
+        for fetched in source.read(self.log):
+            start = max(self.log.start, fetched.fetch_offset)
+            try:
+                self.counts.add(
+                    fetched.data,
+                    CODECS,
+                    start=start,
+                    end=self.log.end,
+                    on_record=self._look_into if of_groups else self.parsing.look_into,
+                    on_batch=self.commits.begin if of_groups else None,
+                )
+            except RolloutError as error:
+                where = f"{self.log.topic}-{self.log.partition}"
+                raise type(error)(f"{where}: {error.sentence}", remedy=error.remedy) from error
+
+    def _look_into(self, payload: bytes, record: RecordSpan, what: ClassKey) -> None:
+        self.parsing.look_into(payload, record, what)
+        self.commits.look_into(payload, record, what)
+        if what[0] in self.ordered:
+            key = payload[record.key_at : record.key_at + record.key_length]
+            if (group := text_at(key, VERSION_BYTES)[0]) is not None:
+                self.groups.add(group)
+
+    def classes(self) -> list[tuple[RecordClass, int]]:
+        """With each the base offset of the last batch that holds such a record."""
+        return [
+            (each, self.counts.last_batches[each.key_version, each.value_version])
+            for each in self.counts.classes(self.log.topic, self.log.partition)
+        ]
+
+    def size(self) -> LogSize:
+        return LogSize(
+            topic=self.log.topic,
+            partition=self.log.partition,
+            records=sum(self.counts.counts.values()),
+            batches=self.counts.batches,
+            control_batches=self.counts.control_batches,
+            log_bytes=self.counts.log_bytes,
+            first_timestamp=-1,
+            last_timestamp=-1,
+        )

@@ -1,0 +1,66 @@
+"""Groups with a record that a release does not take behind those before it, looked for in a log (wire.group_replay)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from kafka_rollout.adapters.codecs import CODECS
+from kafka_rollout.adapters.coordinator_logs.deleted_groups import Bounded
+from kafka_rollout.domain.coordinator_logs.scan import OutOfOrder
+from kafka_rollout.domain.groups.records import OFFSETS_TOPIC
+from kafka_rollout.domain.model.releases import Catalogue, CoordinatorLogFacts, GroupFamilyFacts, Release
+from kafka_rollout.wire.coordinator_records import VERSION_BYTES
+from kafka_rollout.wire.group_replay import GroupReplay, group_records
+
+Facts = Mapping[Release, CoordinatorLogFacts]
+
+
+def facts_of_order(catalogue: Catalogue, releases: Iterable[Release]) -> Facts:
+    """Of those of the releases that look at the order of groups' records."""
+    logs = {release: catalogue.get(release).coordinator_logs.get(OFFSETS_TOPIC) for release in releases}
+    return {release: log for release, log in logs.items() if log is not None and log.group_families}
+
+
+def ordered_types(facts: Facts) -> frozenset[int]:
+    """Key versions of the records that these releases take by what lies before them."""
+    return _types(facts, lambda family: True)
+
+
+def strict_types(facts: Facts) -> frozenset[int]:
+    """Of those the ones that the cleaner alone can bring into an order at which a release stops. The others would have
+    to be written in such an order, which no coordinator does that goes on from what it has loaded."""
+    return _types(facts, lambda family: not family.takes_over_offsets)
+
+
+def _types(facts: Facts, wanted: Callable[[GroupFamilyFacts], bool]) -> frozenset[int]:
+    return frozenset(
+        key_version for log in facts.values() for key_version, (family, _) in log.group_roles.items() if wanted(family)
+    )
+
+
+def out_of_order(
+    partition: int, groups: Collection[bytes], held: Iterable[Bounded], facts: Facts
+) -> tuple[OutOfOrder, ...]:
+    """`held`: the partition of __consumer_offsets from its beginning."""
+    replays = {release: GroupReplay(log) for release, log in facts.items()}
+    for data, start, end in held:
+        for record in group_records(data, CODECS, groups=groups, start=start, end=end):
+            for replay in replays.values():
+                replay.take(record)
+    refusing: dict[OutOfOrder, list[Release]] = {}
+    for release, replay in replays.items():
+        for group, refused in replay.refused.items():
+            value = refused.record.value
+            found = OutOfOrder(
+                topic=OFFSETS_TOPIC,
+                partition=partition,
+                offset=refused.record.offset,
+                group=group.decode("utf-8", "replace"),
+                key_version=refused.record.key_version,
+                value_version=None if value is None else int.from_bytes(value[:VERSION_BYTES], "big", signed=True),
+                releases=(),
+                complaint=refused.complaint,
+            )
+            refusing.setdefault(found, []).append(release)
+    return tuple(sorted(replace(found, releases=tuple(sorted(of))) for found, of in refusing.items()))

@@ -1,0 +1,376 @@
+"""Administration of one cluster: features, quorum, registrations, partitions, leaders (port ClusterAdmin).
+
+Requests are sent one by one to the node that is meant: clients for whole clusters answer for whichever node they
+picked, fail on the older answers to DescribeQuorum, or do not speak to controllers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from kafka.protocol.admin import (
+    DescribeClusterRequest,
+    DescribeConfigsRequest,
+    DescribeQuorumRequest,
+    ElectLeadersRequest,
+)
+from kafka.protocol.metadata import MetadataRequest
+
+from kafka_rollout.adapters.kafka.connection import ask_api_versions
+from kafka_rollout.adapters.kafka.contents import read_inventory, read_settings
+from kafka_rollout.adapters.kafka.coordinators import list_groups, list_transactions
+from kafka_rollout.adapters.kafka.features import node_features, send_feature_updates
+from kafka_rollout.adapters.kafka.requests import (
+    ClusterConnections,
+    Target,
+    broker_target,
+    controller_target,
+    error_name,
+    raise_for_error,
+)
+from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.domain.model.cluster_contents import ClusterInventory
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.domain.model.state import (
+    GroupState,
+    NodeFeatures,
+    PartitionState,
+    QuorumState,
+    RegisteredNodes,
+    ReplicaState,
+    TransactionState,
+)
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.ports import FeatureUpdateResult
+
+DEFAULT_TIMEOUT_S = 10.0
+
+_METADATA_TOPIC = "__cluster_metadata"
+_CONTROLLER_ENDPOINTS = 2  # DescribeCluster's endpoint type of controllers (KIP-919)
+_TOPIC_RESOURCE = 2
+_MIN_ISR = "min.insync.replicas"
+_PREFERRED = 0  # ElectLeaders' election type
+# Answers to ElectLeaders after which nothing is left to be asked for: led already, or gone meanwhile.
+_ELECTION_SETTLED = frozenset({"NONE", "ELECTION_NOT_NEEDED", "UNKNOWN_TOPIC_OR_PARTITION"})
+
+
+class KafkaAdmin:
+    """ClusterAdmin over the addresses of the inventory.
+
+    Every call ends within `timeout_s` (seconds). Connections stay open between calls and are opened anew when dead;
+    there are no threads. Raises TransientError where nobody could answer now, RefusedError where a right or a
+    version is missing (naming it).
+    """
+
+    def __init__(
+        self, cluster: ClusterSpec, security: ClientSecurity | None = None, *, timeout_s: float = DEFAULT_TIMEOUT_S
+    ) -> None:
+        self._cluster = cluster
+        self._timeout_s = timeout_s
+        self._nodes = ClusterConnections(cluster, security or ClientSecurity(), timeout_s=timeout_s)
+        self._last_leader: int | None = None
+
+    def __enter__(self) -> KafkaAdmin:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._nodes.close()
+
+    def cluster_id(self) -> str:
+        def accept(response: Any, target: Target) -> str:
+            _check(response, "DescribeCluster", target)
+            return str(response.cluster_id)
+
+        return str(self._nodes.first_answer(self._nodes.brokers, DescribeClusterRequest, accept))
+
+    def features(self, node: NodeSpec) -> NodeFeatures:
+        """ApiVersions of this very node: a broker (combined ones too) on its broker listener, else on the other."""
+        target = broker_target(node) or controller_target(node)
+        if target is None:
+            raise UserError(
+                f"Node {node.node_id} ({node.name}) has no address in the inventory.",
+                remedy="Give it a broker or a controller address.",
+            )
+        return node_features(ask_api_versions(lambda request: self._nodes.ask(target, request)))
+
+    def quorum(self) -> QuorumState:
+        """DescribeQuorum of the leader of the metadata quorum: asked itself, or through a broker."""
+        # The leader of last time first, then the other controllers (a follower says at once that it is none), then
+        # brokers, which forward: through them an answer may take as long as an election.
+        controllers = sorted(self._nodes.controllers, key=lambda t: t.node_id != self._last_leader)
+        quorum: QuorumState = self._nodes.first_answer(
+            [*controllers, *self._nodes.brokers], _describe_quorum, _read_quorum
+        )
+        self._last_leader = quorum.leader_id
+        return quorum
+
+    def registered(self) -> RegisteredNodes:
+        """Brokers and controllers that the cluster's metadata names, also those that are gone for ever ("ghosts")."""
+
+        def accept(response: Any, target: Target) -> tuple[frozenset[int], frozenset[int] | None]:
+            _check(response, "DescribeCluster", target)
+            known = frozenset(broker.broker_id for broker in response.brokers)
+            if response.version < 2:
+                return known, None
+            return known, frozenset(broker.broker_id for broker in response.brokers if broker.is_fenced)
+
+        brokers, fenced = self._nodes.first_answer(
+            self._nodes.brokers, lambda: DescribeClusterRequest(include_fenced_brokers=True), accept
+        )
+        return RegisteredNodes(brokers=brokers, fenced=fenced, controllers=self._registered_controllers())
+
+    def _registered_controllers(self) -> frozenset[int] | None:
+        if not self._nodes.controllers:
+            return None
+
+        def accept(response: Any, target: Target) -> frozenset[int]:
+            if error_name(response.error_code) == "UNSUPPORTED_VERSION":
+                return frozenset()  # a new release below metadata.version 15 says that it has no registrations
+            _check(response, "DescribeCluster", target)
+            return frozenset(broker.broker_id for broker in response.brokers)
+
+        leader_first = sorted(self._nodes.controllers, key=lambda t: t.node_id != self._last_leader)
+        try:
+            controllers: frozenset[int] = self._nodes.first_answer(
+                leader_first,
+                lambda: DescribeClusterRequest(endpoint_type=_CONTROLLER_ENDPOINTS, min_version=1),
+                accept,
+            )
+        except RefusedError:
+            return None
+        # Below metadata.version 15 (3.7-IV0) no controller is registered, so an empty answer says nothing.
+        return controllers or None
+
+    def partitions(self) -> tuple[PartitionState, ...]:
+        """All partitions that the user may describe, internal topics included, by name."""
+
+        def accept(response: Any, target: Target) -> tuple[Any, Target]:
+            return response, target
+
+        metadata, target = self._nodes.first_answer(
+            self._nodes.brokers, lambda: MetadataRequest(topics=None, allow_auto_topic_creation=False), accept
+        )
+        topics = {}
+        for topic in metadata.topics:
+            if error_name(topic.error_code) != "UNKNOWN_TOPIC_OR_PARTITION":  # being deleted
+                raise_for_error(
+                    topic.error_code,
+                    what=f"Metadata of topic {topic.name}",
+                    who=target.who,
+                    right="DESCRIBE on TOPIC",
+                )
+                topics[topic.name] = topic
+        min_isr = self._min_insync_replicas(sorted(topics), target)
+        return tuple(
+            PartitionState(
+                topic=name,
+                partition=partition.partition_index,
+                leader=partition.leader_id,
+                replicas=tuple(partition.replica_nodes),
+                isr=tuple(partition.isr_nodes),
+                min_isr=min_isr[name],
+            )
+            for name in sorted(min_isr)
+            for partition in sorted(topics[name].partitions, key=lambda p: p.partition_index)
+        )
+
+    def _min_insync_replicas(self, topics: Sequence[str], target: Target) -> dict[str, int]:
+        """Effective min.insync.replicas by topic, in one request; a topic deleted meanwhile is left out."""
+        if not topics:
+            return {}
+        resource = DescribeConfigsRequest.DescribeConfigsResource
+        response = self._nodes.ask(
+            target,
+            DescribeConfigsRequest(
+                resources=[
+                    resource(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=[_MIN_ISR])
+                    for name in topics
+                ],
+                include_synonyms=False,
+                include_documentation=False,
+            ),
+        )
+        values: dict[str, int] = {}
+        for result in response.results:
+            if error_name(result.error_code) == "UNKNOWN_TOPIC_OR_PARTITION":
+                continue
+            raise_for_error(
+                result.error_code,
+                what=f"DescribeConfigs of topic {result.resource_name}",
+                who=target.who,
+                right="DESCRIBE_CONFIGS on TOPIC",
+                message=result.error_message,
+            )
+            values[result.resource_name] = next(int(c.value) for c in result.configs if c.name == _MIN_ISR)
+        return values
+
+    def groups(self) -> tuple[GroupState, ...]:
+        """Groups of all coordinators, by id; raises TransientError while one of them still loads."""
+        return list_groups(self._nodes, self._live_brokers())
+
+    def transactions(self) -> tuple[TransactionState, ...]:
+        """Transactional ids of all coordinators; raises TransientError while one of them still loads."""
+        return list_transactions(self._nodes, self._live_brokers())
+
+    def inventory(self, *, configured_groups: Collection[str] = ()) -> ClusterInventory:
+        """What is in the cluster; raises TransientError while a leader or a coordinator does not answer."""
+        return read_inventory(self._nodes, self._live_brokers(), configured_groups)
+
+    def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+        return read_settings(self._nodes, self._live_brokers())
+
+    def _live_brokers(self) -> tuple[Target, ...]:
+        """The brokers that the cluster counts as alive, at the inventory's address or, if unknown to it, their own.
+
+        A broker that is gone coordinates nothing; one that is alive and silent would leave a hole in the answer.
+        """
+        ours = {target.node_id: target for target in self._nodes.brokers}
+
+        def accept(response: Any, target: Target) -> tuple[Target, ...]:
+            _check(response, "DescribeCluster", target)
+            return tuple(
+                ours.get(broker.broker_id)
+                or Target(
+                    node_id=broker.broker_id,
+                    address=f"{broker.host}:{broker.port}",
+                    who=f"Broker {broker.broker_id} at {broker.host}:{broker.port}",
+                )
+                for broker in sorted(response.brokers, key=lambda b: b.broker_id)
+            )
+
+        live: tuple[Target, ...] = self._nodes.first_answer(self._nodes.brokers, DescribeClusterRequest, accept)
+        return live
+
+    def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
+        """ElectLeaders in one request; raises TransientError naming the partitions whose preferred leader is away."""
+        if not partitions:
+            return
+        by_topic: defaultdict[str, list[int]] = defaultdict(list)
+        for partition in partitions:
+            by_topic[partition.topic].append(partition.partition)
+
+        def request() -> Any:
+            return ElectLeadersRequest(
+                election_type=_PREFERRED,
+                topic_partitions=[
+                    ElectLeadersRequest.TopicPartitions(topic=topic, partitions=numbers)
+                    for topic, numbers in by_topic.items()
+                ],
+                timeout_ms=int(self._timeout_s * 1000),
+                min_version=1,
+            )
+
+        def accept(response: Any, target: Target) -> list[str]:
+            raise_for_error(response.error_code, what="ElectLeaders", who=target.who, right="ALTER on CLUSTER")
+            refused = []
+            for result in response.replica_election_results:
+                for partition in result.partition_result:
+                    name = error_name(partition.error_code)
+                    if name.endswith("AUTHORIZATION_FAILED"):
+                        raise_for_error(
+                            partition.error_code, what="ElectLeaders", who=target.who, right="ALTER on CLUSTER"
+                        )
+                    if name not in _ELECTION_SETTLED:
+                        refused.append(f"{result.topic}-{partition.partition_id} ({name})")
+            return refused
+
+        refused = self._nodes.first_answer(self._nodes.brokers, request, accept)
+        if refused:
+            raise TransientError(
+                f"The preferred leader could not be elected for {', '.join(sorted(refused))}.",
+                remedy="It may be possible once the preferred replica is back in sync.",
+            )
+
+    def update_features(
+        self, targets: Mapping[str, int], *, validate_only: bool, unsafe: bool = False
+    ) -> tuple[FeatureUpdateResult, ...]:
+        """UpdateFeatures of all `targets` in one request; a level below 1 takes a feature's finalization away.
+
+        Raises TransientError when the answer was lost: unless `validate_only`, the levels may then have been
+        finalized, so look them up before asking again.
+        """
+        if not targets:
+            return ()
+        return send_feature_updates(
+            self._nodes,
+            targets,
+            self._finalized(),
+            validate_only=validate_only,
+            unsafe=unsafe,
+            timeout_s=self._timeout_s,
+        )
+
+    def _finalized(self) -> Mapping[str, int]:
+        """Finalized levels by the broker with the highest epoch: one that lags would give the wrong upgrade type."""
+        answers = []
+        failures = []
+        for node in self._cluster.brokers:
+            try:
+                answers.append(self.features(node))
+            except (TransientError, RefusedError) as error:
+                failures.append(error)
+        if not answers:
+            raise failures[0] if failures else TransientError("There is no broker to ask for finalized features.")
+        newest = max(answers, key=lambda f: -1 if f.epoch is None else f.epoch)
+        if METADATA_VERSION not in newest.finalized:
+            raise FatalError(
+                f"No broker of cluster {self._cluster.name} reports a finalized {METADATA_VERSION}.",
+                remedy="Only clusters in KRaft mode can be changed.",
+            )
+        return newest.finalized
+
+
+def _check(response: Any, what: str, target: Target) -> None:
+    raise_for_error(
+        response.error_code, what=what, who=target.who, right="DESCRIBE on CLUSTER", message=response.error_message
+    )
+
+
+def _describe_quorum() -> Any:
+    topic = DescribeQuorumRequest.TopicData
+    return DescribeQuorumRequest(
+        topics=[topic(topic_name=_METADATA_TOPIC, partitions=[topic.PartitionData(partition_index=0)])]
+    )
+
+
+def _read_quorum(response: Any, target: Target) -> QuorumState:
+    raise_for_error(response.error_code, what="DescribeQuorum", who=target.who, right="DESCRIBE on CLUSTER")
+    partition = response.topics[0].partitions[0]
+    raise_for_error(partition.error_code, what="DescribeQuorum", who=target.who, right="DESCRIBE on CLUSTER")
+    return QuorumState(
+        leader_id=partition.leader_id,
+        leader_epoch=partition.leader_epoch,
+        high_watermark=partition.high_watermark,
+        voters=_replicas(partition.current_voters),
+        observers=_replicas(partition.observers),
+    )
+
+
+def _replicas(found: Iterable[Any]) -> tuple[ReplicaState, ...]:
+    """One for each id, the one that fetched last.
+
+    A broker that came from a release without directory ids (before KIP-853) stands there twice, as what it was and as
+    what it is, until the leader forgets the former after five minutes (LeaderState.OBSERVER_SESSION_TIMEOUT_MS).
+    """
+    newest: dict[int, ReplicaState] = {}
+    for replica in sorted(map(_replica, found), key=lambda r: (r.last_fetch_ms or 0, r.log_end_offset)):
+        newest[replica.replica_id] = replica
+    return tuple(newest[replica_id] for replica_id in sorted(newest))
+
+
+def _replica(replica: Any) -> ReplicaState:
+    def known(value: int | None) -> int | None:
+        return None if value is None or value < 0 else value
+
+    return ReplicaState(
+        replica_id=replica.replica_id,
+        log_end_offset=replica.log_end_offset,
+        last_fetch_ms=known(replica.last_fetch_timestamp),
+        last_caught_up_ms=known(replica.last_caught_up_timestamp),
+    )

@@ -1,0 +1,309 @@
+"""What is in a cluster (domain/cluster_inventory), asked of the brokers that know it: leaders, coordinators, any."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from kafka.protocol.admin import (
+    DescribeAclsRequest,
+    DescribeClientQuotasRequest,
+    DescribeConfigsRequest,
+    DescribeUserScramCredentialsRequest,
+    ListConfigResourcesRequest,
+)
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from kafka_rollout.adapters.kafka.connection import NotOfferedError
+from kafka_rollout.adapters.kafka.coordinators import list_groups, listed_groups
+from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, error_name, raise_for_error
+from kafka_rollout.domain.model.cluster_contents import HIDDEN, ClusterInventory
+from kafka_rollout.domain.model.errors import TransientError
+
+_TOPIC, _BROKER, _CLIENT_METRICS, _GROUP = 2, 4, 16, 32  # resource types
+_AT_ONCE = 500  # groups in one request
+_LATEST = -1
+_ANY = 1
+_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+_RESOURCES = {2: "topic", 3: "group", 4: "cluster", 5: "transactional id", 6: "delegation token", 7: "user"}
+_PATTERNS = {3: "", 4: "prefixed "}
+_PERMISSIONS = {2: "deny", 3: "allow"}
+# A group that went meanwhile, or one of a type that the finalized levels do not serve.
+_NO_OFFSETS = frozenset({"GROUP_ID_NOT_FOUND", "INVALID_GROUP_ID", "UNSUPPORTED_VERSION"})
+_UNSUPPORTED = frozenset({"UNSUPPORTED_VERSION", "INVALID_REQUEST"})
+
+
+def read_inventory(
+    nodes: ClusterConnections, live: Sequence[Target], configured_groups: Collection[str] = ()
+) -> ClusterInventory:
+    """Raises TransientError where a broker does not answer, RefusedError naming a missing right."""
+    topics, leaders = _topics(nodes)
+    groups = _groups(nodes, live)
+    unasked: dict[str, str] = {}
+    subscriptions, listed = _configured(nodes, live[0], unasked)
+    of_groups = {*configured_groups, *(groups if listed is None else listed)}
+    return ClusterInventory(
+        topics=topics,
+        ends=_ends(nodes, live, leaders),
+        groups=groups,
+        configs=_configs(nodes, live, sorted(topics)),
+        group_configs=_group_configs(nodes, live[0], sorted(of_groups), unasked),
+        subscriptions=_described(nodes, live[0], [(_CLIENT_METRICS, name, name) for name in subscriptions]),
+        acls=_acls(nodes, unasked),
+        scram=_scram(nodes, unasked),
+        quotas=_quotas(nodes),
+        unasked=unasked,
+    )
+
+
+def read_settings(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict[str, dict[str, str]]]:
+    """Settings of the kinds that older releases do not know. Every broker is asked, for in the middle of a roll only
+    the newer ones can tell. Raises as `read_inventory` does."""
+    found: dict[str, dict[str, dict[str, str]]] = {"group_configs": {}, "subscriptions": {}}
+    configured = [(target, *_configured(nodes, target, {})) for target in live]
+    there: set[str] = set()
+    if any(listed is None for _, _, listed in configured):
+        there = {group.group_id for broker in live for group in listed_groups(nodes, broker)}
+    for target, subscriptions, listed in configured:
+        groups = sorted(there if listed is None else listed)
+        found["group_configs"] |= _group_configs(nodes, target, groups, {})
+        found["subscriptions"] |= _described(nodes, target, [(_CLIENT_METRICS, name, name) for name in subscriptions])
+    return found
+
+
+def _first(nodes: ClusterConnections, request: Callable[[], Any]) -> tuple[Any, Target]:
+    def accept(response: Any, target: Target) -> tuple[Any, Target]:
+        return response, target
+
+    answer: tuple[Any, Target] = nodes.first_answer(nodes.brokers, request, accept)
+    return answer
+
+
+def _topics(nodes: ClusterConnections) -> tuple[dict[str, dict[str, Any]], dict[int, dict[str, list[int]]]]:
+    """Topics by name, and the partitions that each broker leads."""
+    response, target = _first(nodes, lambda: MetadataRequest(topics=None, allow_auto_topic_creation=False))
+    topics: dict[str, dict[str, Any]] = {}
+    leaders: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for topic in response.topics:
+        if error_name(topic.error_code) == "UNKNOWN_TOPIC_OR_PARTITION":  # being deleted
+            continue
+        raise_for_error(topic.error_code, what=f"topic {topic.name}", who=target.who, right="DESCRIBE on TOPIC")
+        partitions = sorted(topic.partitions, key=lambda one: one.partition_index)
+        topics[topic.name] = {
+            "id": str(topic.topic_id),
+            "replicas": [sorted(partition.replica_nodes) for partition in partitions],
+        }
+        for partition in partitions:
+            if partition.leader_id < 0:
+                raise TransientError(f"{topic.name}-{partition.partition_index} has no leader to ask for its end.")
+            leaders[partition.leader_id][topic.name].append(partition.partition_index)
+    return topics, leaders
+
+
+def _ends(
+    nodes: ClusterConnections, live: Sequence[Target], leaders: Mapping[int, Mapping[str, Sequence[int]]]
+) -> dict[str, int]:
+    by_id = {target.node_id: target for target in live}
+    topic_ = ListOffsetsRequest.ListOffsetsTopic
+    partition_ = topic_.ListOffsetsPartition
+    ends: dict[str, int] = {}
+    for leader, topics in leaders.items():
+        if leader not in by_id:
+            raise TransientError(f"Broker {leader}, which leads partitions, is not among those that answer.")
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=0,
+            topics=[
+                topic_(
+                    name=name,
+                    partitions=[
+                        partition_(partition_index=number, current_leader_epoch=-1, timestamp=_LATEST)
+                        for number in numbers
+                    ],
+                )
+                for name, numbers in topics.items()
+            ],
+        )
+        target = by_id[leader]
+        for topic in nodes.ask(target, request).topics:
+            for partition in topic.partitions:
+                what = f"the end of {topic.name}-{partition.partition_index}"
+                raise_for_error(partition.error_code, what=what, who=target.who, right="DESCRIBE on TOPIC")
+                ends[f"{topic.name}-{partition.partition_index}"] = partition.offset
+    return dict(sorted(ends.items()))
+
+
+def _groups(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict[str, Any]]:
+    """Every coordinator is asked for its own; share groups keep their progress elsewhere."""
+    found: dict[str, dict[str, Any]] = {}
+    for broker in live:
+        listed = list_groups(nodes, [broker])
+        for group in listed:
+            found[group.group_id] = {"type": group.type, "offsets": {}}
+        asked = [group.group_id for group in listed if group.type != "share" and group.state != "Dead"]
+        if not asked:
+            continue
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None) for name in asked],
+            require_stable=False,
+            min_version=8,
+            max_version=9,  # from 10 on topics have no names
+        )
+        for group in nodes.ask(broker, request).groups:
+            if error_name(group.error_code) in _NO_OFFSETS:
+                continue
+            what = f"the offsets of group {group.group_id}"
+            raise_for_error(group.error_code, what=what, who=broker.who, right="DESCRIBE on GROUP")
+            found[group.group_id]["offsets"] = {
+                f"{topic.name}-{partition.partition_index}": partition.committed_offset
+                for topic in group.topics
+                for partition in topic.partitions
+                if partition.committed_offset >= 0
+            }
+    return dict(sorted(found.items()))
+
+
+def _configs(nodes: ClusterConnections, live: Sequence[Target], topics: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Of topics, of each broker (asked itself), and of all brokers together."""
+    found = _described(nodes, live[0], [(_TOPIC, name, f"topic {name}") for name in topics])
+    found |= _described(nodes, live[0], [(_BROKER, "", "brokers")])
+    for broker in live:
+        found |= _described(nodes, broker, [(_BROKER, str(broker.node_id), f"broker {broker.node_id}")])
+    return found
+
+
+def _configured(
+    nodes: ClusterConnections, target: Target, unasked: dict[str, str]
+) -> tuple[list[str], list[str] | None]:
+    """Names of client-metrics subscriptions, and of groups with a configuration; None where only those of groups that
+    are there can be asked for (before KIP-1142)."""
+    request = ListConfigResourcesRequest(resource_types=[_CLIENT_METRICS, _GROUP])
+    try:
+        answer = nodes.ask(target, request)
+    except NotOfferedError as error:
+        unasked["subscriptions"] = error.sentence
+        return [], None
+    raise_for_error(answer.error_code, what="configured resources", who=target.who, right="DESCRIBE_CONFIGS on CLUSTER")
+    names: dict[int, list[str]] = {_CLIENT_METRICS: [], _GROUP: []}
+    for one in answer.config_resources:
+        names[one.resource_type].append(one.resource_name)
+    return names[_CLIENT_METRICS], names[_GROUP] if request.API_VERSION >= 1 else None
+
+
+def _group_configs(
+    nodes: ClusterConnections, target: Target, groups: Sequence[str], unasked: dict[str, str]
+) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for begin in range(0, len(groups), _AT_ONCE):
+        asked = [(_GROUP, name, f"group {name}") for name in groups[begin : begin + _AT_ONCE]]
+        try:
+            found |= _described(nodes, target, asked)
+        except NotOfferedError as error:
+            unasked["group_configs"] = error.sentence
+            return {}
+    return {shown.removeprefix("group "): values for shown, values in found.items()}
+
+
+def _described(
+    nodes: ClusterConnections, target: Target, resources: Sequence[tuple[int, str, str]]
+) -> dict[str, dict[str, str]]:
+    """What was set dynamically and lies in the metadata, by the shown name of (type, name, shown name).
+
+    Other values come from files and defaults. Raises NotOfferedError where the node has no configuration of groups.
+    """
+    if not resources:
+        return {}
+    named = {(kind, name): shown for kind, name, shown in resources}
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    request = DescribeConfigsRequest(
+        resources=[resource(resource_type=kind, resource_name=name, configuration_keys=None) for kind, name in named],
+        include_synonyms=False,
+        include_documentation=False,
+    )
+    found: dict[str, dict[str, str]] = {}
+    for result in nodes.ask(target, request).results:
+        shown = named[result.resource_type, result.resource_name]
+        error = error_name(result.error_code)
+        if error == "UNKNOWN_TOPIC_OR_PARTITION":
+            continue
+        if result.resource_type == _GROUP and error in _UNSUPPORTED:
+            raise NotOfferedError(f"{target.who} has no configuration of groups.", remedy="Its release is too old.")
+        raise_for_error(
+            result.error_code,
+            what=f"the configuration of {shown}",
+            who=target.who,
+            right="DESCRIBE_CONFIGS",
+            message=result.error_message,
+        )
+        values = {
+            one.name: HIDDEN if one.is_sensitive else str(one.value)
+            for one in result.configs
+            if one.config_source == _own_source(result.resource_type, result.resource_name)
+        }
+        if values:
+            found[shown] = values
+    return found
+
+
+def _own_source(kind: int, name: str) -> int:
+    """Kafka's ConfigSource of what was set for this very resource: a broker shows what is set for all of them, too."""
+    return {_TOPIC: 1, _BROKER: 2 if name else 3, _CLIENT_METRICS: 7, _GROUP: 8}[kind]
+
+
+def _acls(nodes: ClusterConnections, unasked: dict[str, str]) -> tuple[str, ...]:
+    response, target = _first(
+        nodes,
+        lambda: DescribeAclsRequest(
+            resource_type_filter=_ANY,
+            resource_name_filter=None,
+            pattern_type_filter=_ANY,
+            principal_filter=None,
+            host_filter=None,
+            operation=_ANY,
+            permission_type=_ANY,
+        ),
+    )
+    if error_name(response.error_code) == "SECURITY_DISABLED":
+        unasked["acls"] = "The cluster has no authorizer."
+        return ()
+    raise_for_error(response.error_code, what="ACLs", who=target.who, right="DESCRIBE on CLUSTER")
+    return tuple(
+        sorted(
+            f"{_PERMISSIONS.get(acl.permission_type, acl.permission_type)} {acl.principal} operation {acl.operation} "
+            f"from {acl.host} on {_PATTERNS.get(found.pattern_type, found.pattern_type)}"
+            f"{_RESOURCES.get(found.resource_type, found.resource_type)} {found.resource_name}"
+            for found in response.resources
+            for acl in found.acls
+        )
+    )
+
+
+def _scram(nodes: ClusterConnections, unasked: dict[str, str]) -> dict[str, dict[str, Any]]:
+    try:
+        response, target = _first(nodes, lambda: DescribeUserScramCredentialsRequest(users=None))
+    except NotOfferedError as error:  # before 3.5 a cluster in KRaft mode has no SCRAM users
+        unasked["scram"] = error.sentence
+        return {}
+    if error_name(response.error_code) in _UNSUPPORTED:
+        unasked["scram"] = "This metadata.version has no SCRAM users."
+        return {}
+    raise_for_error(response.error_code, what="SCRAM users", who=target.who, right="DESCRIBE on CLUSTER")
+    return {
+        one.user: {
+            _MECHANISMS.get(info.mechanism, str(info.mechanism)): info.iterations for info in one.credential_infos
+        }
+        for one in sorted(response.results, key=lambda one: str(one.user))
+    }
+
+
+def _quotas(nodes: ClusterConnections) -> dict[str, dict[str, float]]:
+    response, target = _first(nodes, lambda: DescribeClientQuotasRequest(components=[], strict=False))
+    raise_for_error(response.error_code, what="quotas", who=target.who, right="DESCRIBE_CONFIGS on CLUSTER")
+    return {
+        " ".join(f"{one.entity_type} {one.entity_name or '(default)'}" for one in entry.entity): {
+            value.key: value.value for value in entry.values
+        }
+        for entry in response.entries or ()
+    }

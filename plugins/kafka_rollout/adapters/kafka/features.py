@@ -1,0 +1,152 @@
+"""Feature versions on the wire: ApiVersions' answer, and UpdateFeatures (KIP-584, upgrade types of KIP-778)."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+from kafka.protocol.admin import UpdateFeaturesRequest
+
+from kafka_rollout.adapters.kafka.connection import NotOfferedError
+from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, error_name, raise_for_error
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.releases import VersionRange
+from kafka_rollout.domain.model.state import NodeFeatures
+from kafka_rollout.ports import FeatureUpdateResult
+
+
+class UpgradeType(IntEnum):
+    """FeatureUpdate.UpgradeType."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+# Answers to the question itself, not about a feature: whoever was asked decided nothing that it tells.
+_NOT_DECIDED = frozenset(
+    {"REQUEST_TIMED_OUT", "NETWORK_EXCEPTION", "UNKNOWN_SERVER_ERROR", "CLUSTER_AUTHORIZATION_FAILED"}
+)
+# KIP-584: a server that is not the controller has applied nothing, so the new controller may be asked.
+_NOT_CONTROLLER = "NOT_CONTROLLER"
+_NEW_CONTROLLER_AFTER_S = 0.3
+
+
+def node_features(response: Any) -> NodeFeatures:
+    """Read an ApiVersions response; nodes that know no epoch answer −1 or leave it out.
+
+    Before ApiVersions v4 a node leaves out ranges that begin at 0 (KAFKA-17011): a feature's absence proves nothing
+    there.
+    """
+    epoch = response.finalized_features_epoch
+    finalized = response.finalized_features or ()
+    return NodeFeatures(
+        supported={f.name: VersionRange(f.min_version, f.max_version) for f in response.supported_features or ()},
+        finalized={f.name: f.max_version_level for f in finalized},
+        finalized_min={f.name: f.min_version_level for f in finalized},
+        epoch=None if epoch is None or epoch < 0 else epoch,
+    )
+
+
+def upgrade_type(current: int, target: int, *, unsafe: bool) -> UpgradeType:
+    """What a change of level is called; taking a finalization away (below 1) is always a downgrade."""
+    if target >= 1 and target >= current:
+        return UpgradeType.UPGRADE
+    return UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
+
+
+def send_feature_updates(
+    nodes: ClusterConnections,
+    targets: Mapping[str, int],
+    finalized: Mapping[str, int],
+    *,
+    validate_only: bool,
+    unsafe: bool,
+    timeout_s: float,
+) -> tuple[FeatureUpdateResult, ...]:
+    """One UpdateFeatures request through a broker that can be reached; results in the order of `targets`.
+
+    NOT_CONTROLLER is asked again, of the next broker, until `timeout_s` is over: by then they know the new
+    controller. Where the only version offered is 0, which knows neither validate-only nor unsafe downgrades, results
+    are UNSUPPORTED_VERSION and nothing was sent.
+    """
+    levels = {feature: max(0, level) for feature, level in targets.items()}
+    request = _request(levels, finalized, validate_only=validate_only, unsafe=unsafe, timeout_s=timeout_s)
+    deadline = time.monotonic() + timeout_s
+    brokers = deque(nodes.brokers)
+    while True:
+        try:
+            results: tuple[FeatureUpdateResult, ...] | None = nodes.first_answer(
+                tuple(brokers),
+                request,
+                lambda response, target: _results(response, target, levels),
+                only_if_not_sent=not validate_only,
+            )
+        except NotOfferedError as error:
+            return tuple(
+                FeatureUpdateResult(feature=feature, error="UNSUPPORTED_VERSION", message=error.sentence)
+                for feature in levels
+            )
+        if results is not None:
+            return results
+        if time.monotonic() + _NEW_CONTROLLER_AFTER_S >= deadline:
+            raise TransientError(
+                f"UpdateFeatures found no controller in {timeout_s:.0f} s ({_NOT_CONTROLLER}); nothing was changed.",
+                remedy="See that the quorum has a leader, then call again.",
+            )
+        brokers.rotate(-1)
+        time.sleep(_NEW_CONTROLLER_AFTER_S)
+
+
+def _request(
+    levels: Mapping[str, int], finalized: Mapping[str, int], *, validate_only: bool, unsafe: bool, timeout_s: float
+) -> Any:
+    types = {
+        feature: upgrade_type(finalized.get(feature, 0), level, unsafe=unsafe) for feature, level in levels.items()
+    }
+    needs_types = validate_only or UpgradeType.UNSAFE_DOWNGRADE in types.values()
+
+    def make() -> Any:
+        return UpdateFeaturesRequest(
+            timeout_ms=int(timeout_s * 1000),
+            feature_updates=[
+                UpdateFeaturesRequest.FeatureUpdateKey(
+                    feature=feature,
+                    max_version_level=level,
+                    allow_downgrade=types[feature] is not UpgradeType.UPGRADE,  # version 0
+                    upgrade_type=types[feature].value,  # later versions
+                )
+                for feature, level in levels.items()
+            ],
+            validate_only=validate_only,
+            min_version=1 if needs_types else 0,
+        )
+
+    return make
+
+
+def _results(response: Any, target: Target, levels: Mapping[str, int]) -> tuple[FeatureUpdateResult, ...] | None:
+    """None from a server that is not the controller.
+
+    Older controllers answer for each feature (some may be applied, others not), newer ones take all updates or
+    none and answer once: that answer is then every feature's."""
+    name = error_name(response.error_code)
+    if name == _NOT_CONTROLLER:
+        return None
+    if name in _NOT_DECIDED:
+        raise_for_error(
+            response.error_code,
+            what="UpdateFeatures",
+            who=target.who,
+            right="ALTER on CLUSTER",
+            message=response.error_message,
+        )
+    own = {result.feature: result for result in response.results or ()}
+    answers = {f: own.get(f, response) if response.error_code == 0 else response for f in levels}
+    return tuple(
+        FeatureUpdateResult(feature=feature, error=error_name(answer.error_code), message=answer.error_message or "")
+        for feature, answer in answers.items()
+    )

@@ -1,0 +1,177 @@
+"""Asking a cluster's nodes: connections kept open by address, one node or whichever answers, errors by reaction."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafka import errors as kafka_errors
+
+from kafka_rollout.adapters.kafka.connection import NodeConnection, NotSentError
+from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
+
+NO_ERROR = "NONE"
+
+# Where kafka-python's name is not (or no longer) Kafka's.
+_KAFKA_NAMES = {-1: "UNKNOWN_SERVER_ERROR", 6: "NOT_LEADER_OR_FOLLOWER"}
+
+# The same question may be answered later or by another node.
+_TRANSIENT = frozenset(
+    {
+        "NOT_CONTROLLER",
+        "NOT_LEADER_OR_FOLLOWER",
+        "LEADER_NOT_AVAILABLE",
+        "BROKER_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "NOT_COORDINATOR",
+        "REQUEST_TIMED_OUT",
+        "NETWORK_EXCEPTION",
+        "UNKNOWN_SERVER_ERROR",
+    }
+)
+
+_AUTHORIZATION = frozenset(
+    {
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "GROUP_AUTHORIZATION_FAILED",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A node at one of its listeners, that for brokers' clients or the controllers'; `who` names it in errors."""
+
+    node_id: int
+    address: str
+    who: str
+    listener: Role = Role.BROKER
+
+
+def broker_target(node: NodeSpec) -> Target | None:
+    return _target(node, node.broker_address, Role.BROKER)
+
+
+def controller_target(node: NodeSpec) -> Target | None:
+    return _target(node, node.controller_address, Role.CONTROLLER)
+
+
+def _target(node: NodeSpec, address: str | None, listener: Role) -> Target | None:
+    if not address:
+        return None
+    who = f"Node {node.node_id} ({node.name}) at {address}"
+    return Target(node_id=node.node_id, address=address, who=who, listener=listener)
+
+
+def error_name(code: int) -> str:
+    """Kafka's own name of an error code (org.apache.kafka.common.protocol.Errors)."""
+    if code == 0:
+        return NO_ERROR
+    if code in _KAFKA_NAMES:
+        return _KAFKA_NAMES[code]
+    known = kafka_errors.kafka_errors.get(code)
+    return str(getattr(known, "message", "")) or f"ERROR_{code}"
+
+
+def raise_for_error(code: int, *, what: str, who: str, right: str, message: str | None = None) -> None:
+    """Turn an error code into the error that its reaction calls for; `right` is what an ACL must allow."""
+    if code == 0:
+        return
+    name = error_name(code)
+    if name in _AUTHORIZATION:
+        raise RefusedError(
+            f"{who} does not let this user ask {what}: {name}.", remedy=f"Allow {right} to the user of the Connection."
+        )
+    if name in _TRANSIENT:
+        raise TransientError(f"{who} cannot answer {what} now: {name}{_and(message)}.")
+    raise FatalError(f"{who} answered {what} with {name}{_and(message)}.", remedy="Look at the node's log.")
+
+
+def _and(message: str | None) -> str:
+    return f" ({message.rstrip('.')})" if message else ""
+
+
+class ClusterConnections:
+    """Connections to a cluster's nodes, opened when needed, kept, and opened again when dead. Has no threads."""
+
+    def __init__(self, cluster: ClusterSpec, security: ClientSecurity, *, timeout_s: float) -> None:
+        self.brokers = tuple(t for t in map(broker_target, cluster.brokers) if t)
+        self.controllers = tuple(t for t in map(controller_target, cluster.controllers) if t)
+        self._security = security
+        self._timeout_s = timeout_s
+        self._connections: dict[str, NodeConnection] = {}
+        self._failed_at: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def ask(self, target: Target, request: Any, *, timeout_s: float | None = None) -> Any:
+        """Ask this very node."""
+        with self._lock:
+            if self._closed:
+                raise NotSentError(f"{target.who} was not asked: the connections are closed.")
+            connection = self._connections.get(target.address)
+            if connection is None:
+                security = self._security if target.listener is Role.BROKER else self._security.of_controllers
+                connection = NodeConnection(target.address, target.who, security)
+                self._connections[target.address] = connection
+        try:
+            response = connection.ask(request, timeout_s=self._timeout_s if timeout_s is None else timeout_s)
+        except TransientError:
+            self._failed_at[target.address] = time.monotonic()
+            raise
+        self._failed_at.pop(target.address, None)
+        return response
+
+    def first_answer(
+        self,
+        targets: Sequence[Target],
+        request: Callable[[], Any],
+        accept: Callable[[Any, Target], Any],
+        *,
+        only_if_not_sent: bool = False,
+    ) -> Any:
+        """What `accept` makes of the first answer that it does not reject by raising an error.
+
+        Nodes that failed last time are asked last; the time limit is shared by those that remain. With
+        `only_if_not_sent` the next node is asked only if the request never left (for requests that change things).
+        Raises the last refusal if there was one, since it has a remedy, else TransientError naming every node.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        ordered = sorted(targets, key=lambda t: self._failed_at.get(t.address, 0.0))
+        failures: list[RolloutError] = []
+        for position, target in enumerate(ordered):
+            share_s = max(0.5, (deadline - time.monotonic()) / (len(ordered) - position))
+            if only_if_not_sent:
+                share_s = max(share_s, deadline - time.monotonic())
+            try:
+                return accept(self.ask(target, request(), timeout_s=share_s), target)
+            except NotSentError as error:
+                failures.append(error)
+            except (TransientError, RefusedError) as error:
+                if only_if_not_sent:
+                    raise
+                failures.append(error)
+        refusal = next((error for error in reversed(failures) if isinstance(error, RefusedError)), None)
+        if refusal is not None:
+            raise refusal
+        raise TransientError(
+            " ".join(dict.fromkeys(error.sentence for error in failures)) or "There is no node to ask.",
+            remedy="Look whether the nodes run, their addresses are right, and their listeners have the Connection's "
+            "security settings (the controllers' may need others: controller_connection_id in the inventory).",
+        )
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            connections = list(self._connections.values())
+            self._connections.clear()
+        for connection in connections:
+            connection.close()

@@ -1,0 +1,162 @@
+"""The metadata logs of nodes, by their directories: questions go to a copy, for a running node writes and removes files
+meanwhile; changes are made in place.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kafka_rollout.adapters.metadata_log.bootstrap import lower_bootstrap, replace_bootstrap
+from kafka_rollout.adapters.metadata_log.facts import known_releases
+from kafka_rollout.adapters.metadata_log.folder import BOOTSTRAP, META, MetadataFolder, open_folder, stopped_node
+from kafka_rollout.adapters.metadata_log.install import install, is_installed, refuse_used, uninstall
+from kafka_rollout.adapters.metadata_log.loss_report import loss_report
+from kafka_rollout.adapters.metadata_log.quorum import node_log
+from kafka_rollout.adapters.metadata_log.scanner import scan_metadata_log
+from kafka_rollout.adapters.metadata_log.snapshot import write_snapshot
+from kafka_rollout.adapters.metadata_log.trimmer import trim, undo_trim
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.system.file_reading import reading
+from kafka_rollout.domain.metadata_log.losses import LossReport
+from kafka_rollout.domain.metadata_log.scan import MetadataScan
+from kafka_rollout.domain.metadata_log.trim import TrimResult
+from kafka_rollout.domain.model.errors import TransientError, UserError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.offline.log_choice import NodeLog, UnreadableLogError, WrittenSnapshot
+
+_TRIES = 5
+_NOT_COPIED = (".index", ".timeindex", ".txnindex", ".snapshot", ".deleted")
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryMetadataLogs:
+    """MetadataLogs (ports.py) on directories that this process can reach."""
+
+    cache: ReleaseCache
+
+    def losses(self, directory: Path, to_level: int, *, cluster_id: str) -> LossReport:
+        newest = known_releases(self.cache.include)[-1]
+        with copied(open_folder(directory, cluster_id=cluster_id)) as folder:
+            return loss_report(folder, to_level, cache=self.cache, release=newest)
+
+    def scan(
+        self, directory: Path, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None
+    ) -> MetadataScan:
+        original = open_folder(directory, cluster_id=cluster_id)
+        with copied(original) as folder:
+            found = scan_metadata_log(folder, release, cache=self.cache, settings=settings)
+        remedies = tuple(remedy.replace(str(folder.root), str(original.root)) for remedy in found.remedies)
+        return replace(found, directory=str(original.log), remedies=remedies)
+
+    def trim(self, directory: Path, *, release: Release, cluster_id: str) -> TrimResult:
+        return trim(open_folder(directory, cluster_id=cluster_id), release=release, cache=self.cache)
+
+    def replace_bootstrap(self, directory: Path, *, level: int, release: Release, cluster_id: str) -> Path | None:
+        return replace_bootstrap(
+            open_folder(directory, cluster_id=cluster_id), level=level, target=release, cache=self.cache
+        )
+
+    def undo_trim(self, directory: Path, *, cluster_id: str) -> TrimResult:
+        return undo_trim(open_folder(directory, cluster_id=cluster_id))
+
+    def node_log(self, directory: Path, node_id: int, *, cluster_id: str) -> NodeLog:
+        folder = _folder_in(directory, cluster_id)
+        if folder.node_id not in (None, node_id):
+            raise UserError(
+                f"The metadata log in {folder.log} is that of node {folder.node_id}, not of node {node_id}.",
+                remedy="Correct the node's directory in the inventory.",
+            )
+        try:
+            return node_log(folder, node_id)
+        except UserError as error:
+            raise UnreadableLogError(error.sentence, remedy=error.remedy) from error
+
+    def log_bytes(self, directory: Path, *, cluster_id: str) -> int:
+        folder = open_folder(directory, cluster_id=cluster_id)
+        with reading(folder.log):
+            # Indexes are allocated ahead and hold nothing yet.
+            return sum(path.stat().st_size for path in (*folder.segments, *(c.path for c in folder.checkpoints)))
+
+    def write_snapshot(
+        self,
+        directory: Path,
+        out: Path,
+        *,
+        level: int,
+        features: Mapping[str, int],
+        epoch: int,
+        target: Release,
+        cluster_id: str,
+    ) -> WrittenSnapshot:
+        folder = open_folder(directory, cluster_id=cluster_id)
+        with stopped_node(folder):
+            return write_snapshot(
+                folder,
+                level,
+                out,
+                cache=self.cache,
+                release=known_releases(self.cache.include)[-1],
+                target=target,
+                features=features,
+                epoch=epoch,
+            )
+
+    def install(self, directory: Path, snapshot: Path, *, level: int, target: Release, cluster_id: str) -> str:
+        folder = _folder_in(directory, cluster_id)
+        bootstrap = lower_bootstrap(folder, snapshot.parent, level=level, target=target, cache=self.cache)
+        return install(folder, snapshot, bootstrap=bootstrap)
+
+    def refuse_used(self, directory: Path, *, cluster_id: str) -> None:
+        refuse_used(_folder_in(directory, cluster_id))
+
+    def undo_install(self, directory: Path, *, cluster_id: str) -> str | None:
+        folder = _folder_in(directory, cluster_id)
+        return uninstall(folder) if is_installed(folder) else None
+
+
+def _folder_in(directory: Path, cluster_id: str) -> MetadataFolder:
+    """As open_folder; a directory without a log is told from one with the log of another cluster."""
+    try:
+        open_folder(directory)
+    except UserError as error:
+        raise UnreadableLogError(error.sentence, remedy=error.remedy) from error
+    return open_folder(directory, cluster_id=cluster_id)
+
+
+@contextmanager
+def copied(folder: MetadataFolder) -> Iterator[MetadataFolder]:
+    """A copy (0700, it holds credentials' verifiers) of what a starting node reads, which ends in whatever was written.
+
+    Snapshots first, for the log never begins behind the newest one. Raises TransientError where the node removes files
+    faster than they are copied.
+    """
+    with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
+        for attempt in range(_TRIES):
+            root = Path(name) / str(attempt)
+            with reading(folder.log):
+                if _copy(folder, root):
+                    break
+        else:
+            raise TransientError(f"The files in {folder.log} change faster than they can be copied.")
+        yield open_folder(root)
+
+
+def _copy(folder: MetadataFolder, root: Path) -> bool:
+    """Whether nothing that was there at first went away meanwhile."""
+    log = root / folder.log.name
+    log.mkdir(parents=True)
+    for name in (META, BOOTSTRAP):
+        if (folder.root / name).is_file():
+            shutil.copy2(folder.root / name, root / name)
+    files = [path for path in folder.log.iterdir() if path.is_file() and path.suffix not in _NOT_COPIED]
+    for path in sorted(files, key=lambda path: (path.suffix != ".checkpoint", path.name)):
+        try:
+            shutil.copy2(path, log / path.name)
+        except FileNotFoundError:
+            return False
+    return True

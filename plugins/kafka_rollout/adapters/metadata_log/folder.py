@@ -1,0 +1,321 @@
+"""The metadata log as it lies on a node's disk: `__cluster_metadata-0` with its segments, snapshots and records.
+
+Everything here only reads, and reads whole batches with a right CRC. A record's frame (frame version, type, version)
+is that of org.apache.kafka.server.common.serialization.AbstractApiMessageSerde.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_rollout.adapters.codecs import CODECS
+from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.file_reading import reading
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.wire.record_batch import Batch, LogFormatError, RecordSpan, batches, check_crc, payload, records
+
+TOPIC_FOLDER = "__cluster_metadata-0"
+BOOTSTRAP = "bootstrap.checkpoint"
+QUORUM_STATE = "quorum-state"
+META = "meta.properties"
+_LOCK = ".lock"
+_LOCK_S = 3.0
+_SEGMENT = re.compile(r"(\d{20})\.log")
+_CHECKPOINT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_EPOCH_AT, _TIMESTAMP_AT = 12, 27  # partitionLeaderEpoch and baseTimestamp in a batch
+_WHERE = "Name a node's metadata.log.dir (by default the first of its log.dirs), or a copy of its __cluster_metadata-0."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A snapshot of the metadata log: it holds what the log says before `end_offset`."""
+
+    path: Path
+    end_offset: int
+    epoch: int
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+
+def checkpoint_of(path: Path) -> Checkpoint | None:
+    """By the file's name; None where it is no snapshot's."""
+    match = _CHECKPOINT.fullmatch(path.name)
+    return None if match is None else Checkpoint(path=path, end_offset=int(match[1]), epoch=int(match[2]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataFolder:
+    """Where a node's metadata log lies. `root` is the directory around it, with meta.properties, bootstrap.checkpoint
+    and .lock; the first of these is missing where only the log itself was copied.
+    """
+
+    log: Path
+    root: Path
+    cluster_id: str | None
+    node_id: int | None
+
+    @property
+    def segments(self) -> tuple[Path, ...]:
+        return tuple(sorted(path for path in self.log.iterdir() if _SEGMENT.fullmatch(path.name)))
+
+    @property
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        """Oldest first. One with end offset 0 carries the voters that a dynamic quorum was formatted with."""
+        found = [checkpoint_of(path) for path in sorted(self.log.iterdir())]
+        return tuple(checkpoint for checkpoint in found if checkpoint is not None)
+
+    @property
+    def bootstrap(self) -> Path | None:
+        path = self.root / BOOTSTRAP
+        return path if path.is_file() else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataRecord:
+    """One record. `type` and `version` are −1 where the frame's version is not 1; for a control record they are those
+    of its key and its value is the control message.
+    """
+
+    offset: int
+    frame: int
+    type: int
+    version: int
+    value: bytes
+    body_at: int
+
+    @property
+    def body(self) -> bytes:
+        """The message itself, behind the frame."""
+        return self.value[self.body_at :]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataBatch:
+    """A batch of a segment or snapshot; `timestamp` in epoch milliseconds, `position` in its file."""
+
+    position: int
+    base_offset: int
+    last_offset: int
+    epoch: int
+    timestamp: int
+    is_control: bool
+    records: tuple[MetadataRecord, ...]
+    data: bytes
+
+
+def open_folder(directory: Path, *, cluster_id: str | None = None) -> MetadataFolder:
+    """Find the metadata log in a directory; raises UserError where there is none, or that of another cluster than
+    the one asked for.
+    """
+    with reading(directory):
+        if not directory.is_dir():
+            what = "is not a folder" if directory.exists() else "does not exist"
+            raise UserError(f"{directory} {what}.", remedy=_WHERE)
+        directory = directory.resolve()
+        # A node's folder may hold several directories, of which one has the metadata log.
+        places = (directory / TOPIC_FOLDER, directory, *sorted(directory.glob(f"*/{TOPIC_FOLDER}")))
+        log = next((one for one in places if _is_metadata_log(one)), None)
+        if log is None:
+            raise UserError(f"{directory} holds no metadata log: no folder {TOPIC_FOLDER} is in it.", remedy=_WHERE)
+        meta = log.parent / META
+        properties = server_properties.parse(meta.read_text()) if meta.is_file() else {}
+    found = properties.get("cluster.id")
+    node_id = properties.get("node.id", "")
+    if cluster_id is not None and found != cluster_id:
+        of = f"of cluster {found}" if found else f"of an unknown cluster, for no {META} lies beside it"
+        raise UserError(
+            f"The metadata log in {log} is {of}, not of cluster {cluster_id}.", remedy="Name a directory of that one."
+        )
+    return MetadataFolder(
+        log=log, root=log.parent, cluster_id=found, node_id=int(node_id) if node_id.isdigit() else None
+    )
+
+
+def _is_metadata_log(folder: Path) -> bool:
+    if not folder.is_dir():
+        return False
+    names = os.listdir(folder)
+    held = any(_SEGMENT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in names)
+    # Partitions of ordinary topics have segments too, but neither of the others.
+    return held and (folder.name == TOPIC_FOLDER or QUORUM_STATE in names or any(map(_CHECKPOINT.fullmatch, names)))
+
+
+def log_range(folder: MetadataFolder) -> tuple[int, int]:
+    """(start offset, end offset) of the log; the newest snapshot's end for both where there is no segment."""
+    segments = folder.segments
+    if not segments:
+        end = folder.checkpoints[-1].end_offset
+        return end, end
+    start = int(segments[0].stem)
+    end = int(segments[-1].stem)
+    for batch in _batches(segments[-1], last=True):
+        end = batch.last_offset + 1
+    return start, end
+
+
+def read_log(folder: MetadataFolder, from_offset: int = 0, *, outline: bool = False) -> Iterator[MetadataBatch]:
+    """The log's batches that reach `from_offset`, in order; raises UserError for a gap or damage. `outline`: as in
+    `read_file`.
+
+    What is no whole batch at the end of the last segment is left out, as a starting node cuts it off.
+    """
+    segments = folder.segments
+    expected: int | None = None
+    for number, path in enumerate(segments):
+        if number + 1 < len(segments) and int(segments[number + 1].stem) <= from_offset:
+            continue
+        for batch in read_file(path, last=number + 1 == len(segments), outline=outline):
+            if expected is not None and batch.base_offset < expected:
+                continue  # a trim that was interrupted leaves a segment whose end is in the next one, too
+            if expected is not None and batch.base_offset > expected:
+                raise UserError(
+                    f"The metadata log {folder.log} has a gap: offsets {expected} to {batch.base_offset - 1} are not "
+                    "there.",
+                    remedy="Take another node's log.",
+                )
+            expected = batch.last_offset + 1
+            if batch.last_offset >= from_offset:
+                yield batch
+
+
+def read_checkpoint(path: Path, *, outline: bool = False) -> Iterator[MetadataBatch]:
+    """The batches of a snapshot; raises UserError unless it is complete, which its footer says."""
+    complete = False
+    for batch in read_file(path, last=False, outline=outline):
+        complete = batch.is_control and any(record.type == CONTROL_FOOTER for record in batch.records)
+        yield batch
+    if not complete:
+        raise damaged(path, "its last record is no footer")
+
+
+CONTROL_FOOTER, CONTROL_KRAFT_VERSION, CONTROL_VOTERS = 4, 5, 6  # org.apache.kafka.common.record.ControlRecordType
+
+
+def kraft_version_of(record: MetadataRecord) -> int:
+    """Of a control record of type CONTROL_KRAFT_VERSION; its fields are two int16, the record's version first."""
+    return int.from_bytes(record.value[2:4], signed=True)
+
+
+def read_file(path: Path, *, last: bool, outline: bool = False) -> Iterator[MetadataBatch]:
+    """The batches of one file; `last`: what is no whole batch at its end is not damage but a write cut short.
+    `outline`: only control batches are taken apart, the others have no records; many times faster.
+    """
+    for batch in _batches(path, last=last):
+        try:
+            found: tuple[MetadataRecord, ...] = ()
+            if batch.is_control or not outline:
+                data = payload(batch, CODECS)
+                found = tuple(_record(span, data, batch.is_control) for span in records(batch, data))
+        except LogFormatError as error:
+            raise damaged(path, error.sentence) from error
+        whole = bytes(batch.data)
+        yield MetadataBatch(
+            position=batch.position,
+            base_offset=batch.base_offset,
+            last_offset=batch.last_offset,
+            epoch=int.from_bytes(whole[_EPOCH_AT : _EPOCH_AT + 4], signed=True),
+            timestamp=int.from_bytes(whole[_TIMESTAMP_AT : _TIMESTAMP_AT + 8], signed=True),
+            is_control=batch.is_control,
+            records=found,
+            data=whole,
+        )
+
+
+def _batches(path: Path, *, last: bool) -> Iterator[Batch]:
+    with reading(path), path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    end = reach = 0
+    try:
+        for batch in batches(view):
+            reach = batch.position + batch.size
+            check_crc(batch, CODECS)
+            end = reach
+            yield batch
+    except LogFormatError as error:
+        # A write that a crash cut short is the last batch, or the zeros that the file system left in its place.
+        if last and (reach == len(view) or not any(view[end:])):
+            return
+        raise damaged(path, error.sentence) from error
+    if end < len(view) and not last:
+        raise damaged(path, f"it is cut off after byte {end}")
+
+
+def _record(span: RecordSpan, data: bytes, is_control: bool) -> MetadataRecord:
+    value = data[span.value_at : span.value_at + max(0, span.value_length)]
+    if is_control:
+        kind = int.from_bytes(data[span.key_at + 2 : span.key_at + 4], signed=True)
+        return MetadataRecord(offset=span.offset, frame=0, type=kind, version=0, value=value, body_at=0)
+    frame, at = _unsigned(value, 0)
+    if frame != 1:
+        return MetadataRecord(offset=span.offset, frame=frame, type=-1, version=-1, value=value, body_at=at)
+    kind, at = _unsigned(value, at)
+    version, at = _unsigned(value, at)
+    return MetadataRecord(offset=span.offset, frame=frame, type=kind, version=version, value=value, body_at=at)
+
+
+def _unsigned(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 28:
+            raise LogFormatError("A record ends within its frame.")
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+
+
+def damaged(path: Path, why: str) -> UserError:
+    return UserError(
+        f"{path} is damaged or not complete: {why.rstrip('.')}.", remedy="Copy it again, or take another node's."
+    )
+
+
+@contextmanager
+def stopped_node(folder: MetadataFolder) -> Iterator[None]:
+    """Hold the lock that a running node holds on its directory, so that none runs and none starts meanwhile.
+
+    Raises UserError while a node (or another of us) holds it. Kafka locks `.lock` by java.nio's FileLock, which is
+    a POSIX record lock.
+    """
+    path = folder.root / _LOCK
+    existed = path.exists()
+    with reading(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        # The kernel lets go of a process's locks a moment after the process is gone.
+        deadline = time.monotonic() + _LOCK_S
+        while not _locked(descriptor):
+            if time.monotonic() >= deadline:
+                raise UserError(
+                    f"The directory {folder.root} is in use: a running node holds its lock.",
+                    remedy="Stop the node first.",
+                )
+            time.sleep(0.1)
+        try:
+            yield
+        finally:
+            if not existed:
+                path.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,144 @@
+"""Kafka's own classes asked from Python: would a release start with this configuration, can it load this snapshot?
+
+Every question starts a Java process on the release's jars (about a second) and ends it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from kafka_rollout.adapters.metadata_log.folder import CONTROL_KRAFT_VERSION, kraft_version_of, read_checkpoint
+from kafka_rollout.adapters.metadata_log.images import ImageClasses, ReplayError, image_classes, sentence_of
+from kafka_rollout.adapters.metadata_log.replay import write_plain
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
+from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
+from kafka_rollout.ports import CheckpointSummary
+
+
+@dataclass(frozen=True, slots=True)
+class JvmKafkaClasses:
+    """KafkaClasses (ports) on the jars of a release cache."""
+
+    cache: ReleaseCache
+
+    def config_problems(self, release: Release, properties: Mapping[str, str]) -> tuple[str, ...]:
+        """KafkaConfig stops at the first problem, so there is one sentence at most; unknown names are none to it."""
+        with run_jvm(self.cache.libs(release)) as jvm:
+            java_properties = jvm.packages.java.util.Properties()
+            for name, value in properties.items():
+                java_properties.setProperty(name, value)
+            try:
+                jvm.packages.kafka.server.KafkaConfig.fromProps(java_properties, False)
+            except Py4JJavaError as error:
+                return (sentence_of(error),)
+            except Py4JError as error:
+                raise _lost(release, error) from error
+        return ()
+
+    def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
+        """See ports. The image is built as a starting node builds it: batches checked, records replayed, and every
+        finalized level held against what the release supports, which the image classes alone do not do.
+        """
+        sha256 = _sha256(path)
+        with (
+            tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name,
+            image_classes(self.cache, release) as classes,
+        ):
+            plain = Path(name) / "records"
+            try:
+                offsets = write_plain(read_checkpoint(path), plain, markers=True)
+                image = classes.replay(classes.empty(), plain, offsets=offsets)
+            except UserError as error:
+                raise RefusedError(error.sentence, remedy=error.remedy) from error
+            except ReplayError as error:
+                raise _refused(release, path, error.why) from error
+            features = {**_finalized(image, classes), **_kraft_version(path)}
+            _refuse_unsupported(release, path, features, supported_features(classes.jvm))
+            return CheckpointSummary(
+                release=str(release),
+                features=dict(sorted(features.items())),
+                brokers=tuple(sorted(image.cluster().brokers())),
+                controllers=_controllers(image),
+                topics=image.topics().topicsByName().size(),
+                partitions=sum(topic.partitions().size() for topic in image.topics().topicsByName().values()),
+                records=len(offsets),
+                sha256=sha256,
+            )
+
+
+def supported_features(jvm: Jvm) -> dict[str, VersionRange]:
+    """What controllers of the release advertise, unstable features off (QuorumFeatures)."""
+    quorum_features = jvm.packages.java.lang.Class.forName("org.apache.kafka.controller.QuorumFeatures")
+    method = next(
+        method
+        for method in quorum_features.getMethods()
+        if method.getName() in ("defaultSupportedFeatureMap", "defaultFeatureMap")  # 4.x, 3.x
+    )
+    # From 3.7 on the only parameter is `enableUnstable`.
+    supported = jvm.call(method, None, *([False] * method.getParameterCount()))
+    return {name: VersionRange(version.min(), version.max()) for name, version in dict(supported).items()}
+
+
+def _kraft_version(path: Path) -> dict[str, int]:
+    """kraft.version if the snapshot says one: it stands in a control record, of which the image knows nothing."""
+    levels = [
+        kraft_version_of(record)
+        for batch in read_checkpoint(path)
+        for record in batch.records
+        if batch.is_control and record.type == CONTROL_KRAFT_VERSION
+    ]
+    return {KRAFT_VERSION: levels[-1]} if levels else {}
+
+
+def _finalized(image: Any, classes: ImageClasses) -> dict[str, int]:
+    features: dict[str, int] = dict(image.features().finalizedVersions())
+    level = classes.level_of(image)
+    return features if level is None else {**features, METADATA_VERSION: level}
+
+
+def _controllers(image: Any) -> tuple[int, ...]:
+    """Registered controllers; releases before 3.7 have no such registrations."""
+    names = {method.getName() for method in image.cluster().getClass().getMethods()}
+    return tuple(sorted(image.cluster().controllers())) if "controllers" in names else ()
+
+
+def _refuse_unsupported(
+    release: Release, path: Path, features: Mapping[str, int], supported: Mapping[str, VersionRange]
+) -> None:
+    for name, level in sorted(features.items()):
+        if level not in supported.get(name, VersionRange(0, 0)):
+            known = f"{name} {supported[name]}" if name in supported else f"no {name}"
+            raise _refused(release, path, f"it finalizes {name} {level}, and the release supports {known}")
+
+
+def _refused(release: Release, path: Path, why: str) -> RefusedError:
+    return RefusedError(
+        f"Kafka {release} cannot load the snapshot {path}: {why.rstrip('.')}.",
+        remedy=f"Do not start {release} on it: lower the features first, or keep the release that wrote it.",
+    )
+
+
+def _lost(release: Release, error: Py4JError) -> FatalError:
+    return FatalError(
+        f"The Java process on Kafka {release}'s classes ended before it answered: {error}.",
+        remedy="See how much memory the machine has left, and ask again.",
+    )
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(
+            f"The snapshot {path} cannot be read: {error.strerror}.", remedy="Give the path of one."
+        ) from None

@@ -1,0 +1,178 @@
+"""The loss report of a metadata log on disk, by Kafka's own image classes; only copies are written."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kafka_rollout.adapters.metadata_log.facts import metadata_schemas
+from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, damaged, read_checkpoint, read_log
+from kafka_rollout.adapters.metadata_log.images import ImageClasses, ReplayError, image_classes
+from kafka_rollout.adapters.metadata_log.replay import LogContents, read_contents, write_plain
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.domain.metadata_log.losses import REGISTRATION_FLOOR, ImageRecord, LossReport, compare, distinct
+from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release, VersionRange
+from kafka_rollout.wire.messages import decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedLog:
+    """A metadata log that a release's classes hold as an image (a Java object in `classes`).
+
+    `level`: its metadata.version; `levels`: the name of each; `supported`: those that the release supports.
+    """
+
+    classes: ImageClasses
+    contents: LogContents
+    image: Any
+    level: int
+    levels: dict[int, str]
+    supported: VersionRange
+
+    def read(self, checkpoint: Path, work: Path) -> Any:
+        """The image in a snapshot."""
+        plain = work / "read.plain"
+        offsets = write_plain(read_checkpoint(checkpoint), plain, markers=False)
+        return self.classes.replay(self.classes.empty(), plain, offsets=offsets)
+
+
+@contextmanager
+def load_log(folder: MetadataFolder, cache: ReleaseCache, release: Release, work: Path) -> Iterator[LoadedLog]:
+    """Replay the newest snapshot and the log after it; `work` is a folder for copies.
+
+    Raises UserError for a log without a metadata.version, RefusedError where the release cannot replay it.
+    """
+    checkpoints = folder.checkpoints
+    contents = read_contents(folder, snapshot=checkpoints[-1] if checkpoints else None)
+    supported = load_catalogue(cache.include).get(release).features[METADATA_VERSION].supported
+    with image_classes(cache, release) as classes:
+        image = classes.empty()
+        try:
+            if contents.snapshot:
+                plain = work / "snapshot.plain"
+                offsets = write_plain(read_checkpoint(contents.snapshot.path), plain, markers=False)
+                image = classes.replay(image, plain, offsets=offsets)
+            plain = work / "log.plain"
+            since = contents.from_offset
+            offsets = write_plain(
+                read_log(folder, since), plain, from_offset=since, dropped=contents.dropped, markers=False
+            )
+            image = classes.replay(image, plain, offsets=offsets)
+        except ReplayError as error:
+            raise RefusedError(
+                f"Kafka {release} cannot replay the metadata log {folder.log}: at offset {error.offset}, "
+                f"{error.why.rstrip('.')}.",
+                remedy="Ask with the release that wrote it, or a newer one.",
+            ) from error
+        level = classes.level_of(image)
+        if level is None:
+            raise UserError(
+                f"The metadata log {folder.log} sets no metadata.version: no controller has written to it yet.",
+                remedy="Take the log of a node that was in service.",
+            )
+        yield LoadedLog(
+            classes=classes,
+            contents=contents,
+            image=image,
+            level=level,
+            levels=classes.levels(),
+            supported=supported,
+        )
+
+
+def check_level(loaded: LoadedLog, level: int) -> None:
+    """Raises UserError for a metadata.version that the release does not support."""
+    if level not in loaded.supported:
+        low, high = loaded.supported.min, loaded.supported.max
+        raise UserError(
+            f"Kafka {loaded.classes.release} knows no metadata.version {level}.",
+            remedy=f"Its levels are {low} ({loaded.levels[low]}) to {high} ({loaded.levels[high]}).",
+        )
+
+
+def loss_report(folder: MetadataFolder, to_level: int, *, cache: ReleaseCache, release: Release) -> LossReport:
+    """What the cluster's metadata would lose at `to_level`, by the classes of `release`. Only reads."""
+    with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
+        work = Path(name)
+        with load_log(folder, cache, release, work) as loaded:
+            check_level(loaded, to_level)
+            before, lower, after = (work / f"{name}.checkpoint" for name in ("before", "lower", "after"))
+            loaded.classes.write_records(loaded.image, before, level=loaded.level)
+            said = loaded.classes.write_records(loaded.image, lower, level=to_level)
+            # Written once more at the old level, what the lower one has not kept is missing.
+            loaded.classes.write_records(loaded.read(lower, work), after, level=loaded.level)
+            notes = _notes(loaded, to_level, cache)
+            losses, default_only = compare(*(image_records(path, cache.include, release) for path in (before, after)))
+    return LossReport(
+        from_level=loaded.level,
+        to_level=to_level,
+        from_name=loaded.levels[loaded.level],
+        to_name=loaded.levels[to_level],
+        release=str(release),
+        below_floor=floor_note(loaded, to_level) is not None,
+        losses=losses,
+        default_only=default_only,
+        kafka_said=distinct(said),
+        notes=notes,
+    )
+
+
+def _notes(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> tuple[str, ...]:
+    notes = []
+    if to_level > loaded.level:
+        notes.append(f"The log is at level {loaded.level}: {to_level} is no downgrade.")
+    if note := floor_note(loaded, to_level):
+        notes.append(note)
+    notes += feature_needs(loaded, to_level, cache)
+    if (begun := loaded.contents.open_transaction) is not None:
+        notes.append(
+            f"A metadata transaction begins at offset {begun} and does not end: its records count for nothing, for "
+            "the next controller aborts it."
+        )
+    return tuple(notes)
+
+
+def floor_note(loaded: LoadedLog, to_level: int) -> str | None:
+    """KIP-1155's floor, if the level is below it."""
+    floor = next((level for level, known in loaded.levels.items() if known == REGISTRATION_FLOOR), 0)
+    if to_level >= floor:
+        return None
+    return (
+        f"Level {to_level} ({loaded.levels[to_level]}) is below the floor {floor} ({REGISTRATION_FLOOR}): there "
+        "controllers cannot register (KIP-919), so no feature can be checked against them, and no downgrade to it is "
+        "supported (KIP-1155), online or offline."
+    )
+
+
+def feature_needs(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> list[str]:
+    """Features whose finalized level needs a higher level of another than there would be, each a sentence."""
+    features = load_catalogue(cache.include).get(loaded.classes.release).features
+    finalized = {**dict(loaded.image.features().finalizedVersions()), METADATA_VERSION: to_level}
+    return [
+        f"{name} {level} needs {other} {needs}, so it has to be lowered before."
+        for name, level in sorted(finalized.items())
+        if name in features
+        for other, needs in features[name].dependencies.get(level, {}).items()
+        if finalized.get(other, 0) < needs
+    ]
+
+
+def image_records(checkpoint: Path, include: Path, release: Release) -> list[ImageRecord]:
+    """The records of a snapshot that the release wrote, decoded by its definitions."""
+    schemas = metadata_schemas(include, release)
+    found = []
+    for batch in read_checkpoint(checkpoint):
+        if not batch.is_control:
+            for record in batch.records:
+                schema = schemas.get(record.type)
+                if schema is None or record.version not in schema.valid_versions:
+                    raise damaged(checkpoint, f"it holds a record of type {record.type}, version {record.version}")
+                layout = schema.layout(record.version)
+                found.append(ImageRecord(schema.name, decode(layout, record.value, record.body_at).value))
+    return found

@@ -1,0 +1,158 @@
+"""What a starting node would replay of its metadata log, as plain files that the image classes of any release take.
+
+Left out are control records, records that say nothing (NoOpRecord) and, where the release knows metadata
+transactions (KIP-868), their markers and what lies in one that was aborted or never ended: MetadataDelta.replay
+throws on the markers, for a running node treats them before it (MetadataBatchLoader, OffsetControlManager).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import crc32c
+
+from kafka_rollout.adapters.metadata_log.folder import (
+    CONTROL_KRAFT_VERSION,
+    CONTROL_VOTERS,
+    Checkpoint,
+    MetadataBatch,
+    MetadataFolder,
+    MetadataRecord,
+    kraft_version_of,
+    read_checkpoint,
+    read_log,
+)
+from kafka_rollout.adapters.metadata_log.images import KRaft
+from kafka_rollout.domain.metadata_log.records import RecordType
+from kafka_rollout.domain.model.errors import UserError
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_CRC_FROM = 21
+_MARKERS = (RecordType.BEGIN_TRANSACTION, RecordType.END_TRANSACTION, RecordType.ABORT_TRANSACTION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogContents:
+    """A metadata log that was read whole: its newest snapshot (if it is to be loaded) and what comes after it.
+
+    `end_offset`, `epoch`, `timestamp` (epoch milliseconds): of the last batch or of the snapshot. `open_transaction`:
+    offset of a BeginTransactionRecord without an end; what follows it counts for nothing.
+    """
+
+    snapshot: Checkpoint | None
+    from_offset: int
+    end_offset: int
+    epoch: int
+    timestamp: int
+    kraft: KRaft
+    dropped: tuple[range, ...]
+    open_transaction: int | None
+
+
+def read_contents(folder: MetadataFolder, *, snapshot: Checkpoint | None) -> LogContents:
+    """Read the log behind a snapshot (None: from its start) once, for its end, transactions and control records."""
+    start = snapshot.end_offset if snapshot else 0
+    end, epoch, timestamp = start, snapshot.epoch if snapshot else 0, 0
+    version, voters = 0, None
+    begun: int | None = None
+    dropped: list[range] = []
+    for batch, is_log in _both(folder, snapshot):
+        timestamp = max(timestamp, batch.timestamp)
+        for record in batch.records:
+            if batch.is_control:
+                if record.type == CONTROL_KRAFT_VERSION:
+                    version = kraft_version_of(record)
+                elif record.type == CONTROL_VOTERS:
+                    voters = record.value
+            elif is_log and record.offset >= start:
+                if record.type == RecordType.BEGIN_TRANSACTION:
+                    begun = record.offset
+                elif record.type == RecordType.ABORT_TRANSACTION and begun is not None:
+                    dropped.append(range(begun, record.offset))
+                    begun = None
+                elif record.type == RecordType.END_TRANSACTION:
+                    begun = None
+        if is_log:
+            end, epoch = batch.last_offset + 1, batch.epoch
+    if begun is not None:
+        dropped.append(range(begun, end))
+    return LogContents(
+        snapshot=snapshot,
+        from_offset=start,
+        end_offset=end,
+        epoch=epoch,
+        timestamp=timestamp,
+        kraft=KRaft(version, voters),
+        dropped=tuple(dropped),
+        open_transaction=begun,
+    )
+
+
+def _both(folder: MetadataFolder, snapshot: Checkpoint | None) -> Iterator[tuple[MetadataBatch, bool]]:
+    if snapshot:
+        yield from ((batch, False) for batch in read_checkpoint(snapshot.path))
+    start = snapshot.end_offset if snapshot else 0
+    expected = start
+    for batch in read_log(folder, start):
+        if batch.base_offset > expected:
+            begins = f"the snapshot {snapshot.name} ends" if snapshot else "there is no snapshot, and the log begins"
+            raise UserError(
+                f"The metadata log {folder.log} begins at offset {batch.base_offset}, but {begins} at {expected}.",
+                remedy="The snapshot before it is missing: take another node's log.",
+            )
+        expected = batch.last_offset + 1
+        yield batch, True
+
+
+def write_plain(
+    batches: Iterable[MetadataBatch], path: Path, *, from_offset: int = 0, dropped: Iterable[range] = (), markers: bool
+) -> list[int]:
+    """Write the records to be replayed from `from_offset` on; their offsets. `markers`: keep those of transactions."""
+    ranges = list(dropped)
+    offsets: list[int] = []
+
+    def counts(record: MetadataRecord) -> bool:
+        return (
+            record.offset >= from_offset
+            and (record.type, record.version) != (RecordType.NO_OP, 0)
+            and (markers or record.type not in _MARKERS)
+            and not any(record.offset in one for one in ranges)
+        )
+
+    with path.open("wb") as file:
+        for batch in batches:
+            if batch.is_control:
+                continue
+            kept = [record for record in batch.records if counts(record)]
+            if kept:
+                file.write(batch.data if len(kept) == len(batch.records) else _encoded(batch, kept))
+                offsets += [record.offset for record in kept]
+    return offsets
+
+
+def _encoded(batch: MetadataBatch, kept: list[MetadataRecord]) -> bytes:
+    """The batch with some of its records only, each at its offset."""
+    body = bytearray()
+    for record in kept:
+        fields = b"\0\0" + _zigzag(record.offset - batch.base_offset) + _zigzag(-1)
+        fields += _zigzag(len(record.value)) + record.value + b"\0"
+        body += _zigzag(len(fields)) + fields
+    delta = batch.last_offset - batch.base_offset
+    size = _HEADER.size - 12 + len(body)
+    times = batch.timestamp, batch.timestamp
+    header = _HEADER.pack(batch.base_offset, size, batch.epoch, 2, 0, 0, delta, *times, -1, -1, -1, len(kept))
+    crc = crc32c.crc32c(header[_CRC_FROM:] + body)
+    return header[: _CRC_FROM - 4] + crc.to_bytes(4) + header[_CRC_FROM:] + body
+
+
+def _zigzag(value: int) -> bytes:
+    number = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

@@ -1,0 +1,188 @@
+"""Write a snapshot of a metadata log at a chosen metadata.version, by Kafka's own writer, and prove it.
+
+Proved: the classes that wrote it load it and have the same image again; and the classes of the target release load it
+as a starting node of it would, and have that image, too. It carries the kraft.version and the voters of the log.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kafka_rollout.adapters.metadata_log.folder import MetadataFolder
+from kafka_rollout.adapters.metadata_log.images import image_classes
+from kafka_rollout.adapters.metadata_log.loss_report import (
+    LoadedLog,
+    check_level,
+    feature_needs,
+    floor_note,
+    image_records,
+    load_log,
+)
+from kafka_rollout.adapters.metadata_log.scanner import Judge
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.adapters.system.file_reading import reading
+from kafka_rollout.domain.metadata_log.losses import ImageRecord, compare, says_something
+from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
+from kafka_rollout.domain.offline.log_choice import WrittenSnapshot
+
+_FIRST_WITH_IMAGE_WRITER = Release(3, 4, 0)
+_LOWER = "Lower it online (kafka-rollout features update), or with the snapshot (--feature NAME:LEVEL, 0: away)."
+
+
+def write_snapshot(
+    folder: MetadataFolder,
+    to_level: int,
+    out: Path,
+    *,
+    cache: ReleaseCache,
+    release: Release,
+    target: Release | None = None,
+    features: Mapping[str, int] | None = None,
+    epoch: int | None = None,
+) -> WrittenSnapshot:
+    """`<end offset>-<epoch>.checkpoint` in `out`, whole or not at all, for its owner's eyes only.
+
+    `release` writes it, `target` must be able to start from it. `features` are lowered with it, to 0 where the target
+    does not know them; what that takes from the image is among the losses. `epoch`: of the log's end without. A folder
+    that is made has the mode 0700. Raises UserError for a level that is none or a file that is there already,
+    RefusedError for a level below the floor, for features that need a higher one, and where the proof fails.
+    """
+    features = features or {}
+    out = out.resolve()
+    if out.is_relative_to(folder.root):
+        raise UserError(f"{out} is in the directory that is read.", remedy="Name a folder outside of it.")
+    with reading(out):
+        out.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # In `out`, so that the finished file only has to be linked there.
+        with tempfile.TemporaryDirectory(prefix=".kafka-rollout-", dir=out) as name:
+            work = Path(name)
+            with load_log(folder, cache, release, work) as loaded:
+                lowered = _lowered(loaded, features, cache)
+                _check(lowered, to_level, cache)
+                contents = loaded.contents
+                epoch = _epoch(contents.epoch, epoch)
+                final = out / f"{contents.end_offset:020}-{epoch:010}.checkpoint"
+                if final.exists():
+                    raise UserError(f"{final} is there already.", remedy="Nothing is overwritten: name another folder.")
+                written = loaded.classes.write(
+                    lowered.image,
+                    work,
+                    level=to_level,
+                    end_offset=contents.end_offset,
+                    epoch=epoch,
+                    timestamp=contents.timestamp,
+                    kraft=contents.kraft,
+                )
+                before, again, after = (work / f"{name}.checkpoint" for name in ("before", "again", "after"))
+                loaded.classes.write_records(loaded.image, before, level=loaded.level)
+                image = loaded.read(written, work)
+                loaded.classes.write_records(image, again, level=to_level)
+                loaded.classes.write_records(image, after, level=loaded.level)
+            records = image_records(written, cache.include, release)
+            _same(records, image_records(again, cache.include, release), release)
+            losses, _ = compare(*(image_records(path, cache.include, release) for path in (before, after)))
+            if target is not None and target != release:
+                _prove(written, records, to_level, contents.kraft.version, target, cache, work)
+            written.chmod(0o600)
+            try:
+                os.link(written, final)
+            except FileExistsError:
+                raise UserError(f"{final} is there already.", remedy="Nothing is overwritten.") from None
+    return WrittenSnapshot(
+        path=final,
+        from_level=loaded.level,
+        to_level=to_level,
+        features=features,
+        kraft_version=contents.kraft.version,
+        records=len(records),
+        proved_by=tuple(dict.fromkeys((release, target or release))),
+        losses=losses,
+    )
+
+
+def _check(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> None:
+    check_level(loaded, to_level)
+    if to_level > loaded.level:
+        raise UserError(
+            f"The log is at metadata.version {loaded.level}: a snapshot at {to_level} would be an upgrade.",
+            remedy=f"Choose {loaded.level} or lower.",
+        )
+    if to_level < loaded.level and (note := floor_note(loaded, to_level)):
+        raise RefusedError(note, remedy="Choose a level from the floor on.")
+    if needs := feature_needs(loaded, to_level, cache):
+        raise RefusedError(needs[0], remedy=_LOWER)
+
+
+def _epoch(of_the_log: int, asked: int | None) -> int:
+    if asked is not None and asked < of_the_log:
+        raise UserError(
+            f"The log ends in epoch {of_the_log}: a snapshot of epoch {asked} would be older.",
+            remedy=f"Choose {of_the_log} or higher.",
+        )
+    return of_the_log if asked is None else asked
+
+
+def _lowered(loaded: LoadedLog, features: Mapping[str, int], cache: ReleaseCache) -> LoadedLog:
+    """The same with features at lower levels."""
+    known = load_catalogue(cache.include).get(loaded.classes.release).features
+    finalized = dict(loaded.image.features().finalizedVersions())
+    for name, level in features.items():
+        if name in (METADATA_VERSION, KRAFT_VERSION) or name not in known:
+            why = "has an option of its own" if name == METADATA_VERSION else "cannot be lowered by a snapshot"
+            raise UserError(
+                f"{name} {why if name in known else 'is no feature of ' + str(loaded.classes.release)}.",
+                remedy=f"The features here are {', '.join(sorted(finalized))}.",
+            )
+        if not 0 <= level <= finalized.get(name, 0):
+            raise UserError(
+                f"{name} is finalized at {finalized.get(name, 0)}: a snapshot cannot bring it to {level}.",
+                remedy="A snapshot only lowers; choose 0 to take it away.",
+            )
+    return replace(loaded, image=loaded.classes.with_features(loaded.image, features))
+
+
+def _prove(  # noqa: PLR0917
+    written: Path,
+    records: Sequence[ImageRecord],
+    level: int,
+    kraft_version: int,
+    target: Release,
+    cache: ReleaseCache,
+    work: Path,
+) -> None:
+    load_catalogue(cache.include).get(target)
+    with image_classes(cache, target) as classes:
+        judge = Judge.of(classes, cache, work)
+        if kraft_version not in judge.supported.get(KRAFT_VERSION, VersionRange(0, 0)):
+            raise RefusedError(
+                f"kraft.version is {kraft_version}, and Kafka {target} knows no dynamic quorum (KIP-853).",
+                remedy="There is no way back to a static one: choose a release from 3.9 on.",
+            )
+        loaded = judge.snapshot(written)
+        if loaded.failure is not None:
+            raise RefusedError(
+                f"Kafka {target} cannot start from a snapshot at metadata.version {level}: "
+                f"{loaded.failure.reason.rstrip('.')}.",
+                remedy=f"Nothing was written. {_LOWER}",
+            )
+        if target >= _FIRST_WITH_IMAGE_WRITER:
+            path = work / "target.checkpoint"
+            classes.write_records(loaded.image, path, level=level)
+            _same(records, image_records(path, cache.include, target), target)
+
+
+def _same(records: Sequence[ImageRecord], again: Sequence[ImageRecord], release: Release) -> None:
+    told, told_again = ([one for one in image if says_something(one)] for image in (records, again))
+    pairs = (told, told_again), (told_again, told)
+    differences = [loss for pair in pairs for part in compare(*pair) for loss in part]
+    if differences:
+        raise RefusedError(
+            f"Kafka {release} has another image of the snapshot than was written: {differences[0].sentence}",
+            remedy="Nothing was written. This should not happen: report it.",
+        )

@@ -1,0 +1,268 @@
+"""Trim the metadata log of a stopped node, with a backup and the way back.
+
+Until the backup has its manifest nothing of the log has changed; from then on the same call finishes what was begun,
+and `undo_trim` takes it back.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from kafka_rollout.adapters.metadata_log.backup import (
+    Files,
+    back_up,
+    changing,
+    newest_backup,
+    remove_remains,
+    save_manifest,
+    sha256_of,
+)
+from kafka_rollout.adapters.metadata_log.folder import (
+    BOOTSTRAP,
+    TOPIC_FOLDER,
+    MetadataFolder,
+    log_range,
+    open_folder,
+    read_checkpoint,
+    read_file,
+    stopped_node,
+)
+from kafka_rollout.adapters.metadata_log.scanner import scan_metadata_log
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.domain.metadata_log.trim import (
+    LEADER_EPOCHS,
+    TrimPlan,
+    TrimResult,
+    cut_epochs,
+    joined_epochs,
+    parse_epochs,
+    plan_trim,
+    write_epochs,
+)
+from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.releases import Release
+
+_BACKUP = "kafka-rollout-trim-"
+_INDEXES = (".index", ".timeindex", ".txnindex")
+
+
+class State(StrEnum):
+    TRIMMING = "trimming"
+    TRIMMED = "trimmed"
+    UNDOING = "undoing"
+
+
+def plan_of(folder: MetadataFolder) -> TrimPlan | None:
+    """What a trim below the newest snapshot would do; None where the log begins there already. Only reads."""
+    checkpoints = folder.checkpoints
+    if not checkpoints or checkpoints[-1].end_offset == 0:
+        raise UserError(
+            f"{folder.log} holds no snapshot to cut below.",
+            remedy="Let a running node write one (metadata.log.max.snapshot.interval.ms).",
+        )
+    newest = checkpoints[-1]
+    for _ in read_checkpoint(newest.path):
+        pass  # complete, and every batch right
+    if not folder.segments:
+        return None
+    start, end = log_range(folder)
+    if not start <= newest.end_offset <= end:
+        raise UserError(
+            f"The snapshot {newest.name} ends outside of the log, which holds offsets {start} to {end - 1}.",
+            remedy="This node's log is not whole: let it start on the newer release and catch up.",
+        )
+    source = max(path for path in folder.segments if int(path.stem) <= newest.end_offset)
+    cut = (source.name, source.stat().st_size, end)
+    if newest.end_offset < end:
+        batches = read_file(source, last=source == folder.segments[-1])
+        batch = next(batch for batch in batches if batch.last_offset >= newest.end_offset)
+        cut = (source.name, batch.position, batch.base_offset)
+    names = [path.name for path in folder.log.iterdir() if path.is_file()]
+    return plan_trim(names, newest.name, cut=cut, end_offset=end)
+
+
+def trim(
+    folder: MetadataFolder,
+    *,
+    files: Files | None = None,
+    release: Release | None = None,
+    cache: ReleaseCache | None = None,
+) -> TrimResult:
+    """Trim the log below the newest snapshot, or finish a trim that was cut short.
+
+    With a release, what will be left is scanned first, and RefusedError raised where that would not help. Raises
+    UserError for a running node.
+    """
+    files = files or Files()
+    with stopped_node(folder), changing(folder.log):
+        remove_remains(folder.log, _BACKUP, files)
+        begun = _begun(folder)
+        if begun is not None and begun.state is State.UNDOING:
+            raise UserError(
+                f"The trim in {begun.folder} is being taken back.", remedy="Finish that first: metadata trim --undo."
+            )
+        if begun is None or begun.state is State.TRIMMED or not _still_fits(folder, begun):
+            plan = plan_of(folder)
+            if plan is None:
+                return TrimResult(plan=None, backup=None, sentence="The log begins at its newest snapshot already.")
+            if release is not None and cache is not None:
+                _prove(folder, plan, release, cache)
+            begun = _prepare(folder, plan, files)
+        _carry_out(folder, begun, files)
+    plan = begun.plan
+    return TrimResult(
+        plan=plan,
+        backup=begun.folder,
+        sentence=f"The log begins at offset {plan.start_offset} now, not at {plan.old_start_offset}; the snapshot "
+        f"{plan.snapshot} holds what lies before. The backup is {begun.folder}.",
+    )
+
+
+def undo_trim(folder: MetadataFolder, *, files: Files | None = None) -> TrimResult:
+    """Put back what the newest trim removed, or finish doing so; raises UserError where the node has written to the
+    cut segment since: then the newer release reads the log as it is, and nothing has to be put back.
+    """
+    files = files or Files()
+    with stopped_node(folder), changing(folder.log):
+        cleaned = remove_remains(folder.log, _BACKUP, files)
+        begun = _begun(folder)
+        if begun is None and cleaned:
+            return TrimResult(plan=None, backup=None, sentence="The log is as it was before the trim.")
+        if begun is None:
+            raise UserError(f"No trim of {folder.log} is there to be taken back.", remedy="Nothing has to be done.")
+        plan = begun.plan
+        segment = folder.log / plan.segment
+        if begun.state is not State.UNDOING:
+            if plan.source and segment.exists() and sha256_of(segment) != begun.sha256[plan.segment]:
+                raise UserError(
+                    f"The node has written to {segment} since the trim.",
+                    remedy=f"Leave it: every release reads the log as it is. The old segments are in {begun.folder}.",
+                )
+            if begun.state is State.TRIMMED and not segment.exists():
+                raise UserError(
+                    f"The log has moved on since the trim at offset {plan.start_offset}: its segment is gone.",
+                    remedy=f"Leave it: every release reads the log as it is. The old segments are in {begun.folder}.",
+                )
+            begun = _record(begun, State.UNDOING, files)
+        for name in reversed(plan.removed):
+            if not (folder.log / name).exists():
+                files.copy(begun.folder / name, folder.log / name)
+        epochs = folder.log / LEADER_EPOCHS
+        if epochs.exists():
+            old, now = (parse_epochs(path.read_text()) for path in (begun.folder / LEADER_EPOCHS, epochs))
+            files.write(epochs, write_epochs(joined_epochs(old, now)), like=epochs)
+        files.sync(folder.log)
+        if plan.source:
+            for name in (plan.segment, *(plan.segment.replace(".log", suffix) for suffix in _INDEXES)):
+                files.remove(folder.log / name)
+        files.sync(folder.log)
+        files.remove_folder(begun.folder)
+    return TrimResult(
+        plan=plan, backup=None, sentence=f"The log begins at offset {plan.old_start_offset} again, as before the trim."
+    )
+
+
+# --- the backup ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    folder: Path
+    plan: TrimPlan
+    state: State
+    sha256: dict[str, str]
+
+
+def _begun(folder: MetadataFolder) -> _Begun | None:
+    """The newest trim with a whole backup."""
+    found = newest_backup(folder.log, _BACKUP)
+    if found is None:
+        return None
+    backup, data = found
+    plan = TrimPlan.from_dict(data["plan"])
+    return _Begun(folder=backup, plan=plan, state=State(data["state"]), sha256=data["sha256"])
+
+
+def _record(begun: _Begun, state: State, files: Files) -> _Begun:
+    begun = _Begun(folder=begun.folder, plan=begun.plan, state=state, sha256=begun.sha256)
+    data = {"state": state, "plan": begun.plan.to_dict(), "sha256": begun.sha256}
+    save_manifest(begun.folder, data, like=begun.folder / LEADER_EPOCHS, files=files)
+    return begun
+
+
+def _still_fits(folder: MetadataFolder, begun: _Begun) -> bool:
+    """Whether a trim that was cut short can go on: the cut segment is in place, or its source is as it was copied.
+
+    Else a node was started in between and has written to the source: the backup is old, and the trim begins anew.
+    """
+    plan = begun.plan
+    if plan.source is None or (folder.log / plan.segment).exists():
+        return True
+    source = folder.log / plan.source
+    return source.exists() and sha256_of(source) == begun.sha256[plan.source]
+
+
+def _prepare(folder: MetadataFolder, plan: TrimPlan, files: Files) -> _Begun:
+    backup = folder.log / f"{_BACKUP}{plan.start_offset:020}"
+    names = [*plan.removed, *([LEADER_EPOCHS] if (folder.log / LEADER_EPOCHS).exists() else [])]
+    sha256 = back_up([folder.log / name for name in names], backup, files)
+    if plan.source:
+        sha256[plan.segment] = sha256_of(folder.log / plan.source, plan.position)
+    if LEADER_EPOCHS not in names:
+        files.write(backup / LEADER_EPOCHS, write_epochs(()), like=folder.segments[-1])
+    begun = _Begun(folder=backup, plan=plan, state=State.TRIMMING, sha256=sha256)
+    return _record(begun, State.TRIMMING, files)
+
+
+def _carry_out(folder: MetadataFolder, begun: _Begun, files: Files) -> None:
+    plan = begun.plan
+    segment = folder.log / plan.segment
+    if plan.source and not segment.exists():
+        files.copy(begun.folder / plan.source, segment, position=plan.position)
+        files.sync(folder.log)
+    for name in plan.removed:
+        files.remove(folder.log / name)
+    epochs = folder.log / LEADER_EPOCHS
+    if epochs.exists():
+        cut = cut_epochs(parse_epochs(epochs.read_text()), plan.start_offset)
+        files.write(epochs, write_epochs(cut), like=epochs)
+    files.sync(folder.log)
+    _record(begun, State.TRIMMED, files)
+
+
+# --- the proof ---
+
+
+def _prove(folder: MetadataFolder, plan: TrimPlan, release: Release, cache: ReleaseCache) -> None:
+    with _preview(folder, plan) as left:
+        first = scan_metadata_log(left, release, cache=cache).first_failure
+    if first is not None:
+        raise RefusedError(
+            f"After a trim below {plan.snapshot}, {release} would still fail: {first.reason.rstrip('.')} "
+            f"(offset {first.offset} of {first.file}).",
+            remedy="Nothing was changed. See `metadata scan` for the way out.",
+        )
+
+
+@contextmanager
+def _preview(folder: MetadataFolder, plan: TrimPlan) -> Iterator[MetadataFolder]:
+    """The log as the trim would leave it: links to what stays, and the cut segment."""
+    with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
+        log = Path(name) / TOPIC_FOLDER
+        log.mkdir()
+        for path in folder.log.iterdir():
+            if path.is_file() and path.name not in plan.removed:
+                (log / path.name).symlink_to(path)
+        if plan.source:
+            with (folder.log / plan.source).open("rb") as read, (log / plan.segment).open("wb") as write:
+                read.seek(plan.position)
+                shutil.copyfileobj(read, write)
+        if folder.bootstrap:
+            (Path(name) / BOOTSTRAP).symlink_to(folder.bootstrap)
+        yield open_folder(Path(name))

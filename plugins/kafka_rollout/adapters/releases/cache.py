@@ -1,0 +1,223 @@
+"""Kafka's releases and the metrics agents on this machine: fetched once, checked against the lock, shared by all runs.
+
+    python -m kafka_rollout.adapters.releases.cache 3.9.1 4.3.1 agents
+
+Layout below the cache: `kafka/<release>-<lock>/libs/*.jar` and `agents/agents-<lock>/libs/*.jar`, each beside a
+`verified.json`; <lock> are the first digits of the lock's own SHA-256, so that checkouts with different locks share
+one cache. A folder appears whole, by one rename, or not at all, so a killed fetch leaves nothing that looks finished.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_rollout.adapters.releases import ivy
+from kafka_rollout.adapters.releases.ivy import Module
+from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
+from kafka_rollout.domain.model.releases import Release
+
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agents:
+    """Jars for `-javaagent:`."""
+
+    jmx_exporter: Path
+    jolokia: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseCache:
+    """Jars by release. `include` holds the locks (releases/jars/*.json), `cache` what was fetched."""
+
+    cache: Path
+    include: Path
+
+    def libs(self, release: Release) -> Path:
+        """Folder whose jars are a complete broker of the release; fetched first if it is not here yet.
+
+        Raises UserError for a release without a lock, FatalError for a jar that is not the locked one.
+        """
+        return self._folder("kafka", str(release), f"Kafka {release}")
+
+    def agents(self) -> Agents:
+        """The Prometheus JMX exporter and Jolokia, as Java agents."""
+        folder = self._folder("agents", "agents", "metrics agents")
+        return Agents(
+            jmx_exporter=next(folder.glob("jmx_prometheus_javaagent-*.jar")),
+            jolokia=next(folder.glob("jolokia-agent-jvm-*.jar")),
+        )
+
+    def jars(self, name: str) -> Path:
+        """Folder with the jars of any other lock."""
+        return self._folder(name.partition("-")[0], name, name)
+
+    def known(self) -> tuple[Release, ...]:
+        """The releases that have a lock."""
+        names = (path.stem for path in (self.include / "releases" / "jars").glob("*.json"))
+        return tuple(sorted(Release.parse(name) for name in names if name != "agents"))
+
+    def _folder(self, kind: str, name: str, title: str) -> Path:
+        locked = self._lock(name)
+        home = self.cache / kind / f"{name}-{_digest(locked)[:8]}"
+        folder = home / "libs"
+        if _is_verified(folder, locked):
+            return folder
+        with _exclusive(home.parent / f".{home.name}.lock", title):
+            if _is_verified(folder, locked):  # another process was faster
+                return folder
+            if folder.is_dir():
+                _verify(folder, locked, title)  # raises for a jar that was changed or taken away
+                _stamp(home, folder, locked)
+            else:
+                self._fetch(home, locked, title)
+        return folder
+
+    def _lock(self, name: str) -> Mapping[str, str]:
+        """Module → SHA-256."""
+        try:
+            text = (self.include / "releases" / "jars" / f"{name}.json").read_text()
+        except FileNotFoundError:
+            known = ", ".join(map(str, self.known()))
+            raise UserError(
+                f"Kafka {name} has no lock of its jars.",
+                remedy=f"Choose one of {known}, or add it with `python tools/lock_jars.py {name}`.",
+            ) from None
+        locked: dict[str, str] = json.loads(text)["sha256"]
+        return locked
+
+    def _fetch(self, home: Path, locked: Mapping[str, str], title: str) -> None:
+        modules = [Module.parse(text) for text in locked]
+        for stale in home.parent.glob(f".{home.name}-*"):  # a killed fetch's; the lock says that nobody works there
+            shutil.rmtree(stale, ignore_errors=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{home.name}-", dir=home.parent))
+        try:
+            progress = _Progress(title, len(modules))
+            for attempt in range(1, _ATTEMPTS + 1):
+                try:
+                    ivy.fetch(modules, draft / "libs", transitive=False, on_jar=progress.jar)
+                    break
+                except TransientError:
+                    if attempt == _ATTEMPTS:
+                        raise
+                    progress.again()
+            _verify(draft / "libs", locked, title)
+            _stamp(draft, draft / "libs", locked)
+            draft.chmod(0o755)
+            if home.exists():  # an incomplete folder without jars
+                shutil.rmtree(home)
+            draft.rename(home)
+            progress.done()
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _verify(folder: Path, locked: Mapping[str, str], title: str) -> None:
+    """The folder holds exactly the locked jars, byte for byte."""
+    expected = {Module.parse(text).file: digest for text, digest in locked.items()}
+    found = {path.name for path in folder.iterdir()}
+    remedy = f"Remove {folder.parent} and call again; if it happens again, do not trust the network it came from."
+    for name, digest in sorted(expected.items()):
+        if name not in found:
+            raise FatalError(f"{title}: {name} is missing from {folder}.", remedy=remedy)
+        if _sha256(folder / name) != digest:
+            raise FatalError(f"{title}: {name} does not have the locked SHA-256 {digest}.", remedy=remedy)
+    if strangers := sorted(found - expected.keys()):
+        raise FatalError(f"{title}: {', '.join(strangers)} in {folder} is not in the lock.", remedy=remedy)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sizes_and_times(folder: Path) -> dict[str, list[int]]:
+    return {
+        path.name: [status.st_size, status.st_mtime_ns] for path in sorted(folder.iterdir()) for status in [path.stat()]
+    }
+
+
+def _stamp(home: Path, folder: Path, locked: Mapping[str, str]) -> None:
+    stamp = {"lock": _digest(locked), "jars": _sizes_and_times(folder)}
+    draft = home / f".verified.{os.getpid()}"
+    draft.write_text(json.dumps(stamp, indent=1) + "\n")
+    draft.replace(home / "verified.json")
+
+
+def _is_verified(folder: Path, locked: Mapping[str, str]) -> bool:
+    """Hashes are read once; afterwards unchanged sizes and modification times stand for them."""
+    try:
+        stamp = json.loads((folder.parent / "verified.json").read_text())
+        return bool(stamp == {"lock": _digest(locked), "jars": _sizes_and_times(folder)})
+    except (OSError, ValueError):
+        return False
+
+
+def _digest(locked: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(locked, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def _exclusive(path: Path, title: str) -> Iterator[None]:
+    """One process at a time; the kernel lets go of the lock when its holder dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"{title}: another process is fetching it, waiting", file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class _Progress:
+    """One line every few jars on stderr."""
+
+    def __init__(self, title: str, total: int) -> None:
+        self._title, self._total, self._seen, self._began = title, total, 0, time.monotonic()
+        self._say(f"fetching {total} jars")
+
+    def jar(self, name: str) -> None:
+        self._seen = min(self._seen + 1, self._total)
+        if self._seen % 10 == 0:
+            self._say(f"{self._seen} of {self._total} jars")
+
+    def again(self) -> None:
+        self._seen = 0
+        self._say("the fetch failed, trying again")
+
+    def done(self) -> None:
+        self._say(f"{self._total} jars fetched and verified in {time.monotonic() - self._began:.0f} s")
+
+    def _say(self, text: str) -> None:
+        print(f"{self._title}: {text}", file=sys.stderr, flush=True)
+
+
+def main(names: list[str]) -> int:
+    """Have the named releases (and `agents`) in the cache; prints each one's folder."""
+    settings = Settings.from_environment()
+    cache = ReleaseCache(settings.cache, settings.include)
+    try:
+        for name in names:
+            print(cache.agents().jolokia.parent if name == "agents" else cache.libs(Release.parse(name)))
+    except RolloutError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,125 @@
+"""A Java process that answers calls from Python (py4j): how Kafka's own classes are asked.
+
+One process per release, because classes of two releases do not live on one class path. It listens on loopback only,
+wants a token that never appears in its arguments, and ends when we end: its standard input is our pipe.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from kafka_rollout.adapters.releases.java import java_binary
+from kafka_rollout.domain.model.errors import FatalError
+
+OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_STOP_S = 10.0
+_ITERATOR = ("hasNext", "next")
+
+
+@dataclass(frozen=True, slots=True)
+class Jvm:
+    """A running gateway. `packages` starts a qualified name: `jvm.packages.java.util.HashMap()`."""
+
+    gateway: JavaGateway
+
+    @property
+    def packages(self) -> Any:
+        return self.gateway.jvm
+
+    def find_class(self, name: str) -> Any | None:
+        """java.lang.Class of a name, None when the class path has none (py4j itself would answer a package)."""
+        try:
+            return self.packages.java.lang.Class.forName(name)
+        except Py4JJavaError as error:
+            if java_class(error) in ("java.lang.ClassNotFoundException", "java.lang.NoClassDefFoundError"):
+                return None
+            raise
+
+    def static(self, name: str) -> Any:
+        """py4j's view of a class by its qualified name: call it to construct, its attributes are static methods."""
+        view = self.packages
+        for part in name.split("."):
+            view = getattr(view, part)
+        return view
+
+    def instance(self, name: str) -> Any:
+        """A new object by the constructor without parameters; reaches nested classes (`Outer$Inner`)."""
+        constructor = self.packages.java.lang.Class.forName(name).getDeclaredConstructor(
+            self.array(self.packages.java.lang.Class, [])
+        )
+        constructor.setAccessible(True)
+        return constructor.newInstance(self.array(self.packages.java.lang.Object, []))
+
+    def array(self, of: Any, values: list[Any]) -> Any:
+        array = self.gateway.new_array(of, len(values))
+        for index, value in enumerate(values):
+            array[index] = value
+        return array
+
+    def call(self, method: Any, target: Any, *arguments: Any) -> Any:
+        """Invoke a java.lang.reflect.Method; `target` is None for a static one."""
+        return method.invoke(target, self.array(self.packages.java.lang.Object, list(arguments)))
+
+    def iterate(self, iterator: Any) -> Iterator[Any]:
+        """The elements of a java.util.Iterator. py4j's own iteration takes every exception for the end."""
+        interface = self.packages.java.lang.Class.forName("java.util.Iterator")
+        has_next, next_ = (
+            interface.getMethod(name, self.array(self.packages.java.lang.Class, [])) for name in _ITERATOR
+        )
+        while self.call(has_next, iterator):
+            yield self.call(next_, iterator)
+
+
+def java_class(error: Py4JJavaError) -> str:
+    """Name of the Java exception's class."""
+    return str(error.java_exception.getClass().getName())
+
+
+def root_cause(error: Py4JJavaError) -> Any:
+    """The innermost exception: reflection and Kafka's readers wrap what really happened."""
+    cause = error.java_exception
+    while (inner := cause.getCause()) is not None:
+        cause = inner
+    return cause
+
+
+@contextmanager
+def run_jvm(libs: Path, *, options: tuple[str, ...] = OPTIONS) -> Iterator[Jvm]:
+    """Start a gateway on the jars of a folder; its process is gone when the block ends."""
+    complaints: deque[str] = deque(maxlen=20)
+    try:
+        port, token, process = launch_gateway(
+            classpath=str(libs / "*"),
+            javaopts=list(options),
+            die_on_exit=True,
+            java_path=str(java_binary()),
+            enable_auth=True,
+            return_proc=True,
+            redirect_stderr=complaints,
+        )
+    except (OSError, ValueError, Py4JError) as error:  # ValueError: it died before it said its port
+        raise FatalError(
+            f"The Java process for {libs} did not start: {' '.join(complaints).strip() or error}.",
+            remedy=f"See that `{java_binary()} -version` answers.",
+        ) from error
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
+    try:
+        yield Jvm(gateway)
+    finally:
+        with suppress(Exception):  # it may have died by itself; the process is waited for below
+            gateway.shutdown()
+        process.stdin.close()
+        try:
+            process.wait(timeout=_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=_STOP_S)
