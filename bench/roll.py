@@ -24,14 +24,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.adapters.airflow_server import AirflowClient, AirflowServer
-from kafka_rollout.adapters.local_cluster import LocalCluster, stop_nodes
 from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
-from kafka_rollout.adapters.workbench import open_workbench
+from kafka_rollout.composition.cluster_ports import open_workbench
+from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer
+from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.settings import PROJECT_ROOT, Settings
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.runner import roll_hops

@@ -10,8 +10,8 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 from coordinator_log import TOPIC
 
-from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
 

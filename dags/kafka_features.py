@@ -7,7 +7,6 @@ from typing import Any
 from airflow.sdk import DAG, Param
 from airflow.sdk.bases.operator import chain
 
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.features.requests import FeatureAction
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.hooks.run_listener import FEATURES_DAG_PREFIX
@@ -26,6 +25,7 @@ from kafka_rollout.operators.features_change import (
 from kafka_rollout.operators.planning import DryRunOperator, ObserveOperator
 from kafka_rollout.operators.roll_groups import PASSED_BY, acting, quick
 from kafka_rollout.sensors.gate import GateSensor
+from kafka_rollout.settings import Settings
 from kafka_rollout.steps.gates.checks import GateKind
 
 TAGS = ["kafka", "kafka-rollout", "features"]

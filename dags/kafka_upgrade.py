@@ -7,7 +7,6 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator, Param, TaskGroup
 from airflow.sdk.bases.operator import chain
 
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.model.plan import HopPosition
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.hooks.run_listener import DAG_PREFIX
@@ -32,6 +31,7 @@ from kafka_rollout.operators.roll_groups import PASSED_BY, ROLL, VIA, acting, qu
 from kafka_rollout.operators.scan import ScanBeforeRollOperator, ScanForRunOperator, ScanVerdictOperator
 from kafka_rollout.operators.spark_scan import scanning
 from kafka_rollout.sensors.gate import GateSensor
+from kafka_rollout.settings import Settings
 from kafka_rollout.steps.gates.checks import GateKind
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.report.run import SCAN_VERDICT

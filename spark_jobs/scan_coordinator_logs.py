@@ -25,10 +25,10 @@ from pyspark.sql import SparkSession
 from kafka_rollout.adapters.coordinator_logs.segments import SegmentGoneError
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import load_schemas
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.errors import RolloutError, UserError
 from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.settings import Settings
 from kafka_rollout_spark.compile_kernel import compile_kernel, is_compiled
 from kafka_rollout_spark.decoding_spec import ScanDepth
 from kafka_rollout_spark.output import STANDARD_OUTPUT, write_json, write_parquet

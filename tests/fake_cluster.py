@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import RecordClass
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import Loss
@@ -15,6 +14,7 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Rel
 from kafka_rollout.domain.model.state import GroupState, PartitionState, StartRecord, TransactionState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.ports import CheckpointFile
+from kafka_rollout.settings import PROJECT_ROOT
 
 INCLUDE = PROJECT_ROOT / "include"
 R340, R341, R391, R431 = (Release.parse(text) for text in ("3.4.0", "3.4.1", "3.9.1", "4.3.1"))

@@ -18,7 +18,6 @@ from typing import Any
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import INTOLERANT_REFERENCE, load_facts
 from kafka_rollout.adapters.releases.jvm import run_jvm
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.model.errors import RolloutError
 from kafka_rollout.domain.model.releases import (
     METADATA_VERSION,
@@ -32,6 +31,7 @@ from kafka_rollout.domain.model.releases import (
     ReleaseFacts,
     RuleKind,
 )
+from kafka_rollout.settings import Settings
 from tools.derivation import features, jars
 from tools.derivation.coordinators import coordinator_logs, new_group_coordinator
 from tools.derivation.jars import Message

@@ -16,9 +16,7 @@ from kafka_rollout import cli_run as runs
 from kafka_rollout.adapters.inventory import find_cluster
 from kafka_rollout.adapters.pages.run_report import write_run_report
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.settings import Settings, debug_wanted
 from kafka_rollout.adapters.store.runs import list_runs
-from kafka_rollout.adapters.workbench import list_clusters
 from kafka_rollout.cli_common import (
     Approved,
     AsJson,
@@ -45,11 +43,13 @@ from kafka_rollout.cli_retry import retry
 from kafka_rollout.cli_run import INTERRUPTED, Approver, FinalizePolicy, RollRequest
 from kafka_rollout.cli_scan import scan
 from kafka_rollout.cli_scans import scans_app
+from kafka_rollout.composition.cluster_ports import list_clusters
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, UserError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.planning.release_path import target_finding
+from kafka_rollout.settings import Settings, debug_wanted
 from kafka_rollout.steps.common.observe import observe as observe_cluster
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.report.outcome import Outcome
@@ -240,7 +240,7 @@ _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_op
 @app.command(context_settings=_PASSED_ON)
 def demo(context: typer.Context) -> None:
     """A real cluster, live traffic, Airflow and an upgrade through the DAG, on this machine (`demo --help`)."""
-    from kafka_rollout.adapters.demo import main as run_demo
+    from kafka_rollout.demo import main as run_demo
 
     raise typer.Exit(run_demo(context.args))
 
@@ -248,7 +248,7 @@ def demo(context: typer.Context) -> None:
 @app.command("demo-clean", context_settings=_PASSED_ON)
 def demo_clean(context: typer.Context) -> None:
     """End what the demo started, and nothing else."""
-    from kafka_rollout.adapters.demo import clean
+    from kafka_rollout.demo import clean
 
     raise typer.Exit(clean(context.args))
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import Workbench
 
 

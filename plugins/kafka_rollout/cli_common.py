@@ -13,11 +13,11 @@ import typer
 
 from kafka_rollout.adapters.inventory import find_cluster
 from kafka_rollout.adapters.kafka.security import ClientSecurity
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.store.runs import FileRunStore, list_runs
-from kafka_rollout.adapters.workbench import open_workbench
+from kafka_rollout.composition.cluster_ports import open_workbench
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import Workbench
 
 ClusterName = Annotated[str, typer.Option("--cluster", "-c", help="Name in the inventory (see `clusters`).")]

@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 
 from kafka_rollout.adapters.kafka.security import ClientSecurity
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.cli_beside import beside_the_roll
 from kafka_rollout.cli_common import (
     Approved,
@@ -35,6 +34,7 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserErro
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.downgrade import WhereRefused
+from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ApprovalOf, approvals, refuse_blockers
 from kafka_rollout.steps.common.cluster_ports import Workbench

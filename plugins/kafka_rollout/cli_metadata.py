@@ -30,7 +30,6 @@ from kafka_rollout.adapters.metadata_log.scanner import scan_metadata_log
 from kafka_rollout.adapters.metadata_log.snapshot import write_snapshot
 from kafka_rollout.adapters.metadata_log.trimmer import plan_of, trim, undo_trim
 from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.file_reading import reading
 from kafka_rollout.adapters.system.files import write_whole
@@ -40,6 +39,7 @@ from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.offline.log_choice import choose_log
+from kafka_rollout.settings import Settings
 
 _LARGE_MIB = 16
 

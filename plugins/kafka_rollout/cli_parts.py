@@ -11,7 +11,6 @@ from rich.markup import escape
 
 from kafka_rollout import cli_output as show
 from kafka_rollout.adapters.inventory import find_cluster
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.cli_common import (
     AsJson,
@@ -21,6 +20,7 @@ from kafka_rollout.cli_common import (
     security_of,
 )
 from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.settings import Settings
 
 lock_app = typer.Typer(help="The cluster's lock: one change at a time.", no_args_is_help=True)
 ledger_app = typer.Typer(help="Live traffic with a ledger: acknowledged against consumed.", no_args_is_help=True)

@@ -15,7 +15,6 @@ import typer
 
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.pages.run_report import write_run_report
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.cli_beside import beside_the_roll, run_folder
 from kafka_rollout.cli_output import ProgressLines, err, out, print_body
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
@@ -23,6 +22,7 @@ from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import (
     APPROVED,

@@ -12,7 +12,6 @@ from rich.table import Table
 from kafka_rollout import cli_output as show
 from kafka_rollout.adapters.pages.html import size
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.store.scans import KeptScan, ScanHistory, scanned_clusters
 from kafka_rollout.cli_common import AsJson
 from kafka_rollout.cli_scan import print_scan
@@ -21,6 +20,7 @@ from kafka_rollout.domain.coordinator_logs.remedies import Concerned, Remedy, fi
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.domain.coordinator_logs.tagged_fields import ignored_tags
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.settings import Settings
 
 scans_app = typer.Typer(help="The scans of the coordinator logs that are kept.", no_args_is_help=True)
 

@@ -14,10 +14,10 @@ import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.releases.catalogue import load_catalogue, release_names
-from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.adapters.store.scan_reports import ScanReports
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.settings import PROJECT_ROOT
 from tests.dags.conftest import spec_with_homes
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.adapters.airflow_server import AirflowClient, AirflowServer, AirflowUser
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
-from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
+from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.topology import NEVER, NodeSpec
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafka_rollout import cli
-from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
+from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.settings import PROJECT_ROOT, Settings
 from tests.integration.airflow_harness import House
 from tests.integration.feature_harness import Command
 
@@ -89,7 +89,7 @@ def end_cluster(folder: Path) -> None:
     """No mercy: the data is thrown away, so nothing waits for a controlled shutdown."""
     import shutil
 
-    from kafka_rollout.adapters.local_cluster import stop_nodes
+    from kafka_rollout.demo.local_cluster import stop_nodes
 
     stop_nodes(folder, deadline_s=0.0)
     shutil.rmtree(folder / "nodes", ignore_errors=True)

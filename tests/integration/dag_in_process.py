@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.topology import NEVER
+from kafka_rollout.settings import PROJECT_ROOT
 from tests.dags.conftest import Asked, answer_at_once
 
 QUICKLY = {"soak_seconds": 0, "looks": 2, "gate_timeout_minutes": 10}

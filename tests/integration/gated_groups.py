@@ -14,9 +14,9 @@ from confluent_kafka import Consumer, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
-from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.releases.jvm import Jvm
 from kafka_rollout.adapters.store.runs import FileRunStore
+from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.steps.gates.checks import GateKind
 from tests.integration.cluster_contents import wait_until_all_know

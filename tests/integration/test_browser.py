@@ -12,12 +12,12 @@ from playwright.sync_api import Page, expect
 
 from kafka_rollout.adapters.pages.scan_report import render_scan
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.store.scan_reports import ScanReports
 from kafka_rollout.adapters.store.scans import ScanHistory
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.settings import PROJECT_ROOT
 from tests.integration.airflow_harness import APPROVER, PATIENCE_S, House, Run, finalized, no_lock_left, wait_for
 from tests.integration.airflow_pages import (
     TASKS_MS,

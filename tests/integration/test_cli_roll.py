@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.settings import Settings
 from tests.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
 from tests.integration.cluster_contents import set_settings
 from tests.integration.shell import APPROVED, QUICK, Shell, later_starts

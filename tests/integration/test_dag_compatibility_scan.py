@@ -9,11 +9,11 @@ import pytest
 
 from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.store.scan_reports import ScanReports
 from kafka_rollout.adapters.store.scans import ScanHistory
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.settings import Settings
 from tests.integration.airflow_harness import House, Run
 from tests.integration.conftest import MakeCluster
 from tools.coordinator_traffic import CONSUMER_OFFSETS, TRANSACTION_STATE, make_traffic, plant, versioned

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import pytest
 
-from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.demo.local_cluster import LocalCluster
 from tests.integration.airflow_harness import all_run, finalized, starts
 from tests.integration.cluster_contents import WITH_ACLS, contents, fill
 from tests.integration.conftest import MakeCluster

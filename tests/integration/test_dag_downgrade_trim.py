@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.admin import KafkaAdminClient
 
-from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
 from tests.integration.airflow_harness import QUICK_SNAPSHOTS, all_run, finalized, starts
 from tests.integration.cluster_contents import wait_until_all_know

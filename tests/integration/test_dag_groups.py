@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.admin import KafkaAdminClient
 
-from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.adapters.workbench import open_workbench
+from kafka_rollout.composition.cluster_ports import open_workbench
+from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.steps.features.update import plan_features
 from tests.integration.airflow_harness import QUICK_SNAPSHOTS, finalized

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.plan import NodeTurn
 from tests.integration.airflow_harness import (
     PATIENCE_S,

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.demo.cleaning import demo_clean
 from kafka_rollout.adapters.runtimes.local_process import node_processes
+from kafka_rollout.demo.cleaning import demo_clean
 
 pytestmark = pytest.mark.integration
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from kafka_rollout.adapters.demo import run_demo
+from kafka_rollout.demo import run_demo
 from kafka_rollout.domain.model.releases import Release
 try:
     code = run_demo(Release.parse(sys.argv[1]), Release.parse(sys.argv[2]), approve="auto", below=Path(sys.argv[3]))

@@ -16,10 +16,10 @@ from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener, Co
 from kafka.errors import CommitFailedError
 from kafka.structs import MemberState, OffsetAndMetadata
 
-from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.cli import run_main
 from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
+from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.rebalance.protocols import RebalanceProtocol
 from tests.integration.conftest import MakeCluster

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.wire.record_batch import batches
 from tests.integration.conftest import MakeCluster

@@ -16,7 +16,7 @@ from kafka.protocol.admin import UpdateFeaturesRequest
 
 from kafka_rollout.adapters.kafka.requests import ClusterConnections, error_name
 from kafka_rollout.adapters.kafka.security import ClientSecurity
-from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from tests.integration.conftest import MakeCluster
 from tests.integration.dag_in_process import ProcessRuns

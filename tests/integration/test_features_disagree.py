@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.steps.gates.checks import GateKind, GateRef, look
 from tests.integration.conftest import MakeCluster

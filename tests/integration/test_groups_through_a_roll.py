@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.adapters.local_cluster import LocalCluster
-from kafka_rollout.adapters.settings import PROJECT_ROOT
+from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.settings import PROJECT_ROOT
 from tests.integration.cluster_contents import wait_until_all_know
 from tests.integration.conftest import MakeCluster
 from tests.integration.group_members import GROUPS, MEMBERS

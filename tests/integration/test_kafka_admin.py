@@ -17,7 +17,7 @@ from kafka.protocol.admin import UpdateFeaturesRequest
 
 from kafka_rollout.adapters.kafka import features as kafka_features
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
-from kafka_rollout.adapters.local_cluster import LocalCluster
+from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, VersionRange
 from kafka_rollout.domain.model.state import GroupState, NodeFeatures

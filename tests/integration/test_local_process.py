@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from kafka_rollout.adapters.local_cluster import LocalCluster, stop_nodes
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
+from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
@@ -94,7 +94,7 @@ def test_a_start_killed_before_its_record_is_found_and_recorded_once(single: Loc
         "from kafka_rollout.adapters.inventory import load_cluster\n"
         "from kafka_rollout.adapters.releases.cache import ReleaseCache\n"
         "from kafka_rollout.adapters.runtimes import local_process\n"
-        "from kafka_rollout.adapters.settings import Settings\n"
+        "from kafka_rollout.settings import Settings\n"
         "local_process._record_start = lambda *_: os.kill(os.getpid(), 9)\n"
         "settings = Settings.from_environment()\n"
         "cluster = load_cluster(Path(sys.argv[1]))\n"
@@ -219,7 +219,7 @@ def test_two_clusters_made_at_once_do_not_meet_and_are_ended_apart(make_cluster:
 
 def test_a_node_without_home_or_release_is_refused(tmp_path: Path, release_cache: ReleaseCache) -> None:
     from kafka_rollout.adapters.inventory import find_cluster
-    from kafka_rollout.adapters.settings import PROJECT_ROOT
+    from kafka_rollout.settings import PROJECT_ROOT
 
     spec = find_cluster(PROJECT_ROOT / "include" / "clusters", "local")
     runtime = LocalProcessRuntime(spec, release_cache)

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
-from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
+from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
 from tests.integration.conftest import MakeCluster

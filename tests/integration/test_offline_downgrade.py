@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.local_cluster import LocalCluster
 from kafka_rollout.adapters.metadata_log import install as metadata_install
 from kafka_rollout.adapters.metadata_log.folder import log_range, open_folder
 from kafka_rollout.adapters.metadata_log.trimmer import trim
@@ -20,6 +19,7 @@ from kafka_rollout.adapters.releases.jvm import run_jvm
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.cli import run_main
+from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Plan

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from kafka_rollout.adapters.coordinator_logs.spark_submit import environment
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import load_schemas
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.settings import Settings
 from kafka_rollout.wire.record_batch import batches
 from kafka_rollout_spark.scan import Question, make_result, read_logs
 from kafka_rollout_spark.what_to_read import LogsToRead, logs_in_directories

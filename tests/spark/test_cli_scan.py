@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from kafka_rollout import cli
-from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.cli_run import INTERRUPTED
+from kafka_rollout.settings import PROJECT_ROOT
 from tests.spark.conftest import FixtureLogs
 
 BROKEN_BY_431 = "3.4.0"

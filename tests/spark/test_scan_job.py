@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 
 import scan_coordinator_logs as job
 from kafka_rollout.adapters.coordinator_logs.spark_submit import APPLICATION, ScanRequest, environment
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.coordinator_logs.scan import (
     Failure,
     LoadVerdict,
@@ -31,6 +30,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
 )
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.settings import Settings
 from kafka_rollout_spark.decoding_spec import DecodingSpec
 from kafka_rollout_spark.live_source import FORMAT, LiveLogs, cut
 from kafka_rollout_spark.output import write_json, write_parquet

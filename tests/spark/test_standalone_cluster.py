@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.coordinator_logs.spark_submit import ScanRequest, environment, spark_submit, submit
-from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.settings import Settings
 from tests.spark.conftest import FixtureLogs, Scan
 from tests.waiting import wait_until
 

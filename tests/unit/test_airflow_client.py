@@ -7,8 +7,8 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from kafka_rollout.adapters import airflow_server
-from kafka_rollout.adapters.airflow_server import AirflowClient
+from kafka_rollout.demo import airflow_server
+from kafka_rollout.demo.airflow_server import AirflowClient
 from kafka_rollout.domain.model.errors import TransientError, UserError
 
 LOCKED = httpx.Response(500, text="database is locked")

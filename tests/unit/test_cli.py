@@ -13,7 +13,6 @@ import pytest
 
 from kafka_rollout import cli, cli_run
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.cli_common import new_run_id
 from kafka_rollout.cli_retry import start_once_more
@@ -22,6 +21,7 @@ from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.state import GroupState
+from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.approval import approvals
 from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.steps.planning.upgrade import plan_upgrade

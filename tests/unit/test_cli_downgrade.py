@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from kafka_rollout import cli_downgrade, cli_run
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.cli_run import Approver
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
@@ -22,6 +21,7 @@ from kafka_rollout.domain.model.state import GroupState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.downgrade import WhereRefused
 from kafka_rollout.ports import CheckpointFile
+from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import Workbench
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from tests.dying_files import KilledError

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from kafka_rollout.adapters.inventory import dump_cluster, find_cluster, json_schema, load_cluster, load_clusters
-from kafka_rollout.adapters.settings import PROJECT_ROOT
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import Role
+from kafka_rollout.settings import PROJECT_ROOT
 
 CLUSTERS = PROJECT_ROOT / "include" / "clusters"
 

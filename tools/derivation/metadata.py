@@ -16,9 +16,9 @@ from typing import Any
 
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.model.errors import RolloutError
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.settings import Settings
 from tools.derivation.class_files import calls
 from tools.derivation.jars import classes_named, kafka_jars, parse_definition, sha256, without_about
 from tools.derive_catalogue import pretty

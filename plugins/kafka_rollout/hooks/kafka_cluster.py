@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 from kafka_rollout.adapters.inventory import find_cluster
-from kafka_rollout.adapters.settings import Settings
-from kafka_rollout.adapters.workbench import open_workbench
+from kafka_rollout.composition.cluster_ports import open_workbench
+from kafka_rollout.settings import Settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection

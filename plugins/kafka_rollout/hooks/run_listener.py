@@ -38,9 +38,9 @@ def _let_go(dag_run: DagRun) -> None:
     prefix = next((p for p in CHANGING_DAG_PREFIXES if dag_run.dag_id.startswith(p)), None)
     if prefix is None:
         return
-    from kafka_rollout.adapters.settings import Settings
     from kafka_rollout.adapters.store.leases import FileChangeLock
     from kafka_rollout.adapters.store.runs import FileRunStore
+    from kafka_rollout.settings import Settings
     from kafka_rollout.steps.planning.upgrade import begun_by
 
     cluster, run = dag_run.dag_id.removeprefix(prefix), str(dag_run.run_id)

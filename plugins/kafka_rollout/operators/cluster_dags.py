@@ -9,9 +9,9 @@ from airflow.sdk import DAG, Param, get_parsing_context
 
 from kafka_rollout.adapters.inventory import readable_clusters
 from kafka_rollout.adapters.releases.catalogue import release_names
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.operators.broken import broken_inventory_dag
+from kafka_rollout.settings import Settings
 
 _CARE = "How carefully"
 _APPROVALS = "Approvals"

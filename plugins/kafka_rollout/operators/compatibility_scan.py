@@ -63,9 +63,9 @@ class CompatibilityScanOperator(SparkScanOperator):
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
         from kafka_rollout.adapters.pages.scan_report import render_scan
         from kafka_rollout.adapters.releases.catalogue import load_catalogue
-        from kafka_rollout.adapters.settings import Settings
         from kafka_rollout.adapters.store.scan_reports import ScanReports
         from kafka_rollout.adapters.store.scans import ScanHistory
+        from kafka_rollout.settings import Settings
 
         settings = Settings.from_environment()
         tables = scratch / PARQUET
@@ -118,9 +118,9 @@ class AlertOperator(BaseOperator):
 
     def _comparison(self, scan: str) -> ScanComparison | None:
         """With the newest earlier scan that asked about the same releases."""
-        from kafka_rollout.adapters.settings import Settings
         from kafka_rollout.adapters.store.scans import ScanHistory
         from kafka_rollout.domain.coordinator_logs.comparison import compare
+        from kafka_rollout.settings import Settings
 
         history = ScanHistory(Settings.from_environment().home, self.cluster)
         after = history.get(scan).load()

@@ -75,8 +75,8 @@ def run_record(cluster: str, context: Context) -> FileRunStore:
 
 
 def _store(cluster: str, run_id: str) -> FileRunStore:
-    from kafka_rollout.adapters.settings import Settings
     from kafka_rollout.adapters.store.runs import FileRunStore
+    from kafka_rollout.settings import Settings
 
     return FileRunStore(Settings.from_environment().home, cluster, run_id)
 

@@ -66,8 +66,8 @@ class ScanAlertNotifier(BaseNotifier):
         super().render_template_fields(_with(context, asdict(self.alert)), jinja_env)
 
     def notify(self, context: Context) -> None:
-        from kafka_rollout.adapters.settings import Settings
         from kafka_rollout.adapters.store.scan_reports import ScanReports
+        from kafka_rollout.settings import Settings
 
         alert = {**asdict(self.alert), "subject": self.subject, "body": self.body}
         self.log.error("%s", self.body)

@@ -58,8 +58,8 @@ class SparkScanOperator(SparkSubmitOperator):
     def scan(self, context: Context, scratch: Path) -> ScanResult:
         from kafka_rollout.adapters.coordinator_logs import spark_submit as scan_submit
         from kafka_rollout.adapters.inventory import find_cluster
-        from kafka_rollout.adapters.settings import Settings
         from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+        from kafka_rollout.settings import Settings
 
         settings = Settings.from_environment()
         cluster = find_cluster(settings.clusters, self.cluster)
@@ -103,9 +103,9 @@ class SparkScanOperator(SparkSubmitOperator):
     @contextmanager
     def _security_file(self, context: Context) -> Iterator[Path]:
         """In the run's private folder: Spark's workers read it, wherever they are."""
-        from kafka_rollout.adapters.settings import Settings
         from kafka_rollout.adapters.store.runs import FileRunStore
         from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
+        from kafka_rollout.settings import Settings
 
         run = FileRunStore(Settings.from_environment().home, self.cluster, str(context["run_id"]))
         path = run.private_path(f"{self.task_id}-security.json")

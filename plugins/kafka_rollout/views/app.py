@@ -12,9 +12,9 @@ from fastapi import Depends, FastAPI, HTTPException
 from fastapi.responses import FileResponse, HTMLResponse
 
 from kafka_rollout.adapters.inventory import readable_clusters
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.hooks.run_listener import DAG_PREFIX, SCAN_DAG_PREFIX
+from kafka_rollout.settings import Settings
 from kafka_rollout.views.runs import report_page, runs_of
 from kafka_rollout.views.scans import scan_page, scans_of
 

@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka_rollout.adapters.demo.progress import Progress
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.store.runs import FileRunStore, list_runs
+from kafka_rollout.demo.progress import Progress
 from kafka_rollout.domain.model.errors import RolloutError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.hooks.run_listener import (
@@ -19,6 +18,7 @@ from kafka_rollout.hooks.run_listener import (
     DOWNGRADE_DAG_PREFIX,
     FEATURES_DAG_PREFIX,
 )
+from kafka_rollout.settings import Settings
 from kafka_rollout.steps.features.update import FEATURES
 from kafka_rollout.steps.planning.downgrade import DOWNGRADE
 from kafka_rollout.steps.planning.upgrade import begun_by, kind_of_run

@@ -9,12 +9,12 @@ from typing import Any
 
 from croniter import croniter
 
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.adapters.store.scan_reports import ALERT, SCANNED, ScanReports
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import NEVER, ClusterSpec
 from kafka_rollout.hooks.run_listener import DAG_PREFIX, DOWNGRADE_DAG_PREFIX, SCAN_DAG_PREFIX
+from kafka_rollout.settings import Settings
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.report.run import SCAN_VERDICT
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numba
 
-from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.settings import Settings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.coordinator_logs.path_findings import path_findings
 from kafka_rollout.domain.coordinator_logs.scan import (
     BrokenRecords,
@@ -19,6 +18,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.settings import Settings
 
 CATALOGUE = load_catalogue(Settings.from_environment().include)
 ORIGIN, VIA, TARGET = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)

@@ -26,13 +26,13 @@ from kafka_rollout.adapters.inventory import find_cluster
 from kafka_rollout.adapters.kafka.groups import groups_of_broker
 from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security import ClientSecurity
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.adapters.system.signals import end_event
 from kafka_rollout.domain.groups.described import DescribedGroup
 from kafka_rollout.domain.groups.monitor import GroupWatch
 from kafka_rollout.domain.model.errors import RolloutError, TransientError
+from kafka_rollout.settings import Settings
 
 log = logging.getLogger(__name__)
 

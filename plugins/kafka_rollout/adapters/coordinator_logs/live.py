@@ -21,7 +21,6 @@ from kafka_rollout.adapters.coordinator_logs.parsing import ParsingChecks
 from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.releases.definitions import load_schemas
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory
 from kafka_rollout.domain.coordinator_logs.incremental_scan import carry_on, releases_of, tail_of
 from kafka_rollout.domain.coordinator_logs.scan import (
@@ -38,6 +37,7 @@ from kafka_rollout.domain.groups.records import OFFSETS_TOPIC, GroupRecords
 from kafka_rollout.domain.model.errors import RefusedError, RolloutError
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.settings import Settings
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassCounts, ClassKey
 from kafka_rollout.wire.pending_commits import PendingCommits, text_at
 from kafka_rollout.wire.record_batch import RecordSpan

@@ -20,11 +20,11 @@ from pathlib import Path
 
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.releases.java import spark_java_home
-from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.settings import PROJECT_ROOT, Settings
 
 APPLICATION = PROJECT_ROOT / "spark_jobs" / "scan_coordinator_logs.py"
 FAIL_ON_EXIT_CODE = 3

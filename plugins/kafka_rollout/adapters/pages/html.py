@@ -6,7 +6,7 @@ import time
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from kafka_rollout.adapters.settings import Settings
+from kafka_rollout.settings import Settings
 
 
 def page_environment(settings: Settings) -> Environment:

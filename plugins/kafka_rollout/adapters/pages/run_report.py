@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kafka_rollout.adapters.pages.html import clock, page_environment
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import Workbench
 from kafka_rollout.steps.features.update import FEATURES
 from kafka_rollout.steps.planning.downgrade import DOWNGRADE

@@ -24,9 +24,9 @@ from pathlib import Path
 
 from kafka_rollout.adapters.releases import ivy
 from kafka_rollout.adapters.releases.ivy import Module
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.settings import Settings
 
 _ATTEMPTS = 3
 

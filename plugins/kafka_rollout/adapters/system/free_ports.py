@@ -8,8 +8,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from kafka_rollout.adapters.settings import ports_wanted
 from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.settings import ports_wanted
 
 HOST = "127.0.0.1"
 # Below the range that Linux gives to outgoing connections (32768 on): none of those takes a port in between.

@@ -1,7 +1,7 @@
 """A real cluster on loopback: brokers and controllers of a release as processes of this machine.
 
-    python -m kafka_rollout.adapters.local_cluster create --folder F --name N --release 3.9.1 [--layout combined]
-    python -m kafka_rollout.adapters.local_cluster stop --folder F
+    python -m kafka_rollout.demo.local_cluster create --folder F --name N --release 3.9.1 [--layout combined]
+    python -m kafka_rollout.demo.local_cluster stop --folder F
 
 `create` writes the nodes' homes to F/nodes/<cluster>/<node>, the inventory to F/clusters/<cluster>.yaml (its path is
 the last line printed) and leaves the cluster running; `stop` ends the nodes below F and nothing else.
@@ -25,7 +25,6 @@ from kafka_rollout.adapters.inventory import dump_cluster, load_cluster
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security import ClientSecurity
-from kafka_rollout.adapters.local_nodes import ClusterDraft, Layout, Quorum
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.adapters.runtimes.local_process import (
     LocalProcessRuntime,
@@ -35,6 +34,7 @@ from kafka_rollout.adapters.runtimes.local_process import (
 )
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.free_ports import reserved_ports
+from kafka_rollout.demo.local_nodes import ClusterDraft, Layout, Quorum
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
@@ -226,9 +226,9 @@ def _file_has(path: Path, text: str) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     from kafka_rollout.adapters.releases.cache import ReleaseCache
-    from kafka_rollout.adapters.settings import Settings
+    from kafka_rollout.settings import Settings
 
-    parser = argparse.ArgumentParser(prog="python -m kafka_rollout.adapters.local_cluster", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m kafka_rollout.demo.local_cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     create = commands.add_parser("create", help="format and start a cluster")
     create.add_argument("--folder", type=Path, required=True)

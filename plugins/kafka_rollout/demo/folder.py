@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from kafka_rollout.adapters.settings import PROJECT_ROOT, Settings
+from kafka_rollout.settings import PROJECT_ROOT, Settings
 
 # In the environment of Airflow and of all that it starts: by it `clean` tells them from everybody else's processes.
 MARK = "KAFKA_ROLLOUT_DEMO"

@@ -16,8 +16,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-# plugins/kafka_rollout/adapters/settings.py → the project's root.
-PROJECT_ROOT = Path(__file__).resolve().parents[3]
+# plugins/kafka_rollout/settings.py → the project's root.
+PROJECT_ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from kafka_rollout.adapters.demo.progress import duration
+from kafka_rollout.demo.progress import duration
 
 
 def succeeded(report: Mapping[str, Any]) -> bool:

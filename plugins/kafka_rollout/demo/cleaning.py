@@ -10,9 +10,9 @@ from pathlib import Path
 
 import psutil
 
-from kafka_rollout.adapters.demo.folder import DEMOS, MARK, DemoFolder
-from kafka_rollout.adapters.local_cluster import stop_nodes
 from kafka_rollout.adapters.system.sessions import session_members
+from kafka_rollout.demo.folder import DEMOS, MARK, DemoFolder
+from kafka_rollout.demo.local_cluster import stop_nodes
 
 _DRIVER_S = 60.0
 _AIRFLOW_S = 20.0

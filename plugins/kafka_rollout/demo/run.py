@@ -13,22 +13,22 @@ from typing import Any
 
 from rich.console import Console
 
-from kafka_rollout.adapters.airflow_server import AirflowClient, AirflowServer, AirflowUser
-from kafka_rollout.adapters.demo.approvals import Approve, Approver
-from kafka_rollout.adapters.demo.cleaning import end_demo
-from kafka_rollout.adapters.demo.cluster import NAME, create_cluster, live_traffic
-from kafka_rollout.adapters.demo.folder import DEMOS, DemoFolder
-from kafka_rollout.adapters.demo.levels import lowerable_from
-from kafka_rollout.adapters.demo.progress import Progress
-from kafka_rollout.adapters.demo.summary import show, succeeded
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.settings import Settings
 from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.adapters.system.signals import ended_politely
+from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
+from kafka_rollout.demo.approvals import Approve, Approver
+from kafka_rollout.demo.cleaning import end_demo
+from kafka_rollout.demo.cluster import NAME, create_cluster, live_traffic
+from kafka_rollout.demo.folder import DEMOS, DemoFolder
+from kafka_rollout.demo.levels import lowerable_from
+from kafka_rollout.demo.progress import Progress
+from kafka_rollout.demo.summary import show, succeeded
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.settings import Settings
 
 ADMIN, APPROVER = "admin", "approver"
 _POLL_S = 1.0
