@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout import cli, cli_downgrade, cli_features, cli_run
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.store.runs import FileRunStore, list_runs
+from kafka_rollout.cli import app as cli
+from kafka_rollout.cli import downgrade as cli_downgrade
+from kafka_rollout.cli import features as cli_features
+from kafka_rollout.cli import upgrade as cli_run
 from kafka_rollout.steps.common.lock import LEASE_S
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fake_cluster import R391, R431, FakeCluster

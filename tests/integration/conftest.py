@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_rollout import cli
 from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.cli import app as cli
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import PROJECT_ROOT, Settings

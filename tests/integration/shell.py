@@ -54,7 +54,7 @@ class Shell:
             )
 
     def _command(self, *words: str, beforehand: str = "") -> list[str]:
-        return [sys.executable, "-c", f"{beforehand}\nfrom kafka_rollout.cli import main; main()", *words]
+        return [sys.executable, "-c", f"{beforehand}\nfrom kafka_rollout.cli.app import main; main()", *words]
 
     def events(self, run: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]

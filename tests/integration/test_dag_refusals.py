@@ -20,7 +20,7 @@ from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.free_ports import free_ports
-from kafka_rollout.cli import run_main
+from kafka_rollout.cli.app import run_main
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release

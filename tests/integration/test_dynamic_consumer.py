@@ -17,7 +17,7 @@ from kafka.errors import CommitFailedError
 from kafka.structs import MemberState, OffsetAndMetadata
 
 from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.cli import run_main
+from kafka_rollout.cli.app import run_main
 from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release

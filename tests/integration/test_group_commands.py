@@ -28,7 +28,7 @@ from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.store.leases import FileChangeLock
-from kafka_rollout.cli import run_main
+from kafka_rollout.cli.app import run_main
 from kafka_rollout.composition.cluster_ports import open_workbench
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.coordinator_logs import cleaning as scan_cleaning

@@ -13,7 +13,7 @@ from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, open_fold
 from kafka_rollout.adapters.metadata_log.kafka_classes import JvmKafkaClasses
 from kafka_rollout.adapters.metadata_log.scanner import scan_metadata_log
 from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.cli import run_main
+from kafka_rollout.cli.app import run_main
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import PROJECT_ROOT
 from tests.unit.test_metadata_trim import whole

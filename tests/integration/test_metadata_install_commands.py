@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, open_folder
-from kafka_rollout.cli import run_main
+from kafka_rollout.cli.app import run_main
 from tests.integration.test_metadata_commands import FIXTURES, run
 from tests.unit.test_metadata_trim import whole
 

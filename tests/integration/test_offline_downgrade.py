@@ -18,7 +18,7 @@ from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.adapters.releases.jvm import run_jvm
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.adapters.system import server_properties
-from kafka_rollout.cli import run_main
+from kafka_rollout.cli.app import run_main
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError

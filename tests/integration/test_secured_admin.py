@@ -33,7 +33,7 @@ from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.system.free_ports import reserved_ports
-from kafka_rollout.cli import app
+from kafka_rollout.cli.app import app
 from kafka_rollout.domain.model.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.domain.model.topology import ClusterSpec, Role
 from kafka_rollout.settings import Settings

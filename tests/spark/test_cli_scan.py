@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kafka_rollout import cli
-from kafka_rollout.cli_run import INTERRUPTED
+from kafka_rollout.cli import app as cli
+from kafka_rollout.cli.upgrade import INTERRUPTED
 from kafka_rollout.settings import PROJECT_ROOT
 from tests.spark.conftest import FixtureLogs
 
@@ -38,7 +38,7 @@ class Shell:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-c", "from kafka_rollout.cli import main; main()", "scan", *words],
+            [sys.executable, "-c", "from kafka_rollout.cli.app import main; main()", "scan", *words],
             env=self.variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout import cli, cli_run
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.store.leases import FileChangeLock
-from kafka_rollout.cli_common import new_run_id
-from kafka_rollout.cli_retry import start_once_more
+from kafka_rollout.cli import app as cli
+from kafka_rollout.cli import upgrade as cli_run
+from kafka_rollout.cli.options import new_run_id
+from kafka_rollout.cli.retry import start_once_more
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout import cli_downgrade, cli_run
-from kafka_rollout.cli_run import Approver
+from kafka_rollout.cli import downgrade as cli_downgrade
+from kafka_rollout.cli import upgrade as cli_run
+from kafka_rollout.cli.upgrade import Approver
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.gates.watch import GatePolicy

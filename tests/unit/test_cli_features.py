@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout import cli, cli_features
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.store.runs import list_runs
+from kafka_rollout.cli import app as cli
+from kafka_rollout.cli import features as cli_features
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import GroupState, NodeFeatures
 from kafka_rollout.domain.model.topology import NodeSpec

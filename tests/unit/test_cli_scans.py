@@ -9,8 +9,8 @@ import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.store.scans import ScanHistory
-from kafka_rollout.cli import run_main
-from kafka_rollout.cli_scans import printable
+from kafka_rollout.cli.app import run_main
+from kafka_rollout.cli.scans import printable
 from tests.unit.scan_examples import HOSTILE, large_scan, small_scan
 
 DAY = 86_400.0

@@ -13,7 +13,7 @@ import pytest
 import typer.main
 from typer.core import TyperGroup
 
-from kafka_rollout.cli import app
+from kafka_rollout.cli.app import app
 from kafka_rollout.settings import PROJECT_ROOT
 
 PAGES = [PROJECT_ROOT / name for name in subprocess.run(

@@ -15,8 +15,8 @@ import typer
 
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.pages.run_report import write_run_report
-from kafka_rollout.cli_beside import beside_the_roll, run_folder
-from kafka_rollout.cli_output import ProgressLines, err, out, print_body
+from kafka_rollout.cli.background import beside_the_roll, run_folder
+from kafka_rollout.cli.show import ProgressLines, err, out, print_body
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError, UserError

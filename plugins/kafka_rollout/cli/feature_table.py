@@ -9,7 +9,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from kafka_rollout.cli_output import out
+from kafka_rollout.cli.show import out
 from kafka_rollout.domain.features.outcomes import FeatureOutcome
 from kafka_rollout.domain.model.state import ClusterState, NodeFeatures
 from kafka_rollout.domain.model.topology import ClusterSpec

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from kafka_rollout import cli_output as show
 from kafka_rollout.adapters.inventory import find_cluster
 from kafka_rollout.adapters.store.leases import FileChangeLock
-from kafka_rollout.cli_common import (
+from kafka_rollout.cli import show
+from kafka_rollout.cli.options import (
     AsJson,
     ClusterName,
     ConnectionFile,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kafka_rollout.cli_common import (
+from kafka_rollout.cli.options import (
     Approved,
     ClusterName,
     ConnectionFile,
@@ -19,8 +19,8 @@ from kafka_rollout.cli_common import (
     Yes,
     open_bench,
 )
-from kafka_rollout.cli_output import ProgressLines, err
-from kafka_rollout.cli_run import Approver, command_of
+from kafka_rollout.cli.show import ProgressLines, err
+from kafka_rollout.cli.upgrade import Approver, command_of
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.plan import Hop, NodeTurn, Plan

@@ -9,12 +9,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from kafka_rollout import cli_output as show
 from kafka_rollout.adapters.pages.html import size
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.store.scans import KeptScan, ScanHistory, scanned_clusters
-from kafka_rollout.cli_common import AsJson
-from kafka_rollout.cli_scan import print_scan
+from kafka_rollout.cli import show
+from kafka_rollout.cli.options import AsJson
+from kafka_rollout.cli.scan import print_scan
 from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, VerdictChange, compare
 from kafka_rollout.domain.coordinator_logs.remedies import Concerned, Remedy, find_remedies, in_words
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ScanResult

@@ -12,8 +12,9 @@ from typing import Annotated
 import typer
 from rich.markdown import Markdown
 
-from kafka_rollout import cli_output as show
-from kafka_rollout.cli_common import (
+from kafka_rollout.cli import show
+from kafka_rollout.cli.feature_table import describe_json, print_description, print_outcomes
+from kafka_rollout.cli.options import (
     Approved,
     AsJson,
     ClusterName,
@@ -22,7 +23,6 @@ from kafka_rollout.cli_common import (
     Yes,
     open_bench,
 )
-from kafka_rollout.cli_feature_table import describe_json, print_description, print_outcomes
 from kafka_rollout.domain.features.outcomes import FeatureOutcome, exit_code
 from kafka_rollout.domain.features.requests import (
     FeatureAction,

@@ -18,7 +18,6 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from kafka_rollout import cli_output as show
 from kafka_rollout.adapters.metadata_log.bootstrap import lower_bootstrap
 from kafka_rollout.adapters.metadata_log.facts import known_releases, metadata_facts
 from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, open_folder
@@ -33,6 +32,7 @@ from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.file_reading import reading
 from kafka_rollout.adapters.system.files import write_whole
+from kafka_rollout.cli import show
 from kafka_rollout.domain.features.requests import parse_requests
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport, with_paths
 from kafka_rollout.domain.metadata_log.scan import MetadataScan

@@ -15,13 +15,13 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from kafka_rollout import cli_output as show
 from kafka_rollout.adapters.coordinator_logs.directories import partition_folders
 from kafka_rollout.adapters.inventory import find_cluster
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.adapters.system.signals import ended_politely
-from kafka_rollout.cli_common import ConnectionFile, security_of
+from kafka_rollout.cli import show
+from kafka_rollout.cli.options import ConnectionFile, security_of
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult, worst_of
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Catalogue, Release

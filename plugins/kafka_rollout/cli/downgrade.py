@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from kafka_rollout.adapters.kafka.security import ClientSecurity
-from kafka_rollout.cli_beside import beside_the_roll
-from kafka_rollout.cli_common import (
+from kafka_rollout.cli.background import beside_the_roll
+from kafka_rollout.cli.options import (
     Approved,
     ClusterName,
     ConnectionFile,
@@ -27,8 +27,8 @@ from kafka_rollout.cli_common import (
     Yes,
     open_bench,
 )
-from kafka_rollout.cli_output import ProgressLines, print_body
-from kafka_rollout.cli_run import Approver, report, run_to_report, scan_before_planning
+from kafka_rollout.cli.show import ProgressLines, print_body
+from kafka_rollout.cli.upgrade import Approver, report, run_to_report, scan_before_planning
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.model.plan import Plan

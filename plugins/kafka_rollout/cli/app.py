@@ -11,13 +11,17 @@ import typer
 from rich.markup import escape
 from typer.exceptions import TyperException
 
-from kafka_rollout import cli_output as show
-from kafka_rollout import cli_run as runs
 from kafka_rollout.adapters.inventory import find_cluster
 from kafka_rollout.adapters.pages.run_report import write_run_report
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.store.runs import list_runs
-from kafka_rollout.cli_common import (
+from kafka_rollout.cli import show
+from kafka_rollout.cli import upgrade as runs
+from kafka_rollout.cli.downgrade import downgrade
+from kafka_rollout.cli.features import features_app
+from kafka_rollout.cli.groups import groups_app
+from kafka_rollout.cli.metadata import metadata_app
+from kafka_rollout.cli.options import (
     Approved,
     AsJson,
     ClusterName,
@@ -34,15 +38,11 @@ from kafka_rollout.cli_common import (
     milliseconds,
     open_bench,
 )
-from kafka_rollout.cli_downgrade import downgrade
-from kafka_rollout.cli_features import features_app
-from kafka_rollout.cli_groups import groups_app
-from kafka_rollout.cli_metadata import metadata_app
-from kafka_rollout.cli_parts import ledger_app, lock_app
-from kafka_rollout.cli_retry import retry
-from kafka_rollout.cli_run import INTERRUPTED, Approver, FinalizePolicy, RollRequest
-from kafka_rollout.cli_scan import scan
-from kafka_rollout.cli_scans import scans_app
+from kafka_rollout.cli.parts import ledger_app, lock_app
+from kafka_rollout.cli.retry import retry
+from kafka_rollout.cli.scan import scan
+from kafka_rollout.cli.scans import scans_app
+from kafka_rollout.cli.upgrade import INTERRUPTED, Approver, FinalizePolicy, RollRequest
 from kafka_rollout.composition.cluster_ports import list_clusters
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, UserError

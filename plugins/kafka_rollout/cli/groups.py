@@ -12,12 +12,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from kafka_rollout import cli_output as show
 from kafka_rollout.adapters.kafka.groups import describe_groups, migration_policies
 from kafka_rollout.adapters.kafka.lag import with_lag
 from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security import ClientSecurity
-from kafka_rollout.cli_common import AsJson, ClusterName, ConnectionFile, Interval, Timeout, open_bench
+from kafka_rollout.cli import show
+from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, Interval, Timeout, open_bench
 from kafka_rollout.domain.gates.check import Condition, GateLook
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState
 from kafka_rollout.domain.groups.described import (
