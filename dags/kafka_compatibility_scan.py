@@ -8,12 +8,17 @@ from airflow.sdk import DAG, CronTriggerTimetable, Param, get_parsing_context
 
 from kafka_rollout.adapters.inventory import readable_clusters
 from kafka_rollout.adapters.releases.catalogue import release_names
+from kafka_rollout.airflow.graphs.broken import broken_inventory_dag
+from kafka_rollout.airflow.notifiers.scan_alert import ScanAlertNotifier
+from kafka_rollout.airflow.operators.compatibility_scan import (
+    DEPTHS,
+    AlertOperator,
+    CompatibilityScanOperator,
+    not_scanned,
+)
+from kafka_rollout.airflow.operators.spark_scan import scanning
+from kafka_rollout.airflow.run_listener import SCAN_DAG_PREFIX
 from kafka_rollout.domain.model.topology import DAILY, NEVER, ClusterSpec
-from kafka_rollout.hooks.run_listener import SCAN_DAG_PREFIX
-from kafka_rollout.operators.broken import broken_inventory_dag
-from kafka_rollout.operators.compatibility_scan import DEPTHS, AlertOperator, CompatibilityScanOperator, not_scanned
-from kafka_rollout.operators.scan_alert import ScanAlertNotifier
-from kafka_rollout.operators.spark_scan import scanning
 from kafka_rollout.settings import Settings
 
 TAGS = ["kafka", "kafka-rollout", "compatibility-scan"]

@@ -7,12 +7,10 @@ from typing import Any
 from airflow.sdk import DAG, Param
 from airflow.sdk.bases.operator import chain
 
-from kafka_rollout.domain.features.requests import FeatureAction
-from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.hooks.run_listener import FEATURES_DAG_PREFIX
-from kafka_rollout.operators.cluster_dags import approvals, cluster_dag, dags_of_clusters, dry_run, gate_timeout
-from kafka_rollout.operators.ending import OutcomeOperator, ReportOperator
-from kafka_rollout.operators.features_change import (
+from kafka_rollout.airflow.graphs.cluster_dags import approvals, cluster_dag, dags_of_clusters, dry_run, gate_timeout
+from kafka_rollout.airflow.graphs.roll_groups import PASSED_BY, acting, quick
+from kafka_rollout.airflow.operators.ending import OutcomeOperator, ReportOperator
+from kafka_rollout.airflow.operators.features_change import (
     ALWAYS,
     SAFE,
     UNSAFE,
@@ -22,9 +20,11 @@ from kafka_rollout.operators.features_change import (
     PlanFeaturesOperator,
     UpdateFeaturesOperator,
 )
-from kafka_rollout.operators.planning import DryRunOperator, ObserveOperator
-from kafka_rollout.operators.roll_groups import PASSED_BY, acting, quick
-from kafka_rollout.sensors.gate import GateSensor
+from kafka_rollout.airflow.operators.planning import DryRunOperator, ObserveOperator
+from kafka_rollout.airflow.run_listener import FEATURES_DAG_PREFIX
+from kafka_rollout.airflow.sensors.gate import GateSensor
+from kafka_rollout.domain.features.requests import FeatureAction
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.gates.checks import GateKind
 

@@ -7,30 +7,37 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator, Param, TaskGroup
 from airflow.sdk.bases.operator import chain
 
-from kafka_rollout.domain.model.plan import HopPosition
-from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.hooks.run_listener import DAG_PREFIX
-from kafka_rollout.operators.approvals import ApproveFinalizeOperator, ApprovePlanOperator
-from kafka_rollout.operators.cluster_dags import approvals, cluster_dag, dags_of_clusters, dry_run, ledger, roll_care
-from kafka_rollout.operators.ending import (
+from kafka_rollout.airflow.graphs.cluster_dags import (
+    approvals,
+    cluster_dag,
+    dags_of_clusters,
+    dry_run,
+    ledger,
+    roll_care,
+)
+from kafka_rollout.airflow.graphs.roll_groups import PASSED_BY, ROLL, VIA, acting, quick, roll_back_group, roll_group
+from kafka_rollout.airflow.operators.approvals import ApproveFinalizeOperator, ApprovePlanOperator
+from kafka_rollout.airflow.operators.ending import (
     FinalizeNowOperator,
     OutcomeOperator,
     ReportOperator,
     StartLedgerOperator,
     StopLedgerOperator,
 )
-from kafka_rollout.operators.features import CheckFeaturesOperator, FinalizeOperator, ProveSnapshotOperator
-from kafka_rollout.operators.planning import (
+from kafka_rollout.airflow.operators.features import CheckFeaturesOperator, FinalizeOperator, ProveSnapshotOperator
+from kafka_rollout.airflow.operators.planning import (
     FINALIZE_AFTER_APPROVAL,
     FINALIZE_LATER,
     DryRunOperator,
     ObserveOperator,
     PlanUpgradeOperator,
 )
-from kafka_rollout.operators.roll_groups import PASSED_BY, ROLL, VIA, acting, quick, roll_back_group, roll_group
-from kafka_rollout.operators.scan import ScanBeforeRollOperator, ScanForRunOperator, ScanVerdictOperator
-from kafka_rollout.operators.spark_scan import scanning
-from kafka_rollout.sensors.gate import GateSensor
+from kafka_rollout.airflow.operators.scan import ScanBeforeRollOperator, ScanForRunOperator, ScanVerdictOperator
+from kafka_rollout.airflow.operators.spark_scan import scanning
+from kafka_rollout.airflow.run_listener import DAG_PREFIX
+from kafka_rollout.airflow.sensors.gate import GateSensor
+from kafka_rollout.domain.model.plan import HopPosition
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.gates.checks import GateKind
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL

@@ -6,15 +6,15 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from kafka_rollout.hooks import run_listener
-from kafka_rollout.views.links import ReportLink, ScanLink
+from kafka_rollout.airflow import run_listener
+from kafka_rollout.airflow.common.links import ReportLink, ScanLink
 
 NAME = "Kafka rollout"
 
 
 async def page(scope: Any, receive: Any, send: Any) -> None:
     """The page's application. Every task's process loads plugins; only the API server needs the page's imports."""
-    from kafka_rollout.views.app import app
+    from kafka_rollout.airflow.views.app import app
 
     await app(scope, receive, send)
 

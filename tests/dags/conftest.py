@@ -127,7 +127,8 @@ def runs(
 
 def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
     """Alice answers every question as `asked.answers` says, and approves where it says nothing."""
-    from kafka_rollout.operators import approvals, deciding
+    from kafka_rollout.airflow.common import deciding
+    from kafka_rollout.airflow.operators import approvals
 
     def answer(context: Any, question: Any, *, method: str, timeout: Any, **_: object) -> Any:
         task = context["task"]
@@ -151,9 +152,9 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
 
 def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
     """What this process lacks: brokers, a Spark job, and somebody who answers."""
-    from kafka_rollout.hooks import kafka_cluster
-    from kafka_rollout.operators import spark_scan
-    from kafka_rollout.sensors import gate
+    from kafka_rollout.airflow.hooks import kafka_cluster
+    from kafka_rollout.airflow.operators import spark_scan
+    from kafka_rollout.airflow.sensors import gate
     from kafka_rollout.steps.features import levels as features
 
     @contextmanager

@@ -73,7 +73,7 @@ def scans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: None, load_dags: Callable[[], dict[str, Any]]
 ) -> Scans:
     from kafka_rollout.adapters.coordinator_logs.spark_submit import ScanRequest
-    from kafka_rollout.operators import spark_scan
+    from kafka_rollout.airflow.operators import spark_scan
 
     made = Scans(home=tmp_path / "home", load=load_dags)
 
@@ -202,7 +202,7 @@ def test_a_channel_that_cannot_be_used_fails_with_the_way_out_after_log_and_page
 ) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    from kafka_rollout.operators.scan_alert import configured_channel
+    from kafka_rollout.airflow.notifiers.scan_alert import configured_channel
 
     monkeypatch.setenv(VARIABLE, setting)
     with pytest.raises(AirflowFailException, match="delete it: alerts then go to log and page") as refused:

@@ -39,7 +39,7 @@ def test_each_listener_gets_the_settings_of_its_connection(
     controllers: Mapping[str, str] | None,
     expected: tuple[str, str],
 ) -> None:
-    from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
+    from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 
     monkeypatch.setenv("AIRFLOW_CONN_OF_BROKERS", connection(brokers or {}))
     monkeypatch.setenv("AIRFLOW_CONN_OF_CONTROLLERS", connection(controllers or {}))

@@ -27,7 +27,7 @@ GATE = GateRef(kind=GateKind.AFTER_START, hop="3.9.1-to-4.3.1", node_id=2)
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
     """Node 2 was just replaced."""
-    from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
+    from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 
     world = FakeCluster(R391, catch_up_looks=3)
     bench = fake_bench(world, tmp_path)
@@ -48,7 +48,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
 
 
 def trigger(bench: Workbench, *, plan_hash: str | None = None, timeout_s: float = 60.0) -> Any:
-    from kafka_rollout.triggers.gate import GateTrigger
+    from kafka_rollout.airflow.triggers.gate import GateTrigger
 
     watch = GateWatch(policy=GatePolicy(looks=2, interval_s=0.0, timeout_s=timeout_s))
     return GateTrigger(
@@ -70,7 +70,7 @@ def first_event(trigger: Any) -> dict[str, Any]:
 
 
 def test_it_is_rebuilt_from_what_it_serializes() -> None:
-    from kafka_rollout.triggers.gate import GateTrigger
+    from kafka_rollout.airflow.triggers.gate import GateTrigger
 
     arguments = {
         "cluster": "fake",
@@ -84,11 +84,11 @@ def test_it_is_rebuilt_from_what_it_serializes() -> None:
             "held_since": None,
         },
     }
-    assert GateTrigger(**arguments).serialize() == ("kafka_rollout.triggers.gate.GateTrigger", arguments)
+    assert GateTrigger(**arguments).serialize() == ("kafka_rollout.airflow.triggers.gate.GateTrigger", arguments)
 
 
 def test_a_long_soak_is_looked_at_every_ten_seconds_and_ends_on_time() -> None:
-    from kafka_rollout.triggers.gate import pause_s
+    from kafka_rollout.airflow.triggers.gate import pause_s
 
     policy = GatePolicy(looks=2, interval_s=1.0, soak_s=3600.0)
     assert pause_s(GateWatch(policy=policy), 100.0) == 1.0

@@ -197,7 +197,7 @@ def test_a_run_id_of_another_dag_or_of_the_command_line_is_no_key_to_its_lock_an
     """A change's number makes a good run id, and one person's change is sometimes two runs."""
     from airflow.sdk import timezone
 
-    from kafka_rollout.hooks.run_listener import on_dag_run_failed
+    from kafka_rollout.airflow.run_listener import on_dag_run_failed
 
     at, lock = timezone.utcnow(), FileChangeLock(runs.home)
     for begun, told in (("kafka_upgrade_fake", "the DAG kafka_upgrade_fake"), ("", "the command line")):

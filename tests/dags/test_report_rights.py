@@ -16,7 +16,7 @@ def test_a_dag_that_has_a_cluster_s_name_shows_nothing_of_the_cluster(
 ) -> None:
     from fastapi import HTTPException
 
-    from kafka_rollout.views.app import report
+    from kafka_rollout.airflow.views.app import report
 
     FileRunStore(tmp_path / "home", "fake", "run-1").write_report("<p>levels</p>", {})
     assert report("kafka_upgrade_fake", "run-1").body == b"<p>levels</p>"
@@ -28,7 +28,7 @@ def test_a_dag_that_has_a_cluster_s_name_shows_nothing_of_the_cluster(
 def test_a_run_s_name_leads_nowhere_else(inventory: Path, database: None, run_id: str) -> None:
     from fastapi import HTTPException
 
-    from kafka_rollout.views.app import report
+    from kafka_rollout.airflow.views.app import report
 
     with pytest.raises(HTTPException) as refused:
         report("kafka_upgrade_fake", run_id)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import HopPosition, Plan
-from kafka_rollout.operators.slots import APPROVE_CANARY
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.common.cluster_ports import Workbench
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
@@ -41,7 +41,7 @@ def context_of(plan: Plan, params: Mapping[str, Any]) -> Any:
 def test_an_approval_that_is_cleared_in_a_dry_run_asks_nobody(bench: Workbench, plan: Plan) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    from kafka_rollout.operators.approvals import ApprovePlanOperator
+    from kafka_rollout.airflow.operators.approvals import ApprovePlanOperator
 
     task = ApprovePlanOperator(task_id="approve_plan", cluster="fake")
     with pytest.raises(AirflowFailException, match="a dry run and changes nothing"):
@@ -55,7 +55,7 @@ def test_an_answer_whose_try_airflow_lost_is_taken_once_and_a_cleared_task_asks_
 
     from airflow.sdk.exceptions import TaskAwaitingInput
 
-    from kafka_rollout.operators import approvals
+    from kafka_rollout.airflow.operators import approvals
 
     def asked(*_: Any, **__: Any) -> None:
         raise TaskAwaitingInput(method_name="answered", timeout=timedelta(hours=1))
@@ -79,7 +79,7 @@ def test_an_answer_whose_try_airflow_lost_is_taken_once_and_a_cleared_task_asks_
 
 
 def test_a_canary_s_approval_that_is_marked_as_done_by_hand_rolls_no_other_node(bench: Workbench, plan: Plan) -> None:
-    from kafka_rollout.operators.replace_node import refuse_without_canary
+    from kafka_rollout.airflow.operators.replace_node import refuse_without_canary
 
     (hop,) = plan.hops
     first, second = hop.order[0].node_id, hop.order[1].node_id
@@ -95,9 +95,9 @@ def test_a_change_after_the_run_had_ended_begins_its_ledger_anew_and_does_not_ha
 ) -> None:
     """Clearing the task that failed does not clear the one that started the ledger."""
     from kafka_rollout.adapters.background import traffic_process as process
+    from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+    from kafka_rollout.airflow.operators.features import FinalizeOperator
     from kafka_rollout.domain.model.errors import FatalError
-    from kafka_rollout.hooks.kafka_cluster import KafkaClusterHook
-    from kafka_rollout.operators.features import FinalizeOperator
 
     started: list[Path] = []
 
@@ -120,8 +120,8 @@ def test_a_cleared_roll_asks_about_its_first_node_and_about_no_other(bench: Work
     """Clearing brings the places to life that were skipped when the hop began."""
     from airflow.sdk.exceptions import AirflowSkipException
 
-    from kafka_rollout.operators.approvals import ApproveCanaryOperator
-    from kafka_rollout.operators.slots import node_slots
+    from kafka_rollout.airflow.common.node_task_groups import node_slots
+    from kafka_rollout.airflow.operators.approvals import ApproveCanaryOperator
 
     slots = [slot for slot in node_slots(bench.cluster, "roll", HopPosition.TARGET) if slot.has_canary]
     assert len(slots) > 1
@@ -141,8 +141,8 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
 ) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    from kafka_rollout.operators import deciding
-    from kafka_rollout.sensors import gate
+    from kafka_rollout.airflow.common import deciding
+    from kafka_rollout.airflow.sensors import gate
     from kafka_rollout.steps.gates.checks import GateKind, GateRef
 
     asked: list[Any] = []
@@ -162,9 +162,10 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
 def test_a_stop_that_is_not_safe_is_tried_again_and_asked_about_in_the_end(
     bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch, try_number: int, asks: bool
 ) -> None:
+    from kafka_rollout.airflow.common import deciding
+    from kafka_rollout.airflow.common.node_task_groups import node_slots
+    from kafka_rollout.airflow.operators import replace_node
     from kafka_rollout.domain.model.errors import TransientError
-    from kafka_rollout.operators import deciding, replace_node
-    from kafka_rollout.operators.slots import node_slots
 
     def stop(*_: Any) -> Any:
         raise TransientError("Node 3 may not be stopped now: quorum without it.")

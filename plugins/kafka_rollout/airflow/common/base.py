@@ -1,0 +1,125 @@
+"""The base of our tasks: a workbench, the frozen plan, and errors split by what Airflow does about them."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+from kafka_rollout.domain.model.errors import RolloutError, TransientError, UserError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_rollout.adapters.store.runs import FileRunStore
+    from kafka_rollout.domain.model.plan import Plan
+    from kafka_rollout.steps.common.cluster_ports import Workbench
+
+log = logging.getLogger(__name__)
+
+TASK_FAILED = "task-failed"  # kind of the event in the run's record
+PLAN_TASK = "plan"  # its XCom holds the hash of the frozen plan
+
+
+@contextmanager
+def errors_for_airflow() -> Iterator[None]:
+    """A transient error may be retried by Airflow; every other of ours fails the task at once, with its sentence."""
+    try:
+        yield
+    except TransientError as error:
+        log.warning("%s", error)
+        raise AirflowException(str(error)) from None
+    except RolloutError as error:
+        log.error("%s", error)
+        raise AirflowFailException(str(error)) from None
+
+
+@contextmanager
+def workbench(cluster: str, context: Context) -> Iterator[Workbench]:
+    """The workbench of this DAG run. Raises UserError where another DAG, or the command line, has a run of that id: its
+    record and its hold on the cluster are known by nothing else."""
+    with KafkaClusterHook(cluster).open(str(context["run_id"])) as bench:
+        if owner := other_owner(bench.run.events(), context):
+            raise UserError(
+                f"Run {bench.run_id} of cluster {cluster} is one of {owner} already.",
+                remedy="Trigger this DAG with another run id.",
+            )
+        yield bench
+
+
+def other_owner(events: Sequence[Mapping[str, Any]], context: Context) -> str:
+    """Whose the run's record is, if not this DAG's; empty where it is this one's, or has not begun."""
+    from kafka_rollout.steps.planning.upgrade import begun_by
+
+    dag_id = begun_by(events)
+    if not events or dag_id == context["ti"].dag_id:
+        return ""
+    return f"the DAG {dag_id}" if dag_id else "the command line"
+
+
+def run_folder(bench: Workbench) -> Path:
+    """Where the run's record lies; other parts of the run keep their files below it."""
+    return _store(bench.cluster.name, bench.run_id).folder
+
+
+def run_record(cluster: str, context: Context) -> FileRunStore:
+    """The record of this DAG run, for a task that asks the cluster nothing."""
+    return _store(cluster, str(context["run_id"]))
+
+
+def _store(cluster: str, run_id: str) -> FileRunStore:
+    from kafka_rollout.adapters.store.runs import FileRunStore
+    from kafka_rollout.settings import Settings
+
+    return FileRunStore(Settings.from_environment().home, cluster, run_id)
+
+
+def why_failed(events: Sequence[Mapping[str, Any]]) -> str:
+    """What the task said that failed last; a run that has no report has nothing else to tell."""
+    found = next((event for event in reversed(events) if event.get("kind") == TASK_FAILED), None)
+    return "" if found is None else f" Task {found['task']} said: {found['sentence']}"
+
+
+def frozen_plan(bench: Workbench, context: Context) -> Plan:
+    """The run's plan; refuses when it is not the one that the run's first task froze."""
+    from kafka_rollout.steps.planning.upgrade import check_plan
+
+    planned = context["ti"].xcom_pull(task_ids=PLAN_TASK)
+    if not planned:
+        raise AirflowFailException(f"Task {PLAN_TASK} of this run left no plan. Clear it, or start a new run.")
+    return check_plan(bench, planned["plan_hash"])
+
+
+def failed_tasks(context: Context, asking: str) -> list[str]:
+    """Ids of the run's failed tasks, but for the one that asks."""
+    ti = context["ti"]
+    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    return sorted(task_id for task_id, state in states.items() if state == "failed" and task_id != asking)
+
+
+class RolloutOperator(BaseOperator):
+    """One step on one cluster."""
+
+    def __init__(self, *, cluster: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.cluster = cluster
+
+    def execute(self, context: Context) -> Any:
+        with errors_for_airflow(), workbench(self.cluster, context) as bench:
+            try:
+                return self.act(context, bench)
+            except RolloutError as error:
+                if not isinstance(error, TransientError):
+                    bench.run.record(TASK_FAILED, {"task": self.task_id, "sentence": str(error)})
+                raise
+
+    @abstractmethod
+    def act(self, context: Context, bench: Workbench) -> Any:
+        """Do the step; what it returns is the task's XCom."""

@@ -1,0 +1,95 @@
+"""After a failure before anything is finalized a person decides: wait on, retry or roll back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NoReturn
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from kafka_rollout.airflow.common.asking import Answer, Question, approvers, ask
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_rollout.steps.common.cluster_ports import Workbench
+
+WAIT_ON = "Wait on"
+RETRY = "Retry"
+ROLL_BACK = "Roll back"
+STOP_HERE = "Stop here"
+NO_REASON = "no reason given"
+
+_MEANINGS = {
+    WAIT_ON: "watch the gate for its time again",
+    RETRY: "start the node once more, then watch again",
+    ROLL_BACK: "bring every node that was rolled back to its old release, with the same gates; the run ends then",
+    STOP_HERE: "this task fails, and the run ends as it is; cleared, the task goes on",
+}
+
+ROLL_BACK_DECISION = "roll_back_decision"  # XCom of the task at which a person chose to roll back
+
+
+def ask_what_now(
+    context: Context,
+    bench: Workbench,
+    *,
+    what: str,
+    why: str,
+    options: Sequence[str],
+    meanings: Mapping[str, str] | None = None,
+) -> NoReturn:
+    """Park the task until a person decides; it resumes at `decided`. The cluster's lock is kept for that long.
+    `meanings`: of the options that mean something else here than at the gate after a node's start.
+    """
+    timeout = hold_while_asking(context, bench, f"{what} failed and waits for a decision")
+    meant = {**_MEANINGS, **(meanings or {})}
+    ask(
+        context,
+        Question(
+            subject=f"{bench.cluster.name}: {what} failed. What now?",
+            body="\n\n".join(
+                (
+                    f"**At {datetime.now(UTC):%H:%M:%S} UTC:** {why}",
+                    "\n".join(f"- **{option}**: {meant[option]}" for option in options),
+                    "Airflow keeps this text as it was when the question came first. The present state is in the "
+                    "task's log and state store, and on the page *Kafka rollout*.",
+                )
+            ),
+            options=tuple(options),
+            users=approvers(bench.cluster.approvers, context["params"].get("approvers") or ()),
+        ),
+        method="decided",
+        timeout=timeout,
+    )
+
+
+def hold_while_asking(context: Context, bench: Workbench, purpose: str) -> timedelta:
+    """Keep the cluster's lock for as long as a person may take; the answer is that time."""
+    from kafka_rollout.steps.common.lock import LEASE_S, hold
+
+    timeout = timedelta(hours=float(context["params"]["approval_timeout_hours"]))
+    hold(bench, purpose, for_s=timeout.total_seconds() + LEASE_S)
+    return timeout
+
+
+def record_decision(context: Context, bench: Workbench, what: str, answer: Answer) -> None:
+    """Keep who decided what. Rolling back and stopping fail the task: nothing after it may begin."""
+    from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+    from kafka_rollout.steps.common.lock import hold_again
+
+    reason = answer.reason or NO_REASON
+    hold_again(bench, f"{what}: {answer.option}")
+    record_approval(bench, ApprovalOf.FAILED_GATE, answer.by, answer.option, f"{what}: {reason}")
+    if answer.option == ROLL_BACK:
+        record_approval(bench, ApprovalOf.ROLL_BACK, answer.by, APPROVED, f"{what}: {reason}")
+        leave_roll_back(context, what, answer)
+    if answer.option == STOP_HERE:
+        raise AirflowFailException(f"{answer.by} stopped the run at {what}: {reason}.")
+
+
+def leave_roll_back(context: Context, what: str, answer: Answer) -> NoReturn:
+    """Leave the decision for the group `roll_back`, and fail this task."""
+    context["ti"].xcom_push(key=ROLL_BACK_DECISION, value={"by": answer.by, "reason": answer.reason, "what": what})
+    raise AirflowFailException(f"{answer.by} decided at {what} to roll back: {answer.reason or NO_REASON}.")

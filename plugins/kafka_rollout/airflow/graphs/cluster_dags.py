@@ -1,0 +1,151 @@
+"""What the DAGs of a cluster have in common: one DAG for every inventory file, and the questions of their forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+from airflow.sdk import DAG, Param, get_parsing_context
+
+from kafka_rollout.adapters.inventory import readable_clusters
+from kafka_rollout.adapters.releases.catalogue import release_names
+from kafka_rollout.airflow.graphs.broken import broken_inventory_dag
+from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.settings import Settings
+
+_CARE = "How carefully"
+_APPROVALS = "Approvals"
+
+
+def dags_of_clusters(
+    settings: Settings, prefix: str, build: Callable[[ClusterSpec, list[str]], DAG], *, tags: list[str]
+) -> list[DAG]:
+    """A DAG for every inventory file; one that cannot be read keeps no other from its DAG."""
+    wanted = get_parsing_context().dag_id
+    releases = release_names(settings.include)
+    clusters, problems = readable_clusters(settings.clusters)
+    dags = [
+        broken_inventory_dag(f"{prefix}{path.stem}_unreadable", str(problem), tags=tags)
+        for path, problem in problems.items()
+    ]
+    # A task needs its own DAG only.
+    return dags + [
+        build(cluster, releases) for cluster in clusters.values() if wanted in (None, f"{prefix}{cluster.name}")
+    ]
+
+
+def cluster_dag(
+    cluster: ClusterSpec, prefix: str, *, description: str, doc: str, tags: list[str], params: Mapping[str, Param]
+) -> DAG:
+    """A DAG that changes a cluster when somebody triggers it. `doc` is a template of its Markdown."""
+    dag_id = f"{prefix}{cluster.name}"
+    return DAG(
+        dag_id=dag_id,
+        description=description,
+        doc_md=doc.format(
+            name=cluster.name,
+            owner=cluster.owner,
+            dag_id=dag_id,
+            nodes=", ".join(f"{node.name} ({node.node_id})" for node in cluster.nodes),
+            approvers=", ".join(cluster.approvers) or "everyone who may trigger it",
+        ),
+        schedule=None,
+        catchup=False,
+        max_active_runs=1,
+        tags=[*tags, cluster.name],
+        params=dict(params),
+        default_args={"owner": cluster.owner, "retries": 1, "retry_delay": timedelta(seconds=10)},
+    )
+
+
+def dry_run() -> dict[str, Param]:
+    return {
+        "dry_run": Param(
+            False, type="boolean", title="Dry run", description="End with the plan and all findings; change nothing."
+        )
+    }
+
+
+def roll_care() -> dict[str, Param]:
+    """How carefully nodes are rolled."""
+    return {
+        "canary_approval": Param(
+            False,
+            type="boolean",
+            title="Ask after the first node",
+            description="The first node is the canary: the others are rolled after an approval.",
+            section=_CARE,
+        ),
+        "soak_seconds": Param(
+            60,
+            type="integer",
+            minimum=0,
+            maximum=7 * 24 * 3600,
+            title="Soak (seconds)",
+            description="How long a node's gate must keep holding before the next node's turn.",
+            section=_CARE,
+        ),
+        "looks": Param(
+            3,
+            type="integer",
+            minimum=1,
+            maximum=100,
+            title="Looks in a row",
+            description="How many looks at a node's gate, one a second, must hold one after the other.",
+            section=_CARE,
+        ),
+        **gate_timeout(30, "After this a gate that does not hold asks a person what to do."),
+    }
+
+
+def gate_timeout(minutes: int, description: str) -> dict[str, Param]:
+    return {
+        "gate_timeout_minutes": Param(
+            minutes,
+            type="number",
+            exclusiveMinimum=0,
+            maximum=7 * 24 * 60,
+            title="Gate's time (minutes)",
+            description=description,
+            section=_CARE,
+        )
+    }
+
+
+def ledger() -> dict[str, Param]:
+    return {
+        "ledger": Param(
+            False,
+            type="boolean",
+            title="Live-traffic ledger",
+            description="Produce and consume during the roll, and compare in the end. Writes to topics of its own.",
+            section=_CARE,
+        )
+    }
+
+
+def approvals(cluster: ClusterSpec) -> dict[str, Param]:
+    """Who may answer, and for how long a question waits."""
+    return {
+        "approvers": Param(
+            list(cluster.approvers),
+            type="array",
+            items={"type": "string", "minLength": 1},
+            title="Who may approve",
+            description=(
+                f"User ids, one a line, out of the inventory's: {', '.join(cluster.approvers)}."
+                if cluster.approvers
+                else "User ids, one a line; none: everyone who may trigger this DAG."
+            ),
+            section=_APPROVALS,
+        ),
+        "approval_timeout_hours": Param(
+            24,
+            type="number",
+            exclusiveMinimum=0,
+            maximum=30 * 24,
+            title="Time for an answer (hours)",
+            description="After this the question fails. Time never approves.",
+            section=_APPROVALS,
+        ),
+    }

@@ -1,0 +1,219 @@
+"""Approvals: a named person, with what they approve in front of them, and the reason why."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from kafka_rollout.airflow.common.asking import Answer, Question, approvers, ask, read_answer
+from kafka_rollout.airflow.common.base import RolloutOperator, errors_for_airflow, frozen_plan, workbench
+from kafka_rollout.airflow.common.deciding import ROLL_BACK, hold_while_asking, leave_roll_back
+from kafka_rollout.airflow.common.node_task_groups import NodeSlot
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_rollout.domain.model.plan import Plan
+    from kafka_rollout.steps.common.cluster_ports import Workbench
+
+APPROVE = "Approve"
+REJECT = "Reject"
+
+
+ANSWERED = "answered"  # kind of the event in the run's record
+
+
+class ApprovalOperator(RolloutOperator):
+    """Asks for one approval. Rejecting fails the task, so does time: neither lets anything after it begin."""
+
+    what: ClassVar[str]  # an ApprovalOf
+
+    def act(self, context: Context, bench: Workbench) -> Any:
+        plan = frozen_plan(bench, context)
+        if context["params"]["dry_run"]:  # cleared in the hope that it goes on
+            raise AirflowFailException("This run is a dry run and changes nothing. Start a new run without it.")
+        if (answer := self._answer_of_lost_try(context, bench, plan)) is not None:
+            self.log.info("%s chose '%s' in a try of this task that Airflow lost.", answer.by, answer.option)
+            return self._conclude(context, answer)
+        self.check(context, bench, plan)
+        self._ask(context, bench, plan)
+
+    def answered(self, context: Context, event: dict[str, Any]) -> Any:
+        """A person answered, or the time is over."""
+        from kafka_rollout.steps.common.approval import APPROVED, REJECTED, ApprovalOf, record_approval
+        from kafka_rollout.steps.common.lock import hold_again
+
+        with errors_for_airflow(), workbench(self.cluster, context) as bench:
+            plan = frozen_plan(bench, context)
+            answer = read_answer(event, self.subject(plan))
+            if not answer.reason:
+                self.log.warning("%s chose '%s' without a reason: asked again.", answer.by, answer.option)
+                self._ask(context, bench, plan)
+            hold_again(bench, f"{self.what} of {plan.direction} to {plan.target}: {answer.option}")
+            decision = APPROVED if answer.option == APPROVE else REJECTED
+            record_approval(bench, self.what, answer.by, decision, answer.reason)
+            if answer.option == ROLL_BACK:
+                record_approval(bench, ApprovalOf.ROLL_BACK, answer.by, APPROVED, answer.reason)
+            bench.run.record(ANSWERED, {**asdict(answer), **self._generation(context, plan)})
+            return self._conclude(context, answer)
+
+    def _conclude(self, context: Context, answer: Answer) -> dict[str, str]:
+        """What the answer means for the run; the first of it that tells Airflow anything."""
+        if answer.option == ROLL_BACK:
+            leave_roll_back(context, self.task_id, answer)
+        return self._decided(answer)
+
+    def _generation(self, context: Context, plan: Plan) -> dict[str, Any]:
+        """Tells a retry from a cleared task: clearing raises the number of tries that a task has."""
+        return {"task_id": self.task_id, "max_tries": context["ti"].max_tries, "plan_hash": plan.hash}
+
+    def _answer_of_lost_try(self, context: Context, bench: Workbench, plan: Plan) -> Answer | None:
+        """An answer whose task Airflow lost right after it was given, and tries again.
+
+        Airflow's scheduler can take the end of the process that asked for the end of the one that got the answer
+        (its executor knows both by one key), when an answer comes fast on a busy machine. What the lost try writes to
+        Airflow is refused then, so the answer is kept in the run's own record, and a person need not be asked twice. A
+        task that was cleared asks again, and so does a run that has begun anew: one that was deleted in Airflow and
+        triggered with the same id goes on in the same record.
+        """
+        from kafka_rollout.steps.planning.upgrade import BEGUN
+
+        generation = self._generation(context, plan)
+        for event in reversed(bench.run.events()):
+            if event.get("kind") == BEGUN:
+                return None
+            if event.get("kind") == ANSWERED and {key: event.get(key) for key in generation} == generation:
+                return Answer(option=str(event["option"]), by=str(event["by"]), reason=str(event["reason"]))
+        return None
+
+    def _decided(self, answer: Answer) -> dict[str, str]:
+        if answer.option != APPROVE:
+            raise AirflowFailException(f"{answer.by} rejected: {answer.reason}")
+        self.log.info("%s approved: %s", answer.by, answer.reason)
+        return {"by": answer.by, "reason": answer.reason}
+
+    def _ask(self, context: Context, bench: Workbench, plan: Plan) -> NoReturn:
+        timeout = hold_while_asking(context, bench, f"waits for the approval: {self.subject(plan)}")
+        ask(
+            context,
+            Question(
+                subject=self.subject(plan),
+                body=self.body(context, bench, plan),
+                options=self.choices(plan),
+                users=approvers(bench.cluster.approvers, context["params"]["approvers"] or ()),
+            ),
+            method="answered",
+            timeout=timeout,
+            text_must_be_present=True,
+        )
+
+    def choices(self, plan: Plan) -> tuple[str, ...]:
+        """What may be answered."""
+        return (APPROVE, REJECT)
+
+    def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
+        """Refuse (or skip) before anybody is asked."""
+
+    @abstractmethod
+    def subject(self, plan: Plan) -> str: ...
+
+    @abstractmethod
+    def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
+        """Markdown, the same each time for the same plan."""
+
+
+class ApprovePlanOperator(ApprovalOperator):
+    """The plan and its findings. With blockers it refuses instead of asking."""
+
+    what = "roll"
+
+    def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
+        from kafka_rollout.steps.common.approval import refuse_blockers
+        from kafka_rollout.steps.planning.upgrade import refuse_new_blockers
+
+        refuse_blockers(plan)
+        if not plan.hops:
+            raise AirflowSkipException(f"Every node runs {plan.target} already: there is no roll to approve.")
+        refuse_new_blockers(bench, plan, waits=True)
+
+    def subject(self, plan: Plan) -> str:
+        return f"Roll {plan.cluster} from {plan.origin} to {plan.target}?"
+
+    def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
+        from kafka_rollout.steps.common.approval import approval_body
+
+        return approval_body(plan, what=self.what)
+
+
+class ApproveCanaryOperator(ApprovalOperator):
+    """After the first node of the roll, if the run asks for it: on with the others?"""
+
+    what = "canary"
+
+    def __init__(self, *, slot: NodeSlot, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.slot = slot
+
+    def choices(self, plan: Plan) -> tuple[str, ...]:
+        return (APPROVE, REJECT, ROLL_BACK)
+
+    def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
+        # The places that are passed by are skipped when the hop begins, and come to life when they are cleared.
+        if not (context["params"]["canary_approval"] and self.slot.is_canary(plan)):
+            raise AirflowSkipException("Only the first node of a roll that asks for it is a canary.")
+
+    def subject(self, plan: Plan) -> str:
+        return f"{plan.cluster}: the first node runs {plan.hops[0].to_release}. Roll the others?"
+
+    def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
+        from kafka_rollout.steps.common.approval import canary_body
+
+        return (
+            f"{canary_body(plan)}\n\n- **{APPROVE}**: roll the others\n- **{REJECT}**: stop here, as it is\n"
+            f"- **{ROLL_BACK}**: bring it back to {plan.hops[0].from_release}; the run ends then"
+        )
+
+
+class ApproveFinalizeOperator(ApprovalOperator):
+    """The point of no return: what each feature's new level costs, and whether Kafka can take it back."""
+
+    what = "finalize"
+
+    def __init__(self, *, scan_task: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.scan_task = scan_task
+
+    def choices(self, plan: Plan) -> tuple[str, ...]:
+        # A run that found the binary rolled has no node to take back.
+        return (APPROVE, REJECT, ROLL_BACK) if plan.hops else (APPROVE, REJECT)
+
+    def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
+        from kafka_rollout.steps.common.approval import refuse_blockers
+        from kafka_rollout.steps.features.levels import pending_changes
+        from kafka_rollout.steps.planning.upgrade import refuse_new_blockers
+
+        refuse_blockers(plan)
+        refuse_new_blockers(bench, plan)
+        if not pending_changes(bench, plan):
+            raise AirflowSkipException("Every planned level is finalized already.")
+
+    def subject(self, plan: Plan) -> str:
+        return f"Finalize the features of {plan.cluster} at {plan.target}? This is the point of no return."
+
+    def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
+        from kafka_rollout.steps.common.approval import approval_body
+        from kafka_rollout.steps.features.levels import check_support, undo_by_controller
+
+        support = check_support(bench, plan)
+        if not support.ok:
+            raise AirflowFailException(" ".join(str(finding) for finding in support.blockers))
+        scan = context["ti"].xcom_pull(task_ids=self.scan_task) or {}
+        shown = replace(plan, feature_changes=undo_by_controller(bench, plan))
+        body = approval_body(shown, support, what=self.what, scan=str(scan.get("sentence", "")))
+        body = body.replace(shown.hash[:12], plan.hash[:12])  # it is this plan that is approved
+        if plan.hops:
+            body += f"\n\n**{ROLL_BACK}** brings every node back to {plan.origin} instead: the last chance for it."
+        return body

@@ -1,0 +1,164 @@
+"""The tasks of the scheduled scan: scan and keep, then tell of what got worse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from kafka_rollout.airflow.common.base import errors_for_airflow
+from kafka_rollout.airflow.common.links import ScanLink, scan_page
+from kafka_rollout.airflow.notifiers.scan_alert import Alert, ScanAlertNotifier
+from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_rollout.adapters.coordinator_logs.spark_submit import ScanRequest
+    from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, VerdictChange
+    from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+
+PROBLEM = "problem"  # XCom of a scan that failed: why
+PARQUET = "parquet"  # folder in the task's scratch
+TREND = 30  # scans whose trend a report shows
+DEPTHS = ("deep", "live", "classes")
+
+
+def scan_asset(cluster: str) -> Asset:
+    """What other DAGs can be scheduled by: a new event a scan, with the verdict of each release as its extra."""
+    return Asset(f"kafka-rollout/{cluster}/coordinator-log-scan")
+
+
+class CompatibilityScanOperator(SparkScanOperator):
+    """Scan as the form says, keep the result in the cluster's history and tell the asset."""
+
+    operator_extra_links = (ScanLink(),)
+
+    def __init__(self, *, cluster: str, **kwargs: Any) -> None:
+        super().__init__(cluster=cluster, outlets=[scan_asset(cluster)], **kwargs)
+
+    def execute(self, context: Context) -> Any:
+        try:
+            return super().execute(context)
+        except AirflowException as error:
+            context["ti"].xcom_push(key=PROBLEM, value=str(error))
+            raise
+
+    def wanted(self, context: Context, request: ScanRequest, scratch: Path) -> ScanRequest:
+        from kafka_rollout.domain.model.releases import Release
+
+        params = context["params"]
+        return replace(
+            request,
+            parquet=scratch / PARQUET,
+            releases=tuple(Release.parse(text) for text in params["releases"] or ()),
+            live=params["depth"] == "live",
+            classes_only=params["depth"] == "classes",
+        )
+
+    def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
+        from kafka_rollout.adapters.pages.scan_report import render_scan
+        from kafka_rollout.adapters.releases.catalogue import load_catalogue
+        from kafka_rollout.adapters.store.scan_reports import ScanReports
+        from kafka_rollout.adapters.store.scans import ScanHistory
+        from kafka_rollout.settings import Settings
+
+        settings = Settings.from_environment()
+        tables = scratch / PARQUET
+        history = ScanHistory(settings.home, self.cluster)
+        earlier = history.newest(TREND)
+        page = render_scan(result, load_catalogue(settings.include), earlier=earlier)
+        kept = history.keep(result, page, parquet=tables if tables.exists() else None)
+        ScanReports(settings.home, self.cluster).scanned(str(context["run_id"]), result, kept)
+        found: dict[str, Any] = {
+            "scan": kept.name,
+            "records": result.records,
+            "partitions": len(result.logs),
+            "verdicts": {str(release): str(verdict) for release, verdict in result.standing.items()},
+        }
+        context["outlet_events"][scan_asset(self.cluster)].extra = found
+        for release, verdict in result.standing.items():
+            self.log.info("%s: %s", release, verdict)
+        return found
+
+
+class AlertOperator(BaseOperator):
+    """Runs however the scan ended. Tells of verdicts that got worse, and of a scan that could not be done: not knowing
+    is an alert as well, and the task then fails with it, for the run is not green.
+    """
+
+    def __init__(self, *, cluster: str, scan_task: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.cluster = cluster
+        self.scan_task = scan_task
+
+    def execute(self, context: Context) -> Any:
+        ti = context["ti"]
+        report = scan_page(ti.dag_id, str(context["run_id"]), self.scan_task)
+        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+        scanned = ti.xcom_pull(task_ids=self.scan_task) if states.get(self.scan_task) == "success" else None
+        if scanned is None:  # also when a person marked the scan as done
+            problem = ti.xcom_pull(task_ids=self.scan_task, key=PROBLEM) or "See the log of the scan's task."
+            alert = not_scanned(self.cluster, problem, report)
+            ScanAlertNotifier(alert)(context)
+            raise AirflowFailException(f"{alert.headline} {problem}")
+        with errors_for_airflow():
+            comparison = self._comparison(scanned["scan"])
+        if comparison is None:
+            raise AirflowSkipException("This is the first scan: there is nothing to compare it with.")
+        if not comparison.worse:
+            raise AirflowSkipException("No verdict got worse.")
+        alert = got_worse(comparison, report)
+        ScanAlertNotifier(alert)(context)
+        return {"headline": alert.headline, "worse": [change.to_dict() for change in comparison.worse]}
+
+    def _comparison(self, scan: str) -> ScanComparison | None:
+        """With the newest earlier scan that asked about the same releases."""
+        from kafka_rollout.adapters.store.scans import ScanHistory
+        from kafka_rollout.domain.coordinator_logs.comparison import compare
+        from kafka_rollout.settings import Settings
+
+        history = ScanHistory(Settings.from_environment().home, self.cluster)
+        after = history.get(scan).load()
+        for kept in history.scans():
+            if kept.name < scan and (before := kept.load()).standing.keys() >= after.standing.keys():
+                return compare(before, after)
+        return None
+
+
+def not_scanned(cluster: str, problem: str, report: str = "") -> Alert:
+    return Alert(
+        cluster=cluster,
+        headline="The coordinator logs could not be scanned.",
+        sentences=(problem,),
+        report=report,
+        failed=True,
+        remedy="Until a scan is done nobody knows which releases could load them.",
+    )
+
+
+def got_worse(comparison: ScanComparison, report: str) -> Alert:
+    by_release: dict[str, list[VerdictChange]] = {}
+    for change in comparison.worse:
+        by_release.setdefault(str(change.release), []).append(change)
+    return Alert(
+        cluster=comparison.cluster,
+        headline=f"What {_listed(by_release)} would do with the coordinator logs got worse.",
+        sentences=tuple(_of_release(changes) for changes in by_release.values()),
+        report=report,
+        remedy="The report says which groups and transactional ids wrote what stands in the way, and how to end it.",
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _of_release(changes: Sequence[VerdictChange]) -> str:
+    more = len(changes) - 1
+    return f"{changes[0]}{f' ({more} more partitions likewise)' if more else ''}"

@@ -1,0 +1,138 @@
+"""The run's end: the ledger's verdict, the report, and whether it ended as it was asked to."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
+
+from kafka_rollout.airflow.common.base import (
+    PLAN_TASK,
+    RolloutOperator,
+    failed_tasks,
+    frozen_plan,
+    other_owner,
+    run_record,
+    why_failed,
+)
+from kafka_rollout.airflow.common.links import ReportLink
+from kafka_rollout.airflow.operators.planning import FINALIZE_LATER
+from kafka_rollout.airflow.operators.traffic import SECURITY_FILE, ledger_folder, run_ledger, stop_watching_groups
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_rollout.steps.common.cluster_ports import Workbench
+
+
+class StartLedgerOperator(RolloutOperator):
+    """Start the live-traffic ledger, if the run asks for it."""
+
+    def act(self, context: Context, bench: Workbench) -> Any:
+        frozen_plan(bench, context)
+        if not context["params"]["ledger"]:
+            raise AirflowSkipException("This run keeps no ledger of live traffic (parameter ledger).")
+        return {"folder": str(ledger_folder(bench)), "pid": run_ledger(bench)}
+
+
+class StopLedgerOperator(RolloutOperator):
+    """End the ledger and the watch of groups, whatever happened before, and keep the ledger's verdict."""
+
+    def act(self, context: Context, bench: Workbench) -> Any:
+        from kafka_rollout.adapters.background.traffic_process import stop_ledger
+
+        stop_watching_groups(bench)
+        folder = ledger_folder(bench)
+        if not (folder / "settings.json").exists():
+            raise AirflowSkipException("This run keeps no ledger of live traffic.")
+        verdict = stop_ledger(folder)
+        data = {**asdict(verdict), "ok": verdict.ok}
+        bench.run.record("ledger", data)
+        bench.run.private_path(SECURITY_FILE).unlink(missing_ok=True)
+        self.log.info("Acknowledged %s, consumed %s", verdict.acknowledged, dict(verdict.consumed))
+        for discrepancy in verdict.discrepancies:
+            self.log.error("%s", discrepancy)
+        return {
+            "ok": verdict.ok,
+            "acknowledged": verdict.acknowledged,
+            "consumed": dict(verdict.consumed),
+            "discrepancies": len(verdict.discrepancies),
+        }
+
+
+class FinalizeNowOperator(RolloutOperator):
+    """Finalizing later means: not in the run that rolls. A run that finds nothing to roll is the later one."""
+
+    def __init__(self, *, skipped: list[str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.skipped = skipped
+
+    def act(self, context: Context, bench: Workbench) -> Any:
+        from kafka_rollout.steps.runner import ROLLED
+
+        plan = frozen_plan(bench, context)
+        if plan.hops:
+            bench.run.record(ROLLED, {"target": str(plan.target)})
+        if context["params"]["finalize"] == FINALIZE_LATER and plan.hops:
+            self.log.info(
+                "The binary is rolled, finalizing is left for later: run this DAG again when it has soaked. It finds "
+                "nothing to roll and goes on from here."
+            )
+            raise DownstreamTasksSkipped(tasks=self.skipped)
+
+
+class ReportOperator(RolloutOperator):
+    """Write the run's report, and let go of the cluster's lock."""
+
+    operator_extra_links = (ReportLink(),)
+
+    def act(self, context: Context, bench: Workbench) -> Any:
+        from kafka_rollout.adapters.pages.run_report import render, report_of
+        from kafka_rollout.steps.common.lock import let_go
+
+        if not context["ti"].xcom_pull(task_ids=PLAN_TASK):
+            let_go(bench)
+            why = why_failed(bench.run.events())
+            raise AirflowFailException(f"The run has no plan, so there is nothing to report.{why}")
+        plan = frozen_plan(bench, context)
+        data = report_of(bench, plan, dry_run=bool(context["params"]["dry_run"]))
+        page, machine_form = bench.run.write_report(render(data), data)
+        let_go(bench)
+        self.log.info("Report: %s", page)
+        return {"outcome": data["outcome"], "sentence": data["sentence"], "html": str(page), "json": str(machine_form)}
+
+
+class OutcomeOperator(RolloutOperator):
+    """The run succeeds exactly when it ended as it was asked to: finished, dry, or finalizing left for later."""
+
+    def __init__(self, *, report_task: str, ledger_task: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.report_task = report_task
+        self.ledger_task = ledger_task
+
+    def execute(self, context: Context) -> Any:
+        ti, params = context["ti"], context["params"]
+        report = ti.xcom_pull(task_ids=self.report_task) or {}
+        outcome = report.get("outcome", "without a report")
+        told = f" {report['sentence']} See {report['html']}." if report else ""
+        ledger = ti.xcom_pull(task_ids=self.ledger_task) if self.ledger_task else None
+        if ledger and not ledger["ok"]:
+            raise AirflowFailException(f"The ledger found {ledger['discrepancies']} discrepancies.{told}")
+        failed = failed_tasks(context, self.task_id)
+        if failed and not report:
+            events = run_record(self.cluster, context).events()
+            owner = other_owner(events, context)
+            told = f" Its run id is one of {owner} already." if owner else why_failed(events)
+        if failed:
+            raise AirflowFailException(f"The run ended {outcome}: {', '.join(failed)} failed.{told}")
+        wanted = {"dry_run"} if params["dry_run"] else {"finished"}
+        if params.get("finalize") == FINALIZE_LATER:
+            wanted.add("rolled_not_finalized")
+        if outcome not in wanted:
+            raise AirflowFailException(f"The run ended {outcome}, not {' or '.join(sorted(wanted))}.{told}")
+        self.log.info("The run ended as asked: %s.%s", outcome, told)
+        return outcome
+
+    def act(self, context: Context, bench: Workbench) -> Any:
+        raise NotImplementedError

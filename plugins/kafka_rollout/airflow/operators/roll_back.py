@@ -1,0 +1,58 @@
+"""The begin of the way back: only when a person decided it, and only for the nodes that left the old release."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import DownstreamTasksSkipped
+
+from kafka_rollout.airflow.common.base import RolloutOperator, frozen_plan
+from kafka_rollout.airflow.common.deciding import ROLL_BACK_DECISION
+from kafka_rollout.airflow.common.node_task_groups import NodeSlot
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_rollout.steps.common.cluster_ports import Workbench
+
+
+class BeginRollBackOperator(RolloutOperator):
+    """`deciders` are the tasks at which a person can choose to roll back.
+
+    A task's decision goes when the task is cleared, so a run that was cleared and then succeeds does not roll back
+    for what somebody decided before.
+    """
+
+    def __init__(self, *, slots: Sequence[NodeSlot], deciders: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.slots = list(slots)
+        self.deciders = list(deciders)
+
+    def execute(self, context: Context) -> Any:
+        if self._decision(context) is None:
+            self.log.info("Nobody decided to roll back.")
+            raise DownstreamTasksSkipped(
+                tasks=[task_id for slot in self.slots for task_id in (*slot.task_ids, slot.passed_id)]
+            )
+        return super().execute(context)
+
+    def act(self, context: Context, bench: Workbench) -> Any:
+        from kafka_rollout.steps.roll.node import roll_back_turns
+
+        plan = frozen_plan(bench, context)
+        turns = {(hop.key, turn.node_id) for hop, turn in roll_back_turns(bench, plan)}
+        for hop_key, node_id in sorted(turns):
+            self.log.info("Node %s goes back (%s).", node_id, hop_key)
+        unused: list[str] = []
+        for slot in self.slots:
+            hop, turn = slot.hop(plan), slot.turn(plan)
+            if hop is None or turn is None or (hop.key, turn.node_id) not in turns:
+                unused += slot.task_ids
+        context["ti"].xcom_push(key="return_value", value={"decision": self._decision(context), "turns": len(turns)})
+        if unused:
+            raise DownstreamTasksSkipped(tasks=unused)
+
+    def _decision(self, context: Context) -> Any:
+        found = context["ti"].xcom_pull(task_ids=self.deciders, key=ROLL_BACK_DECISION)
+        return next((decision for decision in found or () if decision), None)

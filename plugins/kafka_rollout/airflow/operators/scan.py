@@ -1,0 +1,115 @@
+"""A run's scans of the coordinator logs: before its plan is made, and before the point of no return."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from kafka_rollout.airflow.common.base import RolloutOperator, frozen_plan, run_folder, workbench
+from kafka_rollout.airflow.common.links import ScanLink
+from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow.sdk import Context
+
+    from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+    from kafka_rollout.steps.common.cluster_ports import Workbench
+
+
+def scan_file(bench: Workbench, name: str) -> Path:
+    """Where a run keeps a scan's result; its page lies beside it."""
+    return run_folder(bench) / name
+
+
+class ScanForRunOperator(SparkScanOperator):
+    """Scan, and keep result and page in the run's record as `file` (and .html)."""
+
+    operator_extra_links = (ScanLink(),)
+
+    def __init__(self, *, file: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.file = file
+
+    def execute(self, context: Context) -> Any:
+        from kafka_rollout.steps.common.lock import LEASE_S, hold_again, hold_on
+
+        purpose = "Scan the coordinator logs."
+        longest = LEASE_S if self.execution_timeout is None else self.execution_timeout.total_seconds()
+        with workbench(self.cluster, context) as bench:
+            scan_file(bench, self.file).unlink(missing_ok=True)  # of an earlier try: it must not pass for this one's
+            held = hold_on(bench, purpose, for_s=longest)  # a long scan must not let another change in between
+        try:
+            return super().execute(context)
+        finally:
+            if held:
+                with workbench(self.cluster, context) as bench:
+                    hold_again(bench, purpose)
+
+    def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
+        from kafka_rollout.adapters.pages.scan_report import render_scan
+        from kafka_rollout.adapters.system.files import write_whole
+
+        with workbench(self.cluster, context) as bench:
+            path = scan_file(bench, self.file)
+            write_whole(path.with_suffix(".html"), render_scan(result, bench.catalogue).encode())
+            write_whole(path, json.dumps(result.to_dict()).encode())
+        self.log.info("%s records in %s partitions: %s", result.records, len(result.logs), path)
+        return {"records": result.records, "partitions": len(result.logs), "file": str(path)}
+
+
+class ScanBeforeRollOperator(ScanForRunOperator):
+    """What a roll's releases will have to load. Skipped when every node runs the target already."""
+
+    def __init__(self, *, observe_task: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.observe_task = observe_task
+
+    def execute(self, context: Context) -> Any:
+        observed = context["ti"].xcom_pull(task_ids=self.observe_task) or {}
+        target = context["params"]["target_release"]
+        if set(observed.get("releases", {}).values()) == {target}:
+            raise AirflowSkipException(f"Every node runs {target} already: nothing will be rolled.")
+        return super().execute(context)
+
+
+class ScanVerdictOperator(RolloutOperator):
+    """Could the release that the cluster came from still load what is in the coordinator logs now?"""
+
+    def act(self, context: Context, bench: Workbench) -> Any:
+        from kafka_rollout.domain.coordinator_logs.findings import way_back_verdict
+        from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+        from kafka_rollout.domain.model.findings import Verdict
+        from kafka_rollout.steps.common.node_steps import previous_release
+        from kafka_rollout.steps.report.run import SCAN_VERDICT
+
+        previous = previous_release(bench, frozen_plan(bench, context))
+        path = scan_file(bench, SCAN_VERDICT)
+        if not path.exists():
+            raise AirflowSkipException("There is no scan of this run.")
+        result = ScanResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        verdict = way_back_verdict(result, previous)
+        if not result.logs:  # no group and no transaction was ever there: nothing to load, nothing unknown
+            verdict = Verdict(question=verdict.question)
+        for finding in verdict.findings:
+            self.log.info("%s", finding)
+        sentence = " ".join(finding.sentence for finding in verdict.findings) or (
+            f"{previous} could still load all {result.records} records of the coordinator logs."
+        )
+        bench.run.record(
+            "scan",
+            {
+                "release": str(previous),
+                "records": result.records,
+                "partitions": len(result.logs),
+                "ok": verdict.ok,
+                "sentence": sentence,
+                "findings": [str(finding) for finding in verdict.findings],
+            },
+        )
+        if not verdict.ok:
+            raise AirflowFailException(" ".join(str(finding) for finding in verdict.blockers))
+        return {"sentence": sentence, "records": result.records, "file": str(path)}

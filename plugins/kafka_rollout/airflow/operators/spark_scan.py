@@ -1,0 +1,121 @@
+"""The Spark job that scans a cluster's coordinator logs, as a task."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowException
+
+from kafka_rollout.airflow.common.base import errors_for_airflow
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import Context
+
+    from kafka_rollout.adapters.coordinator_logs.spark_submit import ScanRequest
+    from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+
+SPARK_CONNECTION = "spark_default"
+
+
+class SparkScanOperator(SparkSubmitOperator):
+    """spark-submit of spark_jobs/scan_coordinator_logs.py. Credentials reach it as a file of mode 0600, which is
+    removed with the task's try. A scan that could not be done fails with the job's own sentence.
+    """
+
+    def __init__(self, *, cluster: str, **kwargs: Any) -> None:
+        super().__init__(
+            conn_id=SPARK_CONNECTION, name="kafka-rollout-scan", application="scan_coordinator_logs.py", **kwargs
+        )
+        self.cluster = cluster
+        self._problem = ""
+
+    def execute(self, context: Context) -> Any:
+        with (
+            errors_for_airflow(),
+            tempfile.TemporaryDirectory(prefix="kafka-rollout-spark-", ignore_cleanup_errors=True) as scratch,
+        ):
+            return self.keep(context, self.scan(context, Path(scratch)), Path(scratch))
+
+    @abstractmethod
+    def keep(self, context: Context, result: ScanResult, scratch: Path) -> Any:
+        """What becomes of the result; what it returns is the task's XCom."""
+
+    def wanted(self, context: Context, request: ScanRequest, scratch: Path) -> ScanRequest:
+        """What to scan; everything, deep, judged for every release, unless a class says otherwise."""
+        return request
+
+    def scan(self, context: Context, scratch: Path) -> ScanResult:
+        from kafka_rollout.adapters.coordinator_logs import spark_submit as scan_submit
+        from kafka_rollout.adapters.inventory import find_cluster
+        from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+        from kafka_rollout.settings import Settings
+
+        settings = Settings.from_environment()
+        cluster = find_cluster(settings.clusters, self.cluster)
+        result = scratch / "scan.json"
+        with self._security_file(context) as security_file:
+            request = scan_submit.ScanRequest(
+                cluster=cluster.name,
+                bootstrap_servers=cluster.bootstrap_servers,
+                json_file=result,
+                security_file=security_file,
+            )
+            master = BaseHook.get_connection(SPARK_CONNECTION).host or ""
+            self.application = str(scan_submit.APPLICATION)
+            self.application_args = self.wanted(context, request, scratch).arguments()
+            self.env_vars = scan_submit.environment(settings)
+            self.conf = dict(scan_submit.configuration(master, scratch))
+            os.environ["PATH"] = f"{scan_submit.spark_submit().parent}{os.pathsep}{os.environ['PATH']}"
+            self._submit(context)
+        return ScanResult.from_dict(json.loads(result.read_text(encoding="utf-8")))
+
+    def _submit(self, context: Context) -> None:
+        try:
+            super().execute(context)
+        except AirflowException as error:
+            raise AirflowException(self._problem or str(error)) from error
+
+    def _get_hook(self) -> SparkSubmitHook:
+        """Spark's own hook, which reads the job's lines; ours among them say what is wrong."""
+        hook = super()._get_hook()
+        read = hook._process_spark_submit_log
+        hook._process_spark_submit_log = lambda itr: read(self._noted(itr))  # type: ignore[method-assign]
+        return hook
+
+    def _noted(self, lines: Iterable[Any]) -> Iterator[Any]:
+        from kafka_rollout.adapters.coordinator_logs.spark_submit import problem_in
+
+        for line in lines:
+            self._problem = problem_in(str(line)) or self._problem
+            yield line
+
+    @contextmanager
+    def _security_file(self, context: Context) -> Iterator[Path]:
+        """In the run's private folder: Spark's workers read it, wherever they are."""
+        from kafka_rollout.adapters.store.runs import FileRunStore
+        from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+        from kafka_rollout.settings import Settings
+
+        run = FileRunStore(Settings.from_environment().home, self.cluster, str(context["run_id"]))
+        path = run.private_path(f"{self.task_id}-security.json")
+        KafkaClusterHook(self.cluster).security().write_file(path)
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def scanning() -> dict[str, Any]:
+    """A task that scans. The job itself waits a minute for a broker that restarts meanwhile."""
+    return {"retries": 1, "retry_delay": timedelta(seconds=5), "execution_timeout": timedelta(hours=2)}

@@ -1,0 +1,115 @@
+"""Watching a gate in the triggerer: no worker is held while a cluster comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+from kafka_rollout.domain.gates.watch import GateWatch, WatchState, WatchStatus
+from kafka_rollout.domain.model.errors import RolloutError, TransientError
+from kafka_rollout.steps.gates.checks import GateRef, look, record_outcome
+from kafka_rollout.steps.planning.upgrade import check_plan
+
+if TYPE_CHECKING:
+    from kafka_rollout.adapters.kafka.security import ClientSecurity
+    from kafka_rollout.steps.common.cluster_ports import Workbench
+
+SAY_AGAIN_S = 30.0  # an unchanged message is logged again after this time
+
+SOAK_LOOKS_S = 10.0  # between two looks while a gate soaks
+
+ERROR = "error"  # the event's state when looking itself was refused
+
+
+def pause_s(watch: GateWatch, now: float) -> float:
+    """How long until the next look: a soak of hours does not need one a second."""
+    if watch.held_since is None:
+        return watch.policy.interval_s
+    left = watch.held_since + watch.policy.soak_s - now
+    return max(watch.policy.interval_s, min(SOAK_LOOKS_S, left))
+
+
+class GateTrigger(BaseTrigger):
+    """Looks at one gate until its watch has an end. `watch` is a GateWatch's dictionary: it goes on where the task
+    stopped looking. The event has `state` (held, failed or error), `message` and `watch`.
+    """
+
+    def __init__(
+        self, *, cluster: str, run_id: str, plan_hash: str, gate: dict[str, Any], watch: dict[str, Any]
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.cluster = cluster
+        self.run_id = run_id
+        self.plan_hash = plan_hash
+        self.gate = gate
+        self.watch = watch
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return (
+            "kafka_rollout.airflow.triggers.gate.GateTrigger",
+            {
+                "cluster": self.cluster,
+                "run_id": self.run_id,
+                "plan_hash": self.plan_hash,
+                "gate": self.gate,
+                "watch": self.watch,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        watch = GateWatch.from_dict(self.watch)
+        watcher = _Watcher(self, watch)
+        try:
+            security = await KafkaClusterHook(self.cluster).asecurity()
+            said, said_at = "", 0.0
+            while True:
+                # The task has just looked, and an end that comes at once can overtake the end of the task's process.
+                await asyncio.sleep(pause_s(watch, time.time()))
+                status = await asyncio.to_thread(watcher.look, security)
+                if status.message != said or time.monotonic() - said_at > SAY_AGAIN_S:
+                    self.log.info("%s", status.message)
+                    said, said_at = status.message, time.monotonic()
+                if status.done:
+                    yield TriggerEvent(
+                        {"state": status.state.value, "message": status.message, "watch": watch.to_dict()}
+                    )
+                    return
+        except RolloutError as error:
+            yield TriggerEvent({"state": ERROR, "message": str(error), "watch": watch.to_dict()})
+        finally:
+            await asyncio.to_thread(watcher.close)
+
+
+class _Watcher:
+    """One workbench kept open from look to look; opened anew when it could not be."""
+
+    def __init__(self, trigger: GateTrigger, watch: GateWatch) -> None:
+        self._trigger = trigger
+        self._watch = watch
+        self._ref = GateRef.from_dict(trigger.gate)
+        self._open: AbstractContextManager[Workbench] | None = None
+        self._bench: Workbench | None = None
+
+    def look(self, security: ClientSecurity) -> WatchStatus:
+        try:
+            if self._bench is None:
+                self._open = KafkaClusterHook(self._trigger.cluster).open(self._trigger.run_id, security)
+                self._bench = self._open.__enter__()
+            plan = check_plan(self._bench, self._trigger.plan_hash)
+            seen = look(self._bench, plan, self._ref)
+            status = self._watch.seen(seen, time.time())
+            record_outcome(self._bench, self._ref, seen, status)
+            return status
+        except TransientError as error:  # the workbench itself could not be opened yet
+            return WatchStatus(state=WatchState.WAITING, message=f"waits for an answer: {error}")
+
+    def close(self) -> None:
+        opened, self._open, self._bench = self._open, None, None
+        if opened is not None:
+            opened.__exit__(None, None, None)

@@ -1,0 +1,75 @@
+"""What the page shows of the scans of coordinator logs. Nothing in here writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from croniter import croniter
+
+from kafka_rollout.adapters.store.runs import FileRunStore
+from kafka_rollout.adapters.store.scan_reports import ALERT, SCANNED, ScanReports
+from kafka_rollout.airflow.run_listener import DAG_PREFIX, DOWNGRADE_DAG_PREFIX, SCAN_DAG_PREFIX
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.topology import NEVER, ClusterSpec
+from kafka_rollout.settings import Settings
+from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.report.run import SCAN_VERDICT
+
+ALERTS_SHOWN = 5  # of each cluster
+
+# Where a roll's tasks keep what they scanned; the page lies beside it.
+_FILES = {"scan_before_roll": SCAN_BEFORE_ROLL, "scan_coordinator_logs": SCAN_VERDICT}
+
+
+def scans_of(clusters: Iterable[ClusterSpec], settings: Settings) -> list[dict[str, Any]]:
+    """The newest scan of each cluster that has one or tried, its alerts, and why the last try failed if it did."""
+    found = []
+    for cluster in clusters:
+        events = ScanReports(settings.home, cluster.name).events()
+        if not events:
+            continue
+        scanned = [event for event in events if event["kind"] == SCANNED]
+        alerts = [event for event in events if event["kind"] == ALERT]
+        scanned_at = scanned[-1]["scanned_at"] if scanned else 0.0
+        failed = alerts[-1] if alerts and alerts[-1]["failed"] and alerts[-1] is events[-1] else None
+        found.append(
+            {
+                "cluster": cluster.name,
+                "dag_id": f"{SCAN_DAG_PREFIX}{cluster.name}",
+                "scan": dict(scanned[-1]) if scanned else None,
+                "overdue": is_overdue(cluster.scan_schedule, scanned_at, time.time()),
+                "failed": None if failed is None else _shown(failed),
+                "alerts": [_shown(alert) for alert in reversed(alerts[-ALERTS_SHOWN:])],
+            }
+        )
+    return found
+
+
+def is_overdue(schedule: str, scanned_at: float, now: float) -> bool:
+    """Whether a whole turn of the schedule went by without a scan: then something keeps it from running."""
+    if schedule == NEVER:
+        return False
+    turns = croniter(schedule, datetime.fromtimestamp(now, UTC))
+    turns.get_prev(float)  # this turn's scan may still be under way
+    return scanned_at < float(turns.get_prev(float))
+
+
+def _shown(alert: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: alert[key] for key in ("at", "run_id", "headline", "sentences", "failed")}
+
+
+def scan_page(dag_id: str, run_id: str, task_id: str, settings: Settings) -> str | None:
+    """The report of the scan that a run's task made; None if there is none."""
+    try:
+        if dag_id.startswith(SCAN_DAG_PREFIX):
+            return ScanReports(settings.home, dag_id.removeprefix(SCAN_DAG_PREFIX)).page(run_id)
+        prefix = next((one for one in (DAG_PREFIX, DOWNGRADE_DAG_PREFIX) if dag_id.startswith(one)), None)
+        if prefix is None or task_id not in _FILES:
+            return None
+        run = FileRunStore(settings.home, dag_id.removeprefix(prefix), run_id)
+        return (run.folder / _FILES[task_id]).with_suffix(".html").read_text(encoding="utf-8")
+    except (FileNotFoundError, UserError):  # UserError: a text that names no run
+        return None
