@@ -19,11 +19,11 @@ from kafka_rollout.adapters.releases import ivy
 from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout_spark.decoding import worker_rows
-from kafka_rollout_spark.decoding_spec import DecodingSpec
-from kafka_rollout_spark.files_source import segment_chunks
+from kafka_rollout_spark.decode.decoding import worker_rows
+from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.rows import RowKind
-from kafka_rollout_spark.what_to_read import LogsToRead
+from kafka_rollout_spark.source.files import segment_chunks
+from kafka_rollout_spark.source.ranges import LogsToRead
 
 RELEASE = Release(4, 3, 1)
 _TOOLS = ivy.Module("org.apache.kafka", "kafka-tools", str(RELEASE))  # a broker runs without it: it is in no lock

@@ -15,12 +15,12 @@ from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.settings import PROJECT_ROOT, Settings
-from kafka_rollout_spark.decoding_spec import ScanDepth
+from kafka_rollout_spark.kernel.spec import ScanDepth
 from kafka_rollout_spark.scan import Question, make_result, read_logs
-from kafka_rollout_spark.what_to_read import LogsToRead, live_logs, logs_in_directories
+from kafka_rollout_spark.source.ranges import LogsToRead, live_logs, logs_in_directories
 
 sys.path.insert(0, str(PROJECT_ROOT / "spark_jobs"))
-from scan_coordinator_logs import session
+from kafka_rollout_spark.job import session
 
 MASTER = "local[2]"
 

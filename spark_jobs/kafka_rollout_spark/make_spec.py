@@ -13,7 +13,7 @@ from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.groups.records import OFFSETS_TOPIC
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.wire.layouts import Layout
-from kafka_rollout_spark.decoding_spec import DecodingSpec, LayoutUse, RecordUse, ScanDepth
+from kafka_rollout_spark.kernel.spec import DecodingSpec, LayoutUse, RecordUse, ScanDepth
 
 
 def make_spec(

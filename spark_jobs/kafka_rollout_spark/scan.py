@@ -19,16 +19,16 @@ from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, OutO
 from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, judge, unknown_ends, unloadable_groups
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Catalogue, Release
-from kafka_rollout_spark import result as parts
-from kafka_rollout_spark.decoding_spec import DecodingSpec, ScanDepth, buckets_for
-from kafka_rollout_spark.group_order import find_out_of_order
+from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth, buckets_for
 from kafka_rollout_spark.make_spec import make_spec
-from kafka_rollout_spark.open_transactions import find_deleted_while_pending
+from kafka_rollout_spark.merge.transforms import bring_live, merge, merge_few
 from kafka_rollout_spark.progress import Progress, reported
+from kafka_rollout_spark.result import result as parts
+from kafka_rollout_spark.result.group_order import find_out_of_order
+from kafka_rollout_spark.result.open_transactions import find_deleted_while_pending
 from kafka_rollout_spark.rows import RowKind
-from kafka_rollout_spark.sharing import SPEC, to_option
-from kafka_rollout_spark.transforms import bring_live, merge, merge_few
-from kafka_rollout_spark.what_to_read import LogsToRead
+from kafka_rollout_spark.source.ranges import LogsToRead
+from kafka_rollout_spark.source.splits import SPEC, to_option
 
 OWNERS_LISTED = 1_000
 STATES_LISTED = 100_000  # more groups, members and transactional ids than this are counted, not told of one by one

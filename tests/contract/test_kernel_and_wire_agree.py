@@ -23,10 +23,10 @@ from kafka_rollout.wire.layouts import Layout
 from kafka_rollout.wire.messages import Decoded, MessageFormatError
 from kafka_rollout.wire.messages import encode as encode_message
 from kafka_rollout.wire.record_batch import Codec, LogFormatError, batches, payload, records
-from kafka_rollout_spark.chunks import Chunk
-from kafka_rollout_spark.decoding import worker_rows
-from kafka_rollout_spark.decoding_spec import DecodingSpec, ScanDepth
+from kafka_rollout_spark.decode.chunks import Chunk
+from kafka_rollout_spark.decode.decoding import worker_rows
 from kafka_rollout_spark.kernel import tables
+from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth
 from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.rows import ENDED, OPENED, RowKind
 from tests.unit.wire.message_strategies import values

@@ -17,7 +17,7 @@ from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.settings import Settings
 from kafka_rollout.wire.record_batch import batches
 from kafka_rollout_spark.scan import Question, make_result, read_logs
-from kafka_rollout_spark.what_to_read import LogsToRead, logs_in_directories
+from kafka_rollout_spark.source.ranges import LogsToRead, logs_in_directories
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FixtureLogs = Callable[..., Path]

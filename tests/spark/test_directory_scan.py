@@ -21,7 +21,7 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import PROJECT_ROOT
 from kafka_rollout.wire.coordinator_records import ClassKey, classify
 from kafka_rollout.wire.record_batch import batches, payload, records
-from kafka_rollout_spark.decoding_spec import ScanDepth
+from kafka_rollout_spark.kernel.spec import ScanDepth
 from tests.integration import planted_logs as planted
 from tests.integration.planted_logs import COMMITTED, EMPTY_GROUP, Record, key, value
 from tests.integration.planted_orders import planted_orders

@@ -12,8 +12,8 @@ import pytest
 
 from kafka_rollout.adapters.coordinator_logs.directories import DirectoryLogs, find_logs
 from kafka_rollout.adapters.coordinator_logs.segments import Segment, SegmentGoneError
-from kafka_rollout_spark.chunks import Chunk
-from kafka_rollout_spark.files_source import segment_chunks
+from kafka_rollout_spark.decode.chunks import Chunk
+from kafka_rollout_spark.source.files import segment_chunks
 from tests.spark.conftest import FixtureLogs
 
 OFFSETS = "__consumer_offsets"
@@ -130,9 +130,9 @@ def test_planning_a_scan_does_not_load_what_decodes() -> None:
     """Spark starts a process for each of its two steps of planning: a scan's first rows wait for what they import."""
     planning = """
 import pickle, sys
-from kafka_rollout_spark.files_source import SegmentFiles
-from kafka_rollout_spark.live_source import LiveLogs
-from kafka_rollout_spark.sharing import SHARES, to_option
+from kafka_rollout_spark.source.files import SegmentFiles
+from kafka_rollout_spark.source.live import LiveLogs
+from kafka_rollout_spark.source.splits import SHARES, to_option
 for source in (SegmentFiles, LiveLogs):
     made = pickle.loads(pickle.dumps(source({SHARES: to_option(((1, 2), (3,)))})))
     assert len(made.reader(made.schema()).partitions()) == 2
@@ -146,9 +146,9 @@ def test_a_worker_goes_once_through_what_it_has_loaded(folder: Path) -> None:
     tasks = """
 import gc, sys
 from pathlib import Path
-from kafka_rollout_spark.decoding_spec import DecodingSpec
-from kafka_rollout_spark.sharing import SHARES, SPEC, to_option
-from kafka_rollout_spark.what_to_read import logs_in_directories
+from kafka_rollout_spark.kernel.spec import DecodingSpec
+from kafka_rollout_spark.source.splits import SHARES, SPEC, to_option
+from kafka_rollout_spark.source.ranges import logs_in_directories
 logs = logs_in_directories(cluster="c", directories=[Path(sys.argv[1])], topics=["__consumer_offsets"])
 source = logs.source({**logs.options_for(1), SPEC: to_option(DecodingSpec())})
 reader = source.reader(source.schema())

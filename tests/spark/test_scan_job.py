@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-import scan_coordinator_logs as job
 from kafka_rollout.adapters.coordinator_logs.spark_submit import APPLICATION, ScanRequest, environment
 from kafka_rollout.domain.coordinator_logs.scan import (
     Failure,
@@ -31,14 +30,15 @@ from kafka_rollout.domain.coordinator_logs.scan import (
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings
-from kafka_rollout_spark.decoding_spec import DecodingSpec
-from kafka_rollout_spark.live_source import FORMAT, LiveLogs, cut
-from kafka_rollout_spark.output import write_json, write_parquet
+from kafka_rollout_spark import job
+from kafka_rollout_spark.kernel.spec import DecodingSpec
+from kafka_rollout_spark.merge.transforms import merge, merge_few
 from kafka_rollout_spark.progress import progress_line
+from kafka_rollout_spark.result.output import write_json, write_parquet
 from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
-from kafka_rollout_spark.sharing import SHARES, SPEC, from_option, share_out, to_option
-from kafka_rollout_spark.transforms import merge, merge_few
-from kafka_rollout_spark.what_to_read import LogsToRead
+from kafka_rollout_spark.source.live import FORMAT, LiveLogs, cut
+from kafka_rollout_spark.source.ranges import LogsToRead
+from kafka_rollout_spark.source.splits import SHARES, SPEC, from_option, share_out, to_option
 
 OFFSETS = "__consumer_offsets"
 

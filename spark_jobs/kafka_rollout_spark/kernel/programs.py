@@ -17,7 +17,7 @@ from kafka_rollout.domain.model.releases import FieldRule, RuleKind
 from kafka_rollout.wire.field_rules import PROTOCOL, PROTOCOL_TYPE, field_path
 from kafka_rollout.wire.layouts import FieldLayout, FieldType, Layout, StructLayout
 from kafka_rollout.wire.messages import join
-from kafka_rollout_spark.decoding_spec import DecodingSpec, RecordUse
+from kafka_rollout_spark.kernel.spec import DecodingSpec, RecordUse
 
 # Operations, and what their three operands mean.
 END = 0

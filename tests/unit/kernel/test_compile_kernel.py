@@ -11,10 +11,11 @@ SCAN_AFTER_IT = """
 import importlib, pkgutil
 from bench.coordinator_log import make_batches
 from kafka_rollout.wire.record_batch import Codec
-from kafka_rollout_spark import kernel, newest
-from kafka_rollout_spark.chunks import Chunk
-from kafka_rollout_spark.compile_kernel import compile_kernel, is_compiled
-from kafka_rollout_spark.decoding import reduce_entries, worker_rows, whole_batches
+from kafka_rollout_spark import kernel
+from kafka_rollout_spark.merge import newest
+from kafka_rollout_spark.decode.chunks import Chunk
+from kafka_rollout_spark.decode.compile_kernel import compile_kernel, is_compiled
+from kafka_rollout_spark.decode.decoding import reduce_entries, worker_rows, whole_batches
 from kafka_rollout_spark.kernel import tables
 from tests.unit.kernel.test_tables import LOGS, chunks, deep
 

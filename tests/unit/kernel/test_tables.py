@@ -22,13 +22,13 @@ from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.settings import Settings
 from kafka_rollout.wire.coordinator_records import classify
 from kafka_rollout.wire.record_batch import Codec, batches, payload, records
-from kafka_rollout_spark import newest
-from kafka_rollout_spark.chunks import Chunk
-from kafka_rollout_spark.decoding import reduce_entries, whole_batches, worker_rows
-from kafka_rollout_spark.decoding_spec import DecodingSpec, ScanDepth
+from kafka_rollout_spark.decode.chunks import Chunk
+from kafka_rollout_spark.decode.decoding import reduce_entries, whole_batches, worker_rows
 from kafka_rollout_spark.kernel import tables
 from kafka_rollout_spark.kernel.hashing import FACTORS, PRIME, Drawn, hashes_of_key, hashes_of_name
+from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth
 from kafka_rollout_spark.make_spec import make_spec
+from kafka_rollout_spark.merge import newest
 from kafka_rollout_spark.rows import MERGE_BY, RowKind
 from tests.unit.wire.test_record_batch import encode
 

@@ -26,7 +26,7 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.settings import PROJECT_ROOT, Settings
 
-APPLICATION = PROJECT_ROOT / "spark_jobs" / "scan_coordinator_logs.py"
+APPLICATION = PROJECT_ROOT / "spark_jobs" / "kafka_rollout_spark" / "application" / "scan_coordinator_logs.py"
 FAIL_ON_EXIT_CODE = 3
 
 _OURS = re.compile(r"^scan: (.*)$")  # how the job marks what a person should read among Spark's lines

@@ -29,7 +29,7 @@ SPARK_CONNECTION = "spark_default"
 
 
 class SparkScanOperator(SparkSubmitOperator):
-    """spark-submit of spark_jobs/scan_coordinator_logs.py. Credentials reach it as a file of mode 0600, which is
+    """spark-submit of application/scan_coordinator_logs.py. Credentials reach it as a file of mode 0600, which is
     removed with the task's try. A scan that could not be done fails with the job's own sentence.
     """
 

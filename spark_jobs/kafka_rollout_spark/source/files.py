@@ -22,9 +22,9 @@ from kafka_rollout.adapters.coordinator_logs.segments import (
     index_positions,
     open_segment,
 )
-from kafka_rollout_spark.chunks import Chunk
+from kafka_rollout_spark.decode.chunks import Chunk
 from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
-from kafka_rollout_spark.sharing import SPEC, LogReader, LogSource, from_option
+from kafka_rollout_spark.source.splits import SPEC, LogReader, LogSource, from_option
 
 FORMAT = "coordinator_log_segments"
 CHUNK_BYTES = 2 * 1024 * 1024  # what the processor's cache holds: four times as much is a tenth slower
@@ -41,7 +41,7 @@ class SegmentFiles(LogSource):
 
 class _Reader(LogReader):
     def rows(self, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
-        from kafka_rollout_spark.decoding import worker_rows  # as in every source: see sharing.LogReader
+        from kafka_rollout_spark.decode.decoding import worker_rows  # as in every source: see sharing.LogReader
 
         damage: list[dict[str, Any]] = []
         yield from worker_rows(segment_chunks(pieces, damage), from_option(self.options[SPEC]))
@@ -54,7 +54,7 @@ def segment_chunks(
     """Whole batches, in order; all chunks share one buffer. What is no batch becomes a row in `damage` and is left
     out, and reading goes on at the next place where the segment's index says that a batch begins, and where one does.
     """
-    from kafka_rollout_spark.decoding import whole_batches
+    from kafka_rollout_spark.decode.decoding import whole_batches
 
     buffer = bytearray(chunk_bytes)
     for piece in pieces:

@@ -20,9 +20,9 @@ from kafka_rollout.domain.coordinator_logs.verdicts import GROUP_METADATA_KEY
 from kafka_rollout.domain.groups.records import OFFSETS_TOPIC
 from kafka_rollout.wire.pending_commits import PendingCommits
 from kafka_rollout.wire.record_batch import LogFormatError, batches
-from kafka_rollout_spark.result import Row, of_kind
+from kafka_rollout_spark.result.result import Row, of_kind
 from kafka_rollout_spark.rows import ENDED, OPENED, RowKind
-from kafka_rollout_spark.what_to_read import LogsToRead
+from kafka_rollout_spark.source.ranges import LogsToRead
 
 
 def find_deleted_while_pending(

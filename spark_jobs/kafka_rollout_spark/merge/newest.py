@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kafka_rollout_spark.decode.table_rows import rows
 from kafka_rollout_spark.kernel import keys, reducing
 from kafka_rollout_spark.kernel.tables import ENTRY
 from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
-from kafka_rollout_spark.table_rows import rows
 
 _FIRST_SLOTS = 1 << 16
 _FULL = 0.75  # of the slots

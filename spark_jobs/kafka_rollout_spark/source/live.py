@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 
 from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
-from kafka_rollout_spark.chunks import Chunk
-from kafka_rollout_spark.sharing import SPEC, LogReader, LogSource, from_option
+from kafka_rollout_spark.decode.chunks import Chunk
+from kafka_rollout_spark.source.splits import SPEC, LogReader, LogSource, from_option
 
 FORMAT = "coordinator_logs_live"
 OFFSETS_PER_RANGE = 2_000_000  # long partitions are cut here, so that several workers can share one
@@ -60,7 +60,7 @@ class LiveLogs(LogSource):
 
 class _Reader(LogReader):
     def rows(self, pieces: Sequence[LogRange]) -> Iterator[pa.RecordBatch]:
-        from kafka_rollout_spark.decoding import worker_rows  # as in every source: see sharing.LogReader
+        from kafka_rollout_spark.decode.decoding import worker_rows  # as in every source: see sharing.LogReader
 
         client = client_settings(self.options.get("security.file"))
         with FetchSource(self.options["bootstrap.servers"], client) as source:

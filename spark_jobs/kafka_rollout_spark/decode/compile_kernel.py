@@ -1,4 +1,4 @@
-"""python -m kafka_rollout_spark.compile_kernel: has the kernel compiled now, so that no scan has to wait for it.
+"""python -m kafka_rollout_spark.decode.compile_kernel: has the kernel compiled now, so that no scan has to wait for it.
 
 What is compiled is kept in the cache ($KAFKA_ROLLOUT_CACHE/numba) until the kernel's sources change.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafka_rollout_spark.chunks import Chunk
-from kafka_rollout_spark.decoding_spec import DecodingSpec
+from kafka_rollout_spark.decode.chunks import Chunk
+from kafka_rollout_spark.decode.log_reader import LogReader
 from kafka_rollout_spark.kernel import keys, reducing, scanning, tables
 from kafka_rollout_spark.kernel.compiling import CACHE
-from kafka_rollout_spark.log_reader import LogReader
+from kafka_rollout_spark.kernel.spec import DecodingSpec
 
 _DONE = CACHE / "whole"
 

@@ -13,15 +13,15 @@ from kafka_rollout.wire.coordinator_records import ClassCounts
 from kafka_rollout.wire.field_rules import take
 from kafka_rollout.wire.messages import MessageFormatError
 from kafka_rollout.wire.record_batch import Batch, LogFormatError, RecordSpan, batches, check_crc, payload, records
-from kafka_rollout_spark.chunks import Chunk
-from kafka_rollout_spark.decoding_spec import DecodingSpec, ScanDepth
+from kafka_rollout_spark.decode.chunks import Chunk
+from kafka_rollout_spark.decode.table_rows import Key, Memory, TableRows, rows
 from kafka_rollout_spark.kernel import keys, noting, producers, scanning
 from kafka_rollout_spark.kernel import tables as t
 from kafka_rollout_spark.kernel.hashing import hashes_of_name
 from kafka_rollout_spark.kernel.libraries import Decompressors
 from kafka_rollout_spark.kernel.programs import Programs, write_programs
+from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth
 from kafka_rollout_spark.rows import RowKind
-from kafka_rollout_spark.table_rows import Key, Memory, TableRows, rows
 
 _FIRST_SCRATCH = 4 << 20
 _GROWTH = 4

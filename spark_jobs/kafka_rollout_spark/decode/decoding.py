@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_rollout_spark.chunks import Chunk
-from kafka_rollout_spark.decoding_spec import DecodingSpec
+from kafka_rollout_spark.decode.chunks import Chunk
+from kafka_rollout_spark.decode.log_reader import LogReader
 from kafka_rollout_spark.kernel.scanning import batches_end
-from kafka_rollout_spark.log_reader import LogReader
-from kafka_rollout_spark.newest import NewestOfKeys
+from kafka_rollout_spark.kernel.spec import DecodingSpec
+from kafka_rollout_spark.merge.newest import NewestOfKeys
 from kafka_rollout_spark.rows import RowKind
 
 

@@ -19,9 +19,9 @@ from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import FirstRecords, may_be_refused
 from kafka_rollout.wire.pending_commits import text_at
 from kafka_rollout_spark.kernel.tables import MOST_GROUPS
-from kafka_rollout_spark.result import Row, of_kind
+from kafka_rollout_spark.result.result import Row, of_kind
 from kafka_rollout_spark.rows import RowKind
-from kafka_rollout_spark.what_to_read import LogsToRead
+from kafka_rollout_spark.source.ranges import LogsToRead
 
 _ROWS = 10_000
 

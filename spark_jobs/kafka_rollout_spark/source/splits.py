@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 
 from kafka_rollout.adapters.coordinator_logs.segments import Piece
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
-from kafka_rollout_spark.collecting import set_aside_what_is_loaded
 from kafka_rollout_spark.rows import WORKER_ROWS
+from kafka_rollout_spark.source.collecting import set_aside_what_is_loaded
 
 SHARES, SPEC = "shares", "spec"
 

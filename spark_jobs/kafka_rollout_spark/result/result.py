@@ -19,7 +19,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.wire.layouts import StructLayout
 from kafka_rollout.wire.messages import MessageFormatError, decode, join
-from kafka_rollout_spark.decoding_spec import LayoutUse, RecordUse
+from kafka_rollout_spark.kernel.spec import LayoutUse, RecordUse
 from kafka_rollout_spark.rows import RowKind
 
 Row = Mapping[str, Any]

@@ -17,10 +17,10 @@ from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.scan import LogCopy, LogRange
 from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout_spark.chunks import Chunk
-from kafka_rollout_spark.files_source import SegmentFiles, segment_chunks
-from kafka_rollout_spark.live_source import LiveLogs, client_settings, cut, fetched_chunks
-from kafka_rollout_spark.sharing import SHARES, LogSource, Shares, share_out, size, to_option
+from kafka_rollout_spark.decode.chunks import Chunk
+from kafka_rollout_spark.source.files import SegmentFiles, segment_chunks
+from kafka_rollout_spark.source.live import LiveLogs, client_settings, cut, fetched_chunks
+from kafka_rollout_spark.source.splits import SHARES, LogSource, Shares, share_out, size, to_option
 
 _INTRODUCTION_S = 10.0
 _NOT_SEEN = "this user may not see the brokers' settings: 3.8 and 3.9 are judged by their default group coordinator"

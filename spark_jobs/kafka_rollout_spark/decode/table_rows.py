@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_rollout_spark.decoding_spec import LayoutUse, RecordUse
 from kafka_rollout_spark.kernel import noting
 from kafka_rollout_spark.kernel import tables as t
 from kafka_rollout_spark.kernel.programs import Numbers, owner_kind
+from kafka_rollout_spark.kernel.spec import LayoutUse, RecordUse
 from kafka_rollout_spark.rows import ENDED, OPENED, WORKER_ROWS, RowKind
 
 _UUID_BYTES, _PARTITION_BYTES = 16, 4

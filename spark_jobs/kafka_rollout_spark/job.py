@@ -1,7 +1,7 @@
 """Spark job: which releases could load these coordinator logs, of a live cluster or in log directories.
 
-    spark-submit --master local[2] spark_jobs/scan_coordinator_logs.py --cluster NAME --bootstrap-servers HOST:PORT
-    spark-submit --master local[2] spark_jobs/scan_coordinator_logs.py --cluster NAME --log-dir DIR --log-dir DIR
+    spark-submit --master local[2] application/scan_coordinator_logs.py --cluster NAME --bootstrap-servers HOST:PORT
+    spark-submit --master local[2] application/scan_coordinator_logs.py --cluster NAME --log-dir DIR --log-dir DIR
 
 Exit code 0 whatever the verdicts, 3 with --fail-on R when release R could not load a log, 2 for bad input, 1 when the
 logs could not be read. PYTHONPATH must hold plugins/ and spark_jobs/ (adapters.coordinator_logs.spark_submit sets it).
@@ -29,11 +29,11 @@ from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.errors import RolloutError, UserError
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.settings import Settings
-from kafka_rollout_spark.compile_kernel import compile_kernel, is_compiled
-from kafka_rollout_spark.decoding_spec import ScanDepth
-from kafka_rollout_spark.output import STANDARD_OUTPUT, write_json, write_parquet
+from kafka_rollout_spark.decode.compile_kernel import compile_kernel, is_compiled
+from kafka_rollout_spark.kernel.spec import ScanDepth
+from kafka_rollout_spark.result.output import STANDARD_OUTPUT, write_json, write_parquet
 from kafka_rollout_spark.scan import Question, make_result, read_logs
-from kafka_rollout_spark.what_to_read import LogsToRead, live_logs, logs_in_directories
+from kafka_rollout_spark.source.ranges import LogsToRead, live_logs, logs_in_directories
 
 COULD_NOT_READ, VERDICT_FAILS = 1, 3
 # What a worker raised arrives as text: the last line of its trace, `kafka_rollout.….TransientError: sentence`.
@@ -188,7 +188,3 @@ def summary(result: ScanResult) -> str:
 
 def _say(text: str) -> None:
     print(f"scan: {text}", file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
