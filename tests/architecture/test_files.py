@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.paths import ROOT
+
 LIMIT = 400
 # Lock files are made by a tool, documents and data are no modules.
 MODULES = [p for folder in ("plugins", "spark_jobs", "dags", "tools", "tests") for p in (ROOT / folder).rglob("*.py")]

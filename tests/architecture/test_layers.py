@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.paths import ROOT
+
 PACKAGE = ROOT / "plugins" / "kafka_rollout"
 PURE = sorted([*(PACKAGE / "domain").rglob("*.py"), *(PACKAGE / "wire").rglob("*.py")])
 OURS = sorted([*PACKAGE.rglob("*.py"), *(ROOT / "spark_jobs").rglob("*.py"), *(ROOT / "dags").rglob("*.py")])

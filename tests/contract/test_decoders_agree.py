@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,12 +21,12 @@ from kafka_rollout.wire.layouts import Layout
 from kafka_rollout.wire.messages import MessageFormatError, decode, encode
 from kafka_rollout.wire.record_batch import batches, payload, records
 from tests.contract.kafka_messages import KafkaMessages
+from tests.paths import INCLUDE, ROOT
 from tests.unit.wire.message_strategies import values
 
 pytestmark = pytest.mark.jvm
 
-ROOT = Path(__file__).parents[2]
-SCHEMAS = load_schemas(ROOT / "include")
+SCHEMAS = load_schemas(INCLUDE)
 LOGS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 ASKED = ("3.4.0", "3.4.1", "3.9.1", "4.0.1", "4.3.1")
 RELEASES = [

@@ -29,12 +29,13 @@ from kafka_rollout_spark.kernel import tables
 from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth
 from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.rows import ENDED, OPENED, RowKind
+from tests.paths import FIXTURES
 from tests.unit.wire.message_strategies import values
 from tests.unit.wire.test_record_batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, a_record, encode
 
-FIXTURES = [
-    *sorted((Path(__file__).parents[1] / "fixtures").glob("coordinator-logs-*/*.fetch")),
-    *sorted((Path(__file__).parents[1] / "fixtures").glob("message-sets-*/*.bin")),
+FETCHES = [
+    *sorted(FIXTURES.glob("coordinator-logs-*/*.fetch")),
+    *sorted(FIXTURES.glob("message-sets-*/*.bin")),
 ]
 TOPIC = "__consumer_offsets"
 END = 2**62
@@ -69,7 +70,7 @@ def by_wire(data: bytes, *, start: int = 0, end: int = END) -> tuple[dict[Any, A
     return found, counts.control_batches, damage
 
 
-@pytest.mark.parametrize("file", FIXTURES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+@pytest.mark.parametrize("file", FETCHES, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_real_logs_count_alike(file: Path) -> None:
     data = file.read_bytes()
     kernel, wire = by_kernel(data), by_wire(data)
@@ -207,7 +208,7 @@ def deep_by_kernel(data: bytes, topic: str) -> dict[RowKind, Any]:
     return {RowKind.BROKEN: broken, RowKind.STATE: state, RowKind.GROUP: groups, **counted}
 
 
-@pytest.mark.parametrize("file", FIXTURES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+@pytest.mark.parametrize("file", FETCHES, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_real_logs_are_looked_into_alike(file: Path) -> None:
     data, topic = file.read_bytes(), file.stem.rpartition("-")[0]
     assert deep_by_kernel(data, topic) == deep_by_wire(data, topic)

@@ -9,7 +9,7 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION
 from tests.dags.conftest import FakeRuns
 from tests.dags.test_downgrade_run import outcome, releases, run, sent
 from tests.fake_cluster import R431, FakeCluster
-from tests.unit.steps.test_offline import R421
+from tests.unit.steps.offline.test_actions import R421
 
 pytestmark = pytest.mark.airflow
 

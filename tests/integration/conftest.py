@@ -16,8 +16,8 @@ from kafka_rollout.cli import app as cli
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import PROJECT_ROOT, Settings
-from tests.integration.airflow_harness import House
-from tests.integration.feature_harness import Command
+from tests.integration.harness.airflow_harness import House
+from tests.integration.harness.feature_harness import Command
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -106,7 +106,7 @@ def house(tmp_path_factory: pytest.TempPathFactory, release_cache: ReleaseCache)
 @pytest.fixture
 def page() -> Iterator[Page]:
     """A browser's page of this test's own."""
-    from tests.integration.airflow_pages import open_page
+    from tests.integration.harness.airflow_pages import open_page
 
     with open_page() as opened:
         yield opened

@@ -18,8 +18,8 @@ from kafka_rollout.settings import Settings
 from kafka_rollout.wire.record_batch import batches
 from kafka_rollout_spark.scan import Question, make_result, read_logs
 from kafka_rollout_spark.source.ranges import LogsToRead, logs_in_directories
+from tests.paths import FIXTURES
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 FixtureLogs = Callable[..., Path]
 Scan = Callable[..., ScanResult]
 TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")

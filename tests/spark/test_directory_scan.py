@@ -22,9 +22,9 @@ from kafka_rollout.settings import PROJECT_ROOT
 from kafka_rollout.wire.coordinator_records import ClassKey, classify
 from kafka_rollout.wire.record_batch import batches, payload, records
 from kafka_rollout_spark.kernel.spec import ScanDepth
-from tests.integration import planted_logs as planted
-from tests.integration.planted_logs import COMMITTED, EMPTY_GROUP, Record, key, value
-from tests.integration.planted_orders import planted_orders
+from tests.integration.harness import planted_logs as planted
+from tests.integration.harness.planted_logs import COMMITTED, EMPTY_GROUP, Record, key, value
+from tests.integration.harness.planted_orders import planted_orders
 from tests.spark.conftest import FIXTURES, FixtureLogs, Scan, look
 
 pytestmark = pytest.mark.spark

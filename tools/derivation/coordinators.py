@@ -370,7 +370,7 @@ def _goes_on_by_known_keys(libs: Path) -> bool:
 def _deleted_while_pending(libs: Path) -> str:
     """What GroupMetadataManager.doLoadGroupsAndOffsets says at its end of a group that it was told to remove and has
     loaded: with nothing but offsets of transactions without an end. It takes a broker's log to have it say so
-    (tests/integration/test_scan_oracle.py).
+    (tests/integration/coordinator_logs/test_scan_oracle.py).
     """
     words = ("Unexpected unload of active group ", " while ", "loading partition ")
     manager = classes_named(libs, r"kafka/coordinator/group/GroupMetadataManager(\$.*)?\.class")

@@ -4,7 +4,7 @@ Followed is GroupMetadataManager.replay of 3.9.1 to 4.3.1 (`group.coordinator.ne
 by what those before it made of its group, and the load stops at one that does not fit: a tombstone of a group that is
 not there (3.9), a streams group's record behind offsets that were committed before (4.1). Coordinators write no such
 logs, but the cleaner leaves some: it keeps an old offset and removes the older records of the group, for there are
-newer ones (KAFKA-20254). tests/integration/test_group_replay.py tries the coordinators' own code beside this.
+newer ones (KAFKA-20254). test_group_replay.py of the integration tests compares this with the coordinators' own code.
 """
 
 from __future__ import annotations

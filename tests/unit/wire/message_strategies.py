@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
@@ -12,8 +11,9 @@ from hypothesis import strategies as st
 from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.wire.layouts import FieldLayout, FieldType, Layout, MessageSchema, StructLayout
 from kafka_rollout.wire.messages import UNKNOWN_TAGS
+from tests.paths import INCLUDE
 
-SCHEMAS = Path(__file__).parents[3] / "include" / "schemas" / "kafka"
+SCHEMAS = INCLUDE / "schemas" / "kafka"
 
 _RANGES = {
     FieldType.INT8: (-(1 << 7), (1 << 7) - 1),

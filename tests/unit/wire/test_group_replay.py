@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,8 +9,9 @@ from hypothesis import strategies as st
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.domain.model.releases import CoordinatorLogFacts, Release
 from kafka_rollout.wire.group_replay import FirstRecords, GroupRecord, GroupReplay, may_be_refused
+from tests.paths import INCLUDE
 
-CATALOGUE = load_catalogue(Path(__file__).resolve().parents[3] / "include").configured(new_group_coordinator=True)
+CATALOGUE = load_catalogue(INCLUDE).configured(new_group_coordinator=True)
 FACTS: dict[Release, CoordinatorLogFacts] = {
     release: facts
     for release in CATALOGUE

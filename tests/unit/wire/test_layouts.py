@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafka_rollout.wire.layouts import FieldType, MessageSchema, SchemaError
+from tests.paths import INCLUDE
 
-SCHEMAS = Path(__file__).parents[3] / "include" / "schemas" / "kafka"
+SCHEMAS = INCLUDE / "schemas" / "kafka"
 
 
 def schema(release: str, name: str) -> MessageSchema:

@@ -18,8 +18,9 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.wire.coordinator_records import UNREADABLE_VALUE, ClassCounts
 from kafka_rollout.wire.record_batch import Batch, Codec, LogFormatError, batches, payload, records
+from tests.paths import FIXTURES
 
-FIXTURES = sorted((Path(__file__).parents[2] / "fixtures").glob("coordinator-logs-*"))
+LOGS = sorted(FIXTURES.glob("coordinator-logs-*"))
 HEADER_BYTES, ATTRIBUTES_AT, CRC_AT = 61, 21, 17
 
 KeysAndValues = list[tuple[bytes | None, bytes | None]]
@@ -167,7 +168,7 @@ def test_neighbouring_ranges_count_every_record_once(ends: list[int]) -> None:
     assert parts == [end - start for start, end in pairwise(cuts)]
 
 
-@pytest.mark.parametrize("folder", FIXTURES, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", LOGS, ids=lambda folder: folder.name)
 def test_logs_of_real_brokers_hold_what_an_independent_consumer_counted(folder: Path) -> None:
     expected = json.loads((folder / "classes.json").read_text())
     found = []
@@ -192,9 +193,9 @@ def test_logs_of_real_brokers_hold_what_an_independent_consumer_counted(folder: 
 
 
 def test_fixtures_hold_every_codec_and_control_batches() -> None:
-    assert len(FIXTURES) >= 2
+    assert len(LOGS) >= 2
     codecs, control = set(), 0
-    for path in (path for folder in FIXTURES for path in folder.glob("*.fetch")):
+    for path in (path for folder in LOGS for path in folder.glob("*.fetch")):
         for batch in batches(path.read_bytes()):
             codecs.add(batch.attributes & 7)
             control += batch.is_control

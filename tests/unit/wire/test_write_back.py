@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +13,11 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.wire.coordinator_records import RecordLayouts, write_back
 from kafka_rollout.wire.layouts import ZERO_UUID
 from kafka_rollout.wire.messages import UNKNOWN_TAGS, MessageFormatError, decode, default_of, encode
+from tests.paths import INCLUDE
 from tests.unit.wire.message_strategies import values
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
-SCHEMAS = load_schemas(Path(__file__).parents[3] / "include")
+SCHEMAS = load_schemas(INCLUDE)
 
 
 def record(topic: str, key_version: int, release: str = "4.3.1") -> RecordLayouts:

@@ -1,0 +1,76 @@
+"""What a fresh machine and the image are made from: the lock, the Makefile, the Dockerfile."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+from tests.paths import ROOT
+
+LOCK = (ROOT / "requirements.txt").read_text()
+MAKEFILE = (ROOT / "Makefile").read_text()
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+
+
+def _locked(name: str) -> str:
+    match = re.search(rf"^{re.escape(name)}==([^ ;]+)(.*)\\$", LOCK, re.MULTILINE)
+    assert match, f"{name} is not in requirements.txt"
+    return match[1]
+
+
+def test_every_locked_package_has_a_hash() -> None:
+    packages = re.findall(r"^(\S+?)==\S+.*(?:\n    \S.*)*", LOCK, re.MULTILINE)
+    hashed = re.findall(r"^(\S+?)==\S+.*\\\n    --hash=sha256:[0-9a-f]{64}", LOCK, re.MULTILINE)
+    assert len(packages) > 100
+    assert hashed == packages
+
+
+def test_pyspark_client_is_never_installed() -> None:
+    # Its files overwrite those of pyspark; a provider of Airflow asks for it.
+    lines = [line for line in LOCK.splitlines() if line.startswith("pyspark-client==")]
+    assert all("; sys_platform == 'never'" in line for line in lines)
+    assert (ROOT / "requirements-overrides.txt").read_text().endswith('pyspark-client; sys_platform == "never"\n')
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements.in", "tools/bootstrap.sh", "Makefile", ".ci/run"])
+def test_no_registry_is_named(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert not re.search(r"https?://|--(extra-)?index-url|--find-links|--trusted-host", text)
+
+
+def test_the_image_starts_from_the_airflow_of_the_lock() -> None:
+    tag = re.search(r"^FROM apache/airflow:(\S+)-python3\.11$", DOCKERFILE, re.MULTILINE)
+    assert tag
+    assert tag[1] == _locked("apache-airflow") == _locked("apache-airflow-core")
+
+
+def test_setuptools_is_the_same_everywhere() -> None:
+    version = _locked("setuptools")
+    assert f"setuptools=={version}" in DOCKERFILE
+    assert f'requires = ["setuptools=={version}"]' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_what_the_image_copies_is_in_the_repository_and_in_its_context() -> None:
+    sources = re.findall(r"^COPY --chown=airflow:0 (\S+) /opt/kafka-rollout/", DOCKERFILE, re.MULTILINE)
+    context = (ROOT / ".dockerignore").read_text().splitlines()
+    assert sources
+    for source in sources:
+        assert f"!{source}" in context, source
+        assert (ROOT / source).exists(), source
+
+
+def test_every_make_target_of_the_readme_exists() -> None:
+    named = set(re.findall(r"(?:^|`)make ([a-z][a-z-]+)", (ROOT / "README.md").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
+    assert {"demo", "test"} <= named
+    assert named <= targets
+
+
+def test_setting_up_again_when_nothing_changed_does_nothing() -> None:
+    stamp = ROOT / ".venv" / ".kafka-rollout"
+    before = stamp.stat().st_mtime_ns
+    answer = subprocess.run([ROOT / "tools" / "bootstrap.sh"], capture_output=True, text=True, timeout=300, check=True)
+    assert answer.stdout == ""
+    assert stamp.stat().st_mtime_ns == before

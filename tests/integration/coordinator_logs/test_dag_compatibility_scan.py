@@ -1,0 +1,95 @@
+"""The scheduled scan through a real Airflow, Spark and a real broker; and the tail that is read without Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.adapters.store.scan_reports import ScanReports
+from kafka_rollout.adapters.store.scans import ScanHistory
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.settings import Settings
+from tests.integration.conftest import MakeCluster
+from tests.integration.harness.airflow_harness import House, Run
+from tools.coordinator_traffic import CONSUMER_OFFSETS, TRANSACTION_STATE, make_traffic, plant, versioned
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+
+RUNNING = Release(4, 3, 1)
+SCAN = "scan_coordinator_logs"
+FEW_PARTITIONS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "2"}
+
+UNKNOWN_TYPE = (versioned(99, b"key"), versioned(0))
+CUT_OFF_COMMIT = (versioned(1, b"\x00\x01g\x00\x01t\x00\x00\x00\x00"), versioned(3, b"\x00\x00"))
+CUT_OFF_KEY = (versioned(2, b"\x00\x09g"), versioned(3))
+TOMBSTONE = (versioned(0, b"\x00\x01t"), None)
+
+
+def test_a_scan_is_kept_shown_and_told_and_a_record_that_makes_it_worse_alerts(
+    house: House, make_cluster: MakeCluster
+) -> None:
+    cluster = make_cluster("4.3.1", name="scanned", layout="combined", size=1, extra_config=FEW_PARTITIONS)
+    servers = cluster.spec.bootstrap_servers
+    make_traffic(servers, consumer_protocol=True)
+    dag_id = house.add(cluster, "kafka_compatibility_scan")
+
+    def scanned() -> tuple[Run, ScanResult]:
+        client = house.client()
+        run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=client.trigger(dag_id, {}), client=client)
+        run.wait_success(timeout_s=600)
+        kept = client.xcom(dag_id, run.run_id, SCAN)["scan"]
+        return run, ScanHistory(house.home, "scanned").get(kept).load()
+
+    run, before = scanned()
+    assert run.states() == {SCAN: "success", "alert": "skipped"}
+    standing = {str(release): str(verdict) for release, verdict in before.standing.items()}
+    assert (standing["3.4.0"], standing["3.4.1"], standing["4.3.1"]) == ("fails", "loads_ignoring", "loads")
+    (event,) = asset_events(house, "kafka-rollout/scanned/coordinator-log-scan")
+    assert event["extra"]["verdicts"] == standing
+    assert event["extra"]["records"] == before.records
+    assert page_of(house, dag_id, run.run_id).status_code == 200
+    task = f"/dags/{dag_id}/dagRuns/{run.run_id}/taskInstances/{SCAN}"
+    assert "/scan?run_id=" in house.client().get(f"{task}/links")["extra_links"]["Scan"]
+    assert page_of(house, dag_id, run.run_id, signed_in=False).status_code == 401
+
+    plant(servers, CONSUMER_OFFSETS, 0, [UNKNOWN_TYPE, CUT_OFF_COMMIT, CUT_OFF_KEY], "lz4")
+    plant(servers, TRANSACTION_STATE, 1, [TOMBSTONE], "gzip")
+    settings = Settings.from_environment()
+    logs = LiveCoordinatorLogs(cluster=cluster.spec, catalogue=load_catalogue(settings.include), settings=settings)
+    carried_on = logs.scan_on(before)
+
+    run, after = scanned()
+    assert run.states() == {SCAN: "success", "alert": "success"}
+    alert = [event for event in ScanReports(house.home, "scanned").events() if event["kind"] == "alert"][-1]
+    assert "4.3.1" in alert["headline"]
+    run.wait_for_log("alert", alert["headline"])
+    assert ["does not parse" in v.first_failure.reason for v in after.failing(RUNNING) if v.first_failure] == [True]
+    assert verdicts(carried_on) == verdicts(after), "the tail is decoded as Spark's workers decode it"
+    assert carried_on.logs == after.logs
+    assert classes(carried_on) == classes(after)
+
+
+def asset_events(house: House, name: str) -> list[dict[str, Any]]:
+    events = house.client().get("/assets/events", order_by="-timestamp")["asset_events"]
+    return [event for event in events if event["name"] == name]
+
+
+def page_of(house: House, dag_id: str, run_id: str, *, signed_in: bool = True) -> httpx.Response:
+    query = {"run_id": run_id, "task_id": SCAN}
+    address = f"{house.server.url}/kafka-rollout/dags/{dag_id}/scan"
+    if not signed_in:
+        return httpx.get(address, params=query, trust_env=False)
+    return house.client()._sign_in().get(address, params=query)
+
+
+def verdicts(scan: ScanResult) -> set[tuple[Any, ...]]:
+    return {(v.release, v.topic, v.partition, v.verdict, v.ignored, v.first_failure) for v in scan.verdicts}
+
+
+def classes(scan: ScanResult) -> dict[tuple[Any, ...], int]:
+    return {(c.topic, c.partition, c.key_version, c.value_version, c.first_offset): c.count for c in scan.classes}

@@ -1,0 +1,131 @@
+"""A downgrade that Kafka refuses online, by a person in a browser: what is asked, what is lost, and what was done."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.integration.conftest import MakeCluster
+from tests.integration.downgrade.test_dag_downgrade_offline import cordon_a_second_directory
+from tests.integration.harness.airflow_harness import (
+    APPROVER,
+    QUICK_SNAPSHOTS,
+    House,
+    Run,
+    all_run,
+    finalized,
+    no_lock_left,
+)
+from tests.integration.harness.airflow_pages import (
+    box,
+    choices,
+    choose,
+    known_releases,
+    own_page,
+    run_of,
+    section,
+    settled,
+    sign_in,
+    widen_the_panel,
+)
+from tests.integration.harness.cluster_contents import WITH_ACLS, fill
+
+pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.timeout(1800)]
+
+
+def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(
+    house: House, make_cluster: MakeCluster, page: Page, pictures: Path
+) -> None:
+    cluster = make_cluster(
+        "4.3.1", name="returns", layout="combined", size=1, extra_config={**QUICK_SNAPSHOTS, **WITH_ACLS}, start=False
+    )
+    cordoned, second = cordon_a_second_directory(cluster)
+    cluster.start()
+    fill(cluster)
+    dag_id = house.add(cluster, dag="kafka_downgrade")
+    sign_in(page, house, APPROVER)
+
+    page.goto(f"{house.server.url}/dags/{dag_id}")
+    trigger_by_the_form(page, pictures)
+    page.wait_for_url(re.compile(r"/runs/manual__"))
+    run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=run_of(page.url), client=house.client())
+
+    run.wait_for_question("approve_levels")
+    asked_in_words(page, house, run, "approve_levels", "Lower the features of returns: share.version 1 → 0")
+    expect(page.get_by_role("heading", name="Metadata lost: 1")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text=f"Broker {cordoned}").first).to_contain_text(f" {second} (")
+    expect(page.get_by_text("metadata.version 30 → 25: with all nodes stopped, after an approval")).to_be_visible()
+    run.answer("approve_levels", "Approve", "nobody shares")
+    run.wait_for_question("approve_roll")
+    asked_in_words(page, house, run, "approve_roll", "Stop all nodes of returns and take them from 4.3.1 to 4.0.1")
+    expect(page.get_by_role("heading", name="All nodes are stopped")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="Expected outage")).to_be_visible()
+    expect(page.get_by_role("heading", name="Metadata lost: 1")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="--approve-as <name> --reason <text>")).to_be_visible()
+    page.screenshot(path=pictures / "downgrade-approval.png")
+    show_the_graph(page, house, run, pictures)
+    run.answer("approve_roll", "Approve", "the shop is closed")
+    run.wait_success()
+
+    all_run(cluster, "4.0.1")
+    assert finalized(cluster, cluster.spec.nodes[0])["metadata.version"] == 25
+    no_lock_left(house, cluster)
+    own = own_page(page, house).get_by_role("article").filter(has_text=run.run_id)
+    expect(own.get_by_text("4.3.1 → 4.0.1", exact=True)).to_be_visible()
+    with page.context.expect_page() as opened:
+        own.get_by_role("link", name="report").click()
+    report = opened.value
+    lost = report.get_by_role("heading", name="Metadata lost at level 25 1 real")
+    expect(lost).to_be_visible()
+    expect(report.get_by_role("heading", name="Offline, step by step")).to_be_visible()
+    expect(report.get_by_text(re.compile(r"outage, expected: about \d+ s"))).to_be_visible()
+    expect(report.get_by_text("Real outage: ").first).to_be_visible()
+    expect(report.get_by_role("heading", name="What was there before, and after all there")).to_be_visible()
+    for gate in ("groups", "finalized", "after node 1", "levels", "final-metadata-version"):
+        expect(report.locator("summary").filter(has_text=gate)).to_have_count(1)
+    for settings in ("group configurations 2 2", "client-metrics subscriptions 1 1"):
+        expect(report.get_by_role("row", name=settings)).to_be_visible()
+    lost.evaluate("heading => heading.parentElement.scrollIntoView()")
+    report.screenshot(path=pictures / "downgrade-report.png")
+
+
+def trigger_by_the_form(page: Page, pictures: Path) -> None:
+    page.get_by_role("button", name="Trigger").first.click()
+    form = page.get_by_role("dialog")
+    target = form.get_by_role("group").filter(has_text="Target release").first
+    expect(target).not_to_contain_text(re.compile(r"\d\.\d\.\d"))  # nobody goes where they have not chosen to go
+    assert choices(page, form, "Target release") == known_releases()
+    choose(page, form, "Target release", "4.0.1")
+    choose(page, form, "Downgrade type", "UNSAFE: go on, and say what is lost")
+    choose(page, form, "If Kafka refuses", "go on offline: all nodes are stopped, after an approval")
+    expect(form.get_by_role("checkbox", name="Dry run")).not_to_be_checked()
+    page.screenshot(path=pictures / "downgrade-form.png")
+    section(form, "How carefully")
+    form.get_by_role("spinbutton", name="Soak (seconds)").fill("0")
+    form.get_by_role("button", name="Trigger").click()
+
+
+def show_the_graph(page: Page, house: House, run: Run, pictures: Path) -> None:
+    """In the middle of the run: what was done, and what waits for the answer."""
+    page.goto(f"{house.server.url}/dags/{run.dag_id}/runs/{run.run_id}")
+    page.get_by_role("button", name="Show Graph").click()
+    expect(box(page, "approve_roll")).to_contain_text("awaiting_input")
+    for done in ("report_losses", "approve_levels", "lowering"):
+        expect(box(page, done)).to_contain_text("success")
+    page.get_by_role("button", name="Collapse Details Panel").click()
+    page.get_by_role("button", name="Fit View").click()
+    for _ in range(3):
+        settled(box(page, "approve_roll"))
+        page.get_by_role("button", name="Zoom In").click()
+    settled(box(page, "approve_roll"))
+    page.screenshot(path=pictures / "downgrade-graph.png")
+
+
+def asked_in_words(page: Page, house: House, run: Run, task: str, question: str) -> None:
+    """The task's question, as text and tables and not as Markdown's source."""
+    page.goto(f"{house.server.url}/dags/{run.dag_id}/runs/{run.run_id}/tasks/{task}/required_actions")
+    expect(page.get_by_text(question)).to_be_visible()
+    widen_the_panel(page)

@@ -1,0 +1,105 @@
+"""The shell's downgrade on a real cluster: killed between its levels and again in a node's turn, it ends right."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters.store.runs import FileRunStore
+from tests.integration.conftest import MakeCluster
+from tests.integration.harness.airflow_harness import (
+    QUICK_SNAPSHOTS,
+    all_run,
+    every_gate_has_evidence,
+    finalized,
+    leadership,
+    planned_last,
+    start_order,
+)
+from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
+from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+
+# Killed by itself at one place, however fast the machine is: the request was sent and taken, and nobody noted that.
+KILLED_WITH_A_LOST_ANSWER = """
+import os, signal
+from kafka_rollout.adapters.kafka.admin import KafkaAdmin
+send = KafkaAdmin.update_features
+def send_and_die(self, levels, *, validate_only, **more):
+    answers = send(self, levels, validate_only=validate_only, **more)
+    if not validate_only:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return answers
+KafkaAdmin.update_features = send_and_die
+"""
+# In the second node's turn, which is stopped by then.
+KILLED_WITH_A_NODE_DOWN = """
+import os, signal
+from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
+install, seen = LocalProcessRuntime.install, []
+def install_or_die(self, node, *more):
+    seen.append(node.node_id)
+    if len(seen) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    install(self, node, *more)
+LocalProcessRuntime.install = install_or_die
+"""
+
+
+def test_a_downgrade_killed_between_its_levels_and_in_a_nodes_turn_ends_right_when_it_is_called_again(
+    tmp_path: Path, make_cluster: MakeCluster
+) -> None:
+    cluster = make_cluster(
+        "4.3.1",
+        name="returns",
+        layout="combined",
+        metadata_version="4.2-IV1",
+        extra_config={**QUICK_SNAPSHOTS, **WITH_ACLS},
+    )
+    fill(cluster)
+    before = contents(cluster.spec)
+    shell, led = Shell(tmp_path, cluster), leadership(cluster)
+    down = ("downgrade", "--cluster", "returns", "--to", "4.0.1", "--to-level", "23", *QUICK)
+
+    refused = shell("downgrade", "--cluster", "returns", "--to", "3.9.1", "--where-refused", "offline", "--dry-run")
+    assert refused.returncode == 3, refused.stderr
+    told = " ".join(refused.stdout.split())
+    assert "3.9.1 does not know group configurations and does not keep them beyond its next snapshot" in told
+    assert "planned, shipping" in told
+
+    killed = shell(*down, *APPROVED, beforehand=KILLED_WITH_A_LOST_ANSWER)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    for node in cluster.spec.nodes:
+        assert finalized(cluster, node)["metadata.version"] == 29, "it comes last"
+    assert later_starts(cluster) == {1: [], 2: [], 3: []}
+    run = shell.newest_run()
+    active = planned_last(FileRunStore(shell.home, "returns", run.name).load_plan(), cluster, led)
+
+    killed = shell(*down, *APPROVED, "--run", run.name, beforehand=KILLED_WITH_A_NODE_DOWN)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    sent = [set(event["levels"]) for event in shell.events(run) if event["kind"] == "finalizing"]
+    assert sent == [{"share.version", "streams.version"}, {"metadata.version"}], "what was there is not sent again"
+    first, second = (event["node_id"] for event in shell.events(run) if event["kind"] == "stopping")
+    assert cluster.runtime.process(cluster.spec.node(second)).pid is None
+    assert later_starts(cluster)[first] == ["4.0.1"]
+
+    again = shell(*down, *APPROVED, "--run", run.name)
+    assert again.returncode == 0, again.stderr
+    report = json.loads(Path(again.stdout.splitlines()[-1]).read_text())
+    assert report["outcome"] == "finished", report["sentence"]
+    all_run(cluster, "4.0.1")
+    assert later_starts(cluster) == {1: ["4.0.1"], 2: ["4.0.1"], 3: ["4.0.1"]}, "no node was rolled twice"
+    stopped = [event["node_id"] for event in shell.events(run) if event["kind"] == "stopping"]
+    assert stopped.count(first) == 1
+    assert start_order(cluster, "4.0.1")[-1] == active, "the active controller comes last"
+    for node in cluster.spec.nodes:
+        levels = finalized(cluster, node)
+        assert levels["metadata.version"] == 23, node.name
+        assert {"share.version", "streams.version"}.isdisjoint(levels), "4.0.1 does not know them"
+    every_gate_has_evidence(report)
+    assert report["inventory"]["differences"] == []
+    assert contents(cluster.spec) == before

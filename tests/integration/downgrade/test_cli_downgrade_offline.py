@@ -1,0 +1,119 @@
+"""The shell's offline downgrade on a real cluster that is hit meanwhile: killed in a node's installation and after the
+starts, or a controller's disk is lost. Called again, it ends right, and what nobody saw of its outage is told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import MakeCluster
+from tests.integration.downgrade.test_offline_downgrade import format_anew
+from tests.integration.harness.airflow_harness import all_run, finalized
+from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
+from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
+
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
+
+# In the second node's installation, when its snapshot lies there and its old log is not removed yet.
+KILLED_IN_AN_INSTALLATION = """
+import os, signal
+from kafka_rollout.adapters.metadata_log import directories as metadata_logs
+from kafka_rollout.adapters.metadata_log.backup import Files
+install, remove, seen = metadata_logs.install, Files.remove, []
+def install_and_count(*given, **more):
+    seen.append(given)
+    return install(*given, **more)
+def remove_or_die(self, path):
+    if len(seen) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    remove(self, path)
+metadata_logs.install, Files.remove = install_and_count, remove_or_die
+"""
+# All nodes were started, and nobody has looked yet whether they serve.
+KILLED_BEFORE_ANYBODY_LOOKED = """
+import os, signal
+from kafka_rollout.steps.offline import actions as offline
+offline.watch_service = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
+"""
+# Everything is stopped, and nobody has looked yet which logs are there.
+KILLED_BEFORE_THE_CHOICE = """
+import os, signal
+from kafka_rollout.steps.offline import actions as offline
+offline.choose = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_an_offline_downgrade_killed_in_an_installation_and_after_the_starts_ends_right_when_it_is_called_again(
+    tmp_path: Path, make_cluster: MakeCluster
+) -> None:
+    cluster = make_cluster("4.3.1", name="returns", layout="combined", extra_config=WITH_ACLS)
+    fill(cluster)
+    before = contents(cluster.spec)
+    shell = Shell(tmp_path, cluster)
+    down = ("downgrade", "--cluster", "returns", "--to", "4.2.1", "--where-refused", "offline", *QUICK, *APPROVED)
+
+    killed = shell(*down, beforehand=KILLED_IN_AN_INSTALLATION)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    run = shell.newest_run()
+    assert [event["node_id"] for event in shell.events(run) if event["kind"] == "offline-installed"] == [1]
+    assert all(cluster.runtime.process(node).pid is None for node in cluster.spec.nodes)
+
+    killed = shell(*down, "--run", run.name, beforehand=KILLED_BEFORE_ANYBODY_LOOKED)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert later_starts(cluster) == {1: ["4.2.1"], 2: ["4.2.1"], 3: ["4.2.1"]}
+
+    again = shell(*down, "--run", run.name)
+    assert again.returncode == 0, again.stderr
+    assert later_starts(cluster) == {1: ["4.2.1"], 2: ["4.2.1"], 3: ["4.2.1"]}, "no node was started twice"
+    all_run(cluster, "4.2.1")
+    assert {finalized(cluster, node)["metadata.version"] for node in cluster.spec.nodes} == {29}
+    report = json.loads(Path(again.stdout.splitlines()[-1]).read_text())
+    assert report["outcome"] == "finished", report["sentence"]
+    assert report["inventory"]["differences"] == []
+    (measured,) = report["outage"]["measured"]
+    starts = [event["at"] for event in shell.events(run) if event["kind"] == "started"]
+    # The call that was killed saw nothing; the next one may have come before they served, or after.
+    assert measured["seconds"] >= measured["seconds_at_least"] >= max(starts) - measured["began_at"] - 0.1
+    assert again.stderr.splitlines()[-1] == (
+        f"{measured['sentence']} The approval had said {report['outage']['expected']}."
+    )
+    assert contents(cluster.spec) == before
+
+
+def test_a_controller_s_disk_that_is_lost_meanwhile_is_named_with_the_way_out_and_the_same_run_ends_right_after_it(
+    tmp_path: Path, make_cluster: MakeCluster
+) -> None:
+    cluster = make_cluster("4.3.1", name="diskless", layout="combined", extra_config=WITH_ACLS)
+    fill(cluster)
+    before = contents(cluster.spec)
+    shell = Shell(tmp_path, cluster)
+    down = ("downgrade", "--cluster", "diskless", "--to", "4.2.1", "--where-refused", "offline", *QUICK, *APPROVED)
+    killed = shell(*down, beforehand=KILLED_BEFORE_THE_CHOICE)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    lost, *others = reversed(cluster.spec.nodes)
+    shutil.rmtree(str(cluster.runtime.metadata_log_dir(lost)))
+
+    run = shell.newest_run().name
+    missed = shell(*down, "--run", run)
+    assert missed.returncode == 3, missed.stderr
+    *_, how, sentence = missed.stderr.splitlines()
+    assert "its metadata log was gone when the snapshot was installed: give it a new disk" in sentence
+    assert f"format it on 4.2.1 (kafka-storage.sh format -t {cluster.cluster_id} -c server.properties" in sentence
+    assert how == (
+        f"go on, and start what is down: kafka-rollout downgrade --to 4.2.1 --cluster diskless --run {run}"
+    ), "a combined node has started: no way back"
+    assert {finalized(cluster, node)["metadata.version"] for node in others} == {29}, "they serve without it"
+    assert cluster.runtime.process(lost).pid is None
+
+    format_anew(cluster, lost)
+    again = shell(*down, "--run", run)
+    assert again.returncode == 0, again.stderr
+    all_run(cluster, "4.2.1")
+    assert {finalized(cluster, node)["metadata.version"] for node in cluster.spec.nodes} == {29}
+    report = json.loads(Path(again.stdout.splitlines()[-1]).read_text())
+    assert (report["outcome"], report["inventory"]["differences"]) == ("finished", []), report["sentence"]
+    assert contents(cluster.spec) == before

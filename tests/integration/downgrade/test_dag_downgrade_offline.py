@@ -1,0 +1,127 @@
+"""4.3.1 at 4.3-IV0 to 4.2.1: a level that released Kafka does not lower. The DAG goes down with all nodes stopped."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from kafka_rollout.adapters.store.runs import FileRunStore
+from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.demo.local_cluster import LocalCluster
+from tests.integration.conftest import MakeCluster
+from tests.integration.harness.airflow_harness import all_run, finalized, starts
+from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
+from tests.integration.harness.dag_in_process import ProcessRuns
+
+pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.timeout(1800)]
+
+DOWNGRADE = "kafka_downgrade"
+REFUSED, OFFLINE = 30, 29
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProcessRuns:
+    return ProcessRuns.open(tmp_path, monkeypatch)
+
+
+def cordon_a_second_directory(cluster: LocalCluster) -> tuple[int, Path]:
+    """Of the first node, before it starts; its id, and the directory."""
+    node = cluster.spec.nodes[0]
+    config = Path(str(node.directory)) / "server.properties"
+    second = Path(str(node.directory)) / "data" / "second"
+    second.mkdir()
+    text = config.read_text()
+    (directories,) = [line for line in text.splitlines() if line.startswith("log.dirs=")]
+    formatted = (Path(directories.removeprefix("log.dirs=")) / "meta.properties").read_text()
+    own = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+    (second / "meta.properties").write_text(re.sub(r"(?m)^directory\.id=.*$", f"directory.id={own}", formatted))
+    text = text.replace(directories, f"{directories},{second}\ncordoned.log.dirs={second}")
+    server_properties.write_atomically(config, text)
+    return node.node_id, second
+
+
+def at_level(cluster: LocalCluster, level: int) -> None:
+    assert {finalized(cluster, node)["metadata.version"] for node in cluster.spec.nodes} == {level}
+
+
+def all_is_there(record: FileRunStore) -> None:
+    """By what the run compared: its live traffic, and all that was in the cluster before it; and how long it took."""
+    report = record.attachment("report.json")
+    assert report["outcome"] == "finished", report["sentence"]
+    inventory, ledger, outage = report["inventory"], report["ledger"], report["outage"]
+    assert inventory["differences"] == []
+    counts = inventory["before"]
+    assert min(counts[part] for part in ("topics", "groups", "configurations", "ACLs", "SCRAM users", "quotas")) >= 1
+    assert ledger["ok"], ledger["discrepancies"]
+    assert ledger["acknowledged"] > 0
+    (measured,) = outage["measured"]
+    assert 0 < measured["writable_s"] <= measured["seconds"] < report["duration_s"]
+    # While no node ran nobody was served, whatever else a busy machine makes longer: by both who watched.
+    at = {kind: [event["at"] for event in record.events() if event["kind"] == kind] for kind in ("stopped", "started")}
+    nobody_ran = min(at["started"]) - max(at["stopped"])
+    assert 0 < nobody_ran <= min(measured["seconds_at_least"], max(ledger["unavailable_s"].values())) + 0.1
+    assert outage["expected"] in report["sentence"]
+    print(measured["sentence"], outage["expected_s"], ledger["unavailable_s"])
+
+
+def of_before(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Without what the live traffic brought in: its topics."""
+    return {
+        part: {name: found[name] for name in before[part] if name in found} if isinstance(found, dict) else found
+        for part, found in now.items()
+    }
+
+
+def test_what_only_the_higher_level_says_is_lost_by_name_or_not_at_all(
+    runs: ProcessRuns, make_cluster: MakeCluster
+) -> None:
+    cluster = make_cluster("4.3.1", name="cordoned", layout="combined", extra_config=WITH_ACLS, start=False)
+    cordoned, second = cordon_a_second_directory(cluster)
+    cluster.start()
+    fill(cluster)
+    conf = {"target_release": "4.2.1", "where_refused": "offline"}
+
+    state, states, record = runs.run(cluster, DOWNGRADE, **conf)
+    assert (state, states["approve_levels"], runs.asked) == ("failed", "failed", [])
+    report = record.attachment("report.json")
+    assert report["outcome"] == "refused"
+    (loss,) = report["losses"]["losses"]
+    assert (loss["kind"], loss["subject"]) == ("cordoned log directories", f"broker {cordoned}")
+    assert f" {second} (" in loss["sentence"]
+    assert not [event for event in record.events() if event["kind"] in {"validated", "finalizing", "stopping"}]
+    at_level(cluster, REFUSED)
+
+    state, states, record = runs.run(cluster, DOWNGRADE, **conf, downgrade_type="UNSAFE", ledger=True)
+    assert state == "success", states
+    assert runs.asked == ["approve_roll"]
+    assert loss["sentence"] in runs.bodies["approve_roll"]
+    assert "Expected outage" in runs.bodies["approve_roll"]
+    all_run(cluster, "4.2.1")
+    at_level(cluster, OFFLINE)
+    all_is_there(record)
+    assert set(starts(cluster)["node-1"]) == {"4.3.1", "4.2.1"}
+
+
+def test_where_nothing_real_is_lost_offline_is_safe(runs: ProcessRuns, make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("4.3.1", name="quiet", layout="combined", extra_config=WITH_ACLS)
+    fill(cluster)
+    before = contents(cluster.spec)
+
+    state, _, record = runs.run(cluster, DOWNGRADE, target_release="4.2.1")
+    assert state == "failed"
+    assert "FEATURE-DOWNGRADE-REFUSED" in {finding.code for finding in record.load_plan().blockers}
+    assert record.attachment("report.json")["losses"]["losses"] == []
+
+    state, states, record = runs.run(cluster, DOWNGRADE, target_release="4.2.1", where_refused="offline", ledger=True)
+    assert state == "success", states
+    assert runs.asked == ["approve_roll"]
+    assert "Metadata lost: none" in runs.bodies["approve_roll"]
+    all_run(cluster, "4.2.1")
+    at_level(cluster, OFFLINE)
+    all_is_there(record)
+    assert of_before(contents(cluster.spec), before) == before

@@ -1,0 +1,159 @@
+"""4.3.1 at 3.4-IV0 with a feature that was set and taken back: its record in the metadata log kills an older
+controller, and the run says so, cuts it off, and goes down."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka.admin import KafkaAdminClient
+
+from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.model.releases import Release
+from tests.integration.conftest import MakeCluster
+from tests.integration.harness.airflow_harness import QUICK_SNAPSHOTS, all_run, finalized, starts
+from tests.integration.harness.cluster_contents import wait_until_all_know
+from tests.integration.harness.dag_in_process import ProcessRuns
+
+pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.timeout(1800)]
+
+DOWNGRADE = "kafka_downgrade"
+RECORDS = 10
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProcessRuns:
+    return ProcessRuns.open(tmp_path, monkeypatch)
+
+
+def set_and_take_back(cluster: LocalCluster, group: str = "") -> None:
+    """group.version 1 and back to 0, with a group of the consumer protocol in between: both leave records."""
+    admin = KafkaAdminClient(bootstrap_servers=cluster.spec.bootstrap_servers)
+    try:
+        assert admin.update_features({"group.version": ("UPGRADE", 1)}) == {"group.version": "OK"}
+        if group:
+            wait_until_all_know(cluster.spec)  # a coordinator that has not read of it refuses the protocol for good
+            read_all(cluster, group, "consumer")
+        assert admin.update_features({"group.version": ("SAFE_DOWNGRADE", 0)}) == {"group.version": "OK"}
+    finally:
+        admin.close()
+
+
+def write_records(cluster: LocalCluster) -> None:
+    servers = {"bootstrap.servers": cluster.spec.bootstrap_servers}
+    admin = AdminClient(servers)  # kept: its futures end with it
+    for future in admin.create_topics([NewTopic("orders", 1, 3)]).values():
+        future.result(60)
+    producer = Producer({**servers, "acks": "all"})
+    for number in range(RECORDS):
+        producer.produce("orders", str(number))
+    assert producer.flush(60) == 0
+
+
+def read_all(cluster: LocalCluster, group: str, protocol: str) -> None:
+    """A group of that protocol that has read and committed every record."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.spec.bootstrap_servers,
+            "group.id": group,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["orders"])
+    seen, deadline = 0, time.monotonic() + 300
+    while seen < RECORDS:
+        assert time.monotonic() < deadline, f"{seen} of {RECORDS} records were read"
+        message = consumer.poll(1.0)
+        seen += message is not None and message.error() is None
+    consumer.commit(asynchronous=False)
+    consumer.close()
+
+
+def test_the_record_that_would_kill_an_older_controller_is_named_and_cut_off_in_each_nodes_turn(
+    runs: ProcessRuns, make_cluster: MakeCluster
+) -> None:
+    cluster = make_cluster(
+        "4.3.1", name="trim", layout="combined", metadata_version="3.4-IV0", extra_config=QUICK_SNAPSHOTS
+    )
+    write_records(cluster)
+    read_all(cluster, "billing", "classic")
+    set_and_take_back(cluster, "shipping")
+
+    state, _, record = runs.run(cluster, DOWNGRADE, target_release="3.4.0")
+    assert (state, runs.asked) == ("failed", [])
+    plan = record.load_plan()
+    assert [hop.key for hop in plan.hops] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
+    blockers = {finding.subject: finding.sentence for finding in plan.blockers}
+    assert set(blockers) == {"3.4.0, topic __consumer_offsets"}, "4.3.1 writes OffsetCommitValue 4"
+    assert set(starts(cluster)["node-1"]) == {"4.3.1"}, "nothing was touched"
+
+    state, states, record = runs.run(cluster, DOWNGRADE, target_release="3.4.1", ledger=True)
+    assert state == "success", states
+    (finding,) = [f for f in record.load_plan().findings if f.code == "METADATA-LOG-TRIM"]
+    assert "LOGS-IGNORED-IN-PART" in {f.code for f in record.load_plan().findings}, "3.4.1 loads, ignoring some"
+    assert "A FeatureLevelRecord sets group.version to 1, and controllers of 3.4.1 support no group.version" in (
+        finding.sentence
+    )
+    assert runs.asked == ["approve_roll"], "no level had to fall"
+    assert "Metadata logs to be trimmed: 3" in runs.bodies["approve_roll"]
+    all_run(cluster, "3.4.1")
+    report = record.attachment("report.json")
+    assert report["outcome"] == "finished"
+    assert report["ledger"]["ok"], report["ledger"]["discrepancies"]
+    assert {trim["node_id"] for trim in report["trims"]} == {node.node_id for node in cluster.spec.nodes}
+    assert [one for one in report["inventory"]["differences"] if not one["foretold"]] == []
+    for node in cluster.spec.nodes:
+        assert finalized(cluster, node) == {"metadata.version": 8}
+        assert list(Path(str(node.directory)).rglob("kafka-rollout-trim-*/manifest.json")), "the way back is kept"
+
+
+@pytest.mark.full
+def test_an_intolerant_release_is_reached_while_no_newer_coordinator_has_written_to_its_logs(
+    runs: ProcessRuns, make_cluster: MakeCluster
+) -> None:
+    cluster = make_cluster(
+        "4.3.1", name="oldest", layout="combined", metadata_version="3.4-IV0", extra_config=QUICK_SNAPSHOTS
+    )
+    write_records(cluster)
+    set_and_take_back(cluster)
+
+    state, states, record = runs.run(cluster, DOWNGRADE, target_release="3.4.0")
+    assert state == "success", states
+    assert [hop.key for hop in record.load_plan().hops] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
+    all_run(cluster, "3.4.0")
+    assert starts(cluster) == {node.name: {"4.3.1": 1, "3.4.1": 1, "3.4.0": 1} for node in cluster.spec.nodes}
+    report = record.attachment("report.json")
+    assert report["outcome"] == "finished", report["sentence"]
+    assert report["inventory"]["differences"] == []
+    assert {trim["node_id"] for trim in report["trims"]} == {node.node_id for node in cluster.spec.nodes}
+    read_all(cluster, "billing", "classic")
+
+
+@pytest.mark.full
+def test_an_intolerant_release_that_is_forced_onto_newer_coordinator_logs_fails_as_the_gate_said(
+    make_cluster: MakeCluster,
+) -> None:
+    """The gate refuses 3.4.0 because 4.3.1 wrote OffsetCommitValue 4; this is what it keeps people from."""
+    cluster = make_cluster("4.3.1", name="forced", layout="combined", size=1, metadata_version="3.4-IV0")
+    (node,) = cluster.spec.nodes
+    admin = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
+    for future in admin.create_topics([NewTopic("orders", 1, 1)]).values():
+        future.result(60)
+    consumer = Consumer({"bootstrap.servers": cluster.spec.bootstrap_servers, "group.id": "billing"})
+    from confluent_kafka import TopicPartition
+
+    consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+    consumer.close()
+    cluster.stop()
+    cluster.runtime.install(node, Release(3, 4, 0))
+    cluster.start()
+    log = Path(str(node.directory)) / "logs" / "server.log"
+    deadline = time.monotonic() + 300
+    while "Error loading offsets from __consumer_offsets" not in (said := log.read_text(errors="replace")):
+        assert time.monotonic() < deadline, "3.4.0 loaded the partition"
+        time.sleep(0.5)
+    assert "Unknown offset message version: 4" in said

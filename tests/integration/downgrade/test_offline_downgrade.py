@@ -1,0 +1,343 @@
+"""Offline downgrades of real clusters across a level that Kafka refuses to lower: 4.3.1 at 30 to 4.2.1 at 29."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters.metadata_log import install as metadata_install
+from kafka_rollout.adapters.metadata_log.folder import log_range, open_folder
+from kafka_rollout.adapters.metadata_log.trimmer import trim
+from kafka_rollout.adapters.releases.java import java_binary
+from kafka_rollout.adapters.releases.jvm import run_jvm
+from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
+from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.cli.app import run_main
+from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.planning.downgrade import WhereRefused
+from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.features.levels import finalize
+from kafka_rollout.steps.gates.checks import GateKind, GateRef, wait_for_gate
+from kafka_rollout.steps.offline import actions as steps
+from kafka_rollout.steps.offline.facts import offline_facts
+from kafka_rollout.steps.offline.order import OfflineStep
+from kafka_rollout.steps.offline.outage import outages
+from kafka_rollout.steps.offline.undo import undo_offline
+from kafka_rollout.steps.planning.downgrade import plan_downgrade
+from tests.dying_files import DyingFiles, KilledError
+from tests.integration.conftest import MakeCluster
+from tests.integration.features.test_features import opened
+from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
+from tests.integration.metadata_log.test_metadata_on_brokers import SNAPSHOTS
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+NEW, OLD = Release(4, 3, 1), Release(4, 2, 1)
+HOP = "4.3.1-to-4.2.1"
+GATE = GatePolicy(looks=2, interval_s=0.5, timeout_s=240, soak_s=0)
+
+
+def approved_plan(bench: Workbench) -> Plan:
+    plan = plan_downgrade(bench, OLD, where_refused=WhereRefused.OFFLINE)
+    assert (plan.offline, plan.levels, [hop.key for hop in plan.hops]) == (
+        True, {METADATA_VERSION: 29}, [HOP],
+    )  # fmt: skip
+    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "a test")
+    return plan
+
+
+def go_down(bench: Workbench, plan: Plan) -> None:
+    steps.stop_all(bench, plan)
+    steps.install_snapshot(bench, plan)
+    steps.install_binaries(bench, plan)
+    steps.start_controllers(bench, plan)
+    steps.start_brokers(bench, plan)
+    all_are_back(bench, plan, HOP)
+    wait_for_gate(bench, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
+
+
+def all_are_back(bench: Workbench, plan: Plan, hop: str) -> None:
+    for node in bench.cluster.nodes:
+        wait_for_gate(bench, plan, GateRef(kind=GateKind.AFTER_START, hop=hop, node_id=node.node_id), GATE)
+
+
+def levels(bench: Workbench) -> dict[int, dict[str, int]]:
+    return {node.node_id: dict(bench.admin.features(node).finalized) for node in bench.cluster.nodes}
+
+
+def bytes_of(bench: Workbench) -> dict[str, bytes]:
+    """Every file of every node's metadata directory but the lock."""
+    roots = [bench.runtime.metadata_log_dir(node) for node in bench.cluster.nodes]
+    return {
+        str(path): path.read_bytes()
+        for root in roots
+        if root is not None
+        for path in root.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def install_and_die_everywhere(bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The installation, killed at its first change of the disk, then at its second, … until it gets through; how often
+    it was killed. After each death it goes on where it was."""
+    for at in count():
+        with monkeypatch.context() as patched:
+            patched.setattr(metadata_install, "Files", lambda dies_at=at: DyingFiles(dies_at, half=dies_at % 2 == 0))
+            try:
+                steps.install_snapshot(bench, plan)
+            except KilledError:
+                continue
+        return at
+    raise AssertionError
+
+
+def trim_and_die_everywhere(bench: Workbench, node: NodeSpec) -> None:
+    """As the installation: a stopped node's trim, killed at one change of the disk after the other."""
+    for at in count():
+        try:
+            trim(open_folder(Path(str(bench.runtime.metadata_log_dir(node)))), files=DyingFiles(at, half=at % 2 == 0))
+        except KilledError:
+            continue
+        assert at > 3
+        return
+
+
+def refuse_what_is_not_enough_or_not_ours(bench: Workbench, plan: Plan) -> None:
+    """Two of three voters' logs missing, a snapshot cut off on top of a third, the log of another cluster."""
+    before = bytes_of(bench)
+    first, second, third = (Path(str(bench.runtime.metadata_log_dir(n))) for n in bench.cluster.controllers[:3])
+    away = [(root, root.with_name("away")) for root in (first, second)]
+    for root, aside in away:
+        root.rename(aside)
+    with pytest.raises(RefusedError, match="1 of the 3 voters are at hand, and 2 are needed"):
+        steps.choose(bench, plan)
+    for root, aside in away:
+        aside.rename(root)
+    meta = third / "meta.properties"
+    ours = meta.read_bytes()
+    meta.write_bytes(ours.replace(plan.cluster_id.encode(), b"AnotherClustersIdIsHere"))
+    with pytest.raises(UserError, match="is of cluster AnotherClustersIdIsHere"):
+        steps.choose(bench, plan)
+    meta.write_bytes(ours)
+    assert bytes_of(bench) == before
+
+
+@pytest.mark.parametrize("quorum", ["static", pytest.param("dynamic", marks=pytest.mark.full)])
+def test_combined_nodes_killed_at_every_change_of_the_disk_end_on_the_older_release_with_everything_there(
+    make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quorum: str
+) -> None:
+    cluster = make_cluster(str(NEW), layout="combined", quorum=quorum, extra_config=WITH_ACLS)
+    fill(cluster)
+    before = contents(cluster.spec)
+    with opened(cluster, tmp_path / "home") as bench:
+        finalized = levels(bench)[1]
+        plan = approved_plan(bench)
+        estimated = offline_facts(bench, plan).outage.total_s
+        began = time.monotonic()
+        steps.stop_all(bench, plan)
+        refuse_what_is_not_enough_or_not_ours(bench, plan)
+        assert steps.choose(bench, plan).voters == (1, 2, 3)
+        steps.write_snapshot(bench, plan)
+        assert install_and_die_everywhere(bench, plan, monkeypatch) > 15
+        steps.install_binaries(bench, plan)
+        steps.start_controllers(bench, plan)
+        all_are_back(bench, plan, HOP)
+        print(f"outage {time.monotonic() - began:.0f} s, estimated {estimated:.0f} s")
+        wait_for_gate(bench, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
+        assert levels(bench) == {node_id: {**finalized, METADATA_VERSION: 29} for node_id in (1, 2, 3)}
+        record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "too late")
+        with pytest.raises(RefusedError, match="cannot be taken back any more"):
+            undo_offline(bench, plan)
+    assert contents(cluster.spec) == before
+
+
+@pytest.mark.parametrize("quorum", ["dynamic", pytest.param("static", marks=pytest.mark.full)])
+def test_separate_nodes_are_trimmed_and_taken_back_from_controllers_on_the_new_level_and_go_down_after_that(
+    make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quorum: str
+) -> None:
+    cluster = make_cluster(str(NEW), layout="separate", quorum=quorum, extra_config={**WITH_ACLS, **SNAPSHOTS})
+    fill(cluster)
+    before = contents(cluster.spec)
+    with opened(cluster, tmp_path / "home") as bench:
+        finalized = levels(bench)[1]
+        wait_until(lambda: all(bench.runtime.checkpoints(node) for node in cluster.spec.nodes), 240)
+        plan = approved_plan(bench)
+        steps.stop_all(bench, plan)
+        first, *others = cluster.spec.nodes
+        trim_and_die_everywhere(bench, first)
+        for node in others:
+            assert metadata("trim", bench, node, "--release", NEW) == 0
+        assert 0 not in starts_of_logs(bench)
+        stopped = bytes_of(bench)
+        for node in (cluster.spec.controllers[0], cluster.spec.nodes[-1]):
+            out = tmp_path / f"of-{node.node_id}"
+            assert metadata("snapshot", bench, node, "--to-level", 29, "--release", OLD, "--out", out) == 0
+        assert bytes_of(bench) == stopped
+        assert steps.choose(bench, plan).voters == (101, 102, 103)
+        steps.install_snapshot(bench, plan)
+        steps.install_binaries(bench, plan)
+        steps.start_controllers(bench, plan)
+        for node in bench.cluster.controllers:  # two of them are a quorum: the third may be later
+            wait_until(lambda node=node: release_of(bench, node) == OLD, 240)  # type: ignore[misc]
+    seen: list[dict[str, bytes]] = []
+    start = LocalProcessRuntime.start
+
+    def look_then_start(runtime: LocalProcessRuntime, node: NodeSpec) -> None:
+        seen.append({} if seen else bytes_of(bench))
+        start(runtime, node)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalProcessRuntime, "start", look_then_start)
+        patched.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
+        patched.setenv("KAFKA_ROLLOUT_CLUSTERS", str(cluster.inventory_path.parent))
+        named = ("--approve-as", "alice", "--reason", "a test", "--yes", "--timeout", "240")
+        assert run_main(["roll-back", "--cluster", cluster.spec.name, "--run", "run", *named]) == 0
+    assert seen[0] == stopped, "every byte is as it was before the installation"
+    with opened(cluster, tmp_path / "home") as bench:
+        assert levels(bench)[1] == finalized
+        assert contents(cluster.spec) == before
+        # Once more, and through.
+        record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "again")
+        go_down(bench, plan)
+        assert levels(bench)[1] == {**finalized, METADATA_VERSION: 29}
+    assert contents(cluster.spec) == before
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("quorum", ["static", "dynamic"])
+@pytest.mark.parametrize("layout", ["combined", "separate"])
+def test_a_controller_whose_disk_is_lost_is_left_behind_and_fetches_everything_once_it_is_formatted_anew(
+    make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, quorum: str
+) -> None:
+    monkeypatch.setattr(steps, "READY_WITHIN_S", 600.0)
+    cluster = make_cluster(str(NEW), layout=layout, quorum=quorum, extra_config=WITH_ACLS)
+    fill(cluster)
+    before = contents(cluster.spec)
+    with opened(cluster, tmp_path / "home") as bench:
+        finalized = levels(bench)[1]
+        plan = approved_plan(bench)
+        # The active controller's: of all logs the one that may be ahead.
+        lost = bench.cluster.node(bench.admin.quorum().leader_id)
+        others = [node for node in bench.cluster.nodes if node != lost]
+        controllers = [node for node in bench.cluster.controllers if node != lost]
+        steps.stop_all(bench, plan)
+        directory = Path(str(bench.runtime.metadata_log_dir(lost)))
+        old_id = directory_id(directory)
+        shutil.rmtree(directory)
+        second = Path(str(bench.runtime.metadata_log_dir(controllers[0])))
+        second.rename(second.with_name("away"))
+        with pytest.raises(RefusedError, match="1 of the 3 voters are at hand, and 2 are needed") as refused:
+            steps.choose(bench, plan)
+        assert f"node {lost.node_id}: " in refused.value.sentence
+        second.with_name("away").rename(second)
+        chosen = steps.choose(bench, plan)
+        assert (set(chosen.read), len(chosen.not_read)) == ({node.node_id for node in others}, 1)
+        assert steps.install_snapshot(bench, plan)[lost.node_id].startswith("Left as it is: ")
+        steps.install_binaries(bench, plan)
+        steps.start_controllers(bench, plan)
+        steps.start_brokers(bench, plan)
+        for node in others:
+            wait_until(lambda node=node: levels_of(bench, node).get(METADATA_VERSION) == 29, 240)  # type: ignore[misc]
+        wait_until(lambda: bench.runtime.process(lost).pid is None, 240)
+        # A person puts a new disk in, formats it, and goes on with the same run.
+        format_anew(cluster, lost, *(("--no-initial-controllers",) if quorum == "dynamic" else ()))
+        assert lost.node_id in steps.start_controllers(bench, plan).acted
+        if quorum == "dynamic":
+            wait_until(lambda: lost.node_id in {one.replica_id for one in bench.admin.quorum().observers}, 240)
+            vote_by_the_new_directory(cluster, lost, old_id, directory_id(directory))
+        all_are_back(bench, plan, HOP)
+        wait_for_gate(bench, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
+        assert levels(bench) == {node.node_id: {**finalized, METADATA_VERSION: 29} for node in bench.cluster.nodes}
+        assert outages(bench)[0].served_at is not None
+    assert contents(cluster.spec) == before
+
+
+@pytest.mark.full
+def test_a_release_that_cannot_read_the_bootstrap_file_of_the_newest_level_starts_at_its_own_with_everything_there(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    """Across 30 and 23, which changed metadata: released Kafka has no way from 4.3.1 at 30 to 3.9.1."""
+    cluster = make_cluster(str(NEW), layout="combined", size=1, extra_config=WITH_ACLS)
+    fill(cluster, settings=False)
+    before = contents(cluster.spec)
+    with opened(cluster, tmp_path / "home") as bench:
+        plan = plan_downgrade(bench, Release(3, 9, 1), unsafe=True, where_refused=WhereRefused.OFFLINE)
+        assert (plan.offline, plan.levels[METADATA_VERSION], plan.blockers) == (True, 21, ())
+        record_approval(bench, ApprovalOf.FINALIZE, "alice", APPROVED, "a test")
+        finalize(bench, plan)
+        record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "a test")
+        for step in OfflineStep:
+            step.act(bench, plan)
+        all_are_back(bench, plan, plan.hops[0].key)
+        assert levels(bench)[1][METADATA_VERSION] == 21
+        root = Path(str(bench.runtime.metadata_log_dir(cluster.spec.nodes[0])))
+        (backup,) = root.glob("__cluster_metadata-0/kafka-rollout-install-*")
+        assert "bootstrap.checkpoint" in (backup / "manifest.json").read_text()
+    assert contents(cluster.spec) == before
+
+
+def directory_id(directory: Path) -> str:
+    return server_properties.parse((directory / "meta.properties").read_text())["directory.id"]
+
+
+def vote_by_the_new_directory(cluster: LocalCluster, node: NodeSpec, old: str, new: str) -> None:
+    """As kafka-metadata-quorum.sh remove-controller and add-controller: Kafka's own client, asked directly."""
+    with run_jvm(cluster.runtime.cache.libs(OLD)) as jvm:
+        java = jvm.packages
+        properties = java.java.util.Properties()
+        properties.setProperty("bootstrap.servers", cluster.spec.bootstrap_servers)
+        admin = jvm.static("org.apache.kafka.clients.admin.Admin").create(properties)
+        of = jvm.static("org.apache.kafka.common.Uuid").fromString
+        host, _, port = str(node.controller_address).rpartition(":")
+        endpoints = java.java.util.HashSet()
+        endpoint = jvm.static("org.apache.kafka.clients.admin.RaftVoterEndpoint")
+        endpoints.add(endpoint("CONTROLLER", host, int(port)))
+        try:
+            admin.removeRaftVoter(node.node_id, of(old)).all().get()
+            admin.addRaftVoter(node.node_id, of(new), endpoints).all().get()
+        finally:
+            admin.close()
+
+
+def format_anew(cluster: LocalCluster, node: NodeSpec, *options: str) -> None:
+    libs = cluster.runtime.cache.libs(OLD)
+    command = [str(java_binary()), "-Xmx128m", "-cp", str(libs / "*"), "kafka.tools.StorageTool", "format"]
+    command += ["-t", cluster.cluster_id, "-c", str(Path(str(node.directory)) / "server.properties")]
+    subprocess.run([*command, "--ignore-formatted", *options], check=True, capture_output=True)
+
+
+def release_of(bench: Workbench, node: NodeSpec) -> Release | None:
+    try:
+        return bench.metrics.read(node).release
+    except TransientError:
+        return None
+
+
+def levels_of(bench: Workbench, node: NodeSpec) -> Mapping[str, int]:
+    try:
+        return bench.admin.features(node).finalized
+    except TransientError:
+        return {}
+
+
+def metadata(command: str, bench: Workbench, node: NodeSpec, *options: object) -> int:
+    """`kafka-rollout metadata`, on one node's directory."""
+    return run_main(["metadata", command, "--log-dir", str(bench.runtime.metadata_log_dir(node)), *map(str, options)])
+
+
+def starts_of_logs(bench: Workbench) -> set[int]:
+    folders = [open_folder(Path(str(bench.runtime.metadata_log_dir(node)))) for node in bench.cluster.nodes]
+    return {log_range(folder)[0] for folder in folders}

@@ -1,0 +1,149 @@
+"""Features where those who are asked do not agree: nodes of different epochs, and a controller that looks at less."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
+from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.steps.gates.checks import GateKind, GateRef, look
+from tests.integration.conftest import MakeCluster
+from tests.integration.harness.feature_harness import Command, codes, opened, planned
+from tests.integration.harness.proxy import Proxy
+from tests.integration.harness.shell import APPROVED
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+YES = " ".join(word.replace(" ", "-") for word in APPROVED)
+
+
+class Cable(Proxy):
+    """Passes everything on to `upstream`, both ways, until it is cut; mended, it takes new connections."""
+
+    def __init__(self, upstream: str) -> None:
+        self._whole = threading.Event()
+        self._whole.set()
+        super().__init__(upstream)
+
+    def cut(self) -> None:
+        self._whole.clear()
+
+    def mend(self) -> None:
+        self._whole.set()
+
+    def close(self) -> None:
+        self.cut()
+        super().close()
+
+    def serve(self, client: socket.socket) -> None:
+        with client:
+            if not self._whole.is_set():
+                return
+            with socket.create_connection(self.upstream) as server:
+                other = {client: server, server: client}
+                while self._whole.is_set():
+                    for end in select.select(list(other), [], [], 0.1)[0]:
+                        data = end.recv(1 << 16)
+                        if not data or not self._whole.is_set():
+                            return
+                        other[end].sendall(data)
+
+
+@pytest.fixture
+def lagging(make_cluster: MakeCluster, release_cache: ReleaseCache) -> Iterator[tuple[LocalCluster, Cable]]:
+    """Two brokers and a controller of 3.4.1; broker 2 hears of the controller through a cable."""
+    made = make_cluster("3.4.1", name="lagging", layout="separate", size=2, metadata_version="3.3-IV3", start=False)
+    spec = replace(made.spec, nodes=tuple(node for node in made.spec.nodes if node.node_id != 102))
+    controller = str(spec.node(101).controller_address)
+    cable = Cable(controller)
+    for node in spec.nodes:
+        path = Path(str(node.directory)) / "server.properties"
+        voter = f"101@{cable.address if node.node_id == 2 else controller}"
+        path.write_text(f"{path.read_text()}\ncontroller.quorum.voters={voter}\n")
+    server_properties.write_atomically(made.inventory_path, dump_cluster(spec))
+    cluster = replace(made, spec=spec, runtime=LocalProcessRuntime(spec, release_cache))
+    cluster.start()
+    yield cluster, cable
+    cable.close()
+
+
+def test_the_higher_epoch_wins_while_a_broker_has_not_heard_of_the_level(
+    lagging: tuple[LocalCluster, Cable], command: Command, tmp_path: Path
+) -> None:
+    cluster, cable = lagging
+    cable.cut()
+
+    code, told, error = command(cluster, f"features update --upgrade {METADATA_VERSION}:8 {YES}")
+
+    assert (code, "ExistingFinalizedMaxVersion: 7   NewFinalizedMaxVersion: 8   Result: OK" in told) == (0, True), error
+    code, told, _ = command(cluster, "features describe --json")
+    described = json.loads(told)
+    newer, older = described["nodes"]["1"], described["nodes"]["2"]
+    assert (newer["finalized"], older["finalized"]) == ({METADATA_VERSION: 8}, {METADATA_VERSION: 7})
+    assert described["nodes"]["101"]["epoch"] is None, "controllers before 3.5 tell none: the oldest"
+    assert older["epoch"] < newer["epoch"] == described["epoch"]
+    assert (code, described["finalized"]) == (0, {METADATA_VERSION: 8})
+    _, told, _ = command(cluster, "features describe")
+    assert f"Node 2 reports {METADATA_VERSION} 7 instead of 8 (epoch {older['epoch']})" in told
+    # The older answer would have it sent once more, and the gate waits for that broker by its name.
+    code, told, _ = command(cluster, f"features update --upgrade {METADATA_VERSION}:8 {YES}")
+    assert (code, "Result: OK (already there)" in told) == (0, True)
+    with opened(cluster, tmp_path / "gate") as bench:
+        plan = planned(bench, up=f"{METADATA_VERSION}:8")
+        waits = look(bench, plan, GateRef(kind=GateKind.FINALIZED))
+        assert not waits.holds
+        assert "node 2" in waits.waits_for
+
+        cable.mend()
+
+        wait_until(lambda: look(bench, plan, GateRef(kind=GateKind.FINALIZED)).holds, 240)
+    _, told, _ = command(cluster, "features describe")
+    assert "instead of" not in told
+
+
+@pytest.fixture(scope="module", params=["3.9.1", "4.0.1"])
+def dynamic(make_shared_cluster: MakeCluster, request: pytest.FixtureRequest) -> LocalCluster:
+    """kraft.version 1 needs metadata.version 21, by these releases' own word."""
+    return make_shared_cluster(request.param, name="needed", size=1, quorum="dynamic", metadata_version="3.9-IV0")
+
+
+def test_a_feature_that_no_binary_knows_could_be_taken_away_up_to_39_and_never_set(
+    dynamic: LocalCluster, tmp_path: Path
+) -> None:
+    with opened(dynamic, tmp_path / "home") as bench:
+        (deleted,) = bench.admin.update_features({"no.such.version": 0}, validate_only=True)
+        (raised,) = bench.admin.update_features({"no.such.version": 1}, validate_only=True)
+        runs = bench.runtime.process(dynamic.spec.nodes[0]).installed
+    assert deleted.accepted == (runs == Release(3, 9, 1)), deleted
+    assert deleted.accepted or "Feature no.such.version not found" in deleted.message
+    assert raised.error == "INVALID_UPDATE_VERSION"
+
+
+def test_a_finalized_feature_outside_the_request_keeps_what_it_needs_which_the_controller_would_take_away(
+    dynamic: LocalCluster, command: Command, tmp_path: Path
+) -> None:
+    code, told, error = command(dynamic, f"features update --downgrade {METADATA_VERSION}:20 --dry-run")
+
+    assert code == 3, (told, error)
+    assert f"kraft.version 1, which stays finalized, needs {METADATA_VERSION} 21." in told
+    assert f"Keep {METADATA_VERSION} at 21 or above" in told
+    with opened(dynamic, tmp_path / "home2") as bench:
+        plan = planned(bench, down=f"{METADATA_VERSION}:20")
+        assert {"FEATURE-DEPENDENCY", "CONTROLLER-WOULD-ACCEPT"} <= codes(plan)
+        (answer,) = bench.admin.update_features({METADATA_VERSION: 20}, validate_only=False)
+        assert answer.accepted, "the real controller looks at the request only"
+        wait_until(lambda: bench.admin.features(dynamic.spec.nodes[0]).finalized[METADATA_VERSION] == 20, 120)
+        assert bench.admin.features(dynamic.spec.nodes[0]).finalized["kraft.version"] == 1

@@ -1,0 +1,309 @@
+"""`kafka-rollout groups` on a real broker: who is in which group, and watching a group go back to classic."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from kafka.protocol.consumer import JoinGroupRequest, SyncGroupRequest
+from kafka.structs import TopicPartition
+
+from kafka_rollout.adapters.background.detached import find_process
+from kafka_rollout.adapters.background.group_monitor import (
+    FOLDER,
+    MODULE,
+    WATCH_FILE,
+    start_group_watch,
+    stop_group_watch,
+)
+from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
+from kafka_rollout.adapters.kafka.requests import ClusterConnections
+from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.store.leases import FileChangeLock
+from kafka_rollout.cli.app import run_main
+from kafka_rollout.composition.cluster_ports import open_workbench
+from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.coordinator_logs import cleaning as scan_cleaning
+from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.steps.gates.groups import look_at_conversion
+from tests.integration.conftest import MakeCluster
+from tests.integration.coordinator_logs.test_scan_cleaner import alter, make_offsets_topic
+from tests.integration.harness.cluster_contents import wait_until_all_know
+from tests.integration.harness.group_harness import LiveGroup, wait_until
+from tools.coordinator_traffic import CONSUMER_OFFSETS, plant, versioned
+
+pytestmark = pytest.mark.integration
+
+Run = Callable[..., tuple[int, str]]
+INTOLERANT, TOLERANT = Release(3, 4, 0), Release(3, 4, 1)
+NO_GROUP = versioned(2, b"\0\1g")  # key of a group's metadata; its tombstone is loaded by every release
+
+
+@pytest.fixture(scope="module")
+def cluster(make_shared_cluster: MakeCluster) -> LocalCluster:
+    return make_shared_cluster(
+        "4.3.1",
+        name="group-commands",
+        layout="combined",
+        size=1,
+        extra_config={
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.num.partitions": "1",
+            "log.cleaner.backoff.ms": "500",
+        },
+    )
+
+
+@pytest.fixture
+def run(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
+    monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(cluster.inventory_path.parent))
+
+    def command(*words: str) -> tuple[int, str]:
+        capsys.readouterr()
+        code = run_main(["groups", words[0], "--cluster", cluster.spec.name, *words[1:]])
+        return code, " ".join(capsys.readouterr().out.split())
+
+    return command
+
+
+def test_an_intolerant_release_is_waited_for_until_the_cleaner_has_removed_what_it_cannot_load(
+    cluster: LocalCluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = cluster.spec.bootstrap_servers
+    monkeypatch.setattr(scan_cleaning, "HURRIED_MS", 2_000)
+    make_offsets_topic(servers)
+    plant(servers, CONSUMER_OFFSETS, 0, [(versioned(99, b"one"), versioned(7)), (versioned(99, b"one"), None)], "none")
+    with open_workbench(cluster.spec.name, "watching") as bench:
+        (loads,) = look_at_conversion(bench, (), [INTOLERANT]).conditions
+        assert not loads.holds
+        assert "max.compaction.lag.ms=2000" in loads.evidence
+        assert look_at_conversion(bench, (), [TOLERANT]).holds
+        hurried = CleaningConfig().hurry(CONSUMER_OFFSETS)
+        alter(servers, hurried)
+
+        def is_clean() -> bool:
+            plant(servers, CONSUMER_OFFSETS, 0, [(NO_GROUP, None)], "none")  # an append is what closes a segment
+            return look_at_conversion(bench, (), [INTOLERANT]).holds
+
+        wait_until(is_clean, "the cleaner was there twice")
+        alter(servers, hurried, back=True)  # the tests behind this one read the log more than once
+        wait_until_all_know(cluster.spec)
+
+
+@contextmanager
+def consumer_protocol(group: LiveGroup, **settings: Any) -> Iterator[Consumer]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": group.servers,
+            "group.id": group.topic,
+            "client.id": "newer",
+            "group.protocol": "consumer",
+            "enable.auto.commit": False,
+            **settings,
+        }
+    )
+    consumer.subscribe([group.topic])
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def has_share(consumer: Consumer, partitions: int) -> bool:
+    """Polled each time: it takes and gives partitions while it is polled, whether or not there is a record."""
+    consumer.poll(0.1)
+    return len(consumer.assignment()) == partitions
+
+
+def test_a_consumer_group_is_watched_back_to_classic_until_its_tombstones_are_written(
+    cluster: LocalCluster, run: Run
+) -> None:
+    with LiveGroup(servers=cluster.spec.bootstrap_servers, topic="converted", partitions=2) as group:
+        with consumer_protocol(group) as consumer:
+            wait_until(lambda: has_share(consumer, 2), "it is in its group")
+            code, out = run("watch", "--interval", "0.2", "--timeout", "1")
+            assert code == 3
+            assert "1 group to be converted: converted" in out
+            classic = group.old("classic")
+            wait_until(lambda: has_share(consumer, 1) and len(classic.owned) == 1, "they share")
+            code, out = run("plan", "--to", "classic", "--json")
+            planned = {each["group"]["group_id"]: each for each in json.loads(out)["groups"]}["converted"]
+            known = {m["client_id"]: (m["assignors"], m["uses_classic"]) for m in planned["group"]["members"]}
+            assert known == {"newer": ([], False), "classic": (["range"], True)}
+            assert "an assignor that the classic members have (range)" in planned["steps"][0]
+        code, out = run("watch", "--interval", "0.5", "--release", str(TOLERANT))
+        assert code == 0, out
+        assert "no record of a converted group is alive" in out
+        assert "3.4.1 can load __consumer_offsets: it passes over" in out
+        group.wait_settled()
+
+
+@pytest.mark.spark
+def test_a_log_that_is_too_long_for_one_process_is_read_by_spark_with_the_same_answer(
+    cluster: LocalCluster, run: Run
+) -> None:
+    with LiveGroup(servers=cluster.spec.bootstrap_servers, topic="counted", partitions=1) as group:
+        with consumer_protocol(group) as consumer:
+            wait_until(lambda: has_share(consumer, 1), "it is in its group")
+            with open_workbench(cluster.spec.name, "counting") as bench:
+                assert isinstance(bench.logs, LiveCoordinatorLogs)
+                read, by_spark = bench.logs.group_records(), replace(bench.logs, longest=0)
+                with pytest.raises(RefusedError, match="holds more than the 0 records"):
+                    by_spark.group_records()
+                counted = by_spark.group_records(by_spark=True)
+        assert counted.alive == read.alive
+        assert "counted" in counted.alive_of(["consumer"])
+        assert {(c.partition, c.key_version) for c in counted.classes} >= {
+            (c.partition, c.key_version) for c in read.classes
+        }
+
+
+def test_a_watch_of_its_own_process_counts_rebalances_and_partition_seconds_without_owner(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
+    monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(cluster.inventory_path.parent))
+    folder = tmp_path / FOLDER
+
+    def watched() -> dict[str, Any]:
+        written = folder / WATCH_FILE
+        told = json.loads(written.read_text()) if written.exists() else {"groups": []}
+        return {each["group"]: each for each in told["groups"]}
+
+    with LiveGroup(servers=cluster.spec.bootstrap_servers, topic="looked-at", partitions=2) as group:
+        group.old("only")
+        group.wait_settled()
+        lock = FileChangeLock(tmp_path)
+        lock.acquire(cluster.spec.name, "r", "a test", for_s=3600)
+        pid = start_group_watch(folder, cluster=cluster.spec.name, run_id="r")
+        try:
+            assert start_group_watch(folder, cluster=cluster.spec.name, run_id="r") == pid
+            wait_until(lambda: watched().get("looked-at", {}).get("partitions") == 2, "it is seen with its owner")
+            group.stop("only")
+            wait_until(lambda: watched()["looked-at"]["longest_unowned_s"] > 0, "nobody has its partitions")
+            group.old("again")
+            group.wait_settled()
+            wait_until(lambda: watched()["looked-at"]["rebalances"] >= 2, "it is seen with an owner again")
+            lock.release(cluster.spec.name, "r")
+            wait_until(lambda: find_process(MODULE, folder) is None, "it ends without the run's lock")
+            lock.acquire(cluster.spec.name, "r", "a test", for_s=3600)
+            command = subprocess.Popen(["sleep", "3600"])
+
+            def begun_by(pid: int) -> int:
+                return start_group_watch(tmp_path / "other", cluster=cluster.spec.name, run_id="r", only_with=pid)
+
+            first = begun_by(command.pid)
+            assert begun_by(os.getpid()) != first, "a run that goes on would be left without one when the first ends"
+            begun_by(command.pid)
+            command.kill()
+            command.wait()
+            wait_until(lambda: find_process(MODULE, tmp_path / "other") is None, "it ends with its command")
+        finally:
+            stop_group_watch(folder)
+            stop_group_watch(tmp_path / "other")
+        told = watched()["looked-at"]
+        assert told["unowned_partition_s"] == pytest.approx(sum(told["unowned_s"].values()), abs=0.2)
+        assert told["unowned_s"].keys() == {"looked-at-0", "looked-at-1"}
+        stop_group_watch(folder)  # there is none any more: nothing happens
+
+
+# Behind the others: a static member does not leave its group as it closes.
+def test_the_list_tells_type_assignors_static_members_and_lag_of_every_group(cluster: LocalCluster, run: Run) -> None:
+    with (
+        LiveGroup(servers=cluster.spec.bootstrap_servers, topic="connect-listed", partitions=2) as group,
+        LiveGroup(servers=cluster.spec.bootstrap_servers, topic="modern", partitions=1) as modern,
+        consumer_protocol(modern, **{"group.instance.id": "static-1"}) as consumer,
+    ):
+        group.old("old")
+        group.wait_settled()
+        wait_until(lambda: has_share(consumer, 1), "it is in its group")
+        wait_until(lambda: modern.produced[3:] != [], "there are records")
+        modern.finish_writing()
+        told = TopicPartition("modern", 0)
+        end = len(modern.produced)
+        consumer.commit(offsets=[_confluent(told, end - 3)], asynchronous=False)
+        code, out = run("list", "--json")
+        groups = {each["group_id"]: each for each in json.loads(out)["groups"]}
+        assert code == 0
+        assert groups["modern"]["type"] == "consumer"
+        assert groups["modern"]["lag"] == 3
+        (member,) = groups["modern"]["members"]
+        assert (member["instance_id"], member["uses_classic"]) == ("static-1", False)
+        (old,) = groups["connect-listed"]["members"]
+        assert (groups["connect-listed"]["type"], old["assignors"], old["all_assignors_known"]) == (
+            "classic",
+            ["range"],
+            False,
+        )
+        assert [place[0] for place in old["assigned"]] == ["connect-listed"] * 2
+        _, page = run("list")
+        assert "their assignor is set in the workers" in page
+        assert "static as static-1" in page
+
+
+def test_connects_workers_are_named_and_get_their_own_plan(cluster: LocalCluster, run: Run) -> None:
+    """A worker is a member of the classic protocol whose protocol type is connect."""
+    nodes = ClusterConnections(cluster.spec, ClientSecurity(), timeout_s=30)
+    try:
+        member = ""
+        for _ in range(2):  # the first time the coordinator gives it an id
+            joined = nodes.ask(nodes.brokers[0], join_as_worker(member))
+            member = joined.member_id
+        assert joined.error_code == 0
+        nodes.ask(
+            nodes.brokers[0],
+            SyncGroupRequest(
+                group_id="workers",
+                generation_id=joined.generation_id,
+                member_id=member,
+                group_instance_id=None,
+                protocol_type="connect",
+                protocol_name="default",
+                assignments=[],
+            ),
+        )
+        code, out = run("list", "--json")
+        assert code == 0
+        told = {each["group_id"]: each for each in json.loads(out)["groups"]}["workers"]
+        assert (told["protocol_type"], told["assignor"], told["state"]) == ("connect", "default", "Stable")
+        assert "workers: Connect's workers" in run("list")[1]
+        assert "connect.protocol=sessioned" in run("plan", "--to", "cooperative")[1]
+    finally:
+        nodes.close()
+
+
+def join_as_worker(member_id: str) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id="workers",
+        session_timeout_ms=600_000,  # nobody sends its heartbeats
+        rebalance_timeout_ms=60_000,
+        member_id=member_id,
+        group_instance_id=None,
+        protocol_type="connect",
+        protocols=[("default", b"")],
+        max_version=7,
+    )
+
+
+def _confluent(place: TopicPartition, offset: int) -> Any:
+    from confluent_kafka import TopicPartition as Place
+
+    return Place(place.topic, place.partition, offset)
+
+
+def test_a_type_that_does_not_exist_and_a_release_that_nobody_knows_are_one_sentence(run: Run) -> None:
+    assert run("watch", "--type", "classic")[0] == 2
+    assert run("watch", "--release", "9.9.9")[0] != 0

@@ -1,0 +1,106 @@
+"""How a person finds their way in Airflow's pages: signing in, the form of a DAG, the graph, the page of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import unquote, urlsplit
+
+from playwright.sync_api import FrameLocator, Locator, Page, expect, sync_playwright
+
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.settings import PROJECT_ROOT
+from tests.integration.harness.airflow_harness import House
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PATIENCE_MS = 120_000  # a page on a busy machine
+TASKS_MS = 600_000  # tasks that observe and plan
+
+
+@contextmanager
+def open_page() -> Iterator[Page]:
+    """A new browser's page: English, light and UTC, whatever the machine prefers, since tests read the words."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=PATIENCE_MS)
+        context = browser.new_context(
+            viewport={"width": 1400, "height": 900}, locale="en-US", timezone_id="UTC", color_scheme="light"
+        )
+        context.set_default_timeout(PATIENCE_MS)
+        expect.set_options(timeout=PATIENCE_MS)
+        yield context.new_page()
+        browser.close()
+
+
+def sign_in(page: Page, house: House, user: str) -> None:
+    page.goto(house.server.url)
+    page.get_by_label("Username").fill(user)
+    page.get_by_label("Password").first.fill(next(known.password for known in house.server.users if known.name == user))
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Welcome")).to_be_visible()
+
+
+def own_page(page: Page, house: House) -> FrameLocator:
+    page.goto(f"{house.server.url}/plugin/kafka-rollout")
+    own = page.frame_locator("iframe")
+    expect(own.get_by_role("heading", name="Kafka rollout")).to_be_visible()
+    return own
+
+
+def box(page: Page, task: str) -> Locator:
+    """A task or group in the graph, by its id."""
+    return page.locator(f".react-flow__node[data-id='{task}']")
+
+
+def settled(moving: Locator) -> None:
+    """Until what moves on the page stands still."""
+    before = None
+    while (now := moving.bounding_box()) != before:
+        before = now
+        moving.page.wait_for_timeout(100)
+
+
+def section(form: Locator, name: str) -> None:
+    form.get_by_role("button", name=name).click()
+
+
+def field_of(form: Locator, title: str) -> Locator:
+    return form.get_by_role("group").filter(has_text=title).get_by_role("combobox")
+
+
+def choices(page: Page, form: Locator, title: str) -> list[str]:
+    field_of(form, title).click()
+    expect(page.get_by_role("option").first).to_be_visible()
+    found = page.get_by_role("option").all_inner_texts()
+    page.keyboard.press("Tab")  # Escape would close the form
+    return found
+
+
+def choose(page: Page, form: Locator, title: str, choice: str) -> None:
+    field_of(form, title).click()
+    page.get_by_role("option", name=choice, exact=True).click()
+
+
+def widen_the_panel(page: Page) -> None:
+    """Move the line between graph and task to the left: the picture shows a plan as one reads it."""
+    line = page.locator(".resize-handle")
+    while int(line.get_attribute("aria-valuenow") or 0) > 35:
+        line.press("ArrowLeft")
+
+
+def run_of(url: str) -> str:
+    return unquote(urlsplit(url).path.split("/runs/")[1].split("/")[0])
+
+
+def known_releases() -> list[str]:
+    """The catalogue's, oldest first."""
+    return [str(release) for release in sorted(load_catalogue(PROJECT_ROOT / "include").releases)]

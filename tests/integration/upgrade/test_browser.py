@@ -1,0 +1,241 @@
+"""A person's way through Airflow's pages in headless Chromium: form, graph, approval, and the page of our own."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from kafka_rollout.adapters.pages.scan_report import render_scan
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.adapters.store.leases import FileChangeLock
+from kafka_rollout.adapters.store.scan_reports import ScanReports
+from kafka_rollout.adapters.store.scans import ScanHistory
+from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.settings import PROJECT_ROOT
+from tests.integration.conftest import MakeCluster
+from tests.integration.harness.airflow_harness import (
+    APPROVER,
+    PATIENCE_S,
+    House,
+    Run,
+    finalized,
+    no_lock_left,
+    wait_for,
+)
+from tests.integration.harness.airflow_pages import (
+    TASKS_MS,
+    box,
+    choices,
+    choose,
+    known_releases,
+    own_page,
+    run_of,
+    section,
+    settled,
+    sign_in,
+    widen_the_panel,
+)
+
+pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.timeout(1800)]
+
+OWN_PATHS = ("", "runs", "scans", "static/page.js", "dags/kafka_upgrade_nobody/report?run_id=any")
+
+
+def test_a_person_triggers_reads_and_approves_an_upgrade_in_the_browser(
+    house: House, make_cluster: MakeCluster, page: Page, pictures: Path
+) -> None:
+    cluster = make_cluster("3.9.1", name="orders", layout="combined")
+    dag_id = house.add(cluster)
+    sign_in(page, house, APPROVER)
+
+    page.goto(f"{house.server.url}/dags/{dag_id}")
+    trigger_by_the_form(page, pictures)
+    page.wait_for_url(re.compile(r"/runs/manual__"))
+    run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=run_of(page.url), client=house.client())
+    try:
+        page.get_by_role("button", name="Show Graph").click()
+        run.wait_for_question("approve_plan")
+        expect(box(page, "approve_plan")).to_contain_text("awaiting_input")
+        for task in ("observe", "plan"):
+            expect(box(page, task)).to_contain_text("success")
+        own = own_page(page, house)
+        expect(own.get_by_text("It waits for the approval: Roll orders from 3.9.1 to 4.3.1?")).to_be_visible()
+        own.get_by_role("link", name="Answer").click()
+        page.wait_for_url(re.compile(r"/required_actions"))
+        approve_the_plan(page, pictures)
+        run.note_answer("approve_plan", "Approve", "a quiet evening")
+        run.wait_for_task("approve_plan")
+        expect(box(page, "approve_plan")).to_contain_text("success", timeout=TASKS_MS)
+        the_roll_goes_on(page, house, run, pictures)
+    finally:
+        run.client._call("PATCH", f"/api/v2/dags/{dag_id}/dagRuns/{run.run_id}", json={"state": "failed"})
+    lock = FileChangeLock(house.home)
+    wait_for(
+        lambda: lock.holder("orders") is None, timeout_s=PATIENCE_S, said="a run marked as failed lets go of its lock"
+    )
+
+
+def test_a_person_changes_single_features_and_reads_what_became_of_each(
+    house: House, make_cluster: MakeCluster, page: Page, pictures: Path
+) -> None:
+    cluster = make_cluster("4.3.1", name="levels", layout="combined", size=1, metadata_version="4.2-IV1")
+    dag_id = house.add(cluster, dag="kafka_features")
+    sign_in(page, house, APPROVER)
+    page.goto(f"{house.server.url}/dags/{dag_id}")
+    page.get_by_role("button", name="Trigger").first.click()
+    form = page.get_by_role("dialog")
+    choose(page, form, "What to do", "single features, or the levels of a release")
+    section(form, "Single features")
+    for parameter, lines in (("upgrade", "metadata.version:30"), ("delete", "streams.version\nshare.version")):
+        form.locator(f"#element_{parameter}").fill(lines)
+    page.screenshot(path=pictures / "features-form.png")
+    form.get_by_role("button", name="Trigger").click()
+    page.wait_for_url(re.compile(r"/runs/manual__"))
+    run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=run_of(page.url), client=house.client())
+
+    run.wait_for_question("approve")
+    page.goto(f"{house.server.url}/dags/{dag_id}/runs/{run.run_id}/tasks/approve/required_actions")
+    asked = page.get_by_text("Change features of levels: metadata.version 29 → 30, streams.version 1 → 0")
+    expect(asked).to_be_visible()
+    for feature, undo in (("metadata.version 29 → 30", "impossible"), ("share.version 1 → 0", "possible")):
+        told = page.get_by_role("heading", name=feature).locator("xpath=following-sibling::ul[1]")
+        expect(told).to_contain_text(f"Undoing it: {undo}")
+    run.approve("approve")
+    run.wait_success()
+    assert finalized(cluster, cluster.spec.nodes[0]).items() >= {"metadata.version": 30, "group.version": 1}.items()
+    assert not {"streams.version", "share.version"} & finalized(cluster, cluster.spec.nodes[0]).keys()
+    no_lock_left(house, cluster)
+
+    own = own_page(page, house).get_by_role("article").filter(has_text=run.run_id)
+    expect(own.get_by_text("features, on 4.3.1", exact=True)).to_be_visible()
+    own.get_by_text("What happened").click()
+    expect(own.get_by_text("finalized: metadata.version 30")).to_be_visible()
+    with page.context.expect_page() as opened:
+        own.get_by_role("link", name="report").click()
+    report = opened.value
+    expect(report.get_by_text("Every level is as asked, on every node.")).to_be_visible()
+    for feature in ("metadata.version", "share.version", "streams.version"):
+        expect(report.get_by_role("row").filter(has_text=feature).first).to_contain_text("OK")
+    report.screenshot(path=pictures / "features-report.png")
+
+
+def test_the_newest_scan_its_verdicts_and_its_report_are_shown(house: House, page: Page, pictures: Path) -> None:
+    """Of a cluster whose scans are kept, and whose last try failed."""
+    reports, scan = ScanReports(house.home, "nobody"), scanned()
+    render = render_scan(scan, load_catalogue(PROJECT_ROOT / "include"))
+    reports.scanned("scheduled__1", scan, ScanHistory(house.home, "nobody").keep(scan, render))
+    sign_in(page, house, APPROVER)
+    card = own_page(page, house).locator("article.scan").filter(has_text="Coordinator logs")
+    expect(card.get_by_text("3.4.0 fails")).to_be_visible()
+    expect(card.get_by_text("3.4.1 loads, ignores some")).to_be_visible()
+    expect(card.get_by_text("4.3.1 loads", exact=True)).to_be_visible()
+    expect(card.get_by_text("scanned 3 hours ago")).to_be_visible()
+    failed = {"headline": "The logs could not be scanned.", "sentences": ["No broker answered."], "failed": True}
+    reports.alerted("scheduled__2", failed)
+    expect(card.get_by_text("The logs could not be scanned. No broker answered.", exact=True)).to_be_visible()
+    card.get_by_text("Alerts").click()
+    page.screenshot(path=pictures / "scans-page.png")
+
+    with page.context.expect_page() as opened:
+        card.get_by_role("link", name="report").click()
+    expect(opened.value.get_by_text("unknown key version 3").first).to_be_visible()
+    opened.value.screenshot(path=pictures / "scan-report.png")
+
+
+def scanned() -> ScanResult:
+    """Three hours ago: commits, and two records of a consumer group (KIP-848)."""
+    topic, catalogue = "__consumer_offsets", load_catalogue(PROJECT_ROOT / "include")
+    classes = tuple(
+        RecordClass(topic=topic, partition=0, key_version=key, value_version=value, count=count, first_offset=first)
+        for key, value, count, first in ((1, 3, 40, 0), (3, 0, 2, 40))
+    )
+    return ScanResult(
+        cluster="nobody",
+        scanned_at=time.time() - 3 * 3600,
+        logs=(LogRange(topic=topic, partition=0, start=0, end=42),),
+        classes=classes,
+        verdicts=judge(catalogue, classes, list(catalogue)),
+    )
+
+
+def test_nobody_reads_the_page_without_signing_in(house: House, page: Page) -> None:
+    for path in OWN_PATHS:
+        answer = httpx.get(f"{house.server.url}/kafka-rollout/{path}", trust_env=False)
+        assert answer.status_code == 401, path
+        assert "nobody" not in answer.text
+    page.goto(f"{house.server.url}/plugin/kafka-rollout")
+    expect(page.get_by_text("Enter your username and password below")).to_be_visible()
+
+
+def trigger_by_the_form(page: Page, pictures: Path) -> None:
+    page.get_by_role("button", name="Trigger").first.click()
+    form = page.get_by_role("dialog")
+    assert choices(page, form, "Target release") == known_releases()
+    choose(page, form, "Target release", "4.3.1")
+    choose(page, form, "Finalize features", "in this run, after an approval")
+    expect(form.get_by_role("checkbox", name="Dry run")).not_to_be_checked()
+    expect(form.get_by_text("Finalizing is the point of no return.")).to_be_visible()
+    page.screenshot(path=pictures / "trigger-form.png")
+
+    section(form, "How carefully")
+    form.get_by_role("spinbutton", name="Soak (seconds)").fill("0")
+    expect(form.get_by_role("spinbutton", name="Looks in a row")).to_have_value("3")
+    section(form, "Approvals")
+    expect(form.get_by_role("textbox", name="Enter each string on a new line")).to_have_value(APPROVER)
+    form.get_by_role("button", name="Trigger").click()
+
+
+def approve_the_plan(page: Page, pictures: Path) -> None:
+    """What is decided on stands in front of the person, as text and tables and not as Markdown's source."""
+    asked = page.get_by_role("dialog", name="Required Actions")
+    expect(asked.get_by_text("Pending required actions (1)")).to_be_visible()
+    asked.get_by_role("link", name="approve_plan").click()
+    page.wait_for_url(re.compile(r"/tasks/approve_plan/required_actions"))
+    expect(page.get_by_text("Roll orders from 3.9.1 to 4.3.1?")).to_be_visible()
+    widen_the_panel(page)
+    expect(page.get_by_role("heading", name="3.9.1 → 4.3.1, one node at a time")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="active controller")).to_have_count(1)
+    expect(page.get_by_role("heading", name="Findings: 1")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="CLIENTS")).to_contain_text("apache-kafka-java 3.9.1")
+    level = page.get_by_role("listitem").filter(has_text="metadata.version")
+    expect(level).to_have_text("way back impossible: metadata.version 21 → 30")
+
+    button = page.get_by_role("button", name="Approve", exact=True)
+    expect(button).to_be_disabled()  # not without a reason
+    page.get_by_role("group").filter(has_text="Reason").get_by_role("textbox").fill("a quiet evening")
+    expect(button).to_be_enabled()
+    button.scroll_into_view_if_needed()
+    page.screenshot(path=pictures / "approval.png")
+    button.click()
+
+
+def the_roll_goes_on(page: Page, house: House, run: Run, pictures: Path) -> None:
+    """The first node's turn begins: in the graph, and on the page of our own."""
+    page.goto(f"{house.server.url}/dags/{run.dag_id}/runs/{run.run_id}")
+    box(page, "roll").get_by_role("button", name="Tasks").click()
+    page.mouse.move(0, 0)  # no tooltip in the way of what comes next
+    expect(box(page, "roll.begin")).to_contain_text("success", timeout=TASKS_MS)
+    turns = page.locator(".react-flow__node[data-id^='roll.node-']")
+    expect(turns.filter(has_text=re.compile("running|deferred")).first).to_be_visible(timeout=TASKS_MS)
+    page.get_by_role("link", name="Progress").click()
+    expect(page.frame_locator("iframe").get_by_role("article")).to_contain_text("anna approved: roll")
+    page.get_by_role("button", name="Collapse Details Panel").click()
+    page.get_by_role("button", name="Fit View").click()
+    for _ in range(3):
+        settled(box(page, "roll"))
+        page.get_by_role("button", name="Zoom In").click()
+    settled(box(page, "roll"))
+    page.screenshot(path=pictures / "graph.png")
+
+    own = own_page(page, house).get_by_role("article").first
+    expect(own.get_by_text("3.9.1 → 4.3.1", exact=True)).to_be_visible()
+    expect(own.locator(".chip.now")).to_be_visible(timeout=TASKS_MS)
+    own.get_by_text("What happened").click()
+    expect(own.get_by_text("anna approved: roll (a quiet evening)")).to_be_visible()
+    page.screenshot(path=pictures / "runs-page.png")

@@ -1,0 +1,182 @@
+"""The shell's roll on a real cluster: killed in the middle of node 2 and resumed, started once more, taken back."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.settings import Settings
+from tests.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
+from tests.integration.harness.cluster_contents import set_settings
+from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+
+R340, R391 = Release(3, 4, 0), Release(3, 9, 1)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    yield from shell_on(R391, tmp_path)
+
+
+@pytest.fixture
+def old_shell(tmp_path: Path) -> Iterator[Shell]:
+    yield from shell_on(R340, tmp_path)
+
+
+def shell_on(release: Release, tmp_path: Path) -> Iterator[Shell]:
+    settings = Settings.from_environment()
+    cluster = LocalCluster.create(
+        tmp_path,
+        "shell",
+        release,
+        cache=ReleaseCache(settings.cache, settings.include),
+        layout="combined",
+        extra_config={"metadata.log.max.snapshot.interval.ms": "5000"},
+    )
+    try:
+        yield Shell(tmp_path, cluster)
+    finally:
+        cluster.stop()
+
+
+def test_a_roll_killed_in_node_two_is_resumed_and_finished(shell: Shell) -> None:
+    roll = ("roll", "--cluster", "shell", "--to", "4.3.1", *QUICK, "--finalize", "after-approval", "--no-scan")
+    process = shell.start(*roll, *APPROVED)
+    try:
+        wait_until(lambda: _stopped(shell) >= 2, 900, every_s=0.05)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
+    run = shell.newest_run()
+    first = next(e["node_id"] for e in shell.events(run) if e["kind"] == "started")
+
+    again = shell(*roll, *APPROVED, "--ledger", "--run", run.name)
+
+    assert again.returncode == 0, again.stderr
+    report = json.loads(Path(again.stdout.splitlines()[-1]).read_text())
+    assert report["outcome"] == "finished", report["sentence"]
+    assert later_starts(shell.cluster) == {1: ["4.3.1"], 2: ["4.3.1"], 3: ["4.3.1"]}
+    assert [e["node_id"] for e in shell.events(run) if e["kind"] == "stopping"].count(first) == 1
+    assert report["features"]["before"] == {"metadata.version": 21}
+    assert report["features"]["after"]["metadata.version"] == 30
+    assert {(seen["prometheus"], seen["jolokia"]) for seen in report["current_metadata_version"]} == {(30, 30)}
+    assert all(gate["state"] == "held" for gate in report["gates"]), report["gates"]
+    assert report["snapshot"]["proved"]
+    assert report["ledger"]["ok"]
+    assert report["ledger"]["acknowledged"] > 0
+    of_ledger = {each["group"].rsplit("-", 1)[-1]: each for each in report["groups"]["groups"] if each["partitions"]}
+    assert of_ledger["classic"]["partitions"] == 12
+    assert of_ledger["classic"]["watched_s"] > 0
+    assert shell("verify", "--cluster", "shell").returncode == 0
+
+    refused = shell("roll-back", "--cluster", "shell", "--run", run.name, *APPROVED)
+    assert refused.returncode == 3
+    assert "3.9.1 can no longer run this cluster" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert later_starts(shell.cluster) == {1: ["4.3.1"], 2: ["4.3.1"], 3: ["4.3.1"]}
+
+
+def _stopped(shell: Shell) -> int:
+    runs = shell.home / "runs" / "shell"
+    if not runs.is_dir() or not (shell.newest_run() / "events.jsonl").exists():
+        return 0
+    return (shell.newest_run() / "events.jsonl").read_text().count('"kind": "stopping"')
+
+
+def test_a_node_that_does_not_start_is_mended_and_started_once_more_and_the_roll_can_still_go_back(
+    shell: Shell,
+) -> None:
+    spec = replace(shell.cluster.spec, release_overrides={"4.3.1": BREAKS_WHERE_A_FILE_IS_IN_THE_WAY})
+    shell.cluster.inventory_path.write_text(dump_cluster(spec))
+    plan = shell("plan", "--cluster", "shell", "--to", "4.3.1", "--json")
+    assert plan.returncode == 0, plan.stderr
+    made = json.loads(plan.stdout)
+    second, third = (made["plan"]["hops"][0]["order"][place]["node_id"] for place in (1, 2))
+    in_the_way = Path(spec.node(second).directory or "") / "figures"
+    in_the_way.write_text("")
+    this_run = ("-c", "shell", "--run", made["run"])
+
+    rolled = shell("roll", *this_run, "--to", "4.3.1", *QUICK, *APPROVED, "--no-scan")
+
+    assert rolled.returncode == 3, rolled.stderr
+    assert f"after node {second} failed" in rolled.stderr
+    assert f"kafka-rollout retry --cluster shell --run {made['run']}" in rolled.stderr
+    in_the_way.unlink()
+    again = shell("retry", *this_run, *QUICK, *APPROVED)
+    assert again.returncode == 0, again.stderr
+    assert later_starts(shell.cluster)[second] == ["4.3.1", "4.3.1"]
+    assert later_starts(shell.cluster)[third] == []
+    back = shell("roll-back", *this_run, *QUICK, *APPROVED)
+    assert back.returncode == 0, back.stderr
+    report = json.loads(Path(back.stdout.splitlines()[-1]).read_text())
+    assert report["outcome"] == "rolled_back", report["sentence"]
+    assert later_starts(shell.cluster)[third] == []
+
+
+@pytest.mark.full
+def test_a_configuration_that_is_broken_after_the_plan_is_found_before_the_node_goes_down(shell: Shell) -> None:
+    """The process that runs never reads the file again: only the next one would die of it."""
+    plan = shell("plan", "--cluster", "shell", "--to", "4.3.1", "--json")
+    assert plan.returncode == 0, plan.stderr
+    made = json.loads(plan.stdout)
+    first = made["plan"]["hops"][0]["order"][0]["node_id"]
+    properties = Path(shell.cluster.spec.node(first).directory or "") / "server.properties"
+    properties.write_text(properties.read_text() + "\nprocess.roles=broker,controller,nonsense\n")
+
+    rolled = shell("roll", "-c", "shell", "--run", made["run"], "--to", "4.3.1", *QUICK, *APPROVED, "--no-scan")
+
+    assert rolled.returncode == 3, rolled.stderr
+    assert f"The approval is void, because of what was not there when it was given: CONFIG-REJECTED node {first}" in (
+        " ".join(rolled.stderr.split())
+    )
+    assert all(each == [] for each in later_starts(shell.cluster).values())
+
+
+@pytest.mark.full
+def test_a_roll_back_ends_on_the_release_that_loads_what_the_newest_one_wrote(old_shell: Shell) -> None:
+    """4.3.1 commits offsets in a version that 3.4.0 stops at, whatever the feature levels."""
+    rolled = old_shell("roll", "-c", "shell", "--to", "4.3.1", *QUICK, *APPROVED, "--ledger")
+    assert rolled.returncode == 0, rolled.stderr
+    back = old_shell("roll-back", "-c", "shell", "--run", old_shell.newest_run().name, *QUICK, *APPROVED)
+    assert back.returncode == 3, back.stderr
+    said = " ".join(back.stderr.split())
+    assert "The way back to 3.4.0 is closed" in said
+    assert "Stay on 3.4.1" in said
+    assert later_starts(old_shell.cluster) == {node: ["3.4.1", "4.3.1", "3.4.1"] for node in (1, 2, 3)}
+    report = json.loads(Path(back.stdout.splitlines()[-1]).read_text())
+    assert report["outcome"] == "stopped"
+    assert "WAY-BACK-ENDS" in {finding["code"] for finding in report["findings"]}
+
+
+@pytest.mark.full
+def test_a_roll_back_is_refused_while_there_are_settings_that_the_older_release_makes_unreadable(shell: Shell) -> None:
+    """3.9.1 knows subscriptions to client metrics, and no configuration of groups."""
+    rolled = shell("roll", "-c", "shell", "--to", "4.3.1", *QUICK, *APPROVED, "--no-scan")
+    assert rolled.returncode == 0, rolled.stderr
+    set_settings(shell.cluster.spec)
+    back = ("roll-back", "-c", "shell", "--run", shell.newest_run().name, *QUICK, *APPROVED)
+
+    refused = shell(*back)
+    assert refused.returncode == 3, refused.stderr
+    said = " ".join(refused.stderr.split())
+    assert "The way back to 3.9.1 is closed. SETTINGS-NOT-KEPT: 3.9.1 does not know group configurations" in said
+    assert ": planned, shipping. Note them down and delete them. Then roll back again." in said
+    assert later_starts(shell.cluster) == {node: ["4.3.1"] for node in (1, 2, 3)}
+    assert json.loads(Path(refused.stdout.splitlines()[-1]).read_text())["outcome"] == "stopped"
+
+    set_settings(shell.cluster.spec, delete=True)
+    gone_back = shell(*back)
+    assert gone_back.returncode == 0, gone_back.stderr
+    assert later_starts(shell.cluster) == {node: ["4.3.1", "3.9.1"] for node in (1, 2, 3)}

@@ -1,0 +1,57 @@
+"""A node that will not start on the new release: the roll stops at it, says why, and goes back from there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
+from tests.integration.conftest import MakeCluster
+from tests.integration.harness.airflow_harness import House, all_run, no_lock_left, nothing_lost, starts
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+
+
+def test_a_node_that_does_not_start_stops_the_roll_and_roll_back_loses_nothing(
+    house: House, make_cluster: MakeCluster
+) -> None:
+    made = make_cluster("3.9.1", name="roll-back", layout="combined")
+    cluster = replace(made, spec=replace(made.spec, release_overrides={"4.3.1": BREAKS_WHERE_A_FILE_IS_IN_THE_WAY}))
+    house.add(cluster)
+
+    run = house.trigger(cluster, "4.3.1", finalize="after_approval", gate_timeout_minutes=20)
+    run.wait_for_question("approve_plan")
+    order = run.store.load_plan().hops[0].order
+    first, second, last = (cluster.spec.node(turn.node_id) for turn in order)
+    (Path(str(second.directory)) / "figures").write_text("in the way")
+    run.approve("approve_plan")
+    gate = f"roll.{second.name}.gate_after"
+    question = run.wait_for_question(gate)
+    assert "no process" in question["body"], "the question says why"
+    run.wait_for_log(gate, "no process")
+    assert "figures" in question["body"], "and what the node's own log names"
+    assert set(question["options"]) == {"Wait on", "Retry", "Roll back"}
+    assert starts(cluster)[last.name] == {"3.9.1": 1}, "the roll went on past a failure"
+    run.answer(gate, "Roll back", "its metrics folder is a file")
+
+    assert run.wait_done() == "failed"
+    all_run(cluster, "3.9.1")
+    assert starts(cluster) == {
+        first.name: {"3.9.1": 2, "4.3.1": 1},
+        second.name: {"3.9.1": 2, "4.3.1": 1},
+        last.name: {"3.9.1": 1},
+    }
+    report = run.report()
+    assert report["outcome"] == "rolled_back"
+    assert "every node runs 3.9.1" in report["sentence"].lower()
+    nothing_lost(report["ledger"], consumers=("classic",))
+    assert ("roll-back", "anna", "approved") in {(a["what"], a["by"], a["decision"]) for a in report["approvals"]}
+    run.wait_for_log("outcome", "rolled_back")
+    states = run.states()
+    assert states["outcome"] == "failed"
+    assert states["finalize"] not in {"success", "running"}
+    configuration = Path(str(first.directory)) / "server.properties"
+    assert "kafka.csv.metrics" not in configuration.read_text(), "the new release's lines went out with it"
+    no_lock_left(house, cluster)

@@ -1,0 +1,132 @@
+"""A run that is killed in the middle of a node's turn goes on where it was: nothing is rolled twice."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.model.plan import NodeTurn
+from tests.integration.conftest import MakeCluster
+from tests.integration.harness.airflow_harness import (
+    PATIENCE_S,
+    House,
+    Run,
+    all_run,
+    each_started_once,
+    no_lock_left,
+    nothing_lost,
+    wait_for,
+)
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+
+
+def test_a_killed_scheduler_started_again_ends_the_roll_without_rolling_a_node_twice(
+    house: House, make_cluster: MakeCluster
+) -> None:
+    run, turn = planned(house, make_cluster("3.9.1", name="scheduler-killed", layout="combined"), "4.3.1")
+    scheduler = house.server.component_pid("scheduler")
+    with in_the_middle_of(run, turn):
+        os.kill(scheduler, signal.SIGKILL)
+    house.server.start_component("scheduler")
+    ends_right(run, "3.9.1", "4.3.1")
+
+
+def test_a_killed_task_is_taken_up_where_it_was_and_starts_its_node_once(
+    house: House, make_cluster: MakeCluster
+) -> None:
+    run, turn = planned(house, make_cluster("3.4.1", name="task-killed", layout="combined"), "3.9.1")
+    task_id = replace_task(turn)
+    with in_the_middle_of(run, turn):
+        process_of(run.client.tasks(run.dag_id, run.run_id)[task_id]["id"]).kill()
+    ends_right(run, "3.4.1", "3.9.1")
+    assert run.client.tasks(run.dag_id, run.run_id)[task_id]["try_number"] > 1, "the task was not killed"
+
+
+@pytest.mark.full
+def test_a_canary_that_is_rejected_in_the_evening_is_cleared_in_the_morning_and_the_roll_goes_on(
+    house: House, make_cluster: MakeCluster
+) -> None:
+    cluster = make_cluster("3.4.1", name="overnight", layout="combined")
+    house.add(cluster)
+    run = house.trigger(cluster, "3.9.1", finalize="later", canary_approval=True)
+    run.approve("approve_plan")
+    canary = f"roll.{cluster.spec.node(first_in_order(run)).name}.approve_canary"
+    run.wait_for_question(canary)
+    run.answer(canary, "Reject", "not tonight")
+    assert run.wait_done() == "failed"
+    evening = run.report()
+    assert evening["outcome"] == "stopped"
+    assert evening["ledger"]["stretches"] == 1
+    no_lock_left(house, cluster)
+    run.clear(canary)
+    run.wait_for_question(canary)
+    run.answer(canary, "Approve", "the next morning")
+    ends_right(run, "3.4.1", "3.9.1")
+    assert run.report()["ledger"]["stretches"] == 2, "the roll went on without live traffic"
+
+
+def first_in_order(run: Run) -> int:
+    return run.store.load_plan().hops[0].order[0].node_id
+
+
+def planned(house: House, cluster: LocalCluster, target: str) -> tuple[Run, NodeTurn]:
+    """A run that waits for its approval, and the second node's turn."""
+    house.add(cluster)
+    run = house.trigger(cluster, target, finalize="later")
+    run.wait_for_question("approve_plan")
+    return run, run.store.load_plan().hops[0].order[1]
+
+
+@contextmanager
+def in_the_middle_of(run: Run, turn: NodeTurn) -> Iterator[None]:
+    """The node is asked to stop, and does not before the block ends, however slow who comes to kill: stop and start
+    wait for the lock of the node's home."""
+    home = Path(str(run.cluster.spec.node(turn.node_id).directory))
+    with (home / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        run.approve("approve_plan")
+        run.wait_for_task("start_ledger")
+        wait_for(lambda: events_of(run, "stopping", turn.node_id), timeout_s=PATIENCE_S, said="the stop")
+        yield
+        assert not events_of(run, "stopped", turn.node_id)
+
+
+def ends_right(run: Run, origin: str, target: str) -> None:
+    cluster = run.cluster
+    run.wait_success()
+    all_run(cluster, target)
+    each_started_once(cluster, origin, target)
+    stops = Counter(event["node_id"] for event in run.store.events() if event["kind"] == "stopped")
+    order = run.store.load_plan().hops[0].order
+    assert stops[order[0].node_id] == 1, "the first node was rolled again"
+    first = run.client.tasks(run.dag_id, run.run_id)[replace_task(order[0])]
+    assert first["try_number"] == 1
+    report = run.report()
+    assert report["outcome"] == "rolled_not_finalized"
+    nothing_lost(report["ledger"], consumers=("classic",))
+    no_lock_left(run.house, cluster)
+
+
+def replace_task(turn: NodeTurn) -> str:
+    return f"roll.{'active_controller' if turn.active_controller else turn.name}.replace"
+
+
+def events_of(run: Run, kind: str, node_id: int) -> list[object]:
+    return [event for event in run.store.events() if event["kind"] == kind and event["node_id"] == node_id]
+
+
+def process_of(task_instance: str) -> psutil.Process:
+    """The process that runs a task's code. Airflow titles it and its supervisor with the task instance's id."""
+    titled = [p for p in psutil.process_iter(["cmdline"]) if task_instance in " ".join(p.info["cmdline"] or ())]
+    assert titled, f"no process runs the task instance {task_instance}"
+    return max(titled, key=lambda process: process.create_time())

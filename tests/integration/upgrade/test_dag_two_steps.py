@@ -1,0 +1,70 @@
+"""KIP-915's two steps through Airflow: 3.4.0 to 4.3.1 goes by way of 3.4.1; finalized later, by a second run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.conftest import MakeCluster
+from tests.integration.harness.airflow_harness import (
+    QUICK_SNAPSHOTS,
+    House,
+    all_run,
+    each_started_once,
+    finalized,
+    no_lock_left,
+    nothing_lost,
+    starts,
+)
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+
+METADATA_VERSION_3_4 = 8
+METADATA_VERSION_4_3 = 30
+
+
+def test_an_intolerant_release_goes_by_way_of_a_tolerant_one_and_a_later_run_finalizes(
+    house: House, make_cluster: MakeCluster
+) -> None:
+    cluster = make_cluster("3.4.0", name="two-steps", layout="combined", extra_config=QUICK_SNAPSHOTS)
+    house.add(cluster)
+
+    first = house.trigger(cluster, "4.3.1", finalize="later")
+    question = first.wait_for_question("approve_plan")
+    assert "3.4.0 → 3.4.1" in question["body"]
+    assert "3.4.1 → 4.3.1" in question["body"]
+    assert "3.4.0 cannot load coordinator records that 4.3.1 writes" in question["body"]
+    first.answer("approve_plan", "Approve", "by way of 3.4.1, as KIP-915 says")
+    first.wait_success()
+
+    all_run(cluster, "4.3.1")
+    each_started_once(cluster, "3.4.0", "3.4.1", "4.3.1")
+    plan = first.store.load_plan()
+    assert [hop.key for hop in plan.hops] == ["3.4.0-to-3.4.1", "3.4.1-to-4.3.1"]
+    assert all("KIP-915" in hop.reason for hop in plan.hops)
+    report = first.report()
+    assert report["outcome"] == "rolled_not_finalized"
+    nothing_lost(report["ledger"], consumers=("classic",))  # 3.4.0 offers no other protocol
+    for node in cluster.spec.nodes:
+        assert finalized(cluster, node) == {"metadata.version": METADATA_VERSION_3_4}, "later means not now"
+    no_lock_left(house, cluster)
+
+    before = starts(cluster)
+    second = house.trigger(cluster, "4.3.1", finalize="after_approval", ledger=False)
+    second.approve("approve_finalize")
+    second.wait_success()
+
+    assert starts(cluster) == before, "the second run found the binary rolled"
+    states = second.states()
+    assert states["approve_plan"] == "skipped"
+    assert states["check_features"] == "success"
+    assert {state for task_id, state in states.items() if task_id.endswith(".replace")} == {"skipped"}
+    sent = [dict(event["levels"]) for event in second.store.events() if event["kind"] == "finalizing"]
+    assert sent[0] == {"metadata.version": METADATA_VERSION_4_3}, "the others depend on it"
+    assert sent[1]["group.version"] == 1
+    for node in cluster.spec.nodes:
+        levels = finalized(cluster, node)
+        assert levels["metadata.version"] == METADATA_VERSION_4_3
+        assert levels["group.version"] == 1
+        assert levels["transaction.version"] == 2
+    assert second.report()["outcome"] == "finished"
+    no_lock_left(house, cluster)

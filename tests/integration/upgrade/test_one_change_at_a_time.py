@@ -1,0 +1,65 @@
+"""A command and a run of a DAG that want one real cluster at once: what a person is told, by a real Airflow and by a
+shell, and how a holder that was killed is got rid of."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters.store.leases import FileChangeLock
+from tests.integration.conftest import MakeCluster
+from tests.integration.harness.airflow_harness import (
+    APPROVER,
+    PATIENCE_S,
+    House,
+    Run,
+    finalized,
+    no_lock_left,
+    wait_for,
+)
+from tests.integration.harness.shell import Shell
+
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
+
+BY_ANNA = ("--approve-as", APPROVER, "--reason", "a test", "--yes")
+HANGS = "import time\nfrom kafka_rollout import cli_features\ncli_features.apply_features = lambda *_: time.sleep(1800)"
+
+
+def test_a_run_is_refused_while_a_command_has_the_cluster_and_goes_on_when_its_killed_holder_is_named(
+    house: House, make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    cluster = make_cluster("4.3.1", name="wanted", layout="combined", size=1, metadata_version="4.2-IV1")
+    dag_id, lock = house.add(cluster, "kafka_features"), FileChangeLock(house.home)
+    shell = Shell(tmp_path, cluster)
+    shell.environment |= {"KAFKA_ROLLOUT_HOME": str(house.home), "KAFKA_ROLLOUT_CLUSTERS": str(house.clusters)}
+    change = ("features", "upgrade-all", "--cluster", "wanted", *BY_ANNA)
+
+    with shell.start(*change, beforehand=HANGS) as holder:
+        held = wait_for(lambda: lock.holder("wanted"), timeout_s=PATIENCE_S, said="the command's lock")
+        client = house.client()
+        run_id = client.trigger(dag_id, {"approvers": [APPROVER]})
+        run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=run_id, client=client)
+        assert run.wait_done() == "failed"
+        told = f"Cluster wanted is being changed by {held.holder} (Change features; its lease ends at "
+        assert told in run.log("observe")
+        assert told in run.log("outcome"), "whoever opens the last task sees why"
+        holder.send_signal(signal.SIGKILL)
+
+    shown = shell("lock", "show", "--cluster", "wanted")
+    assert f"{held.holder} holds the lock of wanted" in shown.stdout
+    broken = shell("lock", "break", "--cluster", "wanted", "--by", APPROVER)
+    assert f"Taken from {held.holder}" in broken.stdout
+    run.clear("observe")
+    run.wait_for_question("approve")
+    refused = shell(*change)
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert f"being changed by {run_id} (waits for the approval: Change features of wanted" in refused.stderr
+    print(shown.stdout, broken.stdout, refused.stderr, run.log("outcome")[-600:])
+    run.answer("approve", "Approve", "the other one is dead")
+    run.wait_success()
+    assert finalized(cluster, cluster.spec.nodes[0])["metadata.version"] == 30
+    no_lock_left(house, cluster)
+    done = shell(*change)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,304 @@
+"""The short tail of a coordinator log, decoded in this process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka.record import MemoryRecordsBuilder
+
+from kafka_rollout.adapters.coordinator_logs import live as coordinator_logs
+from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
+from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, out_of_order
+from kafka_rollout.adapters.kafka.fetch import FetchedBytes
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
+from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, GroupSummary
+from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, LogRange, ScanResult
+from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.groups.records import conversion_conditions
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.settings import PROJECT_ROOT, Settings
+from kafka_rollout.wire.record_batch import batches
+from tests.fake_cluster import make_spec
+from tests.integration.harness.planted_logs import GOOD, TRANSACTIONAL, PlantedLog, batch, cut, deleted_while_pending
+from tests.integration.harness.planted_logs import GROUP as GROUP_KEY
+from tests.integration.harness.planted_orders import planted_orders
+
+OFFSETS = "__consumer_offsets"
+INCLUDE = PROJECT_ROOT / "include"
+CATALOGUE = load_catalogue(INCLUDE)
+OLD, NEW = Release(3, 4, 1), Release(4, 3, 1)
+SETTINGS = Settings(clusters=Path("x"), home=Path("x"), cache=Path("x"), include=INCLUDE)
+
+GROUP = b"\x00\x01g"
+COMMIT_KEY = b"\x00\x01" + GROUP + b"\x00\x01t" + bytes(4)
+COMMIT = b"\x00\x03" + bytes(8) + b"\xff\xff\xff\xff" + b"\x00\x00" + bytes(8)
+
+
+class FakeSource:
+    """FetchSource of one partition whose records are `held`, one batch."""
+
+    held: tuple[tuple[bytes, bytes | None], ...] = ()
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def __enter__(self) -> FakeSource:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def ranges(self, topics: list[str]) -> tuple[LogRange, ...]:
+        assert OFFSETS in topics
+        return (LogRange(topic=OFFSETS, partition=0, start=0, end=len(self.held)),)
+
+    def read(self, what: LogRange) -> list[FetchedBytes]:
+        if what.start == what.end:
+            return []
+        builder = MemoryRecordsBuilder(magic=2, compression_type=1, batch_size=1 << 20)
+        for key, value in self.held:
+            builder.append(timestamp=1, key=key, value=value)
+        builder.close()
+        data = bytes(builder.buffer())
+        return [FetchedBytes(topic=what.topic, partition=what.partition, fetch_offset=what.start, data=data)]
+
+
+def scan_to(end: int) -> ScanResult:
+    logs = (LogRange(topic=OFFSETS, partition=0, start=0, end=end),)
+    verdicts = judge(CATALOGUE, (), [OLD, NEW], partitions=[(OFFSETS, 0)])
+    return ScanResult(cluster="fake", scanned_at=1.0, logs=logs, classes=(), verdicts=verdicts)
+
+
+def carried_on(
+    monkeypatch: pytest.MonkeyPatch,
+    *held: tuple[bytes, bytes | None],
+    since: int,
+    before: ScanResult | None = None,
+    anew: bool = False,
+    **kw: Any,
+) -> ScanResult:
+    monkeypatch.setattr(FakeSource, "held", held)
+    monkeypatch.setattr(coordinator_logs, "FetchSource", FakeSource)
+    logs = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS, **kw)
+    return logs.scan_on(before or scan_to(since), anew=anew)
+
+
+def test_only_what_came_since_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    scan = carried_on(monkeypatch, *[(COMMIT_KEY, COMMIT)] * 5, (COMMIT_KEY, None), since=2)
+    assert {(c.key_version, c.value_version): (c.count, c.first_offset) for c in scan.classes} == {
+        (1, 3): (3, 2),
+        (1, None): (1, 5),
+    }
+    assert scan.broken == ()
+    assert set(scan.standing.values()) == {LoadVerdict.LOADS}
+    assert scan.logs[0].end == 6
+
+
+@pytest.mark.parametrize(
+    ("record", "part"),
+    [((COMMIT_KEY, COMMIT[:-1]), "value"), ((COMMIT_KEY[:-1], COMMIT), "key"), ((COMMIT_KEY[:-1], None), "key")],
+)
+def test_a_record_that_does_not_parse_fails_every_release_that_reads_it(
+    monkeypatch: pytest.MonkeyPatch, record: tuple[bytes, bytes | None], part: str
+) -> None:
+    scan = carried_on(monkeypatch, (COMMIT_KEY, COMMIT), record, record, since=1)
+    assert {(b.part, b.first_offset, b.count) for b in scan.broken} == {(part, 1, 2)}
+    assert {release for broken in scan.broken for release in broken.releases} == {OLD, NEW}
+    assert {v.first_failure.offset for v in scan.verdicts if v.first_failure} == {1}
+
+
+def test_a_record_of_an_unknown_type_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    scan = carried_on(monkeypatch, (b"\x00\x63", b"\x00\x00"), since=0)
+    assert (scan.broken, set(scan.standing.values())) == ((), {LoadVerdict.LOADS_IGNORING})
+
+
+@pytest.mark.parametrize(("since", "short", "anew"), [(0, 2, False), (9, 200, False), (3, 200, True)])
+def test_a_long_tail_and_a_log_that_is_another_one_now_or_was_cleaned_are_scanned_anew(
+    monkeypatch: pytest.MonkeyPatch, since: int, short: int, anew: bool
+) -> None:
+    """More than `short` came, the log ends before the scan did, or the cleaner was there. What came while Spark ran is
+    read on here."""
+    asked: list[tuple[Release, ...]] = []
+
+    def scan_command(*_: Any, releases: tuple[Release, ...], **__: Any) -> tuple[int, ScanResult]:
+        asked.append(releases)
+        return 0, replace(scan_to(3), scanned_at=2.0)
+
+    monkeypatch.setattr(coordinator_logs.scan_submit, "scan_command", scan_command)
+    scan = carried_on(monkeypatch, *[(COMMIT_KEY, COMMIT)] * 4, since=since, short=short, anew=anew)
+    assert asked == [(OLD, NEW)]
+    assert [(c.count, c.first_offset) for c in scan.classes] == [(1, 3)]
+
+
+def test_a_log_that_came_after_a_scan_which_found_none_is_judged_for_every_release(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nothing = ScanResult(cluster="fake", scanned_at=1.0, logs=(), classes=(), verdicts=())
+    scan = carried_on(monkeypatch, (COMMIT_KEY, COMMIT), since=0, before=nothing)
+    assert scan.standing == dict.fromkeys(CATALOGUE, LoadVerdict.LOADS)
+
+
+class Compacted(FakeSource):
+    """Most of its offsets are gone."""
+
+    def ranges(self, topics: list[str]) -> tuple[LogRange, ...]:
+        return (LogRange(topic=OFFSETS, partition=0, start=0, end=10**9),)
+
+    def cleaning(self, topics: list[str]) -> dict[str, CleaningConfig]:
+        return {}
+
+
+def of_groups(monkeypatch: pytest.MonkeyPatch, *held: tuple[bytes, bytes | None], longest: int) -> LiveCoordinatorLogs:
+    monkeypatch.setattr(FakeSource, "held", held)
+    monkeypatch.setattr(coordinator_logs, "FetchSource", Compacted)
+    return LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS, longest=longest)
+
+
+def test_how_long_a_log_of_groups_is_counts_by_its_records_and_not_by_its_offsets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    records = of_groups(monkeypatch, *[(COMMIT_KEY, COMMIT)] * 2, longest=2).group_records()
+    assert (records.offsets, sum(found.count for found in records.classes)) == (10**9, 2)
+    with pytest.raises(RefusedError, match="more than the 2 records"):
+        of_groups(monkeypatch, *[(COMMIT_KEY, COMMIT)] * 3, longest=2).group_records()
+
+
+def test_what_a_release_does_not_parse_of_a_group_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A share group of 4.0's preview: later releases know its type and its version, and read on behind its end."""
+    of_preview = (b"\x00\x0b\x00\x01g", b"\x00\x00" + bytes(4) + b"\x00")
+    (broken,) = of_groups(monkeypatch, of_preview, longest=2).group_records().broken
+    assert (broken.key_version, broken.part, broken.first_offset) == (11, "value", 0)
+    assert broken.releases == (Release(4, 1, 1), Release(4, 2, 1), NEW)
+
+
+@pytest.mark.parametrize("left_out", [0, 1])
+def test_spark_reads_what_is_too_long_and_says_if_it_does_not_name_all_groups(
+    monkeypatch: pytest.MonkeyPatch, left_out: int
+) -> None:
+    group = GroupSummary(name="billing", type="consumer", state="Stable", members=1, partition=0)
+    inventory = GroupInventory(groups=(group,), groups_left_out=left_out).to_dict()
+    scan = replace(scan_to(3), inventory=inventory)
+    monkeypatch.setattr(coordinator_logs.scan_submit, "scan_command", lambda *_, **__: (0, scan))
+    logs = of_groups(monkeypatch, (COMMIT_KEY, COMMIT), longest=0)
+    if left_out:
+        with pytest.raises(RefusedError, match="1 groups more than a scan names"):
+            logs.group_records(by_spark=True)
+    else:
+        assert logs.group_records(by_spark=True).alive_of(["consumer"]) == {"billing"}
+
+
+class Written(FakeSource):
+    """Of a log as it lies in a segment."""
+
+    data = b""
+
+    def ranges(self, topics: list[str]) -> tuple[LogRange, ...]:
+        return (LogRange(topic=OFFSETS, partition=0, start=0, end=end_of(self.data)),)
+
+    def read(self, what: LogRange) -> list[FetchedBytes]:
+        return [FetchedBytes(topic=OFFSETS, partition=0, fetch_offset=what.start, data=self.data)]
+
+    def cleaning(self, topics: list[str]) -> dict[str, CleaningConfig]:
+        return {}
+
+
+def end_of(data: bytes) -> int:
+    return max(batch.last_offset for batch in batches(data)) + 1
+
+
+def scanned_in_two(
+    monkeypatch: pytest.MonkeyPatch, logs: LiveCoordinatorLogs, data: bytes, nothing: ScanResult
+) -> Iterator[ScanResult]:
+    """A scan of the log to each of its offsets, carried on to its end."""
+    for since in range(1, end_of(data)):
+        monkeypatch.setattr(Written, "data", cut(data, since))
+        before = logs.scan_on(nothing)
+        monkeypatch.setattr(Written, "data", data)
+        yield logs.scan_on(before)
+
+
+@pytest.mark.parametrize("log", list(deleted_while_pending()), ids=lambda log: log.name)
+def test_a_group_that_is_deleted_in_an_open_transaction_is_found_wherever_the_scan_ended(
+    monkeypatch: pytest.MonkeyPatch, log: PlantedLog
+) -> None:
+    monkeypatch.setattr(Written, "data", log.data)
+    monkeypatch.setattr(coordinator_logs, "FetchSource", Written)
+    logs = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS)
+    nothing = ScanResult(cluster="fake", scanned_at=1.0, logs=(), classes=(), verdicts=scan_to(0).verdicts)
+    whole = logs.scan_on(nothing)
+    refused = LoadVerdict.FAILS if log.name.startswith("refused") else LoadVerdict.LOADS
+    assert whole.standing == {OLD: refused, NEW: LoadVerdict.LOADS}
+    for together in scanned_in_two(monkeypatch, logs, log.data, nothing):
+        assert together.verdicts == whole.verdicts
+        assert together.deleted_while_pending == whole.deleted_while_pending
+        assert {found.part for found in together.broken} == {found.part for found in whole.broken}
+
+
+def test_a_group_that_the_scan_found_alive_is_not_read_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an application that commits its offsets in transactions leaves at the end of every tail."""
+    read: list[LogRange] = []
+
+    class Noting(Written):
+        data = batch(0, [(0, (GROUP_KEY, None)), (1, GOOD)]) + batch(
+            2, [(2, GOOD)], attributes=TRANSACTIONAL, producer=7
+        )
+
+        def read(self, what: LogRange) -> list[FetchedBytes]:
+            read.append(what)
+            return super().read(what)
+
+    monkeypatch.setattr(coordinator_logs, "FetchSource", Noting)
+    logs = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS)
+    group = GroupSummary(name="g", type="classic", state="Stable", members=1, partition=0)
+    for known, times in ((group, 1), (replace(group, type="consumer"), 2), (replace(group, offsets_only=True), 2)):
+        read.clear()
+        logs.scan_on(replace(scan_to(2), inventory=GroupInventory(groups=(known,)).to_dict()))
+        assert [what.start for what in read] == [2, 0][:times]
+
+
+BY_THE_CLEANER = [log for log in planted_orders() if "streams" in log.name or "share" in log.name]
+
+
+@pytest.mark.parametrize("log", BY_THE_CLEANER, ids=lambda log: log.name)
+def test_an_order_that_the_cleaner_can_leave_is_found_wherever_the_scan_ended(
+    monkeypatch: pytest.MonkeyPatch, log: PlantedLog
+) -> None:
+    monkeypatch.setattr(Written, "data", log.data)
+    monkeypatch.setattr(coordinator_logs, "FetchSource", Written)
+    logs = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS)
+    releases = [OLD, Release(4, 1, 1), NEW]
+    asked = judge(CATALOGUE, (), releases, partitions=[(OFFSETS, 0)])
+    nothing = ScanResult(cluster="fake", scanned_at=1.0, logs=(), classes=(), verdicts=asked)
+    whole = logs.scan_on(nothing)
+    group = f"order-{list(planted_orders()).index(log):02}".encode()
+    facts = facts_of_order(CATALOGUE, releases)
+    assert whole.out_of_order == out_of_order(0, {group}, [(log.data, 0, end_of(log.data))], facts)
+    for together in scanned_in_two(monkeypatch, logs, log.data, nothing):
+        assert together.verdicts == whole.verdicts
+        assert together.out_of_order == whole.out_of_order
+    records = logs.group_records()
+    (of_4_1,) = conversion_conditions((), records, (), catalogue=CATALOGUE, releases=[Release(4, 1, 1)])[:1]
+    stopped = {release for found in whole.out_of_order for release in found.releases}
+    assert of_4_1.holds is (Release(4, 1, 1) not in stopped)
+    if not of_4_1.holds:
+        assert "does not fit what lies before it" in of_4_1.evidence
+        assert "delete what is out of order, then: " in of_4_1.evidence
+
+
+@pytest.mark.parametrize("log", list(deleted_while_pending()), ids=lambda log: log.name)
+def test_the_gate_of_the_groups_finds_it_too(monkeypatch: pytest.MonkeyPatch, log: PlantedLog) -> None:
+    monkeypatch.setattr(Written, "data", log.data)
+    monkeypatch.setattr(coordinator_logs, "FetchSource", Written)
+    records = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS).group_records()
+    old, new = (
+        conversion_conditions((), records, (), catalogue=CATALOGUE, releases=[release])[0] for release in (OLD, NEW)
+    )
+    assert (old.holds, new.holds) == (not log.name.startswith("refused"), True)
+    if not old.holds:
+        assert re.search(r"Unexpected unload of active group deleted-p\d+ while loading partition \w+-0", old.evidence)
+        assert "the transactions are to end that commit offsets for such groups" in old.evidence

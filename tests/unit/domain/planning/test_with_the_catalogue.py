@@ -1,0 +1,78 @@
+"""The rules on the facts that were derived from the released jars."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.domain.features.checks import feature_changes
+from kafka_rollout.domain.model.plan import Undo
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
+from kafka_rollout.domain.planning.release_path import hop_releases
+from tests.paths import INCLUDE
+from tests.unit.domain.builders import R340, R341, R391, R431, SEPARATE, node_state, state
+
+
+@pytest.fixture(scope="module")
+def released() -> Catalogue:
+    return load_catalogue(INCLUDE)
+
+
+@pytest.mark.parametrize(
+    ("origin", "target", "stops"),
+    [
+        (R340, R431, [R341, R431]),
+        (Release(3, 3, 2), R431, [R341, R431]),
+        (R340, R341, [R341]),
+        (R341, R391, [R391]),
+        (R391, R431, [R431]),
+    ],
+    ids=str,
+)
+def test_paths_between_released_versions(
+    released: Catalogue, origin: Release, target: Release, stops: list[Release]
+) -> None:
+    assert [to for _, to, _ in hop_releases(released, origin, target)] == stops
+
+
+def test_finalizing_4_3_1_on_a_cluster_of_3_9_1(released: Catalogue) -> None:
+    changes = {c.feature: (c.current, c.target, c.undo) for c in feature_changes(released, state(SEPARATE), R431)}
+    assert changes.pop("metadata.version") == (21, 30, Undo.IMPOSSIBLE)
+    assert changes == {
+        "group.version": (0, 1, Undo.POSSIBLE),
+        "transaction.version": (0, 2, Undo.POSSIBLE),
+        "share.version": (0, 1, Undo.POSSIBLE),
+        "streams.version": (0, 1, Undo.POSSIBLE),
+        "eligible.leader.replicas.version": (0, 1, Undo.POSSIBLE),
+    }
+
+
+def test_kafka_takes_29_back_to_23_but_not_30_to_29(released: Catalogue) -> None:
+    def undo(level: int, target: Release) -> Undo:
+        nodes = {1: node_state(1, finalized={"metadata.version": level})}
+        return next(
+            c.undo for c in feature_changes(released, state(nodes=nodes), target) if c.feature.startswith("meta")
+        )
+
+    assert undo(23, Release(4, 2, 1)) is Undo.POSSIBLE
+    assert undo(29, R431) is Undo.IMPOSSIBLE
+
+
+def test_no_release_has_dropped_a_feature_so_that_a_newer_binary_knows_whatever_is_finalized(
+    released: Catalogue,
+) -> None:
+    known = [set(released.get(release).features) for release in sorted(released)]
+    assert all(older <= newer for older, newer in pairwise(known))
+
+
+def test_what_4_3_1_needs_of_another_feature_lies_behind_a_level_that_it_does_not_lower_anyway(
+    released: Catalogue,
+) -> None:
+    facts = released.get(R431)
+    needs = {(name, level): needed for name, f in facts.features.items() for level, needed in f.dependencies.items()}
+    assert {key: dict(needed) for key, needed in needs.items() if needed} == {
+        ("eligible.leader.replicas.version", 1): {METADATA_VERSION: 23}
+    }
+    assert next(mv for mv in facts.metadata_versions if mv.level == 23).changed
