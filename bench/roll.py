@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.composition.cluster_ports import open_workbench
+from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer
 from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
 from kafka_rollout.domain.gates.watch import GatePolicy
@@ -95,11 +95,11 @@ def _cluster(folder: Path, name: str, arguments: argparse.Namespace) -> LocalClu
 
 def _by_script(cluster: LocalCluster, target: str) -> float:
     policy = GatePolicy(looks=LOOKS, interval_s=INTERVAL_S, timeout_s=GATE_TIMEOUT_S, soak_s=0.0)
-    with open_workbench(cluster.spec.name, "bench") as bench:
-        plan = plan_upgrade(bench, Release.parse(target), finalize=False)
-        record_approval(bench, ApprovalOf.ROLL, "bench", APPROVED, "a benchmark")
+    with open_cluster_ports(cluster.spec.name, "bench") as ports:
+        plan = plan_upgrade(ports, Release.parse(target), finalize=False)
+        record_approval(ports, ApprovalOf.ROLL, "bench", APPROVED, "a benchmark")
         began = time.monotonic()
-        roll_hops(bench, plan, policy)
+        roll_hops(ports, plan, policy)
         return time.monotonic() - began
 
 

@@ -127,14 +127,14 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as an interrupt: what was started ends
     sizes = QUICK if options.quick else Sizes()
     with tempfile.TemporaryDirectory(prefix="bench-scan-", dir=options.folder) as name:
-        bench = Bench(
+        ports = Bench(
             folder=Path(name),
             sizes=sizes,
             rounds=options.rounds,
             settings=Settings.from_environment(),
             clock=Clock(steps=steps(set(options.only), options.rounds, sizes.partition / Sizes().partition)),
         )
-        bench.result |= {
+        ports.result |= {
             "command": " ".join(["python bench/scan.py", *sys.argv[1:]]),
             "date": time.strftime("%Y-%m-%d"),
             "machine": {
@@ -143,40 +143,40 @@ def main() -> int:
                 "load_before": round(os.getloadavg()[0], 1),
             },
         }
-        _run(bench, set(options.only))
-    bench.result["machine"]["load_after"] = round(os.getloadavg()[0], 1)
-    bench.result["goals"] = [goal.to_dict() for goal in bench.goals]
+        _run(ports, set(options.only))
+    ports.result["machine"]["load_after"] = round(os.getloadavg()[0], 1)
+    ports.result["goals"] = [goal.to_dict() for goal in ports.goals]
     if not options.quick and set(options.only) == set(PARTS):
         RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps(bench.result, indent=2) + "\n")
-    print("\n".join(["", *map(str, bench.goals)]))
-    return 0 if all(goal.reached for goal in bench.goals) else 1
+        RESULTS.write_text(json.dumps(ports.result, indent=2) + "\n")
+    print("\n".join(["", *map(str, ports.goals)]))
+    return 0 if all(goal.reached for goal in ports.goals) else 1
 
 
-def _run(bench: Bench, wanted: set[str]) -> None:
+def _run(ports: Bench, wanted: set[str]) -> None:
     if "keys" in wanted:
-        _many_keys(bench)
+        _many_keys(ports)
     if wanted - {"keys"}:
         partitions = _PARTITIONS if "sizes" in wanted else _OF_MIX
-        keys = partitions * min(_MOST_KEYS, bench.sizes.keys / 40)
-        logs = bench.log("log", partitions * bench.sizes.partition, keys, partitions)
-        bench.clock.next("starting Spark")
-        spark = WarmSession(bench.settings, bench.folder)
+        keys = partitions * min(_MOST_KEYS, ports.sizes.keys / 40)
+        logs = ports.log("log", partitions * ports.sizes.partition, keys, partitions)
+        ports.clock.next("starting Spark")
+        spark = WarmSession(ports.settings, ports.folder)
         try:
             folders = [written.folder for written in logs[:_OF_MIX]]
             cat_s(folders)
             seconds, _ = spark.files_s(folders, spark.question(ScanDepth.CLASSES), _records(logs[:_OF_MIX]))
-            bench.tell("cold start: the session", spread([spark.start_s]), "s")
-            bench.tell("cold start: its first scan", spread([seconds]), "s")
+            ports.tell("cold start: the session", spread([spark.start_s]), "s")
+            ports.tell("cold start: its first scan", spread([seconds]), "s")
             if files := [part for part in _SCANS if part in wanted]:
-                _files(bench, spark, logs[:_OF_MIX], files)
+                _files(ports, spark, logs[:_OF_MIX], files)
             if "sizes" in wanted:
-                _by_size(bench, spark, logs)
+                _by_size(ports, spark, logs)
             if "broker" in wanted:
-                _broker(bench, spark)
+                _broker(ports, spark)
         finally:
             spark.close()
-        shutil.rmtree(bench.folder / "log")
+        shutil.rmtree(ports.folder / "log")
 
 
 def _records(logs: tuple[Written, ...]) -> int:
@@ -187,14 +187,14 @@ def _bytes(logs: tuple[Written, ...]) -> int:
     return sum(written.log_bytes for written in logs)
 
 
-def _files(bench: Bench, spark: WarmSession, logs: tuple[Written, ...], scans: list[str]) -> None:
+def _files(ports: Bench, spark: WarmSession, logs: tuple[Written, ...], scans: list[str]) -> None:
     """Scans of segment files, `cat`, the bare kernel and kafka-dump-log."""
     folders, records, megabytes = [log.folder for log in logs], _records(logs), _bytes(logs) / _MB
-    bench.result["log"] = {"bytes": _bytes(logs), "records": records, "codecs": [c.name.lower() for c in _CODECS]}
-    bench.clock.next("files: warming up")
-    cache = ReleaseCache(bench.settings.cache, bench.settings.include)
-    dump_log = DumpLog.fetch(bench.folder / "tools", cache.libs(RELEASE))
-    samples = _samples(bench)
+    ports.result["log"] = {"bytes": _bytes(logs), "records": records, "codecs": [c.name.lower() for c in _CODECS]}
+    ports.clock.next("files: warming up")
+    cache = ReleaseCache(ports.settings.cache, ports.settings.include)
+    dump_log = DumpLog.fetch(ports.folder / "tools", cache.libs(RELEASE))
+    samples = _samples(ports)
     questions = {name: spark.question(depth, live=live) for name, (depth, live) in _SCANS.items() if name in scans}
     classes = spark.question(ScanDepth.CLASSES)
     found = spark.look(folders)
@@ -205,8 +205,8 @@ def _files(bench: Bench, spark: WarmSession, logs: tuple[Written, ...], scans: l
         kernel.seconds(found, classes.spec(found), records)
         for question in questions.values():
             spark.files_s(folders, question, records)
-        for number in range(1, bench.rounds + 1):
-            bench.clock.next(f"files: round {number} of {bench.rounds}")
+        for number in range(1, ports.rounds + 1):
+            ports.clock.next(f"files: round {number} of {ports.rounds}")
             rates["cat"].append(megabytes / cat_s(folders))
             rates["bare kernel"].append(megabytes / kernel.seconds(found, classes.spec(found), records))
             for name, question in questions.items():
@@ -219,13 +219,13 @@ def _files(bench: Bench, spark: WarmSession, logs: tuple[Written, ...], scans: l
                 )
     finally:
         kernel.close()
-    bench.tell("kafka-dump-log: start, taken off its times", spread(starts), "s")
+    ports.tell("kafka-dump-log: start, taken off its times", spread(starts), "s")
     for name, values in rates.items():
-        bench.tell(f"files: {name}", spread(values), "MB/s")
+        ports.tell(f"files: {name}", spread(values), "MB/s")
     for name in scans:
         against = ratios(rates[name], rates["dump-log mix"])
-        bench.tell(f"files: {name} to kafka-dump-log", against, "x")
-        bench.goal(
+        ports.tell(f"files: {name} to kafka-dump-log", against, "x")
+        ports.goal(
             Goal(
                 what=f"files, {name}: times kafka-dump-log",
                 value=against["median"],
@@ -235,22 +235,22 @@ def _files(bench: Bench, spark: WarmSession, logs: tuple[Written, ...], scans: l
         )
     if "classes" in scans:
         share = ratios(rates["classes"], rates["bare kernel"])
-        bench.tell("files: classes to the bare kernel", share, "")
-        bench.goal(Goal(what="files, classes: of the bare kernel's speed", value=share["median"], limit=0.6, unit=""))
+        ports.tell("files: classes to the bare kernel", share, "")
+        ports.goal(Goal(what="files, classes: of the bare kernel's speed", value=share["median"], limit=0.6, unit=""))
 
 
-def _samples(bench: Bench) -> dict[str, Written]:
+def _samples(ports: Bench) -> dict[str, Written]:
     """Files for kafka-dump-log, in the codecs of the mix and in each of them: whole logs would take it minutes."""
     plans = {
         "start": LogPlan(log_bytes=1, codecs=_CODECS),
-        "mix": LogPlan(log_bytes=bench.sizes.sample * _MIB, codecs=_CODECS),
+        "mix": LogPlan(log_bytes=ports.sizes.sample * _MIB, codecs=_CODECS),
     }
     for codec in _CODECS:
-        plans[codec.name.lower()] = LogPlan(log_bytes=bench.sizes.sample_of_codec * _MIB, codecs=(codec,))
-    return {name: write_log(bench.folder / "samples" / name, plan)[0] for name, plan in plans.items()}
+        plans[codec.name.lower()] = LogPlan(log_bytes=ports.sizes.sample_of_codec * _MIB, codecs=(codec,))
+    return {name: write_log(ports.folder / "samples" / name, plan)[0] for name, plan in plans.items()}
 
 
-def _by_size(bench: Bench, spark: WarmSession, logs: tuple[Written, ...]) -> None:
+def _by_size(ports: Bench, spark: WarmSession, logs: tuple[Written, ...]) -> None:
     """Time and workers' memory against size, counting classes."""
     question = spark.question(ScanDepth.CLASSES)
     parts = {step: logs[:step] for step in _STEPS}
@@ -258,8 +258,8 @@ def _by_size(bench: Bench, spark: WarmSession, logs: tuple[Written, ...]) -> Non
     memory: defaultdict[int, list[float]] = defaultdict(list)
     from_disk: defaultdict[int, list[float]] = defaultdict(list)
     cat_s([log.folder for log in logs])
-    for number in range(1, bench.rounds + 1):
-        bench.clock.next(f"sizes: round {number} of {bench.rounds}")
+    for number in range(1, ports.rounds + 1):
+        ports.clock.next(f"sizes: round {number} of {ports.rounds}")
         for step, part in parts.items():
             before = psutil.disk_io_counters().read_bytes
             with MemoryWatch(os.getpid()) as watch:
@@ -269,28 +269,28 @@ def _by_size(bench: Bench, spark: WarmSession, logs: tuple[Written, ...]) -> Non
             memory[step].append(watch.worker_mib)
     for step, part in parts.items():
         name = f"sizes: {_bytes(part) / 2**30:.3g} GiB"
-        bench.tell(name, spread(seconds[step]), "s")
-        bench.tell(f"{name}, a worker at most", spread(memory[step]), "MiB")
-        bench.tell(f"{name}, read from disk by all of the machine", spread(from_disk[step]), "MB")
+        ports.tell(name, spread(seconds[step]), "s")
+        ports.tell(f"{name}, a worker at most", spread(memory[step]), "MiB")
+        ports.tell(f"{name}, read from disk by all of the machine", spread(from_disk[step]), "MB")
     last, before = _STEPS[-1], _STEPS[-2]
     growth = ratios(seconds[last], seconds[before])
-    bench.tell("sizes: time of the largest to the half of it", growth, "x")
-    bench.goal(Goal(what="sizes: 8 GiB to 4 GiB", value=growth["median"], limit=2.1, unit="x", most=True))
-    bench.result["worker_peak_mib"] = max(max(values) for values in memory.values())
+    ports.tell("sizes: time of the largest to the half of it", growth, "x")
+    ports.goal(Goal(what="sizes: 8 GiB to 4 GiB", value=growth["median"], limit=2.1, unit="x", most=True))
+    ports.result["worker_peak_mib"] = max(max(values) for values in memory.values())
 
 
-def _broker(bench: Bench, spark: WarmSession) -> None:
+def _broker(ports: Bench, spark: WarmSession) -> None:
     """The scan of a live cluster, and a consumer on the same broker."""
     partitions = 4
-    logs = bench.log("broker-log", bench.sizes.broker, 0.05, partitions)
-    cache = ReleaseCache(bench.settings.cache, bench.settings.include)
+    logs = ports.log("broker-log", ports.sizes.broker, 0.05, partitions)
+    cache = ReleaseCache(ports.settings.cache, ports.settings.include)
     question = spark.question(ScanDepth.CLASSES)
     rates: defaultdict[str, list[float]] = defaultdict(list)
-    bench.clock.next("starting a broker")
-    with broker_with(bench.folder / "broker-log", partitions, bench.folder / "cluster", RELEASE, cache) as servers:
+    ports.clock.next("starting a broker")
+    with broker_with(ports.folder / "broker-log", partitions, ports.folder / "cluster", RELEASE, cache) as servers:
         spark.broker_s(servers, question)
-        for number in range(1, bench.rounds + 1):
-            bench.clock.next(f"broker: round {number} of {bench.rounds}")
+        for number in range(1, ports.rounds + 1):
+            ports.clock.next(f"broker: round {number} of {ports.rounds}")
             took, _ = spark.broker_s(servers, question)
             rates["scan"].append(_bytes(logs) / _MB / took)
             took, read = consumer_s(servers, partitions)
@@ -298,26 +298,26 @@ def _broker(bench: Bench, spark: WarmSession) -> None:
                 raise FatalError(f"The consumer read {read} of {_records(logs)} records.", remedy="Look why.")
             rates["consumer that counts prefixes"].append(_bytes(logs) / _MB / took)
     for name, values in rates.items():
-        bench.tell(f"broker: {name}", spread(values), "MB/s")
+        ports.tell(f"broker: {name}", spread(values), "MB/s")
     against = ratios(*rates.values())
-    bench.tell("broker: scan to consumer", against, "x")
-    bench.goal(Goal(what="live cluster: times a consumer", value=against["median"], limit=5.0, unit="x"))
+    ports.tell("broker: scan to consumer", against, "x")
+    ports.goal(Goal(what="live cluster: times a consumer", value=against["median"], limit=5.0, unit="x"))
 
 
-def _many_keys(bench: Bench) -> None:
+def _many_keys(ports: Bench) -> None:
     """`kafka-rollout scan --live` of a log in which every record has its own key, as from a shell."""
-    (sample,) = bench.log("keys-sample", 8, bench.sizes.keys)
-    shutil.rmtree(bench.folder / "keys-sample")
-    megabytes = int(bench.sizes.keys * 1e6 * sample.log_bytes / sample.records * 1.01 / _MIB)
-    logs = bench.log("keys", megabytes, 2 * bench.sizes.keys, 8)
-    out = bench.folder / "keys.json"
-    bench.clock.next("scanning keys")
+    (sample,) = ports.log("keys-sample", 8, ports.sizes.keys)
+    shutil.rmtree(ports.folder / "keys-sample")
+    megabytes = int(ports.sizes.keys * 1e6 * sample.log_bytes / sample.records * 1.01 / _MIB)
+    logs = ports.log("keys", megabytes, 2 * ports.sizes.keys, 8)
+    out = ports.folder / "keys.json"
+    ports.clock.next("scanning keys")
     with ExitStack() as stack:
         began = time.monotonic()
         process = subprocess.Popen(
             [
                 *(str(Path(sys.executable).with_name("kafka-rollout")), "scan", "--live"),
-                *("--log-dir", str(bench.folder / "keys"), "--json", str(out), "--master", "local[2]"),
+                *("--log-dir", str(ports.folder / "keys"), "--json", str(out), "--master", "local[2]"),
             ],
             stdout=sys.stderr,
             start_new_session=True,  # an interrupt at the terminal reaches it once, from here
@@ -331,16 +331,16 @@ def _many_keys(bench: Bench) -> None:
     found = sum(told["live"] for told in result["classes"])
     if code != 0 or found != _records(logs):
         raise FatalError(f"The scan ended with {code} and found {found} keys of {_records(logs)}.", remedy="Look why.")
-    bench.tell(f"keys: {found / 1e6:.1f} million, kafka-rollout scan --live, start included", spread([took]), "s")
-    bench.tell("keys: a worker at most", spread([watch.worker_mib]), "MiB")
-    bench.tell("keys: all processes together at most", spread([watch.all_mib]), "MiB")
-    bench.goal(
+    ports.tell(f"keys: {found / 1e6:.1f} million, kafka-rollout scan --live, start included", spread([took]), "s")
+    ports.tell("keys: a worker at most", spread([watch.worker_mib]), "MiB")
+    ports.tell("keys: all processes together at most", spread([watch.all_mib]), "MiB")
+    ports.goal(
         Goal(
             what="keys: all processes together", value=round(watch.all_mib / 1024, 2), limit=4.0, unit="GiB", most=True
         )
     )
-    bench.result["distinct_keys"] = found
-    shutil.rmtree(bench.folder / "keys")
+    ports.result["distinct_keys"] = found
+    shutil.rmtree(ports.folder / "keys")
 
 
 if __name__ == "__main__":

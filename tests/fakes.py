@@ -37,7 +37,7 @@ from kafka_rollout.domain.model.state import (
 )
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.ports import CheckpointFile, CheckpointSummary, FeatureUpdateResult
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.fake_cluster import FakeCluster
 from tests.fake_metadata_logs import FakeMetadataLogs
 
@@ -348,9 +348,9 @@ class FakeLogs:
         return self._cluster.group_records
 
 
-def fake_bench(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> Workbench:
+def fake_bench(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> ClusterPorts:
     """A workbench over the fake cluster; record and lock are the real ones under `home`."""
-    return Workbench(
+    return ClusterPorts(
         run_id=run_id,
         cluster=cluster.spec,
         catalogue=cluster.catalogue,

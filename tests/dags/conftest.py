@@ -163,8 +163,8 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
 
     finalize = features.finalize
 
-    def finalize_and_snapshot(bench: Any, plan: Any) -> Any:
-        results = finalize(bench, plan)
+    def finalize_and_snapshot(ports: Any, plan: Any) -> Any:
+        results = finalize(ports, plan)
         for node_id, node in runs.world.nodes.items():
             node.checkpoints.append(
                 CheckpointFile(node_id=node_id, path="x", end_offset=500, epoch=3, size=1, modified_at=time.time() + 1)
@@ -176,7 +176,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
             raise runs.scanned
         return runs.scanned
 
-    monkeypatch.setattr(kafka_cluster, "open_workbench", open_fake)
+    monkeypatch.setattr(kafka_cluster, "open_cluster_ports", open_fake)
     monkeypatch.setattr(features, "finalize", finalize_and_snapshot)
     answer_at_once(monkeypatch, runs)
     monkeypatch.setattr(spark_scan.SparkScanOperator, "scan", scan)

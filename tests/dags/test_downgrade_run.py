@@ -113,9 +113,9 @@ def test_a_log_that_became_unreadable_after_the_approval_stops_the_run_before_th
     world.finalized = {"metadata.version": 8}
     prepare = roll.refuse_unready
 
-    def and_somebody_sets_a_feature(bench: Any, plan: Any, hop: Any, node: Any) -> None:
+    def and_somebody_sets_a_feature(ports: Any, plan: Any, hop: Any, node: Any) -> None:
         world.unreadable = {(11, R341)}
-        prepare(bench, plan, hop, node)
+        prepare(ports, plan, hop, node)
 
     monkeypatch.setattr(roll, "refuse_unready", and_somebody_sets_a_feature)
     state, states, _ = run(runs, "3.4.1")
@@ -129,9 +129,9 @@ def test_what_is_gone_afterwards_fails_the_run(
 
     compare = cluster_inventory.compare_inventory
 
-    def and_a_topic_is_gone(bench: Any) -> Any:
+    def and_a_topic_is_gone(ports: Any) -> Any:
         world.lost_in_the_roll = {"orders"}
-        return compare(bench)
+        return compare(ports)
 
     monkeypatch.setattr(cluster_inventory, "compare_inventory", and_a_topic_is_gone)
     state, states, record = run(runs, "4.0.1")

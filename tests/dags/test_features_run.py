@@ -156,8 +156,8 @@ def test_a_narrower_broker_that_joined_meanwhile_fails_the_run_that_finalized(
 
     apply = feature_update.apply_features
 
-    def and_a_broker_joins(bench: Any, plan: Any) -> Any:
-        outcomes = apply(bench, plan)
+    def and_a_broker_joins(ports: Any, plan: Any) -> Any:
+        outcomes = apply(ports, plan)
         world.nodes[13].running = Release(4, 2, 1)
         return outcomes
 

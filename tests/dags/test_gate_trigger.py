@@ -12,7 +12,7 @@ import pytest
 
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import GateKind, GateRef
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
@@ -25,36 +25,36 @@ GATE = GateRef(kind=GateKind.AFTER_START, hop="3.9.1-to-4.3.1", node_id=2)
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
+def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     """Node 2 was just replaced."""
     from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 
     world = FakeCluster(R391, catch_up_looks=3)
-    bench = fake_bench(world, tmp_path)
-    plan = plan_upgrade(bench, R431, finalize=True)
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "a quiet evening")
-    replace_node(bench, plan, "3.9.1-to-4.3.1", 2)
+    ports = fake_bench(world, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=True)
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a quiet evening")
+    replace_node(ports, plan, "3.9.1-to-4.3.1", 2)
 
     @contextmanager
-    def open_fake(*_: object) -> Iterator[Workbench]:
-        yield bench
+    def open_fake(*_: object) -> Iterator[ClusterPorts]:
+        yield ports
 
     async def nothing(_: object) -> None:
         return None
 
     monkeypatch.setattr(KafkaClusterHook, "open", open_fake)
     monkeypatch.setattr(KafkaClusterHook, "asecurity", nothing)
-    return bench
+    return ports
 
 
-def trigger(bench: Workbench, *, plan_hash: str | None = None, timeout_s: float = 60.0) -> Any:
+def trigger(ports: ClusterPorts, *, plan_hash: str | None = None, timeout_s: float = 60.0) -> Any:
     from kafka_rollout.airflow.triggers.gate import GateTrigger
 
     watch = GateWatch(policy=GatePolicy(looks=2, interval_s=0.0, timeout_s=timeout_s))
     return GateTrigger(
         cluster="fake",
         run_id="run-1",
-        plan_hash=plan_hash or bench.run.load_plan().hash,
+        plan_hash=plan_hash or ports.run.load_plan().hash,
         gate=GATE.to_dict(),
         watch=watch.to_dict(),
     )
@@ -97,20 +97,20 @@ def test_a_long_soak_is_looked_at_every_ten_seconds_and_ends_on_time() -> None:
     assert pause_s(soaking, 3696.0) == 4.0
 
 
-def test_it_waits_until_the_gate_holds_in_a_row_and_records_it(bench: Workbench) -> None:
-    event = first_event(trigger(bench))
+def test_it_waits_until_the_gate_holds_in_a_row_and_records_it(ports: ClusterPorts) -> None:
+    event = first_event(trigger(ports))
     assert event["state"] == "held"
     assert "2 looks" in event["message"]
-    assert [e["node_id"] for e in bench.run.events() if e["kind"] == "gate-held"] == [2]
+    assert [e["node_id"] for e in ports.run.events() if e["kind"] == "gate-held"] == [2]
 
 
-def test_it_gives_up_after_the_gates_time_and_says_what_it_waited_for(bench: Workbench) -> None:
-    event = first_event(trigger(bench, timeout_s=0.0))
+def test_it_gives_up_after_the_gates_time_and_says_what_it_waited_for(ports: ClusterPorts) -> None:
+    event = first_event(trigger(ports, timeout_s=0.0))
     assert event["state"] == "failed"
     assert "quorum" in event["message"]
 
 
-def test_a_plan_that_was_changed_is_an_error_and_no_gate(bench: Workbench) -> None:
-    event = first_event(trigger(bench, plan_hash="another"))
+def test_a_plan_that_was_changed_is_an_error_and_no_gate(ports: ClusterPorts) -> None:
+    event = first_event(trigger(ports, plan_hash="another"))
     assert event["state"] == "error"
     assert "not the one that was approved" in event["message"]

@@ -41,10 +41,10 @@ def client(
     passwords.write_text(json.dumps({"anna": "pw"}))
     monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS", "anna:viewer")
     monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE", str(passwords))
-    bench = fake_bench(FakeCluster(R391), tmp_path / "home", run_id=RUN)
-    plan = plan_upgrade(bench, R431, finalize=True)
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "a <b>quiet</b> evening")
-    replace_node(bench, plan, "3.9.1-to-4.3.1", 2)
+    ports = fake_bench(FakeCluster(R391), tmp_path / "home", run_id=RUN)
+    plan = plan_upgrade(ports, R431, finalize=True)
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a <b>quiet</b> evening")
+    replace_node(ports, plan, "3.9.1-to-4.3.1", 2)
     purge_cached_app()
     with TestClient(create_app(apps="core")) as client:
         yield client

@@ -15,7 +15,7 @@ from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import HopPosition, Plan
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench
@@ -24,13 +24,13 @@ REASON = {"reason": "well looked at"}
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Workbench:
+def ports(tmp_path: Path) -> ClusterPorts:
     return fake_bench(FakeCluster(R391), tmp_path)
 
 
 @pytest.fixture
-def plan(bench: Workbench) -> Plan:
-    return plan_upgrade(bench, R431, finalize=True)
+def plan(ports: ClusterPorts) -> Plan:
+    return plan_upgrade(ports, R431, finalize=True)
 
 
 def context_of(plan: Plan, params: Mapping[str, Any]) -> Any:
@@ -38,18 +38,18 @@ def context_of(plan: Plan, params: Mapping[str, Any]) -> Any:
     return {"ti": ti, "params": params, "task_state_store": {}}
 
 
-def test_an_approval_that_is_cleared_in_a_dry_run_asks_nobody(bench: Workbench, plan: Plan) -> None:
+def test_an_approval_that_is_cleared_in_a_dry_run_asks_nobody(ports: ClusterPorts, plan: Plan) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     from kafka_rollout.airflow.operators.approvals import ApprovePlanOperator
 
     task = ApprovePlanOperator(task_id="approve_plan", cluster="fake")
     with pytest.raises(AirflowFailException, match="a dry run and changes nothing"):
-        task.act(context_of(plan, {"dry_run": True}), bench)
+        task.act(context_of(plan, {"dry_run": True}), ports)
 
 
 def test_an_answer_whose_try_airflow_lost_is_taken_once_and_a_cleared_task_asks_again(
-    bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from datetime import timedelta
 
@@ -60,38 +60,40 @@ def test_an_answer_whose_try_airflow_lost_is_taken_once_and_a_cleared_task_asks_
     def asked(*_: Any, **__: Any) -> None:
         raise TaskAwaitingInput(method_name="answered", timeout=timedelta(hours=1))
 
-    monkeypatch.setattr(approvals, "workbench", lambda *_: nullcontext(bench))
+    monkeypatch.setattr(approvals, "cluster_ports", lambda *_: nullcontext(ports))
     monkeypatch.setattr(approvals, "ask", asked)
     task = approvals.ApprovePlanOperator(task_id="approve_plan", cluster="fake")
     params = {"dry_run": False, "approvers": [], "approval_timeout_hours": 1}
     first, retry, cleared = (context_of(plan, params) for _ in range(3))
     cleared["ti"].max_tries = 1
     with pytest.raises(TaskAwaitingInput):
-        task.act(first, bench)
+        task.act(first, ports)
     task.answered(first, {"chosen_options": ["Approve"], "responded_by_user": {"name": "ada"}, "params_input": REASON})
-    assert task.act(retry, bench) == {"by": "ada", "reason": "well looked at"}
-    assert sum(event["kind"] == "approval" for event in bench.run.events()) == 1
+    assert task.act(retry, ports) == {"by": "ada", "reason": "well looked at"}
+    assert sum(event["kind"] == "approval" for event in ports.run.events()) == 1
     with pytest.raises(TaskAwaitingInput):
-        task.act(cleared, bench)
-    bench.run.record("begun", {"dag_id": "kafka_upgrade_fake"})  # deleted in Airflow, and triggered with the same id
+        task.act(cleared, ports)
+    ports.run.record("begun", {"dag_id": "kafka_upgrade_fake"})  # deleted in Airflow, and triggered with the same id
     with pytest.raises(TaskAwaitingInput):
-        task.act(retry, bench)
+        task.act(retry, ports)
 
 
-def test_a_canary_s_approval_that_is_marked_as_done_by_hand_rolls_no_other_node(bench: Workbench, plan: Plan) -> None:
+def test_a_canary_s_approval_that_is_marked_as_done_by_hand_rolls_no_other_node(
+    ports: ClusterPorts, plan: Plan
+) -> None:
     from kafka_rollout.airflow.operators.replace_node import refuse_without_canary
 
     (hop,) = plan.hops
     first, second = hop.order[0].node_id, hop.order[1].node_id
-    refuse_without_canary(bench, plan, hop, first)
+    refuse_without_canary(ports, plan, hop, first)
     with pytest.raises(RefusedError, match="Nobody approved the canary"):
-        refuse_without_canary(bench, plan, hop, second)
-    record_approval(bench, ApprovalOf.CANARY, "alice", APPROVED, "the first node is well")
-    refuse_without_canary(bench, plan, hop, second)
+        refuse_without_canary(ports, plan, hop, second)
+    record_approval(ports, ApprovalOf.CANARY, "alice", APPROVED, "the first node is well")
+    refuse_without_canary(ports, plan, hop, second)
 
 
 def test_a_change_after_the_run_had_ended_begins_its_ledger_anew_and_does_not_hang_on_it(
-    bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Clearing the task that failed does not clear the one that started the ledger."""
     from kafka_rollout.adapters.background import traffic_process as process
@@ -108,22 +110,22 @@ def test_a_change_after_the_run_had_ended_begins_its_ledger_anew_and_does_not_ha
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(process, "start_ledger", start)
     monkeypatch.setattr(KafkaClusterHook, "security", lambda self: ClientSecurity())
-    record_approval(bench, ApprovalOf.FINALIZE, "alice", APPROVED, "a quiet evening")
+    record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "a quiet evening")
     task = FinalizeOperator(task_id="finalize", cluster="fake")
     for ledger, count in ((False, 0), (True, 1)):
         with pytest.raises(RefusedError, match="not finalized"):  # nothing is rolled, and the task went as far as that
-            task.act({**context_of(plan, {"ledger": ledger}), "task": task}, bench)
+            task.act({**context_of(plan, {"ledger": ledger}), "task": task}, ports)
         assert len(started) == count
 
 
-def test_a_cleared_roll_asks_about_its_first_node_and_about_no_other(bench: Workbench, plan: Plan) -> None:
+def test_a_cleared_roll_asks_about_its_first_node_and_about_no_other(ports: ClusterPorts, plan: Plan) -> None:
     """Clearing brings the places to life that were skipped when the hop began."""
     from airflow.sdk.exceptions import AirflowSkipException
 
     from kafka_rollout.airflow.common.node_task_groups import node_slots
     from kafka_rollout.airflow.operators.approvals import ApproveCanaryOperator
 
-    slots = [slot for slot in node_slots(bench.cluster, "roll", HopPosition.TARGET) if slot.has_canary]
+    slots = [slot for slot in node_slots(ports.cluster, "roll", HopPosition.TARGET) if slot.has_canary]
     assert len(slots) > 1
     first = plan.hops[0].order[0].node_id
     assert [slot.node_id for slot in slots if slot.is_canary(plan)] == [first]
@@ -131,13 +133,13 @@ def test_a_cleared_roll_asks_about_its_first_node_and_about_no_other(bench: Work
         task = ApproveCanaryOperator(task_id=APPROVE_CANARY, cluster="fake", slot=slot)
         asks = nullcontext() if slot.node_id == first else pytest.raises(AirflowSkipException)
         with asks:
-            task.check(context_of(plan, {"canary_approval": True}), bench, plan)
+            task.check(context_of(plan, {"canary_approval": True}), ports, plan)
         with pytest.raises(AirflowSkipException):
-            task.check(context_of(plan, {"canary_approval": False}), bench, plan)
+            task.check(context_of(plan, {"canary_approval": False}), ports, plan)
 
 
 def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
-    bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
@@ -147,20 +149,20 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
 
     asked: list[Any] = []
     monkeypatch.setattr(deciding, "ask", lambda context, question, **_: asked.append(question))
-    monkeypatch.setattr(gate, "workbench", lambda *_: nullcontext(bench))
+    monkeypatch.setattr(gate, "cluster_ports", lambda *_: nullcontext(ports))
     task = gate.GateSensor(task_id="gate_snapshot", cluster="fake", kind=GateKind.SNAPSHOT)
     context = context_of(plan, {"approval_timeout_hours": 1})
-    task._ask(context, bench, GateRef(kind=GateKind.SNAPSHOT), "gives up")
+    task._ask(context, ports, GateRef(kind=GateKind.SNAPSHOT), "gives up")
     assert asked[0].options == ("Wait on", "Stop here")
     answer = {"chosen_options": ["Stop here"], "responded_by_user": {"name": "ada"}, "params_input": REASON}
     with pytest.raises(AirflowFailException, match="ada stopped the run at gate snapshot: well looked at"):
         task.decided(context, answer)
-    assert [event["decision"] for event in bench.run.events() if event["kind"] == "approval"] == ["Stop here"]
+    assert [event["decision"] for event in ports.run.events() if event["kind"] == "approval"] == ["Stop here"]
 
 
 @pytest.mark.parametrize(("try_number", "asks"), [(6, False), (7, True)])
 def test_a_stop_that_is_not_safe_is_tried_again_and_asked_about_in_the_end(
-    bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch, try_number: int, asks: bool
+    ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch, try_number: int, asks: bool
 ) -> None:
     from kafka_rollout.airflow.common import deciding
     from kafka_rollout.airflow.common.node_task_groups import node_slots
@@ -177,13 +179,13 @@ def test_a_stop_that_is_not_safe_is_tried_again_and_asked_about_in_the_end(
         raise LookupError
 
     monkeypatch.setattr(deciding, "ask", ask)
-    slot = next(s for s in node_slots(bench.cluster, "roll", HopPosition.TARGET) if s.node_id == 3)
+    slot = next(s for s in node_slots(ports.cluster, "roll", HopPosition.TARGET) if s.node_id == 3)
     task = replace_node.ReplaceNodeOperator(task_id="replace", cluster="fake", slot=slot)
     context = context_of(plan, {"approval_timeout_hours": 1})
     context["ti"].try_number, context["ti"].max_tries = try_number, 6
     with pytest.raises(TransientError):
-        task._replaced(context, bench, plan, stop)  # nothing is rolled: it may fail
-    bench.run.record("stopping", {"node_id": 2, "hop": plan.hops[0].key})
+        task._replaced(context, ports, plan, stop)  # nothing is rolled: it may fail
+    ports.run.record("stopping", {"node_id": 2, "hop": plan.hops[0].key})
     with pytest.raises(LookupError if asks else TransientError):
-        task._replaced(context, bench, plan, stop)
+        task._replaced(context, ports, plan, stop)
     assert [question.options for question in asked] == ([("Retry", "Roll back")] if asks else [])

@@ -87,13 +87,13 @@ def catalogue(as_json: AsJson = False) -> None:
 @app.command()
 def observe(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:
     """Look at a cluster: nodes, releases, features, quorum, partitions, groups, findings. Changes nothing."""
-    with open_bench(cluster, None, connection_file) as (bench, _, _security):
-        state = observe_cluster(bench)
-        verdict = cluster_findings(bench.cluster, bench.catalogue, state)
+    with open_bench(cluster, None, connection_file) as (ports, _, _security):
+        state = observe_cluster(ports)
+        verdict = cluster_findings(ports.cluster, ports.catalogue, state)
     if as_json:
         show.print_json({"state": state, "findings": verdict.findings})
     else:
-        show.print_state(bench.cluster, state)
+        show.print_state(ports.cluster, state)
         show.print_findings(verdict.findings)
 
 
@@ -112,18 +112,18 @@ def plan(
 
     The coordinator logs are scanned by `roll --dry-run`, and by `roll --run` before this plan is rolled.
     """
-    with open_bench(cluster, None, connection_file) as (bench, _, _security):
-        if unknown := target_finding(bench.catalogue, to):
+    with open_bench(cluster, None, connection_file) as (ports, _, _security):
+        if unknown := target_finding(ports.catalogue, to):
             if as_json:
-                show.print_json({"run": bench.run_id, "findings": [unknown]})
+                show.print_json({"run": ports.run_id, "findings": [unknown]})
             raise UserError(unknown.sentence, remedy=unknown.remedy)
         made = plan_upgrade(
-            bench,
+            ports,
             Release.parse(to),
             finalize=finalize is FinalizePolicy.AFTER_APPROVAL,
             snapshot_interval_ms=milliseconds(snapshot_interval),
         )
-    show.print_json({"run": bench.run_id, "hash": made.hash, "plan": made}) if as_json else show.print_plan(made)
+    show.print_json({"run": ports.run_id, "hash": made.hash, "plan": made}) if as_json else show.print_plan(made)
     if made.blockers:
         raise typer.Exit(RefusedError.exit_code)
 
@@ -157,7 +157,7 @@ def roll(
     """
     if not dry_run and run is None and (not approve_as or not reason):
         raise UserError("A roll needs a named approval.", remedy="Add --approve-as NAME --reason TEXT, or --dry-run.")
-    with open_bench(cluster, run, connection_file) as (bench, settings, security):
+    with open_bench(cluster, run, connection_file) as (ports, settings, security):
         request = RollRequest(
             target=Release.parse(to),
             policy=GatePolicy(looks=looks, interval_s=interval, timeout_s=timeout, soak_s=soak),
@@ -171,7 +171,7 @@ def roll(
             snapshot_interval_ms=milliseconds(snapshot_interval),
             canary=canary,
         )
-        raise typer.Exit(runs.roll(bench, settings, request))
+        raise typer.Exit(runs.roll(ports, settings, request))
 
 
 app.command()(retry)
@@ -195,18 +195,18 @@ def roll_back(
     Of an offline downgrade: put every node's metadata log back from its backup, as long as no broker has started.
     """
     policy = GatePolicy(looks=looks, interval_s=interval, timeout_s=timeout, soak_s=soak)
-    with open_bench(cluster, run, connection_file) as (bench, settings, _security):
-        bench.run.load_plan()
+    with open_bench(cluster, run, connection_file) as (ports, settings, _security):
+        ports.run.load_plan()
         if not approve_as or not reason:
             raise UserError("A roll back needs a named approval.", remedy="Add --approve-as NAME --reason TEXT.")
-        raise typer.Exit(runs.back(bench, settings, policy, Approver(name=approve_as, reason=reason, asks=not yes)))
+        raise typer.Exit(runs.back(ports, settings, policy, Approver(name=approve_as, reason=reason, asks=not yes)))
 
 
 @app.command()
 def verify(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:
     """Check that every node reports the same levels and metadata.version and is well; exit code 3 if not."""
-    with open_bench(cluster, None, connection_file) as (bench, _, _security):
-        seen = verify_cluster(bench)
+    with open_bench(cluster, None, connection_file) as (ports, _, _security):
+        seen = verify_cluster(ports)
     if as_json:
         show.print_json({"ok": seen.ok, "verification": seen})
     else:
@@ -224,9 +224,9 @@ def report(cluster: ClusterName, run: RunId = None, connection_file: ConnectionF
     known = list_runs(settings.home, find_cluster(settings.clusters, cluster).name)
     if not known:
         raise UserError(f"Cluster {cluster} has no run yet.", remedy="Plan or roll first.")
-    with open_bench(cluster, run or known[0], connection_file) as (bench, _, _security):
-        dry_run = (bench.run.attachment("report.json") or {}).get("outcome") == Outcome.DRY_RUN  # and stays one
-        page, data = write_run_report(bench, bench.run.load_plan(), dry_run=dry_run, settings=settings)
+    with open_bench(cluster, run or known[0], connection_file) as (ports, _, _security):
+        dry_run = (ports.run.attachment("report.json") or {}).get("outcome") == Outcome.DRY_RUN  # and stays one
+        page, data = write_run_report(ports, ports.run.load_plan(), dry_run=dry_run, settings=settings)
     show.out.print(f"report: {page}", soft_wrap=True)
     show.out.print(str(data), soft_wrap=True)
 

@@ -10,39 +10,41 @@ from pathlib import Path
 from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.settings import Settings
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
 @contextmanager
-def beside_the_roll(bench: Workbench, settings: Settings, ledger: bool, security_file: Path | None) -> Iterator[None]:
+def beside_the_roll(
+    ports: ClusterPorts, settings: Settings, ledger: bool, security_file: Path | None
+) -> Iterator[None]:
     """The watch of groups, and live traffic if asked for; the report shows both."""
     from kafka_rollout.adapters.background.group_monitor import FOLDER, start_group_watch, stop_group_watch
 
-    folder = run_folder(settings, bench) / FOLDER
+    folder = run_folder(settings, ports) / FOLDER
     start_group_watch(
-        folder, cluster=bench.cluster.name, run_id=bench.run_id, security_file=security_file, only_with=os.getpid()
+        folder, cluster=ports.cluster.name, run_id=ports.run_id, security_file=security_file, only_with=os.getpid()
     )
     try:
-        with _ledger_around(bench, settings, ledger, security_file):
+        with _ledger_around(ports, settings, ledger, security_file):
             yield
     finally:
         stop_group_watch(folder)
 
 
 @contextmanager
-def _ledger_around(bench: Workbench, settings: Settings, wanted: bool, security_file: Path | None) -> Iterator[None]:
+def _ledger_around(ports: ClusterPorts, settings: Settings, wanted: bool, security_file: Path | None) -> Iterator[None]:
     """Live traffic around a run, if asked for; what it lost fails the run."""
     if not wanted:
         yield
         return
     from kafka_rollout.adapters.background.traffic_process import start_ledger, stop_ledger
 
-    folder = run_folder(settings, bench) / "ledger"
+    folder = run_folder(settings, ports) / "ledger"
     start_ledger(
-        bootstrap_servers=bench.cluster.bootstrap_servers,
+        bootstrap_servers=ports.cluster.bootstrap_servers,
         folder=folder,
-        group=f"kafka-rollout-{bench.run_id}",
-        replication_factor=min(3, len(bench.cluster.brokers)),
+        group=f"kafka-rollout-{ports.run_id}",
+        replication_factor=min(3, len(ports.cluster.brokers)),
         security_file=security_file,
     )
     try:
@@ -56,5 +58,5 @@ def _ledger_around(bench: Workbench, settings: Settings, wanted: bool, security_
         )
 
 
-def run_folder(settings: Settings, bench: Workbench) -> Path:
-    return FileRunStore(settings.home, bench.cluster.name, bench.run_id).folder
+def run_folder(settings: Settings, ports: ClusterPorts) -> Path:
+    return FileRunStore(settings.home, ports.cluster.name, ports.run_id).folder

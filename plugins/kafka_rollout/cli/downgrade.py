@@ -37,7 +37,7 @@ from kafka_rollout.domain.planning.downgrade import WhereRefused
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ApprovalOf, approvals, refuse_blockers
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.approval import levels_body, plan_body, roll_body
 from kafka_rollout.steps.downgrade.contents import compare_inventory, take_inventory
 from kafka_rollout.steps.downgrade.metadata_logs import report_losses, scan_metadata_logs
@@ -105,7 +105,7 @@ def downgrade(
         raise UserError(
             "A downgrade needs a named approval.", remedy="Add --approve-as NAME --reason TEXT, or --dry-run."
         )
-    with open_bench(cluster, run, connection_file) as (bench, settings, security):
+    with open_bench(cluster, run, connection_file) as (ports, settings, security):
         request = DowngradeRequest(
             target=Release.parse(to),
             level=level,
@@ -118,110 +118,110 @@ def downgrade(
             security=security,
             security_file=connection_file,
         )
-        raise typer.Exit(go_down(bench, settings, request))
+        raise typer.Exit(go_down(ports, settings, request))
 
 
-def go_down(bench: Workbench, settings: Settings, request: DowngradeRequest) -> int:
+def go_down(ports: ClusterPorts, settings: Settings, request: DowngradeRequest) -> int:
     """The whole downgrade; returns the exit code. The report is written however it ends."""
-    with nullcontext() if request.dry_run else lock.held_before(bench, f"Downgrade to {request.target}."):
-        plan = _plan(bench, settings, request)
+    with nullcontext() if request.dry_run else lock.held_before(ports, f"Downgrade to {request.target}."):
+        plan = _plan(ports, settings, request)
     if request.dry_run:
-        print_body(plan_body(bench, plan, _facts(bench, plan)))
-        report(bench, plan, settings, dry_run=True)
+        print_body(plan_body(ports, plan, _facts(ports, plan)))
+        report(ports, plan, settings, dry_run=True)
         return RefusedError.exit_code if plan.blockers else 0
 
     def act(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
         refuse_blockers(plan)
         # Resumed after the first stop: nodes may be down, and what had to hold before it is looked at no more. A roll
         # looks before each stop anyway, and its approval may have become void; offline there is nobody to ask.
-        stopping = stop_has_begun(bench) if plan.offline else _roll_has_begun(bench, plan)
-        pending = () if plan.offline and stopping else pending_changes(bench, plan)
+        stopping = stop_has_begun(ports) if plan.offline else _roll_has_begun(ports, plan)
+        pending = () if plan.offline and stopping else pending_changes(ports, plan)
         lowered = stopping and not pending
         if pending:
-            support = check_support(bench, plan, waits=True)
+            support = check_support(ports, plan, waits=True)
             refuse(support)
-            request.approver.approve(bench, plan, ApprovalOf.FINALIZE, levels_body(bench, plan, support))
+            request.approver.approve(ports, plan, ApprovalOf.FINALIZE, levels_body(ports, plan, support))
         if not lowered:  # before the inventory: what people do meanwhile is not for it to find
-            _wait(bench, plan, GateRef(kind=GateKind.GROUPS), request.policy, progress)
-        take_inventory(bench)
-        with beside_the_roll(bench, settings, request.ledger, request.security_file):
+            _wait(ports, plan, GateRef(kind=GateKind.GROUPS), request.policy, progress)
+        take_inventory(ports)
+        with beside_the_roll(ports, settings, request.ledger, request.security_file):
             if not lowered:
-                _lower(bench, plan, request, progress)
+                _lower(ports, plan, request, progress)
             if plan.hops and not (plan.offline and stopping):
                 if not lowered:
-                    refuse_new_blockers(bench, plan)
-                body = roll_body(bench, plan, _facts(bench, plan))
-                request.approver.approve(bench, plan, ApprovalOf.ROLL, body)
+                    refuse_new_blockers(ports, plan)
+                body = roll_body(ports, plan, _facts(ports, plan))
+                request.approver.approve(ports, plan, ApprovalOf.ROLL, body)
             if plan.offline:
-                _offline(bench, plan, request, progress)
-            elif not roll_hops(bench, plan, request.policy, on_progress=progress, stop_asked=stop_asked):
+                _offline(ports, plan, request, progress)
+            elif not roll_hops(ports, plan, request.policy, on_progress=progress, stop_asked=stop_asked):
                 return False
             for kind in (GateKind.LEVELS, GateKind.FINAL_METADATA_VERSION):
-                _wait(bench, plan, GateRef(kind=kind), request.policy, progress)
-            if amiss := [one.sentence for one in compare_inventory(bench) if not one.foretold]:
+                _wait(ports, plan, GateRef(kind=kind), request.policy, progress)
+            if amiss := [one.sentence for one in compare_inventory(ports) if not one.foretold]:
                 raise FatalError(" ".join(amiss[:20]), remedy="Look for what is gone before anybody writes to it.")
         return True
 
-    return run_to_report(bench, plan, settings, act)
+    return run_to_report(ports, plan, settings, act)
 
 
-def _roll_has_begun(bench: Workbench, plan: Plan) -> bool:
-    return any(touched(bench, plan, hop.key, turn.node_id) for hop in plan.hops for turn in hop.order)
+def _roll_has_begun(ports: ClusterPorts, plan: Plan) -> bool:
+    return any(touched(ports, plan, hop.key, turn.node_id) for hop in plan.hops for turn in hop.order)
 
 
-def _facts(bench: Workbench, plan: Plan) -> Sequence[str]:
+def _facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
     """What a person must know of an offline downgrade; nothing of any other."""
-    return shown_facts(bench, plan) if plan.offline else ()
+    return shown_facts(ports, plan) if plan.offline else ()
 
 
-def _plan(bench: Workbench, settings: Settings, request: DowngradeRequest) -> Plan:
+def _plan(ports: ClusterPorts, settings: Settings, request: DowngradeRequest) -> Plan:
     """The run's plan with what its scans say: a resumed run keeps its own, scanned again until it is approved."""
-    if any(event.get("kind") == "plan" for event in bench.run.events()):
-        plan = bench.run.load_plan()
-        if plan.target != request.target or not is_downgrade(bench):
+    if any(event.get("kind") == "plan" for event in ports.run.events()):
+        plan = ports.run.load_plan()
+        if plan.target != request.target or not is_downgrade(ports):
             raise UserError(
-                f"Run {bench.run_id} goes to {plan.target} as {plan.direction}.",
+                f"Run {ports.run_id} goes to {plan.target} as {plan.direction}.",
                 remedy="Leave --run out to start anew.",
             )
-        if approvals(bench):
+        if approvals(ports):
             return plan
     else:
         plan = plan_downgrade(
-            bench, request.target, level=request.level, unsafe=request.unsafe, where_refused=request.where_refused
+            ports, request.target, level=request.level, unsafe=request.unsafe, where_refused=request.where_refused
         )
     progress = ProgressLines()
     if plan.hops:
-        scan_before_planning(bench, settings, request.security)
+        scan_before_planning(ports, settings, request.security)
     progress.say("metadata logs: replaying every node's with the older release's classes")
-    weigh_coordinator_logs(bench, scan_metadata_logs(bench, plan))
+    weigh_coordinator_logs(ports, scan_metadata_logs(ports, plan))
     progress.say("losses: writing the metadata at the lower level")
-    weighed, _ = report_losses(bench, plan)
+    weighed, _ = report_losses(ports, plan)
     return weighed
 
 
-def _lower(bench: Workbench, plan: Plan, request: DowngradeRequest, progress: ProgressLines) -> None:
+def _lower(ports: ClusterPorts, plan: Plan, request: DowngradeRequest, progress: ProgressLines) -> None:
     progress.say("features: lowering, metadata.version last")
-    finalize(bench, plan)
-    _wait(bench, plan, GateRef(kind=GateKind.FINALIZED), request.policy, progress)
+    finalize(ports, plan)
+    _wait(ports, plan, GateRef(kind=GateKind.FINALIZED), request.policy, progress)
     if plan.offline or not (plan.hops or plan.feature_changes):
         return
     longer = replace(request.policy, timeout_s=_SNAPSHOT_S)
-    _wait(bench, plan, GateRef(kind=GateKind.SNAPSHOT), longer, progress)
-    prove_snapshot(bench, plan)
+    _wait(ports, plan, GateRef(kind=GateKind.SNAPSHOT), longer, progress)
+    prove_snapshot(ports, plan)
     for kind in (GateKind.METADATA_VERSION, GateKind.METADATA_LOG):
-        _wait(bench, plan, GateRef(kind=kind), request.policy, progress)
+        _wait(ports, plan, GateRef(kind=kind), request.policy, progress)
 
 
-def _offline(bench: Workbench, plan: Plan, request: DowngradeRequest, progress: ProgressLines) -> None:
+def _offline(ports: ClusterPorts, plan: Plan, request: DowngradeRequest, progress: ProgressLines) -> None:
     for step in OfflineStep:
         progress.say(f"offline: {step.words}")
-        step.act(bench, plan)
-    for node in bench.cluster.controllers_first:
+        step.act(ports, plan)
+    for node in ports.cluster.controllers_first:
         ref = GateRef(kind=GateKind.AFTER_START, hop=plan.hops[0].key, node_id=node.node_id)
-        _wait(bench, plan, ref, request.policy, progress)
+        _wait(ports, plan, ref, request.policy, progress)
 
 
-def _wait(bench: Workbench, plan: Plan, ref: GateRef, policy: GatePolicy, progress: ProgressLines) -> None:
+def _wait(ports: ClusterPorts, plan: Plan, ref: GateRef, policy: GatePolicy, progress: ProgressLines) -> None:
     # Only a node that was just started has to soak, and to hold several looks in a row.
     after_start = ref.kind is GateKind.AFTER_START
-    wait_for_gate(bench, plan, ref, policy if after_start else replace(policy, soak_s=0.0, looks=1), progress.on_look)
+    wait_for_gate(ports, plan, ref, policy if after_start else replace(policy, soak_s=0.0, looks=1), progress.on_look)

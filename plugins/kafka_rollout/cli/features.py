@@ -42,7 +42,7 @@ from kafka_rollout.steps.common.approval import (
     refuse_stranger,
     require_approval,
 )
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.race import look_for_narrower_nodes
 from kafka_rollout.steps.features.update import (
     apply_features,
@@ -78,12 +78,12 @@ ReleaseVersion = Annotated[str | None, typer.Option("--release-version", help="A
 @features_app.command("describe")
 def describe(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:
     """Every feature: finalized level, epoch, and the range that every node itself supports. Changes nothing."""
-    with open_bench(cluster, None, connection_file) as (bench, _, _security):
-        state = observe_features(bench)
+    with open_bench(cluster, None, connection_file) as (ports, _, _security):
+        state = observe_features(ports)
         if as_json:
-            show.print_json(describe_json(bench.cluster, state))
+            show.print_json(describe_json(ports.cluster, state))
         else:
-            print_description(bench.cluster, state)
+            print_description(ports.cluster, state)
 
 
 @features_app.command("upgrade-all")
@@ -190,16 +190,16 @@ class _Way:
 
 
 def _change(cluster: str, order: FeatureOrder, way: _Way, *, unsafe: bool) -> None:
-    with open_bench(cluster, None, way.connection_file) as (bench, _, _security):
+    with open_bench(cluster, None, way.connection_file) as (ports, _, _security):
         try:
             if not way.dry_run:
-                refuse_stranger(bench.cluster, way.approve_as or "")
-                lock.hold(bench, "Change features.")  # what is checked must not change until it is sent
-            plan = plan_features(bench, order, unsafe=unsafe)
-            outcomes, race = (planned_outcomes(plan), ()) if way.dry_run else _apply(bench, plan, way)
+                refuse_stranger(ports.cluster, way.approve_as or "")
+                lock.hold(ports, "Change features.")  # what is checked must not change until it is sent
+            plan = plan_features(ports, order, unsafe=unsafe)
+            outcomes, race = (planned_outcomes(plan), ()) if way.dry_run else _apply(ports, plan, way)
         finally:
-            lock.let_go(bench)
-    _tell(bench, plan, outcomes, race, as_json=way.as_json, dry_run=way.dry_run)
+            lock.let_go(ports)
+    _tell(ports, plan, outcomes, race, as_json=way.as_json, dry_run=way.dry_run)
 
 
 @features_app.command("resume")
@@ -210,39 +210,39 @@ def resume(
     connection_file: ConnectionFile = None,
 ) -> None:
     """Go on with what a run was asked and approved for: levels that are there are told, the others are set."""
-    with open_bench(cluster, run, connection_file) as (bench, _, _security):
-        plan = bench.run.load_plan()
+    with open_bench(cluster, run, connection_file) as (ports, _, _security):
+        plan = ports.run.load_plan()
         if plan.hops:
             raise UserError(f"Run {run} is a roll.", remedy="Go on with it by `roll --run`, or in its DAG.")
-        require_approval(bench, plan, ApprovalOf.FINALIZE)
+        require_approval(ports, plan, ApprovalOf.FINALIZE)
         try:
-            outcomes = apply_features(bench, plan)
+            outcomes = apply_features(ports, plan)
         finally:
-            lock.let_go(bench)
-        race = look_for_narrower_nodes(bench).findings
-    _tell(bench, plan, outcomes, race, as_json=as_json)
+            lock.let_go(ports)
+        race = look_for_narrower_nodes(ports).findings
+    _tell(ports, plan, outcomes, race, as_json=as_json)
 
 
-def _apply(bench: Workbench, plan: Plan, way: _Way) -> tuple[tuple[FeatureOutcome, ...], tuple[Finding, ...]]:
+def _apply(ports: ClusterPorts, plan: Plan, way: _Way) -> tuple[tuple[FeatureOutcome, ...], tuple[Finding, ...]]:
     """What became of each feature, and who cannot live with it."""
     if plan.blockers or not plan.feature_changes:
         return planned_outcomes(plan), ()
-    _approve(bench, plan, way)
-    outcomes = apply_features(bench, plan)
-    return outcomes, look_for_narrower_nodes(bench).findings
+    _approve(ports, plan, way)
+    outcomes = apply_features(ports, plan)
+    return outcomes, look_for_narrower_nodes(ports).findings
 
 
-def _approve(bench: Workbench, plan: Plan, way: _Way) -> None:
+def _approve(ports: ClusterPorts, plan: Plan, way: _Way) -> None:
     """Show what is decided on the standard error, ask at the terminal, record the name."""
     if not way.yes:
         show.err.print(Markdown(approval_body(plan, what=ApprovalOf.FINALIZE)))
         if not (sys.stdin.isatty() and typer.confirm(f"{way.approve_as}, do you approve?", default=False, err=True)):
             raise RefusedError("Nobody confirmed at the terminal.", remedy="Confirm with --yes.")
-    record_approval(bench, ApprovalOf.FINALIZE, way.approve_as or "", APPROVED, way.reason or "")
+    record_approval(ports, ApprovalOf.FINALIZE, way.approve_as or "", APPROVED, way.reason or "")
 
 
 def _tell(
-    bench: Workbench,
+    ports: ClusterPorts,
     plan: Plan,
     outcomes: Sequence[FeatureOutcome],
     race: Sequence[Finding],
@@ -263,7 +263,7 @@ def _tell(
             }
             for o in outcomes
         ]
-        answer = {"run": bench.run_id, "dry_run": dry_run, "exit_code": code, "results": results}
+        answer = {"run": ports.run_id, "dry_run": dry_run, "exit_code": code, "results": results}
         show.print_json({**answer, "findings": [*plan.findings, *race]})
     else:
         print_outcomes(outcomes)

@@ -32,7 +32,7 @@ from kafka_rollout.domain.groups.described import (
 from kafka_rollout.domain.groups.migration import GROUP_VERSION, ClusterFacts, Goal, GroupPlan, plan_groups
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.groups import GATE, look_at_conversion
 
 HELP = """Consumer groups: who they are, and how each gets to cooperative rebalancing, to the consumer protocol
@@ -56,7 +56,7 @@ groups_app = typer.Typer(help=HELP, no_args_is_help=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asking:
-    bench: Workbench
+    ports: ClusterPorts
     nodes: ClusterConnections
     security: ClientSecurity | None
 
@@ -66,17 +66,17 @@ class _Asking:
         if not records:
             return groups, "The coordinator log was not read."
         try:
-            return with_records(groups, self.bench.logs.group_records().newest), ""
+            return with_records(groups, self.ports.logs.group_records().newest), ""
         except (RefusedError, TransientError) as error:
             return groups, f"The coordinator log does not add to it: {error}"
 
 
 @contextmanager
 def _asking(cluster: str, connection_file: ConnectionFile) -> Iterator[_Asking]:
-    with open_bench(cluster, None, connection_file) as (bench, _, security):
-        nodes = ClusterConnections(bench.cluster, security or ClientSecurity(), timeout_s=_TIMEOUT_S)
+    with open_bench(cluster, None, connection_file) as (ports, _, security):
+        nodes = ClusterConnections(ports.cluster, security or ClientSecurity(), timeout_s=_TIMEOUT_S)
         try:
-            yield _Asking(bench=bench, nodes=nodes, security=security)
+            yield _Asking(ports=ports, nodes=nodes, security=security)
         finally:
             nodes.close()
 
@@ -91,7 +91,7 @@ def list_(
     """Every group: type, protocol, assignors of its members, static members, lag; Connect's are named as such."""
     with _asking(cluster, connection_file) as asking:
         groups, left_out = asking.groups(records=records)
-        groups = with_lag(asking.bench.cluster.bootstrap_servers, asking.security, groups)
+        groups = with_lag(asking.ports.cluster.bootstrap_servers, asking.security, groups)
     if as_json:
         show.print_json({"cluster": cluster, "left_out": left_out, "groups": groups})
         return
@@ -137,8 +137,8 @@ def plan(
 ) -> None:
     """For each group: type, assignor, members, the bounces it takes and their steps, in the order to take them."""
     with _asking(cluster, connection_file) as asking:
-        bench = asking.bench
-        finalized = bench.admin.features(bench.cluster.brokers[0]).finalized
+        ports = asking.ports
+        finalized = ports.admin.features(ports.cluster.brokers[0]).finalized
         facts = ClusterFacts(group_version=finalized.get(GROUP_VERSION, 0), policies=migration_policies(asking.nodes))
         groups, left_out = asking.groups(records=records)
         plans = plan_groups(groups, to, facts)
@@ -173,9 +173,9 @@ def watch(
     said = ""
     with _asking(cluster, connection_file) as asking:
         for each in releases:
-            asking.bench.catalogue.get(each)
+            asking.ports.catalogue.get(each)
         while True:
-            seen = _look(asking.bench, kinds, releases)
+            seen = _look(asking.ports, kinds, releases)
             status = waiting.seen(seen, time.time())
             if status.message != said:
                 show.out.print(escape(status.message))
@@ -189,10 +189,10 @@ def watch(
         raise typer.Exit(RefusedError.exit_code)
 
 
-def _look(bench: Workbench, kinds: frozenset[str], releases: list[Release]) -> GateLook:
+def _look(ports: ClusterPorts, kinds: frozenset[str], releases: list[Release]) -> GateLook:
     """A cluster that does not answer for a while ends no watch."""
     try:
-        return look_at_conversion(bench, kinds, releases)
+        return look_at_conversion(ports, kinds, releases)
     except TransientError as error:
         unanswered = Condition(name="the cluster answers", holds=False, evidence=error.sentence)
         return GateLook(gate=GATE, at=time.time(), conditions=(unanswered,))

@@ -1,4 +1,4 @@
-"""What the commands share: their options, and opening a cluster's workbench."""
+"""What the commands share: their options, and opening a cluster's ports."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import typer
 from kafka_rollout.adapters.inventory import find_cluster
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.store.runs import FileRunStore, list_runs
-from kafka_rollout.composition.cluster_ports import open_workbench
+from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.settings import Settings
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 ClusterName = Annotated[str, typer.Option("--cluster", "-c", help="Name in the inventory (see `clusters`).")]
 Target = Annotated[str, typer.Option("--to", help="Release to go to, for example 4.3.1.")]
@@ -60,7 +60,7 @@ def milliseconds(seconds: int | None) -> int | None:
 @contextmanager
 def open_bench(
     cluster: str, run: str | None, connection_file: Path | None
-) -> Iterator[tuple[Workbench, Settings, ClientSecurity | None]]:
+) -> Iterator[tuple[ClusterPorts, Settings, ClientSecurity | None]]:
     settings = Settings.from_environment()
     spec = find_cluster(settings.clusters, cluster)
     security = security_of(spec, connection_file)
@@ -69,8 +69,8 @@ def open_bench(
             f"Cluster {cluster} has no run {run}.",
             remedy=f"It has {', '.join(list_runs(settings.home, cluster)[:5]) or 'none'}.",
         )
-    with open_workbench(cluster, run or new_run_id(), security, settings) as bench:
-        yield bench, settings, security
+    with open_cluster_ports(cluster, run or new_run_id(), security, settings) as ports:
+        yield ports, settings, security
 
 
 def security_of(spec: ClusterSpec, connection_file: Path | None) -> ClientSecurity | None:

@@ -26,7 +26,7 @@ from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.plan import Hop, NodeTurn, Plan
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ApprovalOf
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import is_way_back
 from kafka_rollout.steps.gates.checks import GateKind, GateRef, wait_for_gate
 from kafka_rollout.steps.roll.node import retry_node
@@ -51,35 +51,35 @@ def retry(
     if not approve_as or not reason:
         raise UserError("A retry needs a named person.", remedy="Add --approve-as NAME --reason TEXT.")
     policy = GatePolicy(looks=looks, interval_s=interval, timeout_s=timeout, soak_s=soak)
-    with open_bench(cluster, run, connection_file) as (bench, _, _security):
-        start_once_more(bench, policy, Approver(name=approve_as, reason=reason, asks=not yes))
+    with open_bench(cluster, run, connection_file) as (ports, _, _security):
+        start_once_more(ports, policy, Approver(name=approve_as, reason=reason, asks=not yes))
 
 
-def start_once_more(bench: Workbench, policy: GatePolicy, approver: Approver) -> None:
-    plan = bench.run.load_plan()
-    hop, turn = _stopped_at(bench, plan)
+def start_once_more(ports: ClusterPorts, policy: GatePolicy, approver: Approver) -> None:
+    plan = ports.run.load_plan()
+    hop, turn = _stopped_at(ports, plan)
     progress = ProgressLines()
     what = f"{turn.name} ({turn.node_id}) on {hop.to_release}"
-    with lock.held_before(bench, f"Start {what} once more."):
-        approver.approve(bench, plan, ApprovalOf.FAILED_GATE, f"**Start {what} once more**", decision="Retry")
+    with lock.held_before(ports, f"Start {what} once more."):
+        approver.approve(ports, plan, ApprovalOf.FAILED_GATE, f"**Start {what} once more**", decision="Retry")
     try:
         progress.say(f"starting {what} once more")
-        retry_node(bench, plan, hop.key, turn.node_id)
+        retry_node(ports, plan, hop.key, turn.node_id)
         gate = GateRef(kind=GateKind.AFTER_START, hop=hop.key, node_id=turn.node_id)
-        wait_for_gate(bench, plan, gate, policy, progress.on_look)
+        wait_for_gate(ports, plan, gate, policy, progress.on_look)
     finally:
-        lock.let_go(bench)
-    err.print(f"It is back. Go on with: {command_of(bench, plan, back=is_way_back(plan, hop))}", soft_wrap=True)
+        lock.let_go(ports)
+    err.print(f"It is back. Go on with: {command_of(ports, plan, back=is_way_back(plan, hop))}", soft_wrap=True)
 
 
-def _stopped_at(bench: Workbench, plan: Plan) -> tuple[Hop, NodeTurn]:
+def _stopped_at(ports: ClusterPorts, plan: Plan) -> tuple[Hop, NodeTurn]:
     """The turn that the run was in when it stopped: that of the node which it stopped or started last."""
-    acts = [event for event in bench.run.events() if event.get("kind") in {"stopping", "started"}]
+    acts = [event for event in ports.run.events() if event.get("kind") in {"stopping", "started"}]
     hop = plan.hop(acts[-1]["hop"]) if acts and not plan.offline else None
     turn = hop.turn(acts[-1]["node_id"]) if hop is not None else None
     if hop is None or turn is None:
         raise UserError(
-            f"Run {bench.run_id} has stopped no node by itself, so there is none to start once more.",
-            remedy=f"Go on with the run: {command_of(bench, plan)}",
+            f"Run {ports.run_id} has stopped no node by itself, so there is none to start once more.",
+            remedy=f"Go on with the run: {command_of(ports, plan)}",
         )
     return hop, turn

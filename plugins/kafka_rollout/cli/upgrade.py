@@ -34,7 +34,7 @@ from kafka_rollout.steps.common.approval import (
     refuse_stranger,
     require_approval,
 )
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import previous_release
 from kafka_rollout.steps.features.levels import check_support, finalize, pending_changes, undo_by_controller
 from kafka_rollout.steps.features.snapshot import prove_snapshot
@@ -67,13 +67,15 @@ class Approver:
     reason: str | None
     asks: bool
 
-    def approve(self, bench: Workbench, plan: Plan, what: ApprovalOf, body: str, *, decision: str = APPROVED) -> None:
+    def approve(
+        self, ports: ClusterPorts, plan: Plan, what: ApprovalOf, body: str, *, decision: str = APPROVED
+    ) -> None:
         """Show what is decided, ask at the terminal, record the name. An approval of the run's record is kept."""
         print_body(body)
         if self.name is None:
-            require_approval(bench, plan, what)
+            require_approval(ports, plan, what)
             return
-        refuse_stranger(bench.cluster, self.name)
+        refuse_stranger(ports.cluster, self.name)
         if self.asks:
             if not sys.stdin.isatty():
                 raise UserError(
@@ -81,10 +83,10 @@ class Approver:
                     remedy="Call it at a terminal, or confirm with --yes.",
                 )
             if not typer.confirm(f"{self.name}, do you approve the {what.value}?", default=False, err=True):
-                record_approval(bench, what, self.name, "rejected", self.reason or "declined at the terminal")
-                remedy = "The cluster stays as it is now." if has_stopped_nodes(bench) else "Nothing was touched."
+                record_approval(ports, what, self.name, "rejected", self.reason or "declined at the terminal")
+                remedy = "The cluster stays as it is now." if has_stopped_nodes(ports) else "Nothing was touched."
                 raise RefusedError(f"{self.name} did not approve the {what.value}.", remedy=remedy)
-        record_approval(bench, what, self.name, decision, self.reason or "")
+        record_approval(ports, what, self.name, decision, self.reason or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,109 +106,109 @@ class RollRequest:
     canary: bool = False
 
 
-def roll(bench: Workbench, settings: Settings, request: RollRequest) -> int:
+def roll(ports: ClusterPorts, settings: Settings, request: RollRequest) -> int:
     """The whole upgrade from a shell; returns the exit code. The report is written however it ends."""
-    with nullcontext() if request.dry_run else lock.held_before(bench, f"Roll to {request.target}."):
-        plan = _plan(bench, settings, request)
+    with nullcontext() if request.dry_run else lock.held_before(ports, f"Roll to {request.target}."):
+        plan = _plan(ports, settings, request)
     if request.dry_run:
         print_body(approval_body(plan))
-        report(bench, plan, settings, dry_run=True)
+        report(ports, plan, settings, dry_run=True)
         return RefusedError.exit_code if plan.blockers else 0
 
     def act(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
         refuse_blockers(plan)
         if plan.hops:
-            request.approver.approve(bench, plan, ApprovalOf.ROLL, approval_body(plan))
-        with beside_the_roll(bench, settings, request.ledger, request.security_file):
+            request.approver.approve(ports, plan, ApprovalOf.ROLL, approval_body(plan))
+        with beside_the_roll(ports, settings, request.ledger, request.security_file):
             if plan.hops:
-                _wait_for_groups(bench, plan, request.policy, progress)
-            canary = _canary(bench, plan, request, progress)
+                _wait_for_groups(ports, plan, request.policy, progress)
+            canary = _canary(ports, plan, request, progress)
             if plan.hops and not roll_hops(
-                bench, plan, request.policy, on_progress=progress, stop_asked=stop_asked, canary=canary
+                ports, plan, request.policy, on_progress=progress, stop_asked=stop_asked, canary=canary
             ):
                 return False
             # A resumed run's plan may name levels that this call was not asked to finalize.
             if plan.feature_changes and request.finalize is FinalizePolicy.AFTER_APPROVAL:
-                _finalize(bench, plan, settings, request, progress)
+                _finalize(ports, plan, settings, request, progress)
         return True
 
-    return run_to_report(bench, plan, settings, act)
+    return run_to_report(ports, plan, settings, act)
 
 
-def _wait_for_groups(bench: Workbench, plan: Plan, policy: GatePolicy, progress: ProgressLines) -> None:
+def _wait_for_groups(ports: ClusterPorts, plan: Plan, policy: GatePolicy, progress: ProgressLines) -> None:
     """Until the groups that the next release would not serve are gone; mid-roll this was passed already."""
     gate = GateRef(kind=GateKind.GROUPS)
-    if not gate_has_held(bench, gate):
-        wait_for_gate(bench, plan, gate, replace(policy, looks=1, soak_s=0.0), progress.on_look)
+    if not gate_has_held(ports, gate):
+        wait_for_gate(ports, plan, gate, replace(policy, looks=1, soak_s=0.0), progress.on_look)
 
 
 def _canary(
-    bench: Workbench, plan: Plan, request: RollRequest, progress: ProgressLines
+    ports: ClusterPorts, plan: Plan, request: RollRequest, progress: ProgressLines
 ) -> Callable[[bool], bool] | None:
     """Asks after the first node, in this call or in a later one of the same run."""
     if request.canary:
-        bench.run.record(_CANARY, {})
-    if not any(event.get("kind") == _CANARY for event in bench.run.events()):
+        ports.run.record(_CANARY, {})
+    if not any(event.get("kind") == _CANARY for event in ports.run.events()):
         return None
 
     def go_on(rolled_now: bool) -> bool:
         try:
-            require_approval(bench, plan, ApprovalOf.CANARY)
+            require_approval(ports, plan, ApprovalOf.CANARY)
             return True
         except RefusedError:
             pass
         if rolled_now and not (request.approver.asks and sys.stdin.isatty()):
             progress.say("the first node is rolled and well: a person looks at it, and approves by the next call")
             return False
-        request.approver.approve(bench, plan, ApprovalOf.CANARY, canary_body(plan))
+        request.approver.approve(ports, plan, ApprovalOf.CANARY, canary_body(plan))
         return True
 
     return go_on
 
 
-def back(bench: Workbench, settings: Settings, policy: GatePolicy, approver: Approver) -> int:
+def back(ports: ClusterPorts, settings: Settings, policy: GatePolicy, approver: Approver) -> int:
     """Roll a run back from the shell; returns the exit code."""
-    plan = bench.run.load_plan()
-    lock.hold(bench, f"Roll back to {plan.origin}.")
+    plan = ports.run.load_plan()
+    lock.hold(ports, f"Roll back to {plan.origin}.")
 
     def take_back(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
         body = f"**Take the offline downgrade of cluster {plan.cluster} back**\n\nFrom the backups, to {plan.origin}."
-        approver.approve(bench, plan, ApprovalOf.ROLL_BACK, body)
+        approver.approve(ports, plan, ApprovalOf.ROLL_BACK, body)
         progress.say("offline downgrade: putting every node's metadata log back")
-        undo_offline(bench, plan)
+        undo_offline(ports, plan)
 
         for gate in gates_after_undo(plan):
-            wait_for_gate(bench, plan, gate, policy, progress.on_look)
+            wait_for_gate(ports, plan, gate, policy, progress.on_look)
         return True
 
     def act(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
         body = (
             f"**Roll back cluster {plan.cluster} to {plan.origin}**\n\nThe same gates, from the node where it stopped."
         )
-        approver.approve(bench, plan, ApprovalOf.ROLL_BACK, body)
-        return roll_back(bench, plan, policy, on_progress=progress, stop_asked=stop_asked)
+        approver.approve(ports, plan, ApprovalOf.ROLL_BACK, body)
+        return roll_back(ports, plan, policy, on_progress=progress, stop_asked=stop_asked)
 
-    return run_to_report(bench, plan, settings, take_back if plan.offline else act)
+    return run_to_report(ports, plan, settings, take_back if plan.offline else act)
 
 
-def _plan(bench: Workbench, settings: Settings, request: RollRequest) -> Plan:
+def _plan(ports: ClusterPorts, settings: Settings, request: RollRequest) -> Plan:
     """The run's plan. A resumed run keeps its own; one that `plan` made is weighed with a scan before it is rolled."""
-    if any(event.get("kind") == "plan" for event in bench.run.events()):
-        plan = bench.run.load_plan()
+    if any(event.get("kind") == "plan" for event in ports.run.events()):
+        plan = ports.run.load_plan()
         if plan.target != request.target:
             raise UserError(
-                f"Run {bench.run_id} goes to {plan.target}, not to {request.target}.",
+                f"Run {ports.run_id} goes to {plan.target}, not to {request.target}.",
                 remedy="Leave --run out to start a new run.",
             )
-        unscanned = scan_before_roll(bench) is None and not has_stopped_nodes(bench)
+        unscanned = scan_before_roll(ports) is None and not has_stopped_nodes(ports)
         if not (request.scan and plan.hops and unscanned):
             return plan
-        scan_before_planning(bench, settings, request.security)
-        return weigh_coordinator_logs(bench, plan)
+        scan_before_planning(ports, settings, request.security)
+        return weigh_coordinator_logs(ports, plan)
     if request.scan:
-        scan_before_planning(bench, settings, request.security)
+        scan_before_planning(ports, settings, request.security)
     return plan_upgrade(
-        bench,
+        ports,
         request.target,
         finalize=request.finalize is FinalizePolicy.AFTER_APPROVAL,
         snapshot_interval_ms=request.snapshot_interval_ms,
@@ -214,111 +216,113 @@ def _plan(bench: Workbench, settings: Settings, request: RollRequest) -> Plan:
     )
 
 
-def scan_before_planning(bench: Workbench, settings: Settings, security: ClientSecurity | None) -> None:
+def scan_before_planning(ports: ClusterPorts, settings: Settings, security: ClientSecurity | None) -> None:
     try:
-        scan_logs(bench, settings, security, SCAN_BEFORE_ROLL, ProgressLines())
+        scan_logs(ports, settings, security, SCAN_BEFORE_ROLL, ProgressLines())
     except (TransientError, FatalError) as error:
         err.print(f"scan: {error}", soft_wrap=True)  # the plan has a finding for it, among others
 
 
 def run_to_report(
-    bench: Workbench, plan: Plan, settings: Settings, act: Callable[[Callable[[], bool], ProgressLines], bool]
+    ports: ClusterPorts, plan: Plan, settings: Settings, act: Callable[[Callable[[], bool], ProgressLines], bool]
 ) -> int:
     try:
         with stop_signal() as stop_asked:
             done = act(stop_asked, ProgressLines())
     except KeyboardInterrupt:
-        err.print(f"Ended in the middle; call it again with --run {bench.run_id}: it goes on where it was.")
+        err.print(f"Ended in the middle; call it again with --run {ports.run_id}: it goes on where it was.")
         raise
     except RolloutError:
-        lock.let_go(bench)
-        report(bench, plan, settings)
-        _tell_ways_on(bench, plan)
+        lock.let_go(ports)
+        report(ports, plan, settings)
+        _tell_ways_on(ports, plan)
         raise
-    lock.let_go(bench)
-    report(bench, plan, settings)
+    lock.let_go(ports)
+    report(ports, plan, settings)
     if not done:
-        err.print(f"Stopped at a safe point. It goes on with: {command_of(bench, plan)}", soft_wrap=True)
+        err.print(f"Stopped at a safe point. It goes on with: {command_of(ports, plan)}", soft_wrap=True)
         return INTERRUPTED
     return 0
 
 
-def command_of(bench: Workbench, plan: Plan, *, back: bool = False) -> str:
+def command_of(ports: ClusterPorts, plan: Plan, *, back: bool = False) -> str:
     """The command that goes on with a run."""
     words = "roll" if plan.direction is Direction.UPGRADE else "downgrade"
     words = "roll-back" if back else f"{words} --to {plan.target}"
-    return f"kafka-rollout {words} --cluster {plan.cluster} --run {bench.run_id}"
+    return f"kafka-rollout {words} --cluster {plan.cluster} --run {ports.run_id}"
 
 
-def _tell_ways_on(bench: Workbench, plan: Plan) -> None:
+def _tell_ways_on(ports: ClusterPorts, plan: Plan) -> None:
     """What the DAG asks a person after a failed gate."""
-    if not has_stopped_nodes(bench):
+    if not has_stopped_nodes(ports):
         return
-    again = f"kafka-rollout retry --cluster {plan.cluster} --run {bench.run_id}"
-    back = ("roll back", command_of(bench, plan, back=True))
+    again = f"kafka-rollout retry --cluster {plan.cluster} --run {ports.run_id}"
+    back = ("roll back", command_of(ports, plan, back=True))
     if plan.offline:  # its own steps start whatever has no process
-        ways = [] if last(bench, UNDOING) else [("go on, and start what is down", command_of(bench, plan))]
-        ways += [back] if can_be_undone(bench) else []
+        ways = [] if last(ports, UNDOING) else [("go on, and start what is down", command_of(ports, plan))]
+        ways += [back] if can_be_undone(ports) else []
     else:
-        ways = [("wait on", command_of(bench, plan)), ("start the node once more", again), back]
+        ways = [("wait on", command_of(ports, plan)), ("start the node once more", again), back]
     for what, command in ways:
         err.print(f"{what}: {command}", soft_wrap=True)
 
 
-def _finalize(bench: Workbench, plan: Plan, settings: Settings, request: RollRequest, progress: ProgressLines) -> None:
-    if pending_changes(bench, plan):
+def _finalize(
+    ports: ClusterPorts, plan: Plan, settings: Settings, request: RollRequest, progress: ProgressLines
+) -> None:
+    if pending_changes(ports, plan):
         progress.say("features: asking every node and the controller whether the levels are supported")
-        support = check_support(bench, plan)
+        support = check_support(ports, plan)
         if not support.ok:
             raise RefusedError(
                 f"The levels are not finalized: {'; '.join(f.sentence for f in support.blockers)}",
                 remedy=" ".join(dict.fromkeys(finding.remedy for finding in support.blockers)),
             )
         scanned = (
-            _way_back(bench, plan, settings, request.security, progress) if request.scan else "not scanned (--no-scan)"
+            _way_back(ports, plan, settings, request.security, progress) if request.scan else "not scanned (--no-scan)"
         )
-        shown = replace(plan, feature_changes=undo_by_controller(bench, plan))
+        shown = replace(plan, feature_changes=undo_by_controller(ports, plan))
         request.approver.approve(
-            bench, plan, ApprovalOf.FINALIZE, approval_body(shown, support, what=ApprovalOf.FINALIZE, scan=scanned)
+            ports, plan, ApprovalOf.FINALIZE, approval_body(shown, support, what=ApprovalOf.FINALIZE, scan=scanned)
         )
     progress.say("features: finalizing")
-    finalize(bench, plan)
+    finalize(ports, plan)
 
     for kind in (GateKind.FINALIZED, GateKind.SNAPSHOT, GateKind.METADATA_VERSION):
         # A snapshot may take as long as the nodes' interval says; the gate's own message tells until when.
         longest = 2 * 3600.0 if kind is GateKind.SNAPSHOT else request.policy.timeout_s
         policy = GatePolicy(looks=request.policy.looks, interval_s=request.policy.interval_s, timeout_s=longest)
-        wait_for_gate(bench, plan, GateRef(kind=kind), policy, progress.on_look)
+        wait_for_gate(ports, plan, GateRef(kind=kind), policy, progress.on_look)
         if kind is GateKind.SNAPSHOT:
             progress.say("snapshot: loading one with the target release's own classes")
-            prove_snapshot(bench, plan)
+            prove_snapshot(ports, plan)
 
 
 def _way_back(
-    bench: Workbench, plan: Plan, settings: Settings, security: ClientSecurity | None, progress: ProgressLines
+    ports: ClusterPorts, plan: Plan, settings: Settings, security: ClientSecurity | None, progress: ProgressLines
 ) -> str:
-    previous = previous_release(bench, plan)
-    failing = scan_logs(bench, settings, security, SCAN_VERDICT, progress).failing(previous)
+    previous = previous_release(ports, plan)
+    failing = scan_logs(ports, settings, security, SCAN_VERDICT, progress).failing(previous)
     if not failing:
         return f"{previous} could load every coordinator log as it is now."
     return f"{previous} could not load {len(failing)} partition(s) of the coordinator logs any more."
 
 
 def scan_logs(
-    bench: Workbench, settings: Settings, security: ClientSecurity | None, file: str, progress: ProgressLines
+    ports: ClusterPorts, settings: Settings, security: ClientSecurity | None, file: str, progress: ProgressLines
 ) -> ScanResult:
     from kafka_rollout.adapters.coordinator_logs.spark_submit import scan_command
 
     def on_progress(line: str) -> None:
         progress.say(f"scan: {line}")
-        lock.hold_on(bench, "Scan the coordinator logs.", for_s=lock.LEASE_S)  # a scan may take longer than a lease
+        lock.hold_on(ports, "Scan the coordinator logs.", for_s=lock.LEASE_S)  # a scan may take longer than a lease
 
     progress.say("scan: starting Spark")
     _, result = scan_command(
-        bench.cluster,
+        ports.cluster,
         settings,
         security=security,
-        json_file=run_folder(settings, bench) / file,
+        json_file=run_folder(settings, ports) / file,
         on_progress=on_progress,
     )
     return result
@@ -343,9 +347,9 @@ def stop_signal() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def report(bench: Workbench, plan: Plan, settings: Settings, *, dry_run: bool = False) -> None:
-    page, data = write_run_report(bench, plan, dry_run=dry_run, settings=settings)
+def report(ports: ClusterPorts, plan: Plan, settings: Settings, *, dry_run: bool = False) -> None:
+    page, data = write_run_report(ports, plan, dry_run=dry_run, settings=settings)
     out.print(f"report: {page}", soft_wrap=True)
     out.print(str(data), soft_wrap=True)
-    if plan.offline and (took := outage_sentence(bench, expected_outage_s(bench))):
+    if plan.offline and (took := outage_sentence(ports, expected_outage_s(ports))):
         err.print(took, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Opening a workbench: one cluster's real adapters, by its name in the inventory."""
+"""Opens one cluster's real adapters by the cluster's name in the inventory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports import NodeRuntime
 from kafka_rollout.settings import Settings
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
 def list_clusters(settings: Settings | None = None) -> dict[str, ClusterSpec]:
@@ -30,15 +30,15 @@ def list_clusters(settings: Settings | None = None) -> dict[str, ClusterSpec]:
 
 
 @contextmanager
-def open_workbench(
+def open_cluster_ports(
     cluster_name: str, run_id: str, security: ClientSecurity | None = None, settings: Settings | None = None
-) -> Iterator[Workbench]:
-    """A cluster's workbench; closes its connections at the end. Raises UserError for an unknown cluster."""
+) -> Iterator[ClusterPorts]:
+    """A cluster's ports; closes its connections at the end. Raises UserError for an unknown cluster."""
     settings = settings or Settings.from_environment()
     cluster = find_cluster(settings.clusters, cluster_name)
     cache = ReleaseCache(settings.cache, settings.include)
     catalogue = load_catalogue(settings.include)
-    bench = Workbench(
+    ports = ClusterPorts(
         run_id=run_id,
         cluster=cluster,
         catalogue=catalogue,
@@ -52,9 +52,9 @@ def open_workbench(
         lock=FileChangeLock(settings.home),
     )
     try:
-        yield bench
+        yield ports
     finally:
-        bench.admin.close()
+        ports.admin.close()
 
 
 def _runtime(cluster: ClusterSpec, cache: ReleaseCache) -> NodeRuntime:

@@ -1,4 +1,4 @@
-"""The whole roll in one process: what the shell and the bench run, node by node through the same steps and gates."""
+"""The whole roll in one process: what the shell and the benchmarks run, node by node through the same steps and gates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafka_rollout.domain.gates.check import GateLook
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.plan import Hop, NodeTurn, Plan
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import TurnState, turn_state
 from kafka_rollout.steps.gates.checks import GateKind, GateRef, gate_has_held, wait_for_gate
 from kafka_rollout.steps.roll.node import replace_node, roll_back_turns
@@ -37,7 +37,7 @@ class _StopAskedError(Exception):
 
 
 def roll_hops(
-    bench: Workbench,
+    ports: ClusterPorts,
     plan: Plan,
     policy: GatePolicy,
     *,
@@ -51,14 +51,14 @@ def roll_hops(
     on, and told whether that node was rolled just now. Raises what the steps raise; the roll then stands where it
     stopped.
     """
-    walk = _Walk(bench=bench, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked, canary=canary)
+    walk = _Walk(ports=ports, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked, canary=canary)
     done = walk.go(tuple((hop, turn) for hop in plan.hops for turn in hop.order))
-    bench.run.record(ROLLED if done else "stopped-by-person", {"target": str(plan.target)})
+    ports.run.record(ROLLED if done else "stopped-by-person", {"target": str(plan.target)})
     return done
 
 
 def roll_back(
-    bench: Workbench,
+    ports: ClusterPorts,
     plan: Plan,
     policy: GatePolicy,
     *,
@@ -66,15 +66,15 @@ def roll_back(
     stop_asked: Callable[[], bool] | None = None,
 ) -> bool:
     """Roll the touched nodes back to the release the plan came from, from the node where the roll stopped."""
-    walk = _Walk(bench=bench, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked)
-    done = walk.go(roll_back_turns(bench, plan))
-    bench.run.record("rolled-back" if done else "stopped-by-person", {"target": str(plan.origin)})
+    walk = _Walk(ports=ports, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked)
+    done = walk.go(roll_back_turns(ports, plan))
+    ports.run.record("rolled-back" if done else "stopped-by-person", {"target": str(plan.origin)})
     return done
 
 
 @dataclass(slots=True, kw_only=True)
 class _Walk:
-    bench: Workbench
+    ports: ClusterPorts
     plan: Plan
     policy: GatePolicy
     on_progress: Callable[[Progress], None] | None
@@ -97,8 +97,8 @@ class _Walk:
     def _turn(self, hop: Hop, turn: NodeTurn, k: int, n: int) -> None:
         began = time.monotonic()
         after = GateRef(kind=GateKind.AFTER_START, hop=hop.key, node_id=turn.node_id)
-        state = turn_state(self.bench, self.plan, hop.key, turn.node_id)
-        if state is TurnState.PAST or (state is TurnState.RUNS_TARGET and gate_has_held(self.bench, after)):
+        state = turn_state(self.ports, self.plan, hop.key, turn.node_id)
+        if state is TurnState.PAST or (state is TurnState.RUNS_TARGET and gate_has_held(self.ports, after)):
             self.done += 1
             self._say(hop, turn, k, n, "is done already")
             return
@@ -114,7 +114,7 @@ class _Walk:
         for attempt in range(1, _REPLACE_TRIES + 1):
             self._say(hop, turn, k, n, f"is stopped, replaced and started on {hop.to_release}")
             try:
-                replace_node(self.bench, self.plan, hop.key, turn.node_id)
+                replace_node(self.ports, self.plan, hop.key, turn.node_id)
                 return
             except TransientError as error:
                 if attempt == _REPLACE_TRIES:
@@ -130,7 +130,7 @@ class _Walk:
 
         # Nothing has changed before a stop, so there is nothing to soak.
         policy = self.policy if ref.kind is GateKind.AFTER_START else replace(self.policy, soak_s=0.0)
-        wait_for_gate(self.bench, self.plan, ref, policy, on_look)
+        wait_for_gate(self.ports, self.plan, ref, policy, on_look)
 
     def _asked_to_stop(self) -> bool:
         return self.stop_asked is not None and self.stop_asked()

@@ -9,7 +9,7 @@ from kafka_rollout.domain.gates.check import GateLook
 from kafka_rollout.domain.model.findings import Verdict
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe
 
 
@@ -26,14 +26,14 @@ class Verification:
         return self.finalized.holds and self.metadata_version.holds and self.verdict.ok
 
 
-def verify(bench: Workbench) -> Verification:
+def verify(ports: ClusterPorts) -> Verification:
     """Compare what every node says with the highest epoch's finalized levels, and look for findings."""
-    state = observe(bench)
+    state = observe(ports)
     levels = state.finalized
     return Verification(
-        finalized=cluster_gates.finalized(bench.cluster, state, levels),
+        finalized=cluster_gates.finalized(ports.cluster, state, levels),
         metadata_version=cluster_gates.metadata_version(
-            bench.cluster, bench.catalogue, state, levels.get(METADATA_VERSION, 0)
+            ports.cluster, ports.catalogue, state, levels.get(METADATA_VERSION, 0)
         ),
-        verdict=cluster_findings(bench.cluster, bench.catalogue, state),
+        verdict=cluster_findings(ports.cluster, ports.catalogue, state),
     )

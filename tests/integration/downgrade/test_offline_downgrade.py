@@ -27,7 +27,7 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.downgrade import WhereRefused
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize
 from kafka_rollout.steps.gates.checks import GateKind, GateRef, wait_for_gate
 from kafka_rollout.steps.offline import actions as steps
@@ -50,37 +50,37 @@ HOP = "4.3.1-to-4.2.1"
 GATE = GatePolicy(looks=2, interval_s=0.5, timeout_s=240, soak_s=0)
 
 
-def approved_plan(bench: Workbench) -> Plan:
-    plan = plan_downgrade(bench, OLD, where_refused=WhereRefused.OFFLINE)
+def approved_plan(ports: ClusterPorts) -> Plan:
+    plan = plan_downgrade(ports, OLD, where_refused=WhereRefused.OFFLINE)
     assert (plan.offline, plan.levels, [hop.key for hop in plan.hops]) == (
         True, {METADATA_VERSION: 29}, [HOP],
     )  # fmt: skip
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "a test")
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
     return plan
 
 
-def go_down(bench: Workbench, plan: Plan) -> None:
-    steps.stop_all(bench, plan)
-    steps.install_snapshot(bench, plan)
-    steps.install_binaries(bench, plan)
-    steps.start_controllers(bench, plan)
-    steps.start_brokers(bench, plan)
-    all_are_back(bench, plan, HOP)
-    wait_for_gate(bench, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
+def go_down(ports: ClusterPorts, plan: Plan) -> None:
+    steps.stop_all(ports, plan)
+    steps.install_snapshot(ports, plan)
+    steps.install_binaries(ports, plan)
+    steps.start_controllers(ports, plan)
+    steps.start_brokers(ports, plan)
+    all_are_back(ports, plan, HOP)
+    wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
 
 
-def all_are_back(bench: Workbench, plan: Plan, hop: str) -> None:
-    for node in bench.cluster.nodes:
-        wait_for_gate(bench, plan, GateRef(kind=GateKind.AFTER_START, hop=hop, node_id=node.node_id), GATE)
+def all_are_back(ports: ClusterPorts, plan: Plan, hop: str) -> None:
+    for node in ports.cluster.nodes:
+        wait_for_gate(ports, plan, GateRef(kind=GateKind.AFTER_START, hop=hop, node_id=node.node_id), GATE)
 
 
-def levels(bench: Workbench) -> dict[int, dict[str, int]]:
-    return {node.node_id: dict(bench.admin.features(node).finalized) for node in bench.cluster.nodes}
+def levels(ports: ClusterPorts) -> dict[int, dict[str, int]]:
+    return {node.node_id: dict(ports.admin.features(node).finalized) for node in ports.cluster.nodes}
 
 
-def bytes_of(bench: Workbench) -> dict[str, bytes]:
+def bytes_of(ports: ClusterPorts) -> dict[str, bytes]:
     """Every file of every node's metadata directory but the lock."""
-    roots = [bench.runtime.metadata_log_dir(node) for node in bench.cluster.nodes]
+    roots = [ports.runtime.metadata_log_dir(node) for node in ports.cluster.nodes]
     return {
         str(path): path.read_bytes()
         for root in roots
@@ -90,49 +90,49 @@ def bytes_of(bench: Workbench) -> dict[str, bytes]:
     }
 
 
-def install_and_die_everywhere(bench: Workbench, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> int:
+def install_and_die_everywhere(ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> int:
     """The installation, killed at its first change of the disk, then at its second, … until it gets through; how often
     it was killed. After each death it goes on where it was."""
     for at in count():
         with monkeypatch.context() as patched:
             patched.setattr(metadata_install, "Files", lambda dies_at=at: DyingFiles(dies_at, half=dies_at % 2 == 0))
             try:
-                steps.install_snapshot(bench, plan)
+                steps.install_snapshot(ports, plan)
             except KilledError:
                 continue
         return at
     raise AssertionError
 
 
-def trim_and_die_everywhere(bench: Workbench, node: NodeSpec) -> None:
+def trim_and_die_everywhere(ports: ClusterPorts, node: NodeSpec) -> None:
     """As the installation: a stopped node's trim, killed at one change of the disk after the other."""
     for at in count():
         try:
-            trim(open_folder(Path(str(bench.runtime.metadata_log_dir(node)))), files=DyingFiles(at, half=at % 2 == 0))
+            trim(open_folder(Path(str(ports.runtime.metadata_log_dir(node)))), files=DyingFiles(at, half=at % 2 == 0))
         except KilledError:
             continue
         assert at > 3
         return
 
 
-def refuse_what_is_not_enough_or_not_ours(bench: Workbench, plan: Plan) -> None:
+def refuse_what_is_not_enough_or_not_ours(ports: ClusterPorts, plan: Plan) -> None:
     """Two of three voters' logs missing, a snapshot cut off on top of a third, the log of another cluster."""
-    before = bytes_of(bench)
-    first, second, third = (Path(str(bench.runtime.metadata_log_dir(n))) for n in bench.cluster.controllers[:3])
+    before = bytes_of(ports)
+    first, second, third = (Path(str(ports.runtime.metadata_log_dir(n))) for n in ports.cluster.controllers[:3])
     away = [(root, root.with_name("away")) for root in (first, second)]
     for root, aside in away:
         root.rename(aside)
     with pytest.raises(RefusedError, match="1 of the 3 voters are at hand, and 2 are needed"):
-        steps.choose(bench, plan)
+        steps.choose(ports, plan)
     for root, aside in away:
         aside.rename(root)
     meta = third / "meta.properties"
     ours = meta.read_bytes()
     meta.write_bytes(ours.replace(plan.cluster_id.encode(), b"AnotherClustersIdIsHere"))
     with pytest.raises(UserError, match="is of cluster AnotherClustersIdIsHere"):
-        steps.choose(bench, plan)
+        steps.choose(ports, plan)
     meta.write_bytes(ours)
-    assert bytes_of(bench) == before
+    assert bytes_of(ports) == before
 
 
 @pytest.mark.parametrize("quorum", ["static", pytest.param("dynamic", marks=pytest.mark.full)])
@@ -142,25 +142,25 @@ def test_combined_nodes_killed_at_every_change_of_the_disk_end_on_the_older_rele
     cluster = make_cluster(str(NEW), layout="combined", quorum=quorum, extra_config=WITH_ACLS)
     fill(cluster)
     before = contents(cluster.spec)
-    with opened(cluster, tmp_path / "home") as bench:
-        finalized = levels(bench)[1]
-        plan = approved_plan(bench)
-        estimated = offline_facts(bench, plan).outage.total_s
+    with opened(cluster, tmp_path / "home") as ports:
+        finalized = levels(ports)[1]
+        plan = approved_plan(ports)
+        estimated = offline_facts(ports, plan).outage.total_s
         began = time.monotonic()
-        steps.stop_all(bench, plan)
-        refuse_what_is_not_enough_or_not_ours(bench, plan)
-        assert steps.choose(bench, plan).voters == (1, 2, 3)
-        steps.write_snapshot(bench, plan)
-        assert install_and_die_everywhere(bench, plan, monkeypatch) > 15
-        steps.install_binaries(bench, plan)
-        steps.start_controllers(bench, plan)
-        all_are_back(bench, plan, HOP)
+        steps.stop_all(ports, plan)
+        refuse_what_is_not_enough_or_not_ours(ports, plan)
+        assert steps.choose(ports, plan).voters == (1, 2, 3)
+        steps.write_snapshot(ports, plan)
+        assert install_and_die_everywhere(ports, plan, monkeypatch) > 15
+        steps.install_binaries(ports, plan)
+        steps.start_controllers(ports, plan)
+        all_are_back(ports, plan, HOP)
         print(f"outage {time.monotonic() - began:.0f} s, estimated {estimated:.0f} s")
-        wait_for_gate(bench, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
-        assert levels(bench) == {node_id: {**finalized, METADATA_VERSION: 29} for node_id in (1, 2, 3)}
-        record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "too late")
+        wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
+        assert levels(ports) == {node_id: {**finalized, METADATA_VERSION: 29} for node_id in (1, 2, 3)}
+        record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "too late")
         with pytest.raises(RefusedError, match="cannot be taken back any more"):
-            undo_offline(bench, plan)
+            undo_offline(ports, plan)
     assert contents(cluster.spec) == before
 
 
@@ -171,32 +171,32 @@ def test_separate_nodes_are_trimmed_and_taken_back_from_controllers_on_the_new_l
     cluster = make_cluster(str(NEW), layout="separate", quorum=quorum, extra_config={**WITH_ACLS, **SNAPSHOTS})
     fill(cluster)
     before = contents(cluster.spec)
-    with opened(cluster, tmp_path / "home") as bench:
-        finalized = levels(bench)[1]
-        wait_until(lambda: all(bench.runtime.checkpoints(node) for node in cluster.spec.nodes), 240)
-        plan = approved_plan(bench)
-        steps.stop_all(bench, plan)
+    with opened(cluster, tmp_path / "home") as ports:
+        finalized = levels(ports)[1]
+        wait_until(lambda: all(ports.runtime.checkpoints(node) for node in cluster.spec.nodes), 240)
+        plan = approved_plan(ports)
+        steps.stop_all(ports, plan)
         first, *others = cluster.spec.nodes
-        trim_and_die_everywhere(bench, first)
+        trim_and_die_everywhere(ports, first)
         for node in others:
-            assert metadata("trim", bench, node, "--release", NEW) == 0
-        assert 0 not in starts_of_logs(bench)
-        stopped = bytes_of(bench)
+            assert metadata("trim", ports, node, "--release", NEW) == 0
+        assert 0 not in starts_of_logs(ports)
+        stopped = bytes_of(ports)
         for node in (cluster.spec.controllers[0], cluster.spec.nodes[-1]):
             out = tmp_path / f"of-{node.node_id}"
-            assert metadata("snapshot", bench, node, "--to-level", 29, "--release", OLD, "--out", out) == 0
-        assert bytes_of(bench) == stopped
-        assert steps.choose(bench, plan).voters == (101, 102, 103)
-        steps.install_snapshot(bench, plan)
-        steps.install_binaries(bench, plan)
-        steps.start_controllers(bench, plan)
-        for node in bench.cluster.controllers:  # two of them are a quorum: the third may be later
-            wait_until(lambda node=node: release_of(bench, node) == OLD, 240)  # type: ignore[misc]
+            assert metadata("snapshot", ports, node, "--to-level", 29, "--release", OLD, "--out", out) == 0
+        assert bytes_of(ports) == stopped
+        assert steps.choose(ports, plan).voters == (101, 102, 103)
+        steps.install_snapshot(ports, plan)
+        steps.install_binaries(ports, plan)
+        steps.start_controllers(ports, plan)
+        for node in ports.cluster.controllers:  # two of them are a quorum: the third may be later
+            wait_until(lambda node=node: release_of(ports, node) == OLD, 240)  # type: ignore[misc]
     seen: list[dict[str, bytes]] = []
     start = LocalProcessRuntime.start
 
     def look_then_start(runtime: LocalProcessRuntime, node: NodeSpec) -> None:
-        seen.append({} if seen else bytes_of(bench))
+        seen.append({} if seen else bytes_of(ports))
         start(runtime, node)
 
     with monkeypatch.context() as patched:
@@ -206,13 +206,13 @@ def test_separate_nodes_are_trimmed_and_taken_back_from_controllers_on_the_new_l
         named = ("--approve-as", "alice", "--reason", "a test", "--yes", "--timeout", "240")
         assert run_main(["roll-back", "--cluster", cluster.spec.name, "--run", "run", *named]) == 0
     assert seen[0] == stopped, "every byte is as it was before the installation"
-    with opened(cluster, tmp_path / "home") as bench:
-        assert levels(bench)[1] == finalized
+    with opened(cluster, tmp_path / "home") as ports:
+        assert levels(ports)[1] == finalized
         assert contents(cluster.spec) == before
         # Once more, and through.
-        record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "again")
-        go_down(bench, plan)
-        assert levels(bench)[1] == {**finalized, METADATA_VERSION: 29}
+        record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "again")
+        go_down(ports, plan)
+        assert levels(ports)[1] == {**finalized, METADATA_VERSION: 29}
     assert contents(cluster.spec) == before
 
 
@@ -226,42 +226,42 @@ def test_a_controller_whose_disk_is_lost_is_left_behind_and_fetches_everything_o
     cluster = make_cluster(str(NEW), layout=layout, quorum=quorum, extra_config=WITH_ACLS)
     fill(cluster)
     before = contents(cluster.spec)
-    with opened(cluster, tmp_path / "home") as bench:
-        finalized = levels(bench)[1]
-        plan = approved_plan(bench)
+    with opened(cluster, tmp_path / "home") as ports:
+        finalized = levels(ports)[1]
+        plan = approved_plan(ports)
         # The active controller's: of all logs the one that may be ahead.
-        lost = bench.cluster.node(bench.admin.quorum().leader_id)
-        others = [node for node in bench.cluster.nodes if node != lost]
-        controllers = [node for node in bench.cluster.controllers if node != lost]
-        steps.stop_all(bench, plan)
-        directory = Path(str(bench.runtime.metadata_log_dir(lost)))
+        lost = ports.cluster.node(ports.admin.quorum().leader_id)
+        others = [node for node in ports.cluster.nodes if node != lost]
+        controllers = [node for node in ports.cluster.controllers if node != lost]
+        steps.stop_all(ports, plan)
+        directory = Path(str(ports.runtime.metadata_log_dir(lost)))
         old_id = directory_id(directory)
         shutil.rmtree(directory)
-        second = Path(str(bench.runtime.metadata_log_dir(controllers[0])))
+        second = Path(str(ports.runtime.metadata_log_dir(controllers[0])))
         second.rename(second.with_name("away"))
         with pytest.raises(RefusedError, match="1 of the 3 voters are at hand, and 2 are needed") as refused:
-            steps.choose(bench, plan)
+            steps.choose(ports, plan)
         assert f"node {lost.node_id}: " in refused.value.sentence
         second.with_name("away").rename(second)
-        chosen = steps.choose(bench, plan)
+        chosen = steps.choose(ports, plan)
         assert (set(chosen.read), len(chosen.not_read)) == ({node.node_id for node in others}, 1)
-        assert steps.install_snapshot(bench, plan)[lost.node_id].startswith("Left as it is: ")
-        steps.install_binaries(bench, plan)
-        steps.start_controllers(bench, plan)
-        steps.start_brokers(bench, plan)
+        assert steps.install_snapshot(ports, plan)[lost.node_id].startswith("Left as it is: ")
+        steps.install_binaries(ports, plan)
+        steps.start_controllers(ports, plan)
+        steps.start_brokers(ports, plan)
         for node in others:
-            wait_until(lambda node=node: levels_of(bench, node).get(METADATA_VERSION) == 29, 240)  # type: ignore[misc]
-        wait_until(lambda: bench.runtime.process(lost).pid is None, 240)
+            wait_until(lambda node=node: levels_of(ports, node).get(METADATA_VERSION) == 29, 240)  # type: ignore[misc]
+        wait_until(lambda: ports.runtime.process(lost).pid is None, 240)
         # A person puts a new disk in, formats it, and goes on with the same run.
         format_anew(cluster, lost, *(("--no-initial-controllers",) if quorum == "dynamic" else ()))
-        assert lost.node_id in steps.start_controllers(bench, plan).acted
+        assert lost.node_id in steps.start_controllers(ports, plan).acted
         if quorum == "dynamic":
-            wait_until(lambda: lost.node_id in {one.replica_id for one in bench.admin.quorum().observers}, 240)
+            wait_until(lambda: lost.node_id in {one.replica_id for one in ports.admin.quorum().observers}, 240)
             vote_by_the_new_directory(cluster, lost, old_id, directory_id(directory))
-        all_are_back(bench, plan, HOP)
-        wait_for_gate(bench, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
-        assert levels(bench) == {node.node_id: {**finalized, METADATA_VERSION: 29} for node in bench.cluster.nodes}
-        assert outages(bench)[0].served_at is not None
+        all_are_back(ports, plan, HOP)
+        wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
+        assert levels(ports) == {node.node_id: {**finalized, METADATA_VERSION: 29} for node in ports.cluster.nodes}
+        assert outages(ports)[0].served_at is not None
     assert contents(cluster.spec) == before
 
 
@@ -273,17 +273,17 @@ def test_a_release_that_cannot_read_the_bootstrap_file_of_the_newest_level_start
     cluster = make_cluster(str(NEW), layout="combined", size=1, extra_config=WITH_ACLS)
     fill(cluster, settings=False)
     before = contents(cluster.spec)
-    with opened(cluster, tmp_path / "home") as bench:
-        plan = plan_downgrade(bench, Release(3, 9, 1), unsafe=True, where_refused=WhereRefused.OFFLINE)
+    with opened(cluster, tmp_path / "home") as ports:
+        plan = plan_downgrade(ports, Release(3, 9, 1), unsafe=True, where_refused=WhereRefused.OFFLINE)
         assert (plan.offline, plan.levels[METADATA_VERSION], plan.blockers) == (True, 21, ())
-        record_approval(bench, ApprovalOf.FINALIZE, "alice", APPROVED, "a test")
-        finalize(bench, plan)
-        record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "a test")
+        record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "a test")
+        finalize(ports, plan)
+        record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
         for step in OfflineStep:
-            step.act(bench, plan)
-        all_are_back(bench, plan, plan.hops[0].key)
-        assert levels(bench)[1][METADATA_VERSION] == 21
-        root = Path(str(bench.runtime.metadata_log_dir(cluster.spec.nodes[0])))
+            step.act(ports, plan)
+        all_are_back(ports, plan, plan.hops[0].key)
+        assert levels(ports)[1][METADATA_VERSION] == 21
+        root = Path(str(ports.runtime.metadata_log_dir(cluster.spec.nodes[0])))
         (backup,) = root.glob("__cluster_metadata-0/kafka-rollout-install-*")
         assert "bootstrap.checkpoint" in (backup / "manifest.json").read_text()
     assert contents(cluster.spec) == before
@@ -319,25 +319,25 @@ def format_anew(cluster: LocalCluster, node: NodeSpec, *options: str) -> None:
     subprocess.run([*command, "--ignore-formatted", *options], check=True, capture_output=True)
 
 
-def release_of(bench: Workbench, node: NodeSpec) -> Release | None:
+def release_of(ports: ClusterPorts, node: NodeSpec) -> Release | None:
     try:
-        return bench.metrics.read(node).release
+        return ports.metrics.read(node).release
     except TransientError:
         return None
 
 
-def levels_of(bench: Workbench, node: NodeSpec) -> Mapping[str, int]:
+def levels_of(ports: ClusterPorts, node: NodeSpec) -> Mapping[str, int]:
     try:
-        return bench.admin.features(node).finalized
+        return ports.admin.features(node).finalized
     except TransientError:
         return {}
 
 
-def metadata(command: str, bench: Workbench, node: NodeSpec, *options: object) -> int:
+def metadata(command: str, ports: ClusterPorts, node: NodeSpec, *options: object) -> int:
     """`kafka-rollout metadata`, on one node's directory."""
-    return run_main(["metadata", command, "--log-dir", str(bench.runtime.metadata_log_dir(node)), *map(str, options)])
+    return run_main(["metadata", command, "--log-dir", str(ports.runtime.metadata_log_dir(node)), *map(str, options)])
 
 
-def starts_of_logs(bench: Workbench) -> set[int]:
-    folders = [open_folder(Path(str(bench.runtime.metadata_log_dir(node)))) for node in bench.cluster.nodes]
+def starts_of_logs(ports: ClusterPorts) -> set[int]:
+    folders = [open_folder(Path(str(ports.runtime.metadata_log_dir(node)))) for node in ports.cluster.nodes]
     return {log_range(folder)[0] for folder in folders}

@@ -10,7 +10,7 @@ import pytest
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features import race as feature_race
 from kafka_rollout.steps.features import sending as feature_sending
 from kafka_rollout.steps.features.race import look_for_narrower_nodes
@@ -26,16 +26,16 @@ NEW = Release(4, 3, 1)
 REFUSED = "UNSUPPORTED_VERSION"
 
 
-def set_levels(bench: Workbench, **levels: int) -> dict[str, str]:
+def set_levels(ports: ClusterPorts, **levels: int) -> dict[str, str]:
     """Asked of the controller as it is, none of our own checks before it; its error and message by feature."""
     targets = {name.replace("_", "."): level for name, level in levels.items()}
-    answers = bench.admin.update_features(targets, validate_only=False)
+    answers = ports.admin.update_features(targets, validate_only=False)
     return {answer.feature: f"{answer.error} {answer.message}".strip() for answer in answers}
 
 
-def all_but_the_late_one_are_there(bench: Workbench) -> bool:
+def all_but_the_late_one_are_there(ports: ClusterPorts) -> bool:
     try:
-        registered = bench.admin.registered()
+        registered = ports.admin.registered()
     except TransientError:
         return False
     return (registered.brokers, registered.fenced, registered.controllers) == ({1}, set(), {101, 102})
@@ -54,16 +54,16 @@ def test_a_broker_that_supports_less_is_kept_out_and_named_with_a_remedy_that_br
     for node in cluster.spec.controllers_first:
         if node != late:
             cluster.runtime.start(node)
-    with opened(cluster, tmp_path / "home") as bench:
-        wait_until(lambda: all_but_the_late_one_are_there(bench), 240)
-        assert set(set_levels(bench, group_version=1, share_version=1).values()) == {"NONE"}
+    with opened(cluster, tmp_path / "home") as ports:
+        wait_until(lambda: all_but_the_late_one_are_there(ports), 240)
+        assert set(set_levels(ports, group_version=1, share_version=1).values()) == {"NONE"}
 
         # Broker 2 comes now: 3.9.1 knows neither feature, 4.0.1 only one of them.
         for release, lacks in (("3.9.1", "group.version 1, share.version 1"), ("4.0.1", "share.version 1")):
             cluster.runtime.install(late, Release.parse(release))
             cluster.runtime.start(late)
             wait_until(lambda: REFUSED in said(cluster, 2) or cluster.runtime.process(late).pid is None, 240)
-            (found,) = look_for_narrower_nodes(bench).blockers
+            (found,) = look_for_narrower_nodes(ports).blockers
             assert (found.code, found.subject) == ("NODE-GONE-AFTER-FINALIZING", "node 2")
             assert f"{release}, which is installed there, does not support {lacks}: " in found.sentence
             assert REFUSED in found.sentence, "the last words of its log"
@@ -72,14 +72,14 @@ def test_a_broker_that_supports_less_is_kept_out_and_named_with_a_remedy_that_br
             (Path(str(late.directory)) / "logs" / "server.log").unlink()
 
         # The level taken back, it may join; it blocks the level from then on, also while it is down.
-        assert set_levels(bench, share_version=0) == {"share.version": "NONE"}
+        assert set_levels(ports, share_version=0) == {"share.version": "NONE"}
         cluster.runtime.start(late)
         cluster.wait_until_ready()
-        assert look_for_narrower_nodes(bench).ok
+        assert look_for_narrower_nodes(ports).ok
         for stopped in (False, True):
             if stopped:
                 cluster.runtime.stop(late, deadline_s=60, force=True)
-            told = set_levels(bench, share_version=1)["share.version"]
+            told = set_levels(ports, share_version=1)["share.version"]
             assert told.startswith("INVALID_UPDATE_VERSION")
             assert "roker 2 does not support this feature" in told
 
@@ -87,8 +87,8 @@ def test_a_broker_that_supports_less_is_kept_out_and_named_with_a_remedy_that_br
         cluster.runtime.install(late, NEW)
         cluster.runtime.start(late)
         cluster.wait_until_ready()
-        assert set_levels(bench, share_version=1) == {"share.version": "NONE"}
-        assert look_for_narrower_nodes(bench).ok
+        assert set_levels(ports, share_version=1) == {"share.version": "NONE"}
+        assert look_for_narrower_nodes(ports).ok
 
 
 def becomes(cluster: LocalCluster, node_id: int, release: str) -> None:

@@ -59,20 +59,20 @@ class TestFrom340:
     def test_what_an_older_controller_would_apply_in_part_is_refused_before(
         self, cluster: LocalCluster, tmp_path: Path
     ) -> None:
-        with opened(cluster, tmp_path) as bench:
-            plan = planned(bench, up="group.version:1")
+        with opened(cluster, tmp_path) as ports:
+            plan = planned(ports, up="group.version:1")
             assert "nodes 1, 101 do not know it" in plan.blockers[0].sentence
-            assert bench.admin.update_features({METADATA_VERSION: 7}, validate_only=True)[0].error != "NONE"
+            assert ports.admin.update_features({METADATA_VERSION: 7}, validate_only=True)[0].error != "NONE"
 
     def test_mixed_ranges_stand_out_and_name_the_node_that_is_behind(
         self, cluster: LocalCluster, tmp_path: Path, command: Command
     ) -> None:
         self._roll(cluster, cluster.spec.node(1))
-        with opened(cluster, tmp_path) as bench:
-            plan = planned(bench, up=f"{METADATA_VERSION}:30")
+        with opened(cluster, tmp_path) as ports:
+            plan = planned(ports, up=f"{METADATA_VERSION}:30")
             assert "node 101 supports 1-8" in plan.blockers[0].sentence
             assert "node 1 " not in plan.blockers[0].sentence
-            everything = plan_features(bench, FeatureOrder(action=FeatureAction.UPGRADE_ALL), unsafe=False)
+            everything = plan_features(ports, FeatureOrder(action=FeatureAction.UPGRADE_ALL), unsafe=False)
             assert everything.feature_changes == ()
             held_back = {f.subject: f.sentence for f in everything.findings if f.code == "FEATURE-HELD-BACK"}
             assert "node 101 supports 1-8" in held_back[f"feature {METADATA_VERSION}"]
@@ -89,13 +89,13 @@ class TestFrom340:
         self, cluster: LocalCluster, tmp_path: Path
     ) -> None:
         self._roll(cluster, cluster.spec.node(101))
-        with opened(cluster, tmp_path) as bench:
-            plan = planned(bench, up="group.version:1")
+        with opened(cluster, tmp_path) as ports:
+            plan = planned(ports, up="group.version:1")
             assert {"REGISTRATION-DROPPED-RANGES", "CONTROLLER-DISAGREES"} <= codes(plan)
             assert any("metadata.version first" in finding.remedy for finding in plan.blockers)
-            plan = planned(bench, up="eligible.leader.replicas.version:1")
+            plan = planned(ports, up="eligible.leader.replicas.version:1")
             assert "needs metadata.version 23" in "".join(finding.sentence for finding in plan.blockers)
-            plan = planned(bench, up=f"{METADATA_VERSION}:31")
+            plan = planned(ports, up=f"{METADATA_VERSION}:31")
             assert "FEATURE-UNSTABLE" in codes(plan)
 
     def test_upgrade_all_raises_metadata_version_first_to_the_latest_stable_level_and_then_the_others_are_accepted(
@@ -151,16 +151,16 @@ class Test431:
     def test_a_level_below_one_is_sent_as_zero_and_the_feature_can_be_added_again(
         self, cluster: LocalCluster, tmp_path: Path
     ) -> None:
-        with opened(cluster, tmp_path) as bench:
+        with opened(cluster, tmp_path) as ports:
             deletion = FeatureRequest(feature="streams.version", level=-1, kind=RequestKind.DELETE)
             order = FeatureOrder(action=FeatureAction.UPDATE, named=(deletion,))
-            plan = plan_features(bench, order, unsafe=False)
-            assert [str(o.result) for o in apply_features(bench, approved(bench, plan))] == ["OK"]
-            assert [o.result for o in apply_features(bench, plan)] == [Result.ALREADY_THERE]
-            assert look_for_narrower_nodes(bench).ok
-        with opened(cluster, tmp_path, "again") as bench:
-            plan = planned(bench, up="streams.version:1")
-            assert [o.action for o in apply_features(bench, approved(bench, plan))] == ["Add"]
+            plan = plan_features(ports, order, unsafe=False)
+            assert [str(o.result) for o in apply_features(ports, approved(ports, plan))] == ["OK"]
+            assert [o.result for o in apply_features(ports, plan)] == [Result.ALREADY_THERE]
+            assert look_for_narrower_nodes(ports).ok
+        with opened(cluster, tmp_path, "again") as ports:
+            plan = planned(ports, up="streams.version:1")
+            assert [o.action for o in apply_features(ports, approved(ports, plan))] == ["Add"]
 
     def test_groups_and_producers_that_a_lower_level_would_end_are_named(
         self, cluster: LocalCluster, tmp_path: Path
@@ -176,38 +176,38 @@ class Test431:
         producer.produce("orders", b"1")
         assert producer.flush(180) == 0
         consumer.subscribe(["orders"])
-        with opened(cluster, tmp_path) as bench:
+        with opened(cluster, tmp_path) as ports:
 
             def stands(state: str, members: int) -> bool:
                 consumer.poll(0.2)
-                return has_groups(bench, billing=(state, members))
+                return has_groups(ports, billing=(state, members))
 
             assert eventually(lambda: stands("Stable", 1))
-            safe = planned(bench, down="group.version:0,transaction.version:1")
+            safe = planned(ports, down="group.version:0,transaction.version:1")
             blocked = {finding.code: finding for finding in safe.blockers}
             assert "billing (1 member)" in blocked["GROUPS-LOSE-THEIR-PROTOCOL"].sentence
             assert "payments" in blocked["PRODUCERS-END-FATALLY"].sentence
             # 4.3.1 does not protect: it would accept what ends them.
             assert "CONTROLLER-WOULD-ACCEPT" in codes(safe)
-            unsafe = planned(bench, down="group.version:0", unsafe=True)
+            unsafe = planned(ports, down="group.version:0", unsafe=True)
             assert unsafe.blockers == ()
             assert "GROUPS-LOSE-THEIR-PROTOCOL" in codes(unsafe)
             producer.abort_transaction(180)
             consumer.close()
-            assert eventually(lambda: has_groups(bench, billing=("Empty", 0)))
-            emptied = planned(bench, down="group.version:0")
+            assert eventually(lambda: has_groups(ports, billing=("Empty", 0)))
+            emptied = planned(ports, down="group.version:0")
             assert emptied.blockers == ()
             assert "GROUPS-KEEP-THEIR-RECORDS" in codes(emptied)
-            assert [o.result for o in apply_features(bench, approved(bench, emptied))] == [Result.OK]
-            assert bench.admin.features(cluster.spec.nodes[0]).finalized.get("group.version", 0) == 0
+            assert [o.result for o in apply_features(ports, approved(ports, emptied))] == [Result.OK]
+            assert ports.admin.features(cluster.spec.nodes[0]).finalized.get("group.version", 0) == 0
 
     def test_a_lost_answer_is_looked_up_and_the_update_is_sent_once(
         self, cluster: LocalCluster, tmp_path: Path
     ) -> None:
-        with opened(cluster, tmp_path) as bench, losing_answers(cluster.spec) as (behind, sent):
-            plan = approved(bench, planned(bench, up="group.version:1"))
+        with opened(cluster, tmp_path) as ports, losing_answers(cluster.spec) as (behind, sent):
+            plan = approved(ports, planned(ports, up="group.version:1"))
             with KafkaAdmin(behind) as admin:
-                outcomes = apply_features(replace(bench, admin=admin), plan)
+                outcomes = apply_features(replace(ports, admin=admin), plan)
             assert [o.result for o in outcomes] == [Result.OK]
             assert len(sent) == 1, "sent once, and nobody heard the answer"
 
@@ -235,21 +235,21 @@ class Test431:
         self, cluster: LocalCluster, tmp_path: Path
     ) -> None:
         """Last of its class: a node is gone from here on."""
-        with opened(cluster, tmp_path) as bench:
-            victim = cluster.spec.node(bench.admin.quorum().leader_id)
-            plan = approved(bench, planned(bench, down="share.version:0"))
+        with opened(cluster, tmp_path) as ports:
+            victim = cluster.spec.node(ports.admin.quorum().leader_id)
+            plan = approved(ports, planned(ports, down="share.version:0"))
             with KafkaAdmin(cluster.spec, timeout_s=180) as patient:  # an election on a busy machine
                 cluster.runtime.stop(victim, deadline_s=0, force=True)
-                (answer,) = make_true(replace(bench, admin=patient), plan.feature_changes)
+                (answer,) = make_true(replace(ports, admin=patient), plan.feature_changes)
                 assert answer.accepted
                 assert patient.quorum().leader_id != victim.node_id
-            race = look_for_narrower_nodes(bench)
+            race = look_for_narrower_nodes(ports)
             assert f"Node {victim.node_id} does not answer after finalizing" in race.blockers[0].sentence
             # The race of the KIP, lost by a node that supports less: it comes back as 3.9.1 and meets the level.
             cluster.runtime.install(victim, Release(3, 9, 1))
             cluster.runtime.start(victim)
             assert eventually(lambda: cluster.runtime.process(victim).pid is None)
-            (gone,) = look_for_narrower_nodes(bench).blockers
+            (gone,) = look_for_narrower_nodes(ports).blockers
             assert (gone.code, gone.subject) == ("NODE-GONE-AFTER-FINALIZING", f"node {victim.node_id}")
             assert "No MetadataVersion with feature level 30" in gone.sentence, "the last words of its log"
 

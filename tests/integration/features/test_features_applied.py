@@ -45,8 +45,8 @@ def cluster(make_shared_cluster: MakeCluster) -> LocalCluster:
 
 
 def levels_by_node(cluster: LocalCluster, home: Path) -> dict[int, dict[str, int]]:
-    with opened(cluster, home) as bench:
-        return {node.node_id: dict(bench.admin.features(node).finalized) for node in cluster.spec.nodes}
+    with opened(cluster, home) as ports:
+        return {node.node_id: dict(ports.admin.features(node).finalized) for node in cluster.spec.nodes}
 
 
 def everywhere(cluster: LocalCluster, levels: Mapping[str, int]) -> dict[int, dict[str, int]]:
@@ -230,8 +230,8 @@ def test_safe_keeps_a_level_that_a_group_lives_on_and_unsafe_takes_it_and_names_
 
     try:
         wait_until(polled, 180)
-        with opened(cluster, tmp_path) as bench:
-            wait_until(lambda: has_groups(bench, billing=("Stable", 1)), 180)
+        with opened(cluster, tmp_path) as ports:
+            wait_until(lambda: has_groups(ports, billing=("Stable", 1)), 180)
         code, told, error = command(cluster, delete)
         assert (code, lines(told)["group.version"][3].startswith("FAILED: Brokers serve no consumer group")) == (
             3,

@@ -101,15 +101,15 @@ def test_the_higher_epoch_wins_while_a_broker_has_not_heard_of_the_level(
     # The older answer would have it sent once more, and the gate waits for that broker by its name.
     code, told, _ = command(cluster, f"features update --upgrade {METADATA_VERSION}:8 {YES}")
     assert (code, "Result: OK (already there)" in told) == (0, True)
-    with opened(cluster, tmp_path / "gate") as bench:
-        plan = planned(bench, up=f"{METADATA_VERSION}:8")
-        waits = look(bench, plan, GateRef(kind=GateKind.FINALIZED))
+    with opened(cluster, tmp_path / "gate") as ports:
+        plan = planned(ports, up=f"{METADATA_VERSION}:8")
+        waits = look(ports, plan, GateRef(kind=GateKind.FINALIZED))
         assert not waits.holds
         assert "node 2" in waits.waits_for
 
         cable.mend()
 
-        wait_until(lambda: look(bench, plan, GateRef(kind=GateKind.FINALIZED)).holds, 240)
+        wait_until(lambda: look(ports, plan, GateRef(kind=GateKind.FINALIZED)).holds, 240)
     _, told, _ = command(cluster, "features describe")
     assert "instead of" not in told
 
@@ -123,10 +123,10 @@ def dynamic(make_shared_cluster: MakeCluster, request: pytest.FixtureRequest) ->
 def test_a_feature_that_no_binary_knows_could_be_taken_away_up_to_39_and_never_set(
     dynamic: LocalCluster, tmp_path: Path
 ) -> None:
-    with opened(dynamic, tmp_path / "home") as bench:
-        (deleted,) = bench.admin.update_features({"no.such.version": 0}, validate_only=True)
-        (raised,) = bench.admin.update_features({"no.such.version": 1}, validate_only=True)
-        runs = bench.runtime.process(dynamic.spec.nodes[0]).installed
+    with opened(dynamic, tmp_path / "home") as ports:
+        (deleted,) = ports.admin.update_features({"no.such.version": 0}, validate_only=True)
+        (raised,) = ports.admin.update_features({"no.such.version": 1}, validate_only=True)
+        runs = ports.runtime.process(dynamic.spec.nodes[0]).installed
     assert deleted.accepted == (runs == Release(3, 9, 1)), deleted
     assert deleted.accepted or "Feature no.such.version not found" in deleted.message
     assert raised.error == "INVALID_UPDATE_VERSION"
@@ -140,10 +140,10 @@ def test_a_finalized_feature_outside_the_request_keeps_what_it_needs_which_the_c
     assert code == 3, (told, error)
     assert f"kraft.version 1, which stays finalized, needs {METADATA_VERSION} 21." in told
     assert f"Keep {METADATA_VERSION} at 21 or above" in told
-    with opened(dynamic, tmp_path / "home2") as bench:
-        plan = planned(bench, down=f"{METADATA_VERSION}:20")
+    with opened(dynamic, tmp_path / "home2") as ports:
+        plan = planned(ports, down=f"{METADATA_VERSION}:20")
         assert {"FEATURE-DEPENDENCY", "CONTROLLER-WOULD-ACCEPT"} <= codes(plan)
-        (answer,) = bench.admin.update_features({METADATA_VERSION: 20}, validate_only=False)
+        (answer,) = ports.admin.update_features({METADATA_VERSION: 20}, validate_only=False)
         assert answer.accepted, "the real controller looks at the request only"
-        wait_until(lambda: bench.admin.features(dynamic.spec.nodes[0]).finalized[METADATA_VERSION] == 20, 120)
-        assert bench.admin.features(dynamic.spec.nodes[0]).finalized["kraft.version"] == 1
+        wait_until(lambda: ports.admin.features(dynamic.spec.nodes[0]).finalized[METADATA_VERSION] == 20, 120)
+        assert ports.admin.features(dynamic.spec.nodes[0]).finalized["kraft.version"] == 1

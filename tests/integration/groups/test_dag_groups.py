@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.admin import KafkaAdminClient
 
-from kafka_rollout.composition.cluster_ports import open_workbench
+from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.steps.features.update import plan_features
@@ -105,8 +105,8 @@ class TestThreeNodes:
         order = FeatureOrder(action=FeatureAction.UPDATE, named=deletion)
 
         def named() -> bool:
-            with open_workbench(cluster.spec.name, "elr") as bench:
-                found = {finding.code: finding for finding in plan_features(bench, order, unsafe=False).blockers}
+            with open_cluster_ports(cluster.spec.name, "elr") as ports:
+                found = {finding.code: finding for finding in plan_features(ports, order, unsafe=False).blockers}
             return "narrow-0" in getattr(found.get("ELIGIBLE-LEADERS-LOST"), "sentence", "")
 
         try:

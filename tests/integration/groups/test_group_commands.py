@@ -29,7 +29,7 @@ from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.cli.app import run_main
-from kafka_rollout.composition.cluster_ports import open_workbench
+from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.coordinator_logs import cleaning as scan_cleaning
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
@@ -86,17 +86,17 @@ def test_an_intolerant_release_is_waited_for_until_the_cleaner_has_removed_what_
     monkeypatch.setattr(scan_cleaning, "HURRIED_MS", 2_000)
     make_offsets_topic(servers)
     plant(servers, CONSUMER_OFFSETS, 0, [(versioned(99, b"one"), versioned(7)), (versioned(99, b"one"), None)], "none")
-    with open_workbench(cluster.spec.name, "watching") as bench:
-        (loads,) = look_at_conversion(bench, (), [INTOLERANT]).conditions
+    with open_cluster_ports(cluster.spec.name, "watching") as ports:
+        (loads,) = look_at_conversion(ports, (), [INTOLERANT]).conditions
         assert not loads.holds
         assert "max.compaction.lag.ms=2000" in loads.evidence
-        assert look_at_conversion(bench, (), [TOLERANT]).holds
+        assert look_at_conversion(ports, (), [TOLERANT]).holds
         hurried = CleaningConfig().hurry(CONSUMER_OFFSETS)
         alter(servers, hurried)
 
         def is_clean() -> bool:
             plant(servers, CONSUMER_OFFSETS, 0, [(NO_GROUP, None)], "none")  # an append is what closes a segment
-            return look_at_conversion(bench, (), [INTOLERANT]).holds
+            return look_at_conversion(ports, (), [INTOLERANT]).holds
 
         wait_until(is_clean, "the cleaner was there twice")
         alter(servers, hurried, back=True)  # the tests behind this one read the log more than once
@@ -158,9 +158,9 @@ def test_a_log_that_is_too_long_for_one_process_is_read_by_spark_with_the_same_a
     with LiveGroup(servers=cluster.spec.bootstrap_servers, topic="counted", partitions=1) as group:
         with consumer_protocol(group) as consumer:
             wait_until(lambda: has_share(consumer, 1), "it is in its group")
-            with open_workbench(cluster.spec.name, "counting") as bench:
-                assert isinstance(bench.logs, LiveCoordinatorLogs)
-                read, by_spark = bench.logs.group_records(), replace(bench.logs, longest=0)
+            with open_cluster_ports(cluster.spec.name, "counting") as ports:
+                assert isinstance(ports.logs, LiveCoordinatorLogs)
+                read, by_spark = ports.logs.group_records(), replace(ports.logs, longest=0)
                 with pytest.raises(RefusedError, match="holds more than the 0 records"):
                     by_spark.group_records()
                 counted = by_spark.group_records(by_spark=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.composition.cluster_ports import open_workbench
+from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.domain.model.errors import TransientError
@@ -19,7 +19,7 @@ from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features import sending as feature_sending
 from kafka_rollout.steps.features import update as feature_update
 from kafka_rollout.steps.features.update import plan_features
@@ -28,20 +28,20 @@ Command = Callable[[LocalCluster, str], tuple[int, str, str]]  # (exit code, sta
 
 
 @contextmanager
-def opened(cluster: LocalCluster, home: Path, run_id: str = "run") -> Iterator[Workbench]:
+def opened(cluster: LocalCluster, home: Path, run_id: str = "run") -> Iterator[ClusterPorts]:
     settings = replace(Settings.from_environment(), clusters=cluster.inventory_path.parent, home=home)
-    with open_workbench(cluster.spec.name, run_id, None, settings) as bench:
-        yield bench
-        lock.let_go(bench)
+    with open_cluster_ports(cluster.spec.name, run_id, None, settings) as ports:
+        yield ports
+        lock.let_go(ports)
 
 
-def planned(bench: Workbench, *, up: str = "", down: str = "", unsafe: bool = False) -> Plan:
+def planned(ports: ClusterPorts, *, up: str = "", down: str = "", unsafe: bool = False) -> Plan:
     order = FeatureOrder(action=FeatureAction.UPDATE, named=parse_requests([up], [down]))
-    return plan_features(bench, order, unsafe=unsafe)
+    return plan_features(ports, order, unsafe=unsafe)
 
 
-def approved(bench: Workbench, plan: Plan) -> Plan:
-    record_approval(bench, ApprovalOf.FINALIZE, "alice", APPROVED, "a test")
+def approved(ports: ClusterPorts, plan: Plan) -> Plan:
+    record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "a test")
     return plan
 
 
@@ -49,10 +49,10 @@ def codes(plan: Plan) -> set[str]:
     return {finding.code for finding in plan.findings}
 
 
-def has_groups(bench: Workbench, **expected: tuple[str, int]) -> bool:
+def has_groups(ports: ClusterPorts, **expected: tuple[str, int]) -> bool:
     """Whether these are all groups, by state and number of members; no, while a coordinator still loads."""
     try:
-        return {group.group_id: (group.state, group.members) for group in bench.admin.groups()} == expected
+        return {group.group_id: (group.state, group.members) for group in ports.admin.groups()} == expected
     except TransientError:
         return False
 
@@ -72,9 +72,9 @@ def meanwhile(
     """What happens between our own checks of the change and the request, and right after its answer."""
     send = feature_sending.make_true
 
-    def with_others(bench: Workbench, batch: Sequence[Any], **options: Any) -> Any:
+    def with_others(ports: ClusterPorts, batch: Sequence[Any], **options: Any) -> Any:
         before()
-        answers = send(bench, batch, **options)
+        answers = send(ports, batch, **options)
         after()
         return answers
 

@@ -139,10 +139,10 @@ def request_for(**options: object) -> cli_run.RollRequest:
 def test_a_resumed_run_finalizes_only_when_it_is_asked_to(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     cluster = FakeCluster()
-    bench = fake_bench(cluster, home)
-    planned: Plan = plan_upgrade(bench, R431, finalize=True)  # by `kafka-rollout plan`
+    ports = fake_bench(cluster, home)
+    planned: Plan = plan_upgrade(ports, R431, finalize=True)  # by `kafka-rollout plan`
     assert planned.feature_changes
-    assert cli_run.roll(bench, Settings.from_environment(), request_for()) == 0
+    assert cli_run.roll(ports, Settings.from_environment(), request_for()) == 0
     assert {node.running for node in cluster.nodes.values()} == {R431}
     assert cluster.updates == []
 
@@ -153,13 +153,13 @@ def test_groups_of_a_preview_hold_the_roll_up_before_its_first_stop(
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     cluster, quick = FakeCluster(), GatePolicy(looks=1, interval_s=0, timeout_s=0)
     cluster.groups = [GroupState(group_id="early", type="consumer", state="Stable", members=1)]
-    bench = fake_bench(cluster, home)
+    ports = fake_bench(cluster, home)
     with pytest.raises(RefusedError, match="gate groups failed"):
-        cli_run.roll(bench, Settings.from_environment(), request_for(policy=quick))
+        cli_run.roll(ports, Settings.from_environment(), request_for(policy=quick))
     assert "1 group to be converted: early" in " ".join(capsys.readouterr().err.split())
     assert cluster.stops == []
     cluster.groups = []
-    assert cli_run.roll(bench, Settings.from_environment(), request_for()) == 0
+    assert cli_run.roll(ports, Settings.from_environment(), request_for()) == 0
     assert {node.running for node in cluster.nodes.values()} == {R431}
 
 
@@ -169,24 +169,24 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     monkeypatch.setattr("kafka_rollout.domain.gates.watch.GONE_S", 0.5)
     cluster, quick = FakeCluster(), GatePolicy(looks=1, interval_s=0, timeout_s=600)
-    bench = fake_bench(cluster, home)
-    plan_upgrade(bench, R431, finalize=False)
+    ports = fake_bench(cluster, home)
+    plan_upgrade(ports, R431, finalize=False)
     with pytest.raises(UserError, match="has stopped no node"):
-        start_once_more(bench, quick, request_for().approver)
+        start_once_more(ports, quick, request_for().approver)
     cluster.cannot_start.add((3, R431))
     with pytest.raises(RefusedError, match="after node 3 failed"):
-        cli_run.roll(bench, Settings.from_environment(), request_for(policy=quick))
+        cli_run.roll(ports, Settings.from_environment(), request_for(policy=quick))
     told = capsys.readouterr().err
     assert "start the node once more: kafka-rollout retry --cluster fake --run run-1" in told
     assert "roll back: kafka-rollout roll-back --cluster fake --run run-1" in told
     with pytest.raises(RefusedError, match="mallory may not"):
-        start_once_more(bench, quick, cli_run.Approver(name="mallory", reason="I can", asks=False))
+        start_once_more(ports, quick, cli_run.Approver(name="mallory", reason="I can", asks=False))
     cluster.cannot_start.clear()
-    start_once_more(bench, quick, request_for().approver)
+    start_once_more(ports, quick, request_for().approver)
     assert "Go on with: kafka-rollout roll --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
-    assert ("failed-gate", "alice", "Retry") in {(a.what, a.by, a.decision) for a in approvals(bench)}
+    assert ("failed-gate", "alice", "Retry") in {(a.what, a.by, a.decision) for a in approvals(ports)}
     assert FileChangeLock(home).holder("fake") is None
-    assert cli_run.roll(bench, Settings.from_environment(), request_for()) == 0
+    assert cli_run.roll(ports, Settings.from_environment(), request_for()) == 0
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
     assert {node.running for node in cluster.nodes.values()} == {R431}
 
@@ -196,17 +196,17 @@ def test_a_canary_is_rolled_alone_and_the_others_when_a_person_has_approved_it(
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     cluster, settings = FakeCluster(), Settings.from_environment()
-    bench = fake_bench(cluster, home)
-    assert cli_run.roll(bench, settings, request_for(canary=True)) == cli_run.INTERRUPTED
+    ports = fake_bench(cluster, home)
+    assert cli_run.roll(ports, settings, request_for(canary=True)) == cli_run.INTERRUPTED
     assert cluster.stops == [2]
     assert "It goes on with: kafka-rollout roll --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
     nobody = cli_run.Approver(name=None, reason=None, asks=True)
     with pytest.raises(RefusedError, match="Nobody approved the canary"):
-        cli_run.roll(bench, settings, request_for(approver=nobody))
+        cli_run.roll(ports, settings, request_for(approver=nobody))
     assert cluster.stops == [2]
-    assert cli_run.roll(bench, settings, request_for()) == 0
+    assert cli_run.roll(ports, settings, request_for()) == 0
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
-    assert [a.by for a in approvals(bench) if a.what == "canary"] == ["alice"]
+    assert [a.by for a in approvals(ports) if a.what == "canary"] == ["alice"]
 
 
 def test_a_plan_that_was_made_without_a_scan_is_scanned_before_it_is_rolled(
@@ -217,10 +217,10 @@ def test_a_plan_that_was_made_without_a_scan_is_scanned_before_it_is_rolled(
 
     monkeypatch.setattr(cli_run, "scan_logs", scan)
     cluster = FakeCluster()
-    bench = fake_bench(cluster, home)
-    plan_upgrade(bench, R431, finalize=True)  # by `kafka-rollout plan`
+    ports = fake_bench(cluster, home)
+    plan_upgrade(ports, R431, finalize=True)  # by `kafka-rollout plan`
     with pytest.raises(RefusedError, match="LOGS-NOT-SCANNED"):
-        cli_run.roll(bench, Settings.from_environment(), request_for(scan=True))
+        cli_run.roll(ports, Settings.from_environment(), request_for(scan=True))
     assert cluster.stops == []
 
 
@@ -240,8 +240,8 @@ def test_a_report_that_is_written_anew_says_what_kind_of_run_it_was(
 
     cli_run.roll(fake_bench(cluster, settings.home, run_id="dry"), settings, request_for(dry_run=True))
     assert again("dry") == "dry_run"
-    bench = fake_bench(cluster, settings.home, run_id="features")
-    plan_features(bench, FeatureOrder(action=FeatureAction.UPGRADE_ALL), unsafe=False)
+    ports = fake_bench(cluster, settings.home, run_id="features")
+    plan_features(ports, FeatureOrder(action=FeatureAction.UPGRADE_ALL), unsafe=False)
     assert again("features") == "finished"  # there was nothing to raise; of a roll nobody approved it would be refused
 
 

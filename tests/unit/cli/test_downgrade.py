@@ -23,7 +23,7 @@ from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.downgrade import WhereRefused
 from kafka_rollout.ports import CheckpointFile
 from kafka_rollout.settings import Settings
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from tests.dying_files import KilledError
 from tests.fake_cluster import R340, R341, R431, FakeCluster
@@ -36,7 +36,7 @@ NOTHING = {"cluster": "fake", "scanned_at": 0.0, "logs": (), "classes": (), "ver
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    monkeypatch.setattr(cli_run, "scan_logs", lambda bench, *_: bench.run.attach(SCAN_BEFORE_ROLL, NOTHING))
+    monkeypatch.setattr(cli_run, "scan_logs", lambda ports, *_: ports.run.attach(SCAN_BEFORE_ROLL, NOTHING))
     world = FakeCluster(R431, finalized={"metadata.version": 29, "share.version": 1})
     world.java = 17
     for node in world.nodes.values():
@@ -59,40 +59,40 @@ def request(target: str, *, dry_run: bool = False, level: int | None = None) -> 
     )
 
 
-def run(world: FakeCluster, home: Path, wanted: cli_downgrade.DowngradeRequest) -> tuple[int, Workbench]:
-    bench = fake_bench(world, home)
-    return cli_downgrade.go_down(bench, Settings.from_environment(), wanted), bench
+def run(world: FakeCluster, home: Path, wanted: cli_downgrade.DowngradeRequest) -> tuple[int, ClusterPorts]:
+    ports = fake_bench(world, home)
+    return cli_downgrade.go_down(ports, Settings.from_environment(), wanted), ports
 
 
-def outcome(bench: Workbench) -> str:
-    return str((bench.run.attachment("report.json") or {})["outcome"])
+def outcome(ports: ClusterPorts) -> str:
+    return str((ports.run.attachment("report.json") or {})["outcome"])
 
 
 def test_levels_fall_then_the_binary_and_the_report_says_finished(world: FakeCluster, tmp_path: Path) -> None:
-    code, bench = run(world, tmp_path, request("4.0.1", level=23))
-    assert (code, outcome(bench)) == (0, "finished")
+    code, ports = run(world, tmp_path, request("4.0.1", level=23))
+    assert (code, outcome(ports)) == (0, "finished")
     assert [targets for targets, only in world.updates if not only] == [{"share.version": 0}, {"metadata.version": 23}]
     assert world.stops == [11, 12, 13, 2, 3, 1]
-    gates = [gate for gate in bench.run.attachment("report.json")["gates"] if gate["node_id"] is None]
+    gates = [gate for gate in ports.run.attachment("report.json")["gates"] if gate["node_id"] is None]
     names = ["groups", "finalized", "snapshot", "metadata-version", "metadata-log", "levels", "final-metadata-version"]
     assert [gate["gate"] for gate in gates] == names
     assert {(gate["state"], len(gate["looks"])) for gate in gates} == {("held", 1)}
     first, last = (gate for gate in gates if gate["gate"].endswith("metadata-version"))
     assert last["began_at"] > first["ended_at"], "before the roll and after it: two gates"
-    assert bench.lock.holder("fake") is None
+    assert ports.lock.holder("fake") is None
 
 
 def test_what_falls_online_is_told_apart_from_what_takes_an_outage(
     world: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world.finalized = {"metadata.version": 30, "share.version": 1}
-    code, bench = run(world, tmp_path, replace(request("4.0.1"), where_refused=WhereRefused.OFFLINE))
-    assert (code, outcome(bench)) == (0, "finished")
+    code, ports = run(world, tmp_path, replace(request("4.0.1"), where_refused=WhereRefused.OFFLINE))
+    assert (code, outcome(ports)) == (0, "finished")
     printed = capsys.readouterr()
     assert printed.out.splitlines()[-1].endswith("report.json")
     last = printed.err.splitlines()[-1]
     assert last.startswith("Real outage: ")
-    assert last.endswith(f"The approval had said {bench.run.attachment('report.json')['outage']['expected']}.")
+    assert last.endswith(f"The approval had said {ports.run.attachment('report.json')['outage']['expected']}.")
     told = " ".join(printed.out.split())
     levels, _, roll = told.partition("All nodes are stopped")
     assert "share.version 1 → 0" in levels
@@ -115,20 +115,20 @@ def test_killed_with_a_node_down_the_next_call_goes_on_there_and_waits_for_nothi
         run(world, tmp_path, request("4.0.1", level=23))
     assert world.nodes[12].running is None
     monkeypatch.setattr(FakeRuntime, "install", install)
-    code, bench = run(world, tmp_path, request("4.0.1", level=23))
-    assert (code, outcome(bench), world.stops) == (0, "finished", [11, 12, 13, 2, 3, 1])
+    code, ports = run(world, tmp_path, request("4.0.1", level=23))
+    assert (code, outcome(ports), world.stops) == (0, "finished", [11, 12, 13, 2, 3, 1])
     assert {len(node.starts) for node in world.nodes.values()} == {1}
     assert [targets for targets, only in world.updates if not only] == [{"share.version": 0}, {"metadata.version": 23}]
-    finalized = [event for event in bench.run.events() if event.get("gate") == "finalized" and event["kind"] == "gate"]
+    finalized = [event for event in ports.run.events() if event.get("gate") == "finalized" and event["kind"] == "gate"]
     assert len(finalized) == 1, "with a node down it would not hold"
 
 
 def test_a_real_loss_refuses_before_the_controller_is_asked(world: FakeCluster, tmp_path: Path) -> None:
     world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")]
-    bench = fake_bench(world, tmp_path)
+    ports = fake_bench(world, tmp_path)
     with pytest.raises(RefusedError, match="Broker 11 loses /data/2"):
-        cli_downgrade.go_down(bench, Settings.from_environment(), request("4.0.1"))
-    assert (world.updates, world.stops, outcome(bench)) == ([], [], "refused")
+        cli_downgrade.go_down(ports, Settings.from_environment(), request("4.0.1"))
+    assert (world.updates, world.stops, outcome(ports)) == ([], [], "refused")
 
 
 def test_an_accepted_loss_is_read_before_the_levels_fall(
@@ -139,8 +139,8 @@ def test_an_accepted_loss_is_read_before_the_levels_fall(
         Loss(kind="cordoned log directories", subject="broker 11", sentence=f"Broker 11 loses {directory}.")
     ]
     world.log_directories = {directory: "/data/2"}
-    code, bench = run(world, tmp_path, replace(request("4.0.1", level=23), unsafe=True))
-    assert (code, outcome(bench)) == (0, "finished")
+    code, ports = run(world, tmp_path, replace(request("4.0.1", level=23), unsafe=True))
+    assert (code, outcome(ports)) == (0, "finished")
     told = " ".join(capsys.readouterr().out.split())
     assert f"Metadata lost: 1 • Broker 11 loses /data/2 ({directory}). The metadata knows directories by" in told
 
@@ -150,17 +150,17 @@ def test_settings_of_a_kind_that_the_older_release_does_not_know_refuse_it(world
         {"metadata.version": 21},
         {"planned": {"consumer.session.timeout.ms": "50000"}},
     )
-    code, bench = run(world, tmp_path, request("3.9.1", dry_run=True))
+    code, ports = run(world, tmp_path, request("3.9.1", dry_run=True))
     assert code == RefusedError.exit_code
-    (blocker,) = bench.run.load_plan().blockers
+    (blocker,) = ports.run.load_plan().blockers
     assert (blocker.code, blocker.subject) == ("SETTINGS-NOT-KEPT", "3.9.1, group configurations")
     assert "planned" in blocker.sentence
     unsafe = replace(request("3.9.1", dry_run=True), unsafe=True)
     assert run(world, tmp_path / "accepted", unsafe)[0] == 0
     assert run(world, tmp_path / "known", request("4.0.1", dry_run=True))[0] == 0
     world.finalized = {"metadata.version": 30}
-    code, bench = run(world, tmp_path / "offline", replace(unsafe, where_refused=WhereRefused.OFFLINE))
-    assert {blocker.code for blocker in bench.run.load_plan().blockers} == {"SETTINGS-NOT-KEPT"}, (
+    code, ports = run(world, tmp_path / "offline", replace(unsafe, where_refused=WhereRefused.OFFLINE))
+    assert {blocker.code for blocker in ports.run.load_plan().blockers} == {"SETTINGS-NOT-KEPT"}, (
         "they have to go first"
     )
 
@@ -168,8 +168,8 @@ def test_settings_of_a_kind_that_the_older_release_does_not_know_refuse_it(world
 def test_a_dry_run_shows_plan_and_blockers_by_its_exit_code(
     world: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, bench = run(world, tmp_path, request("4.0.1", dry_run=True))
-    assert (code, outcome(bench), world.updates, world.stops) == (0, "dry_run", [], [])
+    code, ports = run(world, tmp_path, request("4.0.1", dry_run=True))
+    assert (code, outcome(ports), world.updates, world.stops) == (0, "dry_run", [], [])
     told = " ".join(capsys.readouterr().out.split())
     for part in (
         "metadata.version 29 → 25",
@@ -186,8 +186,8 @@ def test_a_dry_run_shows_plan_and_blockers_by_its_exit_code(
 
 
 def test_without_a_level_named_the_targets_highest_is_meant(world: FakeCluster, tmp_path: Path) -> None:
-    _, bench = run(world, tmp_path, request("4.0.1", dry_run=True))
-    assert bench.run.load_plan().levels == {"share.version": 0, "metadata.version": 25}
+    _, ports = run(world, tmp_path, request("4.0.1", dry_run=True))
+    assert ports.run.load_plan().levels == {"share.version": 0, "metadata.version": 25}
 
 
 def test_records_that_the_target_cannot_load_refuse_it_and_not_the_release_before(
@@ -200,10 +200,10 @@ def test_records_that_the_target_cannot_load_refuse_it_and_not_the_release_befor
         classes=(COMMITS,),
         verdicts=judge(world.catalogue, (COMMITS,), list(world.catalogue)),
     )
-    monkeypatch.setattr(cli_run, "scan_logs", lambda bench, *_: bench.run.attach(SCAN_BEFORE_ROLL, scanned.to_dict()))
+    monkeypatch.setattr(cli_run, "scan_logs", lambda ports, *_: ports.run.attach(SCAN_BEFORE_ROLL, scanned.to_dict()))
     world.finalized = {"metadata.version": 8}
-    code, bench = run(world, tmp_path, request("3.4.0", dry_run=True))
-    plan = bench.run.load_plan()
+    code, ports = run(world, tmp_path, request("3.4.0", dry_run=True))
+    plan = ports.run.load_plan()
     assert code == RefusedError.exit_code
     assert [hop.key for hop in plan.hops] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
     assert {f.subject for f in plan.blockers} == {"3.4.0, topic __consumer_offsets"}
@@ -212,8 +212,8 @@ def test_records_that_the_target_cannot_load_refuse_it_and_not_the_release_befor
 
 def test_an_intolerant_target_is_reached_by_way_of_a_tolerant_release(world: FakeCluster, tmp_path: Path) -> None:
     world.finalized = {"metadata.version": 8}
-    code, bench = run(world, tmp_path, request("3.4.0"))
-    assert (code, outcome(bench)) == (0, "finished")
+    code, ports = run(world, tmp_path, request("3.4.0"))
+    assert (code, outcome(ports)) == (0, "finished")
     assert {node.running for node in world.nodes.values()} == {R340}
     assert [start.release for start in world.nodes[1].starts] == [R341, R340]
 
@@ -229,9 +229,9 @@ def test_what_stands_in_the_way_is_a_blocker(
     world: FakeCluster, tmp_path: Path, levels: dict[str, int], target: str, code: str
 ) -> None:
     world.finalized = levels
-    exit_code, bench = run(world, tmp_path, request(target, dry_run=True))
+    exit_code, ports = run(world, tmp_path, request(target, dry_run=True))
     assert exit_code == RefusedError.exit_code
-    assert code in {finding.code for finding in bench.run.load_plan().blockers}
+    assert code in {finding.code for finding in ports.run.load_plan().blockers}
 
 
 def test_groups_that_lose_their_type_are_waited_for_before_anything_falls(
@@ -247,17 +247,17 @@ def test_groups_that_lose_their_type_are_waited_for_before_anything_falls(
         return GroupRecords(read_at=0.0, offsets=0)
 
     monkeypatch.setattr(FakeLogs, "group_records", stopped_meanwhile)
-    code, bench = run(world, tmp_path, request("4.0.1", level=23))
-    assert (code, outcome(bench), sent_at_look) == (0, "finished", [0, 0])
-    told = {finding.code: finding for finding in bench.run.load_plan().findings}["GROUPS-LOSE-THEIR-PROTOCOL"]
+    code, ports = run(world, tmp_path, request("4.0.1", level=23))
+    assert (code, outcome(ports), sent_at_look) == (0, "finished", [0, 0])
+    told = {finding.code: finding for finding in ports.run.load_plan().findings}["GROUPS-LOSE-THEIR-PROTOCOL"]
     assert "billing (1 member)" in told.sentence
 
 
 def test_a_log_is_trimmed_in_its_nodes_turn(world: FakeCluster, tmp_path: Path) -> None:
     world.finalized = {"metadata.version": 8}
     world.unreadable = {(11, R341)}
-    code, bench = run(world, tmp_path, request("3.4.1"))
-    assert (code, world.trims, outcome(bench)) == (0, [11], "finished")
+    code, ports = run(world, tmp_path, request("3.4.1"))
+    assert (code, world.trims, outcome(ports)) == (0, [11], "finished")
 
 
 def test_a_plan_that_was_ended_before_its_scans_is_scanned_when_the_run_goes_on(

@@ -39,8 +39,8 @@ def shell(
 
     @contextmanager
     def open_fake(name: str, run: str | None, file: object) -> Iterator[Any]:
-        bench = fake_bench(cluster, tmp_path, run_id=run or f"run-{len(list_runs(tmp_path, 'fake'))}")
-        yield replace(bench, admin=TellsMinimum(cluster)), None, None
+        ports = fake_bench(cluster, tmp_path, run_id=run or f"run-{len(list_runs(tmp_path, 'fake'))}")
+        yield replace(ports, admin=TellsMinimum(cluster)), None, None
 
     monkeypatch.setattr(cli_features, "open_bench", open_fake)
     monkeypatch.setattr("time.sleep", lambda seconds: None)

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench
@@ -27,13 +27,13 @@ def cluster() -> FakeCluster:
 
 
 @pytest.fixture
-def bench(cluster: FakeCluster, tmp_path: Path) -> Workbench:
+def ports(cluster: FakeCluster, tmp_path: Path) -> ClusterPorts:
     return fake_bench(cluster, tmp_path, run_id=tmp_path.name)
 
 
 @pytest.fixture
-def plan(bench: Workbench) -> Plan:
-    plan = plan_upgrade(bench, R431, finalize=True)
+def plan(ports: ClusterPorts) -> Plan:
+    plan = plan_upgrade(ports, R431, finalize=True)
     assert plan.blockers == ()
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
     return plan

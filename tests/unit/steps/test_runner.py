@@ -14,7 +14,7 @@ from kafka_rollout.domain.groups.monitor import GroupWatch
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.common.approval import APPROVED, REJECTED, ApprovalOf, approval_body, record_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize
 from kafka_rollout.steps.features.snapshot import prove_snapshot
 from kafka_rollout.steps.gates.checks import GateKind, GateRef, wait_for_gate
@@ -27,73 +27,73 @@ from tests.fakes import fake_bench
 QUICK = GatePolicy(looks=2, interval_s=0, timeout_s=60)
 
 
-def outcome(bench: Workbench, plan: Plan) -> tuple[str, str]:
-    report = build_report(bench, plan)
+def outcome(ports: ClusterPorts, plan: Plan) -> tuple[str, str]:
+    report = build_report(ports, plan)
     json.dumps(report)
     return report["outcome"], report["sentence"]
 
 
 def test_every_node_is_started_once_controllers_first_the_active_one_last_among_them(
-    bench: Workbench, cluster: FakeCluster, plan: Plan
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     heard: list[Progress] = []
-    assert roll_hops(bench, plan, QUICK, on_progress=heard.append)
+    assert roll_hops(ports, plan, QUICK, on_progress=heard.append)
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
     assert all([s.release for s in node.starts] == [R431] for node in cluster.nodes.values())
     assert heard[-1].k == heard[-1].n == 6
     assert heard[-1].remaining_s == 0
-    assert outcome(bench, plan)[0] == "rolled_not_finalized"
+    assert outcome(ports, plan)[0] == "rolled_not_finalized"
 
 
-def test_a_roll_that_is_stopped_goes_on_where_it_was(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
-    assert not roll_hops(bench, plan, QUICK, stop_asked=lambda: len(cluster.stops) == 2)
+def test_a_roll_that_is_stopped_goes_on_where_it_was(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
+    assert not roll_hops(ports, plan, QUICK, stop_asked=lambda: len(cluster.stops) == 2)
     assert cluster.stops == [2, 3]
-    state, sentence = outcome(bench, plan)
+    state, sentence = outcome(ports, plan)
     assert state == "stopped"
     assert "node 3: 4.3.1" in sentence
-    assert roll_hops(bench, plan, QUICK)
+    assert roll_hops(ports, plan, QUICK)
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
 
 
 def test_a_failed_gate_stops_the_roll_and_roll_back_undoes_it(
-    bench: Workbench, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafka_rollout.domain.gates.watch.GONE_S", 0.5)
     cluster.cannot_start.add((3, R431))
     with pytest.raises(RefusedError, match="after node 3 failed"):
-        roll_hops(bench, plan, QUICK)
+        roll_hops(ports, plan, QUICK)
     assert cluster.stops == [2, 3]
-    assert outcome(bench, plan)[0] == "stopped"
-    record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
-    assert roll_back(bench, plan, QUICK)
+    assert outcome(ports, plan)[0] == "stopped"
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
+    assert roll_back(ports, plan, QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R391}
     assert [s.release for s in cluster.nodes[2].starts] == [R431, R391]
     assert cluster.nodes[1].starts == []
-    assert outcome(bench, plan) == ("rolled_back", "Every node runs 3.9.1 again.")
+    assert outcome(ports, plan) == ("rolled_back", "Every node runs 3.9.1 again.")
 
 
 def test_an_intolerant_release_goes_by_way_of_the_tolerant_one(tmp_path: Path) -> None:
     cluster = FakeCluster(R340)
-    bench = fake_bench(cluster, tmp_path, run_id=tmp_path.name)
-    plan = plan_upgrade(bench, R431, finalize=False)
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "upgrade")
-    assert roll_hops(bench, plan, QUICK)
+    ports = fake_bench(cluster, tmp_path, run_id=tmp_path.name)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "upgrade")
+    assert roll_hops(ports, plan, QUICK)
     assert all([s.release for s in node.starts] == [R341, R431] for node in cluster.nodes.values())
 
 
 def test_finalized_and_proved_is_finished_and_the_page_holds_every_gate(
-    bench: Workbench, cluster: FakeCluster, plan: Plan
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    roll_hops(bench, plan, QUICK)
-    record_approval(bench, ApprovalOf.FINALIZE, "alice", APPROVED, "soaked <b>well</b>")
-    finalize(bench, plan)
-    assert outcome(bench, plan)[0] == "stopped"  # not proved yet
+    roll_hops(ports, plan, QUICK)
+    record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "soaked <b>well</b>")
+    finalize(ports, plan)
+    assert outcome(ports, plan)[0] == "stopped"  # not proved yet
     cluster_snapshots(cluster)
     for kind in (GateKind.FINALIZED, GateKind.SNAPSHOT, GateKind.METADATA_VERSION):
-        wait_for_gate(bench, plan, GateRef(kind=kind), QUICK)
-    prove_snapshot(bench, plan)
-    assert bench.run.private_path("metadata.checkpoint").stat().st_mode & 0o777 == 0o600
-    page, data = write_run_report(bench, plan)
+        wait_for_gate(ports, plan, GateRef(kind=kind), QUICK)
+    prove_snapshot(ports, plan)
+    assert ports.run.private_path("metadata.checkpoint").stat().st_mode & 0o777 == 0o600
+    page, data = write_run_report(ports, plan)
     report = json.loads(data.read_text())
     assert report["outcome"] == "finished"
     assert report["features"]["before"] == {"metadata.version": 21}
@@ -106,7 +106,7 @@ def test_finalized_and_proved_is_finished_and_the_page_holds_every_gate(
     assert not any(word in html for word in ("http://", "https://", "<script", "<link", "url("))
 
 
-def test_the_page_shows_what_was_seen_of_groups_that_have_partitions(bench: Workbench, plan: Plan) -> None:
+def test_the_page_shows_what_was_seen_of_groups_that_have_partitions(ports: ClusterPorts, plan: Plan) -> None:
     watch = GroupWatch()
     for at, assigned in ((0.0, (("orders", 0),)), (2.0, ()), (4.5, ())):
         member = GroupMember(client_id="app", host="/h", member_id="m", assigned=assigned)
@@ -117,8 +117,8 @@ def test_the_page_shows_what_was_seen_of_groups_that_have_partitions(bench: Work
             ],
             at,
         )
-    bench.run.attach(GROUPS_WATCHED, watch.to_dict())  # type: ignore[attr-defined]
-    html = render(build_report(bench, plan))
+    ports.run.attach(GROUPS_WATCHED, watch.to_dict())  # type: ignore[attr-defined]
+    html = render(build_report(ports, plan))
     assert "1 of 1 rebalanced" in html
     assert "<td>&lt;b&gt;</td><td>classic, range</td>" in html
     assert '<td class="n">1</td><td class="n">4.5 s</td>' in html
@@ -141,19 +141,19 @@ def cluster_snapshots(cluster: FakeCluster) -> None:
 def test_a_plan_with_blockers_cannot_be_approved_away_and_reads_refused(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
     cluster.add_partition("lonely", 0, [11])
-    bench = fake_bench(cluster, tmp_path, run_id=tmp_path.name)
-    plan = plan_upgrade(bench, R431, finalize=False)
+    ports = fake_bench(cluster, tmp_path, run_id=tmp_path.name)
+    plan = plan_upgrade(ports, R431, finalize=False)
     assert "RF-ONE-TOPIC" in approval_body(plan)
     with pytest.raises(RefusedError, match="no approval changes that"):
-        record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "go on")
-    state, sentence = outcome(bench, plan)
+        record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "go on")
+    state, sentence = outcome(ports, plan)
     assert state == "refused"
     assert "RF-ONE-TOPIC" in sentence
 
 
-def test_a_rejected_approval_and_a_dry_run_read_as_such(bench: Workbench, cluster: FakeCluster) -> None:
-    plan = plan_upgrade(bench, R431, finalize=False)
-    assert build_report(bench, plan, dry_run=True)["outcome"] == "dry_run"
-    record_approval(bench, ApprovalOf.ROLL, "bob", REJECTED, "month's end")
-    assert outcome(bench, plan) == ("refused", "Nothing was touched: bob answered 'rejected' (month's end).")
-    assert render(build_report(bench, plan))
+def test_a_rejected_approval_and_a_dry_run_read_as_such(ports: ClusterPorts, cluster: FakeCluster) -> None:
+    plan = plan_upgrade(ports, R431, finalize=False)
+    assert build_report(ports, plan, dry_run=True)["outcome"] == "dry_run"
+    record_approval(ports, ApprovalOf.ROLL, "bob", REJECTED, "month's end")
+    assert outcome(ports, plan) == ("refused", "Nothing was touched: bob answered 'rejected' (month's end).")
+    assert render(build_report(ports, plan))

@@ -10,7 +10,7 @@ from typing import Any
 from kafka_rollout.adapters.pages.html import clock, page_environment
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.settings import Settings
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.update import FEATURES
 from kafka_rollout.steps.planning.downgrade import DOWNGRADE
 from kafka_rollout.steps.planning.upgrade import kind_of_run
@@ -40,16 +40,16 @@ _LABEL_PX = (110, 300)  # at least, at most
 
 
 def write_run_report(
-    bench: Workbench, plan: Plan, *, dry_run: bool = False, settings: Settings | None = None
+    ports: ClusterPorts, plan: Plan, *, dry_run: bool = False, settings: Settings | None = None
 ) -> tuple[Path, Path]:
     """Build the run's report, render it and put both files into the report store: (report.html, report.json)."""
-    data = report_of(bench, plan, dry_run=dry_run)
-    return bench.run.write_report(render(data, settings=settings), data)
+    data = report_of(ports, plan, dry_run=dry_run)
+    return ports.run.write_report(render(data, settings=settings), data)
 
 
-def report_of(bench: Workbench, plan: Plan, *, dry_run: bool = False) -> dict[str, Any]:
+def report_of(ports: ClusterPorts, plan: Plan, *, dry_run: bool = False) -> dict[str, Any]:
     """The machine form of a run's report, by what the run is of."""
-    return _BUILDERS[kind_of_run(bench.run.events())](bench, plan, dry_run=dry_run)
+    return _BUILDERS[kind_of_run(ports.run.events())](ports, plan, dry_run=dry_run)
 
 
 def render(data: Mapping[str, Any], *, settings: Settings | None = None) -> str:

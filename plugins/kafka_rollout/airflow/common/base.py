@@ -1,4 +1,4 @@
-"""The base of our tasks: a workbench, the frozen plan, and errors split by what Airflow does about them."""
+"""The base of our tasks: the cluster's ports, the frozen plan, and errors split by what Airflow does about them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from kafka_rollout.adapters.store.runs import FileRunStore
     from kafka_rollout.domain.model.plan import Plan
-    from kafka_rollout.steps.common.cluster_ports import Workbench
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 log = logging.getLogger(__name__)
 
@@ -42,16 +42,16 @@ def errors_for_airflow() -> Iterator[None]:
 
 
 @contextmanager
-def workbench(cluster: str, context: Context) -> Iterator[Workbench]:
-    """The workbench of this DAG run. Raises UserError where another DAG, or the command line, has a run of that id: its
+def cluster_ports(cluster: str, context: Context) -> Iterator[ClusterPorts]:
+    """The ports of this DAG run. Raises UserError where another DAG, or the command line, has a run of that id: its
     record and its hold on the cluster are known by nothing else."""
-    with KafkaClusterHook(cluster).open(str(context["run_id"])) as bench:
-        if owner := other_owner(bench.run.events(), context):
+    with KafkaClusterHook(cluster).open(str(context["run_id"])) as ports:
+        if owner := other_owner(ports.run.events(), context):
             raise UserError(
-                f"Run {bench.run_id} of cluster {cluster} is one of {owner} already.",
+                f"Run {ports.run_id} of cluster {cluster} is one of {owner} already.",
                 remedy="Trigger this DAG with another run id.",
             )
-        yield bench
+        yield ports
 
 
 def other_owner(events: Sequence[Mapping[str, Any]], context: Context) -> str:
@@ -64,9 +64,9 @@ def other_owner(events: Sequence[Mapping[str, Any]], context: Context) -> str:
     return f"the DAG {dag_id}" if dag_id else "the command line"
 
 
-def run_folder(bench: Workbench) -> Path:
+def run_folder(ports: ClusterPorts) -> Path:
     """Where the run's record lies; other parts of the run keep their files below it."""
-    return _store(bench.cluster.name, bench.run_id).folder
+    return _store(ports.cluster.name, ports.run_id).folder
 
 
 def run_record(cluster: str, context: Context) -> FileRunStore:
@@ -87,14 +87,14 @@ def why_failed(events: Sequence[Mapping[str, Any]]) -> str:
     return "" if found is None else f" Task {found['task']} said: {found['sentence']}"
 
 
-def frozen_plan(bench: Workbench, context: Context) -> Plan:
+def frozen_plan(ports: ClusterPorts, context: Context) -> Plan:
     """The run's plan; refuses when it is not the one that the run's first task froze."""
     from kafka_rollout.steps.planning.upgrade import check_plan
 
     planned = context["ti"].xcom_pull(task_ids=PLAN_TASK)
     if not planned:
         raise AirflowFailException(f"Task {PLAN_TASK} of this run left no plan. Clear it, or start a new run.")
-    return check_plan(bench, planned["plan_hash"])
+    return check_plan(ports, planned["plan_hash"])
 
 
 def failed_tasks(context: Context, asking: str) -> list[str]:
@@ -112,14 +112,14 @@ class RolloutOperator(BaseOperator):
         self.cluster = cluster
 
     def execute(self, context: Context) -> Any:
-        with errors_for_airflow(), workbench(self.cluster, context) as bench:
+        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             try:
-                return self.act(context, bench)
+                return self.act(context, ports)
             except RolloutError as error:
                 if not isinstance(error, TransientError):
-                    bench.run.record(TASK_FAILED, {"task": self.task_id, "sentence": str(error)})
+                    ports.run.record(TASK_FAILED, {"task": self.task_id, "sentence": str(error)})
                 raise
 
     @abstractmethod
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         """Do the step; what it returns is the task's XCom."""

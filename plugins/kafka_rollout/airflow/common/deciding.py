@@ -13,7 +13,7 @@ from kafka_rollout.airflow.common.asking import Answer, Question, approvers, ask
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.steps.common.cluster_ports import Workbench
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 WAIT_ON = "Wait on"
 RETRY = "Retry"
@@ -33,7 +33,7 @@ ROLL_BACK_DECISION = "roll_back_decision"  # XCom of the task at which a person 
 
 def ask_what_now(
     context: Context,
-    bench: Workbench,
+    ports: ClusterPorts,
     *,
     what: str,
     why: str,
@@ -43,12 +43,12 @@ def ask_what_now(
     """Park the task until a person decides; it resumes at `decided`. The cluster's lock is kept for that long.
     `meanings`: of the options that mean something else here than at the gate after a node's start.
     """
-    timeout = hold_while_asking(context, bench, f"{what} failed and waits for a decision")
+    timeout = hold_while_asking(context, ports, f"{what} failed and waits for a decision")
     meant = {**_MEANINGS, **(meanings or {})}
     ask(
         context,
         Question(
-            subject=f"{bench.cluster.name}: {what} failed. What now?",
+            subject=f"{ports.cluster.name}: {what} failed. What now?",
             body="\n\n".join(
                 (
                     f"**At {datetime.now(UTC):%H:%M:%S} UTC:** {why}",
@@ -58,32 +58,32 @@ def ask_what_now(
                 )
             ),
             options=tuple(options),
-            users=approvers(bench.cluster.approvers, context["params"].get("approvers") or ()),
+            users=approvers(ports.cluster.approvers, context["params"].get("approvers") or ()),
         ),
         method="decided",
         timeout=timeout,
     )
 
 
-def hold_while_asking(context: Context, bench: Workbench, purpose: str) -> timedelta:
+def hold_while_asking(context: Context, ports: ClusterPorts, purpose: str) -> timedelta:
     """Keep the cluster's lock for as long as a person may take; the answer is that time."""
     from kafka_rollout.steps.common.lock import LEASE_S, hold
 
     timeout = timedelta(hours=float(context["params"]["approval_timeout_hours"]))
-    hold(bench, purpose, for_s=timeout.total_seconds() + LEASE_S)
+    hold(ports, purpose, for_s=timeout.total_seconds() + LEASE_S)
     return timeout
 
 
-def record_decision(context: Context, bench: Workbench, what: str, answer: Answer) -> None:
+def record_decision(context: Context, ports: ClusterPorts, what: str, answer: Answer) -> None:
     """Keep who decided what. Rolling back and stopping fail the task: nothing after it may begin."""
     from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
     from kafka_rollout.steps.common.lock import hold_again
 
     reason = answer.reason or NO_REASON
-    hold_again(bench, f"{what}: {answer.option}")
-    record_approval(bench, ApprovalOf.FAILED_GATE, answer.by, answer.option, f"{what}: {reason}")
+    hold_again(ports, f"{what}: {answer.option}")
+    record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.option, f"{what}: {reason}")
     if answer.option == ROLL_BACK:
-        record_approval(bench, ApprovalOf.ROLL_BACK, answer.by, APPROVED, f"{what}: {reason}")
+        record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, APPROVED, f"{what}: {reason}")
         leave_roll_back(context, what, answer)
     if answer.option == STOP_HERE:
         raise AirflowFailException(f"{answer.by} stopped the run at {what}: {reason}.")

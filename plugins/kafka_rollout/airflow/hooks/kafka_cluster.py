@@ -1,4 +1,4 @@
-"""From an Airflow Connection and a cluster's name to its workbench."""
+"""From an Airflow Connection and a cluster's name to its ports."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 from kafka_rollout.adapters.inventory import find_cluster
-from kafka_rollout.composition.cluster_ports import open_workbench
+from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.settings import Settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from kafka_rollout.adapters.kafka.security import ClientSecurity
-    from kafka_rollout.steps.common.cluster_ports import Workbench
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
 class KafkaClusterHook(BaseHook):
@@ -42,9 +42,9 @@ class KafkaClusterHook(BaseHook):
         connections = [await self.aget_connection(name) if name else None for name in self._connection_ids()]
         return _security(*connections)
 
-    def open(self, run: str, security: ClientSecurity | None = None) -> AbstractContextManager[Workbench]:
-        """The workbench of a DAG run, whose id is the run's in the report store and the lock's holder."""
-        return open_workbench(self.cluster, run, security if security is not None else self.security())
+    def open(self, run: str, security: ClientSecurity | None = None) -> AbstractContextManager[ClusterPorts]:
+        """The ports of a DAG run, whose id is the run's in the report store and the lock's holder."""
+        return open_cluster_ports(self.cluster, run, security if security is not None else self.security())
 
     def get_conn(self) -> Any:
         return self.security()

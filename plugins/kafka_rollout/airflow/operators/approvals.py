@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_rollout.airflow.common.asking import Answer, Question, approvers, ask, read_answer
-from kafka_rollout.airflow.common.base import RolloutOperator, errors_for_airflow, frozen_plan, workbench
+from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, errors_for_airflow, frozen_plan
 from kafka_rollout.airflow.common.deciding import ROLL_BACK, hold_while_asking, leave_roll_back
 from kafka_rollout.airflow.common.node_task_groups import NodeSlot
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.domain.model.plan import Plan
-    from kafka_rollout.steps.common.cluster_ports import Workbench
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 APPROVE = "Approve"
 REJECT = "Reject"
@@ -31,33 +31,33 @@ class ApprovalOperator(RolloutOperator):
 
     what: ClassVar[str]  # an ApprovalOf
 
-    def act(self, context: Context, bench: Workbench) -> Any:
-        plan = frozen_plan(bench, context)
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
+        plan = frozen_plan(ports, context)
         if context["params"]["dry_run"]:  # cleared in the hope that it goes on
             raise AirflowFailException("This run is a dry run and changes nothing. Start a new run without it.")
-        if (answer := self._answer_of_lost_try(context, bench, plan)) is not None:
+        if (answer := self._answer_of_lost_try(context, ports, plan)) is not None:
             self.log.info("%s chose '%s' in a try of this task that Airflow lost.", answer.by, answer.option)
             return self._conclude(context, answer)
-        self.check(context, bench, plan)
-        self._ask(context, bench, plan)
+        self.check(context, ports, plan)
+        self._ask(context, ports, plan)
 
     def answered(self, context: Context, event: dict[str, Any]) -> Any:
         """A person answered, or the time is over."""
         from kafka_rollout.steps.common.approval import APPROVED, REJECTED, ApprovalOf, record_approval
         from kafka_rollout.steps.common.lock import hold_again
 
-        with errors_for_airflow(), workbench(self.cluster, context) as bench:
-            plan = frozen_plan(bench, context)
+        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
+            plan = frozen_plan(ports, context)
             answer = read_answer(event, self.subject(plan))
             if not answer.reason:
                 self.log.warning("%s chose '%s' without a reason: asked again.", answer.by, answer.option)
-                self._ask(context, bench, plan)
-            hold_again(bench, f"{self.what} of {plan.direction} to {plan.target}: {answer.option}")
+                self._ask(context, ports, plan)
+            hold_again(ports, f"{self.what} of {plan.direction} to {plan.target}: {answer.option}")
             decision = APPROVED if answer.option == APPROVE else REJECTED
-            record_approval(bench, self.what, answer.by, decision, answer.reason)
+            record_approval(ports, self.what, answer.by, decision, answer.reason)
             if answer.option == ROLL_BACK:
-                record_approval(bench, ApprovalOf.ROLL_BACK, answer.by, APPROVED, answer.reason)
-            bench.run.record(ANSWERED, {**asdict(answer), **self._generation(context, plan)})
+                record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, APPROVED, answer.reason)
+            ports.run.record(ANSWERED, {**asdict(answer), **self._generation(context, plan)})
             return self._conclude(context, answer)
 
     def _conclude(self, context: Context, answer: Answer) -> dict[str, str]:
@@ -70,7 +70,7 @@ class ApprovalOperator(RolloutOperator):
         """Tells a retry from a cleared task: clearing raises the number of tries that a task has."""
         return {"task_id": self.task_id, "max_tries": context["ti"].max_tries, "plan_hash": plan.hash}
 
-    def _answer_of_lost_try(self, context: Context, bench: Workbench, plan: Plan) -> Answer | None:
+    def _answer_of_lost_try(self, context: Context, ports: ClusterPorts, plan: Plan) -> Answer | None:
         """An answer whose task Airflow lost right after it was given, and tries again.
 
         Airflow's scheduler can take the end of the process that asked for the end of the one that got the answer
@@ -82,7 +82,7 @@ class ApprovalOperator(RolloutOperator):
         from kafka_rollout.steps.planning.upgrade import BEGUN
 
         generation = self._generation(context, plan)
-        for event in reversed(bench.run.events()):
+        for event in reversed(ports.run.events()):
             if event.get("kind") == BEGUN:
                 return None
             if event.get("kind") == ANSWERED and {key: event.get(key) for key in generation} == generation:
@@ -95,15 +95,15 @@ class ApprovalOperator(RolloutOperator):
         self.log.info("%s approved: %s", answer.by, answer.reason)
         return {"by": answer.by, "reason": answer.reason}
 
-    def _ask(self, context: Context, bench: Workbench, plan: Plan) -> NoReturn:
-        timeout = hold_while_asking(context, bench, f"waits for the approval: {self.subject(plan)}")
+    def _ask(self, context: Context, ports: ClusterPorts, plan: Plan) -> NoReturn:
+        timeout = hold_while_asking(context, ports, f"waits for the approval: {self.subject(plan)}")
         ask(
             context,
             Question(
                 subject=self.subject(plan),
-                body=self.body(context, bench, plan),
+                body=self.body(context, ports, plan),
                 options=self.choices(plan),
-                users=approvers(bench.cluster.approvers, context["params"]["approvers"] or ()),
+                users=approvers(ports.cluster.approvers, context["params"]["approvers"] or ()),
             ),
             method="answered",
             timeout=timeout,
@@ -114,14 +114,14 @@ class ApprovalOperator(RolloutOperator):
         """What may be answered."""
         return (APPROVE, REJECT)
 
-    def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
+    def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
         """Refuse (or skip) before anybody is asked."""
 
     @abstractmethod
     def subject(self, plan: Plan) -> str: ...
 
     @abstractmethod
-    def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
+    def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
         """Markdown, the same each time for the same plan."""
 
 
@@ -130,19 +130,19 @@ class ApprovePlanOperator(ApprovalOperator):
 
     what = "roll"
 
-    def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
+    def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
         from kafka_rollout.steps.common.approval import refuse_blockers
         from kafka_rollout.steps.planning.upgrade import refuse_new_blockers
 
         refuse_blockers(plan)
         if not plan.hops:
             raise AirflowSkipException(f"Every node runs {plan.target} already: there is no roll to approve.")
-        refuse_new_blockers(bench, plan, waits=True)
+        refuse_new_blockers(ports, plan, waits=True)
 
     def subject(self, plan: Plan) -> str:
         return f"Roll {plan.cluster} from {plan.origin} to {plan.target}?"
 
-    def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
+    def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
         from kafka_rollout.steps.common.approval import approval_body
 
         return approval_body(plan, what=self.what)
@@ -160,7 +160,7 @@ class ApproveCanaryOperator(ApprovalOperator):
     def choices(self, plan: Plan) -> tuple[str, ...]:
         return (APPROVE, REJECT, ROLL_BACK)
 
-    def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
+    def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
         # The places that are passed by are skipped when the hop begins, and come to life when they are cleared.
         if not (context["params"]["canary_approval"] and self.slot.is_canary(plan)):
             raise AirflowSkipException("Only the first node of a roll that asks for it is a canary.")
@@ -168,7 +168,7 @@ class ApproveCanaryOperator(ApprovalOperator):
     def subject(self, plan: Plan) -> str:
         return f"{plan.cluster}: the first node runs {plan.hops[0].to_release}. Roll the others?"
 
-    def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
+    def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
         from kafka_rollout.steps.common.approval import canary_body
 
         return (
@@ -190,28 +190,28 @@ class ApproveFinalizeOperator(ApprovalOperator):
         # A run that found the binary rolled has no node to take back.
         return (APPROVE, REJECT, ROLL_BACK) if plan.hops else (APPROVE, REJECT)
 
-    def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
+    def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
         from kafka_rollout.steps.common.approval import refuse_blockers
         from kafka_rollout.steps.features.levels import pending_changes
         from kafka_rollout.steps.planning.upgrade import refuse_new_blockers
 
         refuse_blockers(plan)
-        refuse_new_blockers(bench, plan)
-        if not pending_changes(bench, plan):
+        refuse_new_blockers(ports, plan)
+        if not pending_changes(ports, plan):
             raise AirflowSkipException("Every planned level is finalized already.")
 
     def subject(self, plan: Plan) -> str:
         return f"Finalize the features of {plan.cluster} at {plan.target}? This is the point of no return."
 
-    def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
+    def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
         from kafka_rollout.steps.common.approval import approval_body
         from kafka_rollout.steps.features.levels import check_support, undo_by_controller
 
-        support = check_support(bench, plan)
+        support = check_support(ports, plan)
         if not support.ok:
             raise AirflowFailException(" ".join(str(finding) for finding in support.blockers))
         scan = context["ti"].xcom_pull(task_ids=self.scan_task) or {}
-        shown = replace(plan, feature_changes=undo_by_controller(bench, plan))
+        shown = replace(plan, feature_changes=undo_by_controller(ports, plan))
         body = approval_body(shown, support, what=self.what, scan=str(scan.get("sentence", "")))
         body = body.replace(shown.hash[:12], plan.hash[:12])  # it is this plan that is approved
         if plan.hops:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.domain.model.plan import Plan
-    from kafka_rollout.steps.common.cluster_ports import Workbench
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 SAFE = "SAFE"
 UNSAFE = "UNSAFE"
@@ -25,15 +25,15 @@ UNSAFE = "UNSAFE"
 class PlanDowngradeOperator(RolloutOperator):
     """Plan and freeze: every later task checks the hash. What lies in the logs is weighed by the tasks after it."""
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.domain.model.releases import Release
         from kafka_rollout.domain.planning.downgrade import WhereRefused
         from kafka_rollout.steps.planning.downgrade import plan_downgrade
 
-        hold_to_plan(context, bench)
+        hold_to_plan(context, ports)
         params = context["params"]
         plan = plan_downgrade(
-            bench,
+            ports,
             Release.parse(params["target_release"]),
             level=params["target_level"],
             unsafe=params["downgrade_type"] == UNSAFE,
@@ -45,12 +45,12 @@ class PlanDowngradeOperator(RolloutOperator):
 class ScanMetadataLogsOperator(RolloutOperator):
     """Could the older releases replay every node's metadata log and snapshot? Weighs the coordinator logs' scan too."""
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.steps.downgrade.metadata_logs import scan_metadata_logs
         from kafka_rollout.steps.planning.plan_findings import weigh_coordinator_logs
 
-        plan = scan_metadata_logs(bench, frozen_plan(bench, context))
-        plan = weigh_coordinator_logs(bench, plan)
+        plan = scan_metadata_logs(ports, frozen_plan(ports, context))
+        plan = weigh_coordinator_logs(ports, plan)
         for finding in plan.findings:
             self.log.info("%s", finding)
         return {"findings": [str(finding) for finding in plan.findings], "blockers": len(plan.blockers)}
@@ -59,10 +59,10 @@ class ScanMetadataLogsOperator(RolloutOperator):
 class ReportLossesOperator(RolloutOperator):
     """What the lower metadata.version loses (KIP-1155), by Kafka's own image classes on a copy of a log."""
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.steps.downgrade.metadata_logs import report_losses
 
-        plan, report = report_losses(bench, frozen_plan(bench, context))
+        plan, report = report_losses(ports, frozen_plan(ports, context))
         if report is None:
             self.log.info("No level of metadata.version falls, or nobody knows: see the plan's findings.")
             return {"losses": None, "blockers": len(plan.blockers)}
@@ -84,38 +84,38 @@ class ApproveLevelsOperator(ApprovalOperator):
 
     what = "finalize"
 
-    def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
+    def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
         from kafka_rollout.steps.common.approval import refuse_blockers
         from kafka_rollout.steps.features.levels import pending_changes
         from kafka_rollout.steps.planning.upgrade import refuse_new_blockers
 
         refuse_blockers(plan)
-        if not pending_changes(bench, plan):
+        if not pending_changes(ports, plan):
             raise AirflowSkipException("The controller has no level to lower.")
-        refuse_new_blockers(bench, plan, waits=True)
+        refuse_new_blockers(ports, plan, waits=True)
 
     def subject(self, plan: Plan) -> str:
         levels = ", ".join(f"{c.feature} {c.current} → {c.target}" for c in plan.online_changes)
         return f"Lower the features of {plan.cluster}: {levels}?"
 
-    def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
+    def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
         from kafka_rollout.steps.downgrade.approval import levels_body
         from kafka_rollout.steps.features.levels import check_support
 
-        support = check_support(bench, plan, waits=True)
+        support = check_support(ports, plan, waits=True)
         if not support.ok:
             raise AirflowFailException(" ".join(str(finding) for finding in support.blockers))
-        return levels_body(bench, plan, support)
+        return levels_body(ports, plan, support)
 
 
 class InventoryBeforeOperator(RolloutOperator):
     """Everything that is in the cluster, before anything is changed."""
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.steps.downgrade.contents import take_inventory
 
-        frozen_plan(bench, context)
-        found = take_inventory(bench)
+        frozen_plan(ports, context)
+        found = take_inventory(ports)
         self.log.info("%s", found.counts)
         return found.counts
 
@@ -123,11 +123,11 @@ class InventoryBeforeOperator(RolloutOperator):
 class InventoryAfterOperator(RolloutOperator):
     """The same once more; fails where something is gone or less that the plan did not foretell."""
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.steps.downgrade.contents import compare_inventory
 
-        frozen_plan(bench, context)
-        found = compare_inventory(bench)
+        frozen_plan(ports, context)
+        found = compare_inventory(ports)
         for difference in found:
             self.log.warning("%s%s", difference.sentence, " (foretold)" if difference.foretold else "")
         if amiss := [difference.sentence for difference in found if not difference.foretold]:
@@ -142,8 +142,8 @@ class PassLevelsOperator(RolloutOperator):
         super().__init__(**kwargs)
         self.skipped = list(skipped)
 
-    def act(self, context: Context, bench: Workbench) -> Any:
-        plan = frozen_plan(bench, context)
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
+        plan = frozen_plan(ports, context)
         if plan.offline or not (plan.feature_changes or plan.hops):
             self.log.info("The snapshot at the new level is written while all nodes are stopped.")
             raise DownstreamTasksSkipped(tasks=self.skipped)
@@ -158,8 +158,8 @@ class ApproveRollDownOperator(ApprovePlanOperator):
             return f"Stop all nodes of {plan.cluster} and take them from {plan.origin} to {plan.target} ({levels})?"
         return f"Roll {plan.cluster} down from {plan.origin} to {plan.target}?"
 
-    def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
+    def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
         from kafka_rollout.steps.downgrade.approval import roll_body
         from kafka_rollout.steps.offline.facts import shown_facts
 
-        return roll_body(bench, plan, shown_facts(bench, plan) if plan.offline else ())
+        return roll_body(ports, plan, shown_facts(ports, plan) if plan.offline else ())

@@ -23,33 +23,33 @@ from kafka_rollout.airflow.operators.traffic import SECURITY_FILE, ledger_folder
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.steps.common.cluster_ports import Workbench
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
 class StartLedgerOperator(RolloutOperator):
     """Start the live-traffic ledger, if the run asks for it."""
 
-    def act(self, context: Context, bench: Workbench) -> Any:
-        frozen_plan(bench, context)
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
+        frozen_plan(ports, context)
         if not context["params"]["ledger"]:
             raise AirflowSkipException("This run keeps no ledger of live traffic (parameter ledger).")
-        return {"folder": str(ledger_folder(bench)), "pid": run_ledger(bench)}
+        return {"folder": str(ledger_folder(ports)), "pid": run_ledger(ports)}
 
 
 class StopLedgerOperator(RolloutOperator):
     """End the ledger and the watch of groups, whatever happened before, and keep the ledger's verdict."""
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.adapters.background.traffic_process import stop_ledger
 
-        stop_watching_groups(bench)
-        folder = ledger_folder(bench)
+        stop_watching_groups(ports)
+        folder = ledger_folder(ports)
         if not (folder / "settings.json").exists():
             raise AirflowSkipException("This run keeps no ledger of live traffic.")
         verdict = stop_ledger(folder)
         data = {**asdict(verdict), "ok": verdict.ok}
-        bench.run.record("ledger", data)
-        bench.run.private_path(SECURITY_FILE).unlink(missing_ok=True)
+        ports.run.record("ledger", data)
+        ports.run.private_path(SECURITY_FILE).unlink(missing_ok=True)
         self.log.info("Acknowledged %s, consumed %s", verdict.acknowledged, dict(verdict.consumed))
         for discrepancy in verdict.discrepancies:
             self.log.error("%s", discrepancy)
@@ -68,12 +68,12 @@ class FinalizeNowOperator(RolloutOperator):
         super().__init__(**kwargs)
         self.skipped = skipped
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.steps.runner import ROLLED
 
-        plan = frozen_plan(bench, context)
+        plan = frozen_plan(ports, context)
         if plan.hops:
-            bench.run.record(ROLLED, {"target": str(plan.target)})
+            ports.run.record(ROLLED, {"target": str(plan.target)})
         if context["params"]["finalize"] == FINALIZE_LATER and plan.hops:
             self.log.info(
                 "The binary is rolled, finalizing is left for later: run this DAG again when it has soaked. It finds "
@@ -87,18 +87,18 @@ class ReportOperator(RolloutOperator):
 
     operator_extra_links = (ReportLink(),)
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.adapters.pages.run_report import render, report_of
         from kafka_rollout.steps.common.lock import let_go
 
         if not context["ti"].xcom_pull(task_ids=PLAN_TASK):
-            let_go(bench)
-            why = why_failed(bench.run.events())
+            let_go(ports)
+            why = why_failed(ports.run.events())
             raise AirflowFailException(f"The run has no plan, so there is nothing to report.{why}")
-        plan = frozen_plan(bench, context)
-        data = report_of(bench, plan, dry_run=bool(context["params"]["dry_run"]))
-        page, machine_form = bench.run.write_report(render(data), data)
-        let_go(bench)
+        plan = frozen_plan(ports, context)
+        data = report_of(ports, plan, dry_run=bool(context["params"]["dry_run"]))
+        page, machine_form = ports.run.write_report(render(data), data)
+        let_go(ports)
         self.log.info("Report: %s", page)
         return {"outcome": data["outcome"], "sentence": data["sentence"], "html": str(page), "json": str(machine_form)}
 
@@ -134,5 +134,5 @@ class OutcomeOperator(RolloutOperator):
         self.log.info("The run ended as asked: %s.%s", outcome, told)
         return outcome
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         raise NotImplementedError

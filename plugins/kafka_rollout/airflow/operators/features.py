@@ -13,16 +13,16 @@ from kafka_rollout.airflow.operators.traffic import keep_ledger_running
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.steps.common.cluster_ports import Workbench
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
 class CheckFeaturesOperator(RolloutOperator):
     """Does every registered broker and controller support the levels to be finalized (KIP-584)?"""
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.steps.features.levels import check_support
 
-        verdict = check_support(bench, frozen_plan(bench, context))
+        verdict = check_support(ports, frozen_plan(ports, context))
         for finding in verdict.findings:
             self.log.info("%s", finding)
         if not verdict.ok:
@@ -33,12 +33,12 @@ class CheckFeaturesOperator(RolloutOperator):
 class FinalizeOperator(RolloutOperator):
     """Finalize the planned levels; a repeated call looks first and sends nothing twice."""
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.steps.features.levels import finalize
 
-        plan = frozen_plan(bench, context)
-        keep_ledger_running(context, bench)
-        results = finalize(bench, plan)
+        plan = frozen_plan(ports, context)
+        keep_ledger_running(context, ports)
+        results = finalize(ports, plan)
         for result in results:
             self.log.info("%s: %s %s", result.feature, result.error, result.message)
         return [asdict(result) for result in results]
@@ -47,9 +47,9 @@ class FinalizeOperator(RolloutOperator):
 class ProveSnapshotOperator(RolloutOperator):
     """Load one snapshot with the target release's own classes: it carries the new metadata.version."""
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.steps.features.snapshot import prove_snapshot
 
-        summary = asdict(prove_snapshot(bench, frozen_plan(bench, context)))
+        summary = asdict(prove_snapshot(ports, frozen_plan(ports, context)))
         self.log.info("%s", summary)
         return summary

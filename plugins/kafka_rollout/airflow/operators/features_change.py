@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from kafka_rollout.domain.features.requests import FeatureOrder
     from kafka_rollout.domain.model.plan import Plan
-    from kafka_rollout.steps.common.cluster_ports import Workbench
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 ALWAYS = "always"
 WHERE_NEEDED = "where_needed"
@@ -41,12 +41,12 @@ def order_of(params: Mapping[str, Any]) -> FeatureOrder:
 class PlanFeaturesOperator(RolloutOperator):
     """Validate by every rule of KIP-584, ask the controller, freeze: every later task checks the hash."""
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.steps.features.update import plan_features, planned_outcomes
 
-        hold_to_plan(context, bench)
+        hold_to_plan(context, ports)
         params = context["params"]
-        plan = plan_features(bench, order_of(params), unsafe=params["downgrade_type"] == UNSAFE, waits=True)
+        plan = plan_features(ports, order_of(params), unsafe=params["downgrade_type"] == UNSAFE, waits=True)
         for finding in plan.findings:
             self.log.info("%s", finding)
         outcomes = planned_outcomes(plan)
@@ -68,13 +68,13 @@ class ApproveFeaturesOperator(ApprovalOperator):
 
     what = "finalize"
 
-    def check(self, context: Context, bench: Workbench, plan: Plan) -> None:
+    def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
         from kafka_rollout.steps.common.approval import refuse_blockers
         from kafka_rollout.steps.features.levels import pending_changes
         from kafka_rollout.steps.features.update import needs_approval
 
         refuse_blockers(plan)
-        if not pending_changes(bench, plan):
+        if not pending_changes(ports, plan):
             raise AirflowSkipException("Every level is there already.")
         if context["params"]["approval"] == WHERE_NEEDED and not needs_approval(plan):
             raise AirflowSkipException("Nothing falls, and Kafka can take back what rises: no approval is needed.")
@@ -83,7 +83,7 @@ class ApproveFeaturesOperator(ApprovalOperator):
         levels = ", ".join(f"{c.feature} {c.current} → {c.target}" for c in plan.feature_changes)
         return f"Change features of {plan.cluster}: {levels}?"
 
-    def body(self, context: Context, bench: Workbench, plan: Plan) -> str:
+    def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
         from kafka_rollout.steps.common.approval import approval_body
 
         return approval_body(plan, what=self.what)
@@ -92,12 +92,12 @@ class ApproveFeaturesOperator(ApprovalOperator):
 class UpdateFeaturesOperator(RolloutOperator):
     """Bring the levels about; a repeated call looks first and sends nothing twice."""
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.domain.features.outcomes import Result
         from kafka_rollout.domain.model.errors import TransientError
         from kafka_rollout.steps.features.update import apply_features
 
-        outcomes = apply_features(bench, frozen_plan(bench, context))
+        outcomes = apply_features(ports, frozen_plan(ports, context))
         for outcome in outcomes:
             self.log.info("%s", outcome)
         not_well = " ".join(str(outcome).strip() for outcome in outcomes if not outcome.result.well)
@@ -111,11 +111,11 @@ class UpdateFeaturesOperator(RolloutOperator):
 class LookAgainOperator(RolloutOperator):
     """KIP-584's race: did a node with a narrower range join while the levels were finalized?"""
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.steps.features.race import look_for_narrower_nodes
 
-        frozen_plan(bench, context)
-        verdict = look_for_narrower_nodes(bench)
+        frozen_plan(ports, context)
+        verdict = look_for_narrower_nodes(ports)
         if not verdict.ok:
             raise AirflowFailException(" ".join(str(finding) for finding in verdict.blockers))
         return {"question": verdict.question, "ok": verdict.ok}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from kafka_rollout.airflow.common.asking import read_answer, tell
-from kafka_rollout.airflow.common.base import RolloutOperator, errors_for_airflow, frozen_plan, workbench
+from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, errors_for_airflow, frozen_plan
 from kafka_rollout.airflow.common.deciding import (
     RETRY,
     ROLL_BACK,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.domain.model.plan import Plan
-    from kafka_rollout.steps.common.cluster_ports import Workbench
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 MEANINGS = {
     RETRY: "do the step once more; what is done already is not done again",
@@ -40,8 +40,8 @@ class BeginOfflineOperator(RolloutOperator):
         super().__init__(**kwargs)
         self.skipped = list(skipped)
 
-    def act(self, context: Context, bench: Workbench) -> Any:
-        plan = frozen_plan(bench, context)
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
+        plan = frozen_plan(ports, context)
         if not plan.offline:
             self.log.info("Kafka goes this way by itself: no node is stopped for the metadata's sake.")
             raise DownstreamTasksSkipped(tasks=self.skipped)
@@ -55,32 +55,32 @@ class OfflineStepOperator(RolloutOperator):
         super().__init__(**kwargs)
         self.step = step
 
-    def act(self, context: Context, bench: Workbench) -> Any:
-        return self._do(context, bench, frozen_plan(bench, context))
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
+        return self._do(context, ports, frozen_plan(ports, context))
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
         """A person answered after the step had failed."""
-        with errors_for_airflow(), workbench(self.cluster, context) as bench:
-            plan = frozen_plan(bench, context)
-            record_decision(context, bench, self._what, read_answer(event, self._what))
-            return self._do(context, bench, plan)
+        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
+            plan = frozen_plan(ports, context)
+            record_decision(context, ports, self._what, read_answer(event, self._what))
+            return self._do(context, ports, plan)
 
     @property
     def _what(self) -> str:
         return f"the offline step {self.step.value}"
 
-    def _do(self, context: Context, bench: Workbench, plan: Plan) -> Any:
+    def _do(self, context: Context, ports: ClusterPorts, plan: Plan) -> Any:
         from kafka_rollout.steps.offline.record import stop_has_begun
         from kafka_rollout.steps.offline.undo import can_be_undone
 
         tell(context, f"{self._what}")
         try:
-            found = self.step.act(bench, plan)
+            found = self.step.act(ports, plan)
         except (RefusedError, FatalError) as error:
-            if not stop_has_begun(bench):
+            if not stop_has_begun(ports):
                 raise  # nothing was touched, so there is nothing to decide
-            options = (RETRY, ROLL_BACK) if can_be_undone(bench) else (RETRY,)
-            ask_what_now(context, bench, what=self._what, why=str(error), options=options, meanings=MEANINGS)
+            options = (RETRY, ROLL_BACK) if can_be_undone(ports) else (RETRY,)
+            ask_what_now(context, ports, what=self._what, why=str(error), options=options, meanings=MEANINGS)
         self.log.info("Done: %s", found)
         tell(context, "nothing")
         return found
@@ -98,10 +98,10 @@ class OfflineGateSensor(GateSensor):
     def has_a_node_to_start(self) -> bool:
         return not self.way_back
 
-    def start_once_more(self, bench: Workbench, plan: Plan, ref: GateRef) -> None:
+    def start_once_more(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
         """The step starts whatever has no process: a node whose disk was lost, once it is formatted anew."""
-        controller = bench.cluster.node(self.kafka_node).is_controller
-        (OfflineStep.START_CONTROLLERS if controller else OfflineStep.START_BROKERS).act(bench, plan)
+        controller = ports.cluster.node(self.kafka_node).is_controller
+        (OfflineStep.START_CONTROLLERS if controller else OfflineStep.START_BROKERS).act(ports, plan)
 
     def _ref(self, plan: Plan) -> GateRef:
         from kafka_rollout.steps.offline.record import offline_hop
@@ -125,9 +125,9 @@ class UndoOfflineOperator(RolloutOperator):
             raise DownstreamTasksSkipped(tasks=self.skipped)
         return super().execute(context)
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.steps.offline.undo import undo_offline
 
-        put_back = undo_offline(bench, frozen_plan(bench, context))
+        put_back = undo_offline(ports, frozen_plan(ports, context))
         self.log.info("Put back on nodes %s.", ", ".join(map(str, put_back)) or "none: nothing was replaced yet")
         return list(put_back)

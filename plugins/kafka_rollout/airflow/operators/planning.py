@@ -14,40 +14,40 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.domain.model.plan import Plan
-    from kafka_rollout.steps.common.cluster_ports import Workbench
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 FINALIZE_LATER = "later"
 FINALIZE_AFTER_APPROVAL = "after_approval"
 
 
-def hold_to_plan(context: Context, bench: Workbench) -> None:
+def hold_to_plan(context: Context, ports: ClusterPorts) -> None:
     """Take the cluster's lock, unless this is a dry run: a second change is refused before it scans or asks, and what
     is planned does not change until it is done."""
     from kafka_rollout.steps.common.lock import hold
 
     if not context["params"]["dry_run"]:
-        hold(bench, f"Plan, in {context['dag'].dag_id}.")
+        hold(ports, f"Plan, in {context['dag'].dag_id}.")
 
 
 class ObserveOperator(RolloutOperator):
     """Take the cluster's lock, look at the whole cluster and record it; the task's log and XCom say what runs."""
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.domain.planning.cluster_findings import cluster_findings
         from kafka_rollout.steps.common.observe import observe
         from kafka_rollout.steps.planning.upgrade import BEGUN, record_observed
 
-        bench.run.record(BEGUN, {"dag_id": context["dag"].dag_id})
-        hold_to_plan(context, bench)
-        state = observe(bench)
-        record_observed(bench, state)
-        for node in bench.cluster.nodes:
+        ports.run.record(BEGUN, {"dag_id": context["dag"].dag_id})
+        hold_to_plan(context, ports)
+        state = observe(ports)
+        record_observed(ports, state)
+        for node in ports.cluster.nodes:
             seen = state.nodes[node.node_id]
             self.log.info("%s (node %s) runs %s. %s", node.name, node.node_id, seen.release, seen.problem)
             self.log.info("  Java %s", seen.metrics.java_version if seen.metrics else "unknown")
         self.log.info("Finalized: %s", dict(state.finalized))
         # Ghosts, quorum, partitions, groups, transactions, clients: everything that the plan will weigh.
-        findings = cluster_findings(bench.cluster, bench.catalogue, state).findings
+        findings = cluster_findings(ports.cluster, ports.catalogue, state).findings
         for finding in findings:
             self.log.info("%s", finding)
         return {
@@ -63,15 +63,15 @@ class ObserveOperator(RolloutOperator):
 class PlanUpgradeOperator(RolloutOperator):
     """Plan and freeze: every later task checks the hash that this one leaves."""
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.domain.model.releases import Release
         from kafka_rollout.steps.planning.upgrade import plan_upgrade
 
-        hold_to_plan(context, bench)  # anew: this task comes also after a first one that failed
+        hold_to_plan(context, ports)  # anew: this task comes also after a first one that failed
         target = Release.parse(context["params"]["target_release"])
         interval_s = context["params"]["snapshot_interval_seconds"]
         plan = plan_upgrade(
-            bench,
+            ports,
             target,
             finalize=True,
             snapshot_interval_ms=None if interval_s is None else 1000 * int(interval_s),
@@ -109,7 +109,7 @@ class DryRunOperator(RolloutOperator):
             self.log.info("A dry run ends with the plan: nothing is stopped or changed.")
             raise DownstreamTasksSkipped(tasks=self.skipped)
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         raise NotImplementedError
 
 
@@ -120,8 +120,8 @@ class BeginHopOperator(RolloutOperator):
         super().__init__(**kwargs)
         self.slots = list(slots)
 
-    def act(self, context: Context, bench: Workbench) -> Any:
-        plan = frozen_plan(bench, context)
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
+        plan = frozen_plan(ports, context)
         hop = self.slots[0].hop(plan)
         if hop is None:
             self.log.info("The plan has no hop at this place.")

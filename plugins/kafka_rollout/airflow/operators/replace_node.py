@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk.exceptions import AirflowSkipException
 
 from kafka_rollout.airflow.common.asking import read_answer, tell
-from kafka_rollout.airflow.common.base import RolloutOperator, errors_for_airflow, frozen_plan, workbench
+from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, errors_for_airflow, frozen_plan
 from kafka_rollout.airflow.common.deciding import NO_REASON, RETRY, ROLL_BACK, ask_what_now, record_decision
 from kafka_rollout.airflow.common.node_task_groups import NodeSlot
 from kafka_rollout.airflow.operators.traffic import keep_ledger_running
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.domain.model.plan import Hop, Plan
-    from kafka_rollout.steps.common.cluster_ports import Workbench
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
     from kafka_rollout.steps.roll.node import NodeReplaced
 
 _STARTED_ONCE_MORE = "start the node once more; a process that hangs in its shutdown is ended by force"
@@ -29,14 +29,14 @@ _LOOKED_AT_AGAIN = (
 )
 
 
-def refuse_out_of_turn(bench: Workbench, plan: Plan, hop: Hop, node_id: int) -> None:
+def refuse_out_of_turn(ports: ClusterPorts, plan: Plan, hop: Hop, node_id: int) -> None:
     """The graph keeps the order; this keeps it also against a graph that was drawn wrongly, or cleared in parts."""
     from kafka_rollout.steps.roll.node import needs_turn
 
     for earlier in hop.order:
         if earlier.node_id == node_id:
             return
-        if needs_turn(bench, plan, hop.key, earlier.node_id):
+        if needs_turn(ports, plan, hop.key, earlier.node_id):
             raise RefusedError(
                 f"It is not node {node_id}'s turn: node {earlier.node_id} comes before it in {hop.key} and does not "
                 f"run {hop.to_release}.",
@@ -44,14 +44,14 @@ def refuse_out_of_turn(bench: Workbench, plan: Plan, hop: Hop, node_id: int) -> 
             )
 
 
-def refuse_without_canary(bench: Workbench, plan: Plan, hop: Hop, node_id: int) -> None:
+def refuse_without_canary(ports: ClusterPorts, plan: Plan, hop: Hop, node_id: int) -> None:
     """Nodes after the first one need the canary's approval on record: its task can be marked as done by hand."""
     from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
     from kafka_rollout.steps.roll.node import needs_turn
 
     is_canary = hop == plan.hops[0] and node_id == hop.order[0].node_id
-    if not is_canary and needs_turn(bench, plan, hop.key, node_id):
-        require_approval(bench, plan, ApprovalOf.CANARY)
+    if not is_canary and needs_turn(ports, plan, hop.key, node_id):
+        require_approval(ports, plan, ApprovalOf.CANARY)
 
 
 class ReplaceNodeOperator(RolloutOperator):
@@ -63,54 +63,58 @@ class ReplaceNodeOperator(RolloutOperator):
         super().__init__(**kwargs)
         self.slot = slot
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.steps.roll.node import TurnState, replace_node, turn_state
 
-        plan = frozen_plan(bench, context)
+        plan = frozen_plan(ports, context)
         hop, turn = self.slot.resolve(plan)
-        if turn_state(bench, plan, hop.key, turn.node_id) is TurnState.PAST:
+        if turn_state(ports, plan, hop.key, turn.node_id) is TurnState.PAST:
             raise AirflowSkipException(f"Node {turn.node_id} is past {hop.to_release} already.")
-        refuse_out_of_turn(bench, plan, hop, turn.node_id)
+        refuse_out_of_turn(ports, plan, hop, turn.node_id)
         if context["params"]["canary_approval"] and not self.slot.way_back:
-            refuse_without_canary(bench, plan, hop, turn.node_id)
-        keep_ledger_running(context, bench)
+            refuse_without_canary(ports, plan, hop, turn.node_id)
+        keep_ledger_running(context, ports)
         tell(context, f"node {turn.node_id} to stop, be replaced by {hop.to_release} and start")
-        return self._replaced(context, bench, plan, replace_node)
+        return self._replaced(context, ports, plan, replace_node)
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
         """A person answered after the node had not stayed up, or could not be stopped."""
         from kafka_rollout.steps.common.approval import renew_void
         from kafka_rollout.steps.roll.node import retry_node
 
-        with errors_for_airflow(), workbench(self.cluster, context) as bench:
-            plan = frozen_plan(bench, context)
+        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
+            plan = frozen_plan(ports, context)
             what = self._what(plan)
             answer = read_answer(event, what)
-            record_decision(context, bench, what, answer)
-            renew_void(bench, plan, answer.by, answer.reason or NO_REASON)
-            return self._replaced(context, bench, plan, retry_node)
+            record_decision(context, ports, what, answer)
+            renew_void(ports, plan, answer.by, answer.reason or NO_REASON)
+            return self._replaced(context, ports, plan, retry_node)
 
     def _replaced(
-        self, context: Context, bench: Workbench, plan: Plan, act: Callable[[Workbench, Plan, str, int], NodeReplaced]
+        self,
+        context: Context,
+        ports: ClusterPorts,
+        plan: Plan,
+        act: Callable[[ClusterPorts, Plan, str, int], NodeReplaced],
     ) -> Any:
         from kafka_rollout.steps.roll.node import has_stopped_nodes
 
         hop, turn = self.slot.resolve(plan)
         try:
-            replaced = act(bench, plan, hop.key, turn.node_id)
+            replaced = act(ports, plan, hop.key, turn.node_id)
         except FatalError as error:
-            self._ask(context, bench, plan, str(error), _STARTED_ONCE_MORE)
+            self._ask(context, ports, plan, str(error), _STARTED_ONCE_MORE)
         except (RefusedError, TransientError) as error:
             again = isinstance(error, TransientError) and _has_tries_left(context)
-            if again or self.slot.way_back or not has_stopped_nodes(bench):
+            if again or self.slot.way_back or not has_stopped_nodes(ports):
                 raise
-            self._ask(context, bench, plan, str(error), _LOOKED_AT_AGAIN)
+            self._ask(context, ports, plan, str(error), _LOOKED_AT_AGAIN)
         tell(context, f"nothing: node {turn.node_id} runs {replaced.release}")
         return asdict(replaced)
 
-    def _ask(self, context: Context, bench: Workbench, plan: Plan, why: str, retry: str) -> NoReturn:
+    def _ask(self, context: Context, ports: ClusterPorts, plan: Plan, why: str, retry: str) -> NoReturn:
         options = (RETRY,) if self.slot.way_back else (RETRY, ROLL_BACK)
-        ask_what_now(context, bench, what=self._what(plan), why=why, options=options, meanings={RETRY: retry})
+        ask_what_now(context, ports, what=self._what(plan), why=why, options=options, meanings={RETRY: retry})
 
     def _what(self, plan: Plan) -> str:
         _, turn = self.slot.resolve(plan)

@@ -14,7 +14,7 @@ from kafka_rollout.airflow.common.node_task_groups import NodeSlot
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.steps.common.cluster_ports import Workbench
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
 class BeginRollBackOperator(RolloutOperator):
@@ -37,11 +37,11 @@ class BeginRollBackOperator(RolloutOperator):
             )
         return super().execute(context)
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.steps.roll.node import roll_back_turns
 
-        plan = frozen_plan(bench, context)
-        turns = {(hop.key, turn.node_id) for hop, turn in roll_back_turns(bench, plan)}
+        plan = frozen_plan(ports, context)
+        turns = {(hop.key, turn.node_id) for hop, turn in roll_back_turns(ports, plan)}
         for hop_key, node_id in sorted(turns):
             self.log.info("Node %s goes back (%s).", node_id, hop_key)
         unused: list[str] = []

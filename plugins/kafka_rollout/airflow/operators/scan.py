@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from kafka_rollout.airflow.common.base import RolloutOperator, frozen_plan, run_folder, workbench
+from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, frozen_plan, run_folder
 from kafka_rollout.airflow.common.links import ScanLink
 from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-    from kafka_rollout.steps.common.cluster_ports import Workbench
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
-def scan_file(bench: Workbench, name: str) -> Path:
+def scan_file(ports: ClusterPorts, name: str) -> Path:
     """Where a run keeps a scan's result; its page lies beside it."""
-    return run_folder(bench) / name
+    return run_folder(ports) / name
 
 
 class ScanForRunOperator(SparkScanOperator):
@@ -39,23 +39,23 @@ class ScanForRunOperator(SparkScanOperator):
 
         purpose = "Scan the coordinator logs."
         longest = LEASE_S if self.execution_timeout is None else self.execution_timeout.total_seconds()
-        with workbench(self.cluster, context) as bench:
-            scan_file(bench, self.file).unlink(missing_ok=True)  # of an earlier try: it must not pass for this one's
-            held = hold_on(bench, purpose, for_s=longest)  # a long scan must not let another change in between
+        with cluster_ports(self.cluster, context) as ports:
+            scan_file(ports, self.file).unlink(missing_ok=True)  # of an earlier try: it must not pass for this one's
+            held = hold_on(ports, purpose, for_s=longest)  # a long scan must not let another change in between
         try:
             return super().execute(context)
         finally:
             if held:
-                with workbench(self.cluster, context) as bench:
-                    hold_again(bench, purpose)
+                with cluster_ports(self.cluster, context) as ports:
+                    hold_again(ports, purpose)
 
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
         from kafka_rollout.adapters.pages.scan_report import render_scan
         from kafka_rollout.adapters.system.files import write_whole
 
-        with workbench(self.cluster, context) as bench:
-            path = scan_file(bench, self.file)
-            write_whole(path.with_suffix(".html"), render_scan(result, bench.catalogue).encode())
+        with cluster_ports(self.cluster, context) as ports:
+            path = scan_file(ports, self.file)
+            write_whole(path.with_suffix(".html"), render_scan(result, ports.catalogue).encode())
             write_whole(path, json.dumps(result.to_dict()).encode())
         self.log.info("%s records in %s partitions: %s", result.records, len(result.logs), path)
         return {"records": result.records, "partitions": len(result.logs), "file": str(path)}
@@ -79,15 +79,15 @@ class ScanBeforeRollOperator(ScanForRunOperator):
 class ScanVerdictOperator(RolloutOperator):
     """Could the release that the cluster came from still load what is in the coordinator logs now?"""
 
-    def act(self, context: Context, bench: Workbench) -> Any:
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.domain.coordinator_logs.findings import way_back_verdict
         from kafka_rollout.domain.coordinator_logs.scan import ScanResult
         from kafka_rollout.domain.model.findings import Verdict
         from kafka_rollout.steps.common.node_steps import previous_release
         from kafka_rollout.steps.report.run import SCAN_VERDICT
 
-        previous = previous_release(bench, frozen_plan(bench, context))
-        path = scan_file(bench, SCAN_VERDICT)
+        previous = previous_release(ports, frozen_plan(ports, context))
+        path = scan_file(ports, SCAN_VERDICT)
         if not path.exists():
             raise AirflowSkipException("There is no scan of this run.")
         result = ScanResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
@@ -99,7 +99,7 @@ class ScanVerdictOperator(RolloutOperator):
         sentence = " ".join(finding.sentence for finding in verdict.findings) or (
             f"{previous} could still load all {result.records} records of the coordinator logs."
         )
-        bench.run.record(
+        ports.run.record(
             "scan",
             {
                 "release": str(previous),

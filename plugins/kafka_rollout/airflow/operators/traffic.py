@@ -11,66 +11,66 @@ from kafka_rollout.domain.model.errors import RolloutError
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.steps.common.cluster_ports import Workbench
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 SECURITY_FILE = "ledger-security.json"  # private to the run, and gone when the ledger is stopped
 GROUPS_SECURITY_FILE = "groups-security.json"
 
 
-def ledger_folder(bench: Workbench) -> Path:
-    return run_folder(bench) / "ledger"
+def ledger_folder(ports: ClusterPorts) -> Path:
+    return run_folder(ports) / "ledger"
 
 
-def run_ledger(bench: Workbench) -> int:
+def run_ledger(ports: ClusterPorts) -> int:
     """The pid of the run's ledger, started if it does not run."""
     from kafka_rollout.adapters.background.traffic_process import find_process, start_ledger
     from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 
-    folder = ledger_folder(bench)
+    folder = ledger_folder(ports)
     running = find_process(folder)
     if running is not None:
         return running.pid
-    security_file = bench.run.private_path(SECURITY_FILE)
-    KafkaClusterHook(bench.cluster.name).security().write_file(security_file)
+    security_file = ports.run.private_path(SECURITY_FILE)
+    KafkaClusterHook(ports.cluster.name).security().write_file(security_file)
     return start_ledger(
-        bootstrap_servers=bench.cluster.bootstrap_servers,
+        bootstrap_servers=ports.cluster.bootstrap_servers,
         folder=folder,
-        group=f"kafka-rollout-{bench.run_id}",
-        replication_factor=min(3, len(bench.cluster.brokers)),
+        group=f"kafka-rollout-{ports.run_id}",
+        replication_factor=min(3, len(ports.cluster.brokers)),
         security_file=security_file,
     )
 
 
-def watch_groups(bench: Workbench) -> None:
+def watch_groups(ports: ClusterPorts) -> None:
     """The cluster's groups are watched from here on: rebalances, time without owner. Reads only, and stops nothing."""
     from kafka_rollout.adapters.background.group_monitor import FOLDER, start_group_watch
     from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 
-    security_file = bench.run.private_path(GROUPS_SECURITY_FILE)
-    KafkaClusterHook(bench.cluster.name).security().write_file(security_file)
+    security_file = ports.run.private_path(GROUPS_SECURITY_FILE)
+    KafkaClusterHook(ports.cluster.name).security().write_file(security_file)
     start_group_watch(
-        run_folder(bench) / FOLDER, cluster=bench.cluster.name, run_id=bench.run_id, security_file=security_file
+        run_folder(ports) / FOLDER, cluster=ports.cluster.name, run_id=ports.run_id, security_file=security_file
     )
 
 
-def stop_watching_groups(bench: Workbench) -> None:
+def stop_watching_groups(ports: ClusterPorts) -> None:
     from kafka_rollout.adapters.background.group_monitor import FOLDER, stop_group_watch
 
-    stop_group_watch(run_folder(bench) / FOLDER)
-    bench.run.private_path(GROUPS_SECURITY_FILE).unlink(missing_ok=True)
+    stop_group_watch(run_folder(ports) / FOLDER)
+    ports.run.private_path(GROUPS_SECURITY_FILE).unlink(missing_ok=True)
 
 
-def keep_ledger_running(context: Context, bench: Workbench) -> None:
+def keep_ledger_running(context: Context, ports: ClusterPorts) -> None:
     """Before a change: groups are watched, and the ledger of a run that asks for one runs.
 
     A run that fails ends its ledger, since nobody may come back. When the failed task is cleared, the task that
     started the ledger is not run again, so whoever changes something sees to it. A ledger that cannot be started stops
     nothing: the cluster may be in the very state that the change is to mend.
     """
-    watch_groups(bench)
+    watch_groups(ports)
     if not context["params"].get("ledger"):
         return
     try:
-        run_ledger(bench)
+        run_ledger(ports)
     except RolloutError as error:
         context["task"].log.warning("What follows is without live traffic: %s", error)

@@ -9,7 +9,7 @@ from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.airflow.common.asking import WAITS_FOR, is_answer, read_answer, tell
-from kafka_rollout.airflow.common.base import errors_for_airflow, frozen_plan, workbench
+from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan
 from kafka_rollout.airflow.common.deciding import RETRY, ROLL_BACK, STOP_HERE, WAIT_ON, ask_what_now, record_decision
 from kafka_rollout.airflow.common.node_task_groups import NodeSlot
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState, WatchStatus
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.domain.model.plan import Plan
-    from kafka_rollout.steps.common.cluster_ports import Workbench
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 # A look costs less than a second, a deferral about three (triggerer, scheduler, a new process). Gates that hold soon
 # are waited for in the task itself.
@@ -43,12 +43,12 @@ class GateSensor(BaseSensorOperator):
         self.slot = slot
 
     def execute(self, context: Context) -> Any:
-        with errors_for_airflow(), workbench(self.cluster, context) as bench:
-            plan = frozen_plan(bench, context)
+        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
+            plan = frozen_plan(ports, context)
             ref = self._ref(plan)
-            if self.kind is GateKind.BEFORE_STOP and not _stop_is_ahead(bench, plan, ref):
+            if self.kind is GateKind.BEFORE_STOP and not _stop_is_ahead(ports, plan, ref):
                 return self._passed("the node runs the release already, nothing is stopped")
-            return self._watch(context, bench, plan, ref)
+            return self._watch(context, ports, plan, ref)
 
     def watched(self, context: Context, event: dict[str, Any]) -> Any:
         """The trigger is done, or a person answered a question that an earlier try had left open."""
@@ -59,41 +59,41 @@ class GateSensor(BaseSensorOperator):
             return self._passed(event["message"])
         if event["state"] != WatchState.FAILED:
             raise AirflowFailException(event["message"])
-        with errors_for_airflow(), workbench(self.cluster, context) as bench:
-            plan = frozen_plan(bench, context)
-            self._ask(context, bench, self._ref(plan), event["message"])
+        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
+            plan = frozen_plan(ports, context)
+            self._ask(context, ports, self._ref(plan), event["message"])
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
         """A person answered after the gate had failed."""
-        with errors_for_airflow(), workbench(self.cluster, context) as bench:
-            plan = frozen_plan(bench, context)
+        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
+            plan = frozen_plan(ports, context)
             ref = self._ref(plan)
             answer = read_answer(event, _name(ref))
             self.log.info("%s chose '%s': %s", answer.by, answer.option, answer.reason)
-            record_decision(context, bench, _name(ref), answer)
+            record_decision(context, ports, _name(ref), answer)
             if answer.option == RETRY:
-                self.start_once_more(bench, plan, ref)
-            return self._watch(context, bench, plan, ref)
+                self.start_once_more(ports, plan, ref)
+            return self._watch(context, ports, plan, ref)
 
     @property
     def has_a_node_to_start(self) -> bool:
         """Whether *Retry* is among the answers."""
         return self.slot is not None and self.kind is GateKind.AFTER_START
 
-    def start_once_more(self, bench: Workbench, plan: Plan, ref: GateRef) -> None:
+    def start_once_more(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
         """What *Retry* does."""
         from kafka_rollout.steps.roll.node import restart_node
 
-        restart_node(bench, plan, *_hop_and_node(ref))
+        restart_node(ports, plan, *_hop_and_node(ref))
 
-    def _watch(self, context: Context, bench: Workbench, plan: Plan, ref: GateRef) -> Any:
+    def _watch(self, context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef) -> Any:
         """Look here for a while; go on in the triggerer, or end."""
-        watch = GateWatch(policy=self._policy(context, bench))
-        status = _look_for_a_while(context, bench, plan, ref, watch)
+        watch = GateWatch(policy=self._policy(context, ports))
+        status = _look_for_a_while(context, ports, plan, ref, watch)
         if status.state is WatchState.HELD:
             return self._passed(status.message)
         if status.state is WatchState.FAILED:
-            self._ask(context, bench, ref, status.message)
+            self._ask(context, ports, ref, status.message)
         from kafka_rollout.airflow.triggers.gate import GateTrigger
 
         self.defer(
@@ -107,11 +107,11 @@ class GateSensor(BaseSensorOperator):
             method_name="watched",
         )
 
-    def _ask(self, context: Context, bench: Workbench, ref: GateRef, message: str) -> None:
+    def _ask(self, context: Context, ports: ClusterPorts, ref: GateRef, message: str) -> None:
         can_roll_back = self.slot is not None and not self.slot.way_back
         retries = (RETRY,) if self.has_a_node_to_start else ()
         options = (WAIT_ON, *retries, ROLL_BACK if can_roll_back else STOP_HERE)
-        ask_what_now(context, bench, what=_name(ref), why=message, options=options)
+        ask_what_now(context, ports, what=_name(ref), why=message, options=options)
 
     def _passed(self, message: str) -> dict[str, str]:
         self.log.info("The gate is passed: %s", message)
@@ -123,11 +123,11 @@ class GateSensor(BaseSensorOperator):
         hop, turn = self.slot.resolve(plan)
         return GateRef(kind=self.kind, hop=hop.key, node_id=turn.node_id)
 
-    def _policy(self, context: Context, bench: Workbench) -> GatePolicy:
+    def _policy(self, context: Context, ports: ClusterPorts) -> GatePolicy:
         params = context["params"]
         timeout_s = 60.0 * float(params["gate_timeout_minutes"])
         if self.kind is GateKind.SNAPSHOT:
-            timeout_s += _snapshot_interval_s(bench)
+            timeout_s += _snapshot_interval_s(ports)
         return GatePolicy(
             looks=int(params["looks"]) if self.kind is GateKind.AFTER_START else 1,
             interval_s=GROUPS_INTERVAL_S if self.kind is GateKind.GROUPS else INTERVAL_S,
@@ -136,18 +136,18 @@ class GateSensor(BaseSensorOperator):
         )
 
 
-def _look_for_a_while(context: Context, bench: Workbench, plan: Plan, ref: GateRef, watch: GateWatch) -> WatchStatus:
+def _look_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef, watch: GateWatch) -> WatchStatus:
     """The last status, done or not, after at most PATIENCE_S (a long soak is not waited for)."""
     from kafka_rollout.steps.gates.checks import look, record_outcome
 
     give_up = time.monotonic() + PATIENCE_S
     while True:
-        seen = look(bench, plan, ref)
+        seen = look(ports, plan, ref)
         status = watch.seen(seen, time.time())
         tell(context, f"{_name(ref)}: {status.message}")
         soaks_long = watch.held_since is not None and watch.policy.soak_s > PATIENCE_S
         if status.done or soaks_long or time.monotonic() >= give_up:
-            record_outcome(bench, ref, seen, status)
+            record_outcome(ports, ref, seen, status)
             return status
         time.sleep(watch.policy.interval_s)
 
@@ -157,18 +157,18 @@ def _name(ref: GateRef) -> str:
     return f"gate {ref.kind.value}{where}"
 
 
-def _snapshot_interval_s(bench: Workbench) -> float:
+def _snapshot_interval_s(ports: ClusterPorts) -> float:
     """How long a node may take to write its next snapshot by itself, at most."""
     from kafka_rollout.steps.gates.checks import SNAPSHOT_INTERVAL
 
-    intervals = (bench.runtime.config(node).get(SNAPSHOT_INTERVAL, "3600000") for node in bench.cluster.nodes)
+    intervals = (ports.runtime.config(node).get(SNAPSHOT_INTERVAL, "3600000") for node in ports.cluster.nodes)
     return max(int(interval) for interval in intervals) / 1000
 
 
-def _stop_is_ahead(bench: Workbench, plan: Plan, ref: GateRef) -> bool:
+def _stop_is_ahead(ports: ClusterPorts, plan: Plan, ref: GateRef) -> bool:
     from kafka_rollout.steps.roll.node import needs_turn
 
-    return needs_turn(bench, plan, *_hop_and_node(ref))
+    return needs_turn(ports, plan, *_hop_and_node(ref))
 
 
 def _hop_and_node(ref: GateRef) -> tuple[str, int]:

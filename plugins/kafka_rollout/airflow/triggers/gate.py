@@ -18,7 +18,7 @@ from kafka_rollout.steps.planning.upgrade import check_plan
 
 if TYPE_CHECKING:
     from kafka_rollout.adapters.kafka.security import ClientSecurity
-    from kafka_rollout.steps.common.cluster_ports import Workbench
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 SAY_AGAIN_S = 30.0  # an unchanged message is logged again after this time
 
@@ -87,14 +87,14 @@ class GateTrigger(BaseTrigger):
 
 
 class _Watcher:
-    """One workbench kept open from look to look; opened anew when it could not be."""
+    """One cluster's ports, kept open between checks; opened again when it could not be."""
 
     def __init__(self, trigger: GateTrigger, watch: GateWatch) -> None:
         self._trigger = trigger
         self._watch = watch
         self._ref = GateRef.from_dict(trigger.gate)
-        self._open: AbstractContextManager[Workbench] | None = None
-        self._bench: Workbench | None = None
+        self._open: AbstractContextManager[ClusterPorts] | None = None
+        self._bench: ClusterPorts | None = None
 
     def look(self, security: ClientSecurity) -> WatchStatus:
         try:
@@ -106,7 +106,7 @@ class _Watcher:
             status = self._watch.seen(seen, time.time())
             record_outcome(self._bench, self._ref, seen, status)
             return status
-        except TransientError as error:  # the workbench itself could not be opened yet
+        except TransientError as error:  # the ports could not be opened yet
             return WatchStatus(state=WatchState.WAITING, message=f"waits for an answer: {error}")
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
 class ApprovalOf(StrEnum):
@@ -42,11 +42,11 @@ class Approval:
     at: float
 
 
-def record_approval(bench: Workbench, what: str, by: str, decision: str, reason: str) -> Approval:
+def record_approval(ports: ClusterPorts, what: str, by: str, decision: str, reason: str) -> Approval:
     """Record a named person's decision on the run's plan. Raises UserError without a name or a reason,
     RefusedError when the plan has blockers (they cannot be approved away) and the decision approves."""
     _named(what, by, reason)
-    plan = bench.run.load_plan()
+    plan = ports.run.load_plan()
     if decision == APPROVED and what in {ApprovalOf.ROLL, ApprovalOf.FINALIZE}:
         refuse_blockers(plan)
     approval = Approval(
@@ -57,7 +57,7 @@ def record_approval(bench: Workbench, what: str, by: str, decision: str, reason:
         plan_hash=plan.hash,
         at=time.time(),
     )
-    bench.run.record("approval", {key: value for key, value in asdict(approval).items() if key != "at"})
+    ports.run.record("approval", {key: value for key, value in asdict(approval).items() if key != "at"})
     return approval
 
 
@@ -88,31 +88,31 @@ def refuse_blockers(plan: Plan) -> None:
         )
 
 
-def approvals(bench: Workbench) -> tuple[Approval, ...]:
+def approvals(ports: ClusterPorts) -> tuple[Approval, ...]:
     """All decisions of the run, oldest first."""
-    return tuple(_read(event) for event in bench.run.events() if event.get("kind") == "approval")
+    return tuple(_read(event) for event in ports.run.events() if event.get("kind") == "approval")
 
 
-def require_approval(bench: Workbench, plan: Plan, what: str) -> Approval:
+def require_approval(ports: ClusterPorts, plan: Plan, what: str) -> Approval:
     """The newest decision on `what` for this very plan; raises RefusedError unless it approves and still counts.
 
     An approval counts no more after a blocker voided it, or after a person decided for the opposite way, and none
     goes round blockers: the plan's hash does not cover findings, so the plan may have been made anew with some.
     """
-    given = [a for a in approvals(bench) if a.what == what and a.plan_hash == plan.hash]
+    given = [a for a in approvals(ports) if a.what == what and a.plan_hash == plan.hash]
     if not given:
         raise RefusedError(
-            f"Nobody approved the {what} of run {bench.run_id} on cluster {plan.cluster}.",
+            f"Nobody approved the {what} of run {ports.run_id} on cluster {plan.cluster}.",
             remedy="Have a named person approve it first.",
         )
     if given[-1].decision != APPROVED:
         raise RefusedError(
-            f"{given[-1].by} answered '{given[-1].decision}' to the {what} of run {bench.run_id}: {given[-1].reason}",
+            f"{given[-1].by} answered '{given[-1].decision}' to the {what} of run {ports.run_id}: {given[-1].reason}",
             remedy="Settle the reason, then ask again.",
         )
     if what in {ApprovalOf.ROLL, ApprovalOf.FINALIZE}:
         refuse_blockers(plan)
-    if why := _overtaken(bench, plan, given[-1]):
+    if why := _overtaken(ports, plan, given[-1]):
         raise RefusedError(
             f"The approval of the {what} by {given[-1].by} is {why}.",
             remedy="Have a named person approve it again (in a DAG: clear its approval with everything after it).",
@@ -120,20 +120,20 @@ def require_approval(bench: Workbench, plan: Plan, what: str) -> Approval:
     return given[-1]
 
 
-def renew_void(bench: Workbench, plan: Plan, by: str, reason: str) -> None:
+def renew_void(ports: ClusterPorts, plan: Plan, by: str, reason: str) -> None:
     """Record that a named person approves anew what a blocker voided; what was never approved, was rejected or was
     overtaken stays so. Whether the blocker is gone is looked at again before anything is done."""
     for what in (ApprovalOf.ROLL, ApprovalOf.CANARY):
-        given = [a for a in approvals(bench) if a.what == what and a.plan_hash == plan.hash]
-        if given and given[-1].decision == APPROVED and _overtaken(bench, plan, given[-1]).startswith(_VOID):
-            record_approval(bench, what, by, APPROVED, reason)
+        given = [a for a in approvals(ports) if a.what == what and a.plan_hash == plan.hash]
+        if given and given[-1].decision == APPROVED and _overtaken(ports, plan, given[-1]).startswith(_VOID):
+            record_approval(ports, what, by, APPROVED, reason)
 
 
-def _overtaken(bench: Workbench, plan: Plan, approval: Approval) -> str:
+def _overtaken(ports: ClusterPorts, plan: Plan, approval: Approval) -> str:
     """Why an approval counts no more; empty where it does."""
     opposite = ApprovalOf.ROLL if approval.what == ApprovalOf.ROLL_BACK else ApprovalOf.ROLL_BACK
     why = ""
-    for event in bench.run.events():  # in their order
+    for event in ports.run.events():  # in their order
         kind, what = event.get("kind"), event.get("what")
         if kind == "approval" and what == approval.what and event["plan_hash"] == plan.hash:
             why = ""

@@ -1,4 +1,4 @@
-"""The workbench: one cluster's ports in one place, handed to every step."""
+"""One cluster's ports in one place, handed to every step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kafka_rollout.ports import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workbench:
+class ClusterPorts:
     """`run_id` names the run and is the holder of the cluster's lock."""
 
     run_id: str

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from kafka_rollout.domain.model.errors import LockHeldError, RefusedError, TransientError
 from kafka_rollout.ports import Lock
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 # Longer than the longest single call between two renewals (a controlled shutdown to its deadline), short enough
 # that a killed holder does not keep others waiting.
@@ -15,60 +15,60 @@ LEASE_S = 600.0
 LOCKED_OUT = "locked-out"  # kind of the event in the run's record
 
 
-def hold(bench: Workbench, purpose: str, *, for_s: float = LEASE_S) -> Lock:
+def hold(ports: ClusterPorts, purpose: str, *, for_s: float = LEASE_S) -> Lock:
     """Take or renew the cluster's lock for this run; raises LockHeldError naming who holds it.
 
     Kafka's own id of the cluster goes with it from the first time on that a broker tells it: the inventory may know one
     cluster by two names.
     """
-    held = bench.lock.holder(bench.cluster.name)
-    known = held.cluster_id if held is not None and held.holder == bench.run_id else ""
+    held = ports.lock.holder(ports.cluster.name)
+    known = held.cluster_id if held is not None and held.holder == ports.run_id else ""
     try:
-        return bench.lock.acquire(
-            bench.cluster.name, bench.run_id, purpose, for_s=for_s, cluster_id=known or _cluster_id(bench)
+        return ports.lock.acquire(
+            ports.cluster.name, ports.run_id, purpose, for_s=for_s, cluster_id=known or _cluster_id(ports)
         )
     except LockHeldError as error:
-        if bench.run.events():  # a run that has not begun leaves nothing behind
-            bench.run.record(LOCKED_OUT, {"sentence": error.sentence})
+        if ports.run.events():  # a run that has not begun leaves nothing behind
+            ports.run.record(LOCKED_OUT, {"sentence": error.sentence})
         raise
 
 
 @contextmanager
-def held_before(bench: Workbench, purpose: str) -> Iterator[None]:
+def held_before(ports: ClusterPorts, purpose: str) -> Iterator[None]:
     """Take the lock before anything is scanned, planned or asked: a second change of the cluster is refused at once.
     What fails in here lets go of it; what comes after has to see to that itself."""
-    hold(bench, purpose)
+    hold(ports, purpose)
     try:
         yield
     except BaseException:
-        let_go(bench)
+        let_go(ports)
         raise
 
 
-def hold_on(bench: Workbench, purpose: str, *, for_s: float) -> bool:
+def hold_on(ports: ClusterPorts, purpose: str, *, for_s: float) -> bool:
     """Renew the lock for a longer step if this run holds it; nothing is taken. Whether it holds it."""
-    held = bench.lock.holder(bench.cluster.name)
-    if held is None or held.holder != bench.run_id:
+    held = ports.lock.holder(ports.cluster.name)
+    if held is None or held.holder != ports.run_id:
         return False
-    hold(bench, purpose, for_s=for_s)
+    hold(ports, purpose, for_s=for_s)
     return True
 
 
-def hold_again(bench: Workbench, purpose: str) -> Lock:
+def hold_again(ports: ClusterPorts, purpose: str) -> Lock:
     """An ordinary lease again after a long one, once the person it was kept for has answered: a run that dies now
     must not keep others out for the rest of that time."""
-    return bench.lock.acquire(bench.cluster.name, bench.run_id, purpose, for_s=LEASE_S, shorten=True)
+    return ports.lock.acquire(ports.cluster.name, ports.run_id, purpose, for_s=LEASE_S, shorten=True)
 
 
-def _cluster_id(bench: Workbench) -> str:
+def _cluster_id(ports: ClusterPorts) -> str:
     try:
-        return bench.admin.cluster_id()
+        return ports.admin.cluster_id()
     except (TransientError, RefusedError):
         return ""  # asked again with the next renewal
 
 
-def let_go(bench: Workbench) -> None:
+def let_go(ports: ClusterPorts) -> None:
     """Release the lock if this run holds it."""
-    held = bench.lock.holder(bench.cluster.name)
-    if held is not None and held.holder == bench.run_id:
-        bench.lock.release(bench.cluster.name, bench.run_id)
+    held = ports.lock.holder(ports.cluster.name)
+    if held is not None and held.holder == ports.run_id:
+        ports.lock.release(ports.cluster.name, ports.run_id)

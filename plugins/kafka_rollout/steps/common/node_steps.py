@@ -8,7 +8,7 @@ from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Hop, Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import NodeSpec
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
 class TurnState(StrEnum):
@@ -19,11 +19,11 @@ class TurnState(StrEnum):
     PAST = "past"  # runs the release of a later hop: nothing to do, no gate
 
 
-def turn_state(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> TurnState:
+def turn_state(ports: ClusterPorts, plan: Plan, hop_key: str, node_id: int) -> TurnState:
     """Observe one node. Raises RefusedError for a release that the hop does not know, TransientError where a
     running node does not tell its release."""
-    hop, node = plan.hop(hop_key), bench.cluster.node(node_id)
-    release = running_release(bench, node)
+    hop, node = plan.hop(hop_key), ports.cluster.node(node_id)
+    release = running_release(ports, node)
     if release is None or release == hop.from_release:
         return TurnState.NEEDED
     if release == hop.to_release:
@@ -36,21 +36,21 @@ def turn_state(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> Turn
     )
 
 
-def running_release(bench: Workbench, node: NodeSpec) -> Release | None:
+def running_release(ports: ClusterPorts, node: NodeSpec) -> Release | None:
     """The release of the node's process; None when there is no process.
 
     By app-info; a process too young to answer is known by the runtime's own record of its start.
     """
-    process = bench.runtime.process(node)
+    process = ports.runtime.process(node)
     if process.pid is None:
         return None
     try:
-        told = bench.metrics.read(node).release
+        told = ports.metrics.read(node).release
     except TransientError:
         told = None
     if told is not None:
         return told
-    starts = bench.runtime.starts(node)
+    starts = ports.runtime.starts(node)
     if starts and starts[-1].pid == process.pid:
         return starts[-1].release
     raise TransientError(
@@ -59,7 +59,7 @@ def running_release(bench: Workbench, node: NodeSpec) -> Release | None:
     )
 
 
-def previous_release(bench: Workbench, plan: Plan) -> Release:
+def previous_release(ports: ClusterPorts, plan: Plan) -> Release:
     """The release that the cluster came from, which a way back would lead to.
 
     A run that finds the binary rolled (features are finalized later, by default) has its plan begin and end at one
@@ -69,9 +69,9 @@ def previous_release(bench: Workbench, plan: Plan) -> Release:
         return plan.origin
     others = (
         (start.started_at, start.release)
-        for node in bench.cluster.nodes
-        for start in bench.runtime.starts(node)
-        if start.release != plan.target and start.release in bench.catalogue
+        for node in ports.cluster.nodes
+        for start in ports.runtime.starts(node)
+        if start.release != plan.target and start.release in ports.catalogue
     )
     return max(others, default=(0.0, plan.origin))[1]
 
@@ -92,9 +92,9 @@ def hops_from(plan: Plan, hop: Hop) -> tuple[Hop, ...]:
 _WRONG = ("ERROR", "FATAL", "Exception", "Unable to register")
 
 
-def last_words(bench: Workbench, node: NodeSpec) -> str:
+def last_words(ports: ClusterPorts, node: NodeSpec) -> str:
     """The last line of the node's log that says something went wrong (no frame of a trace), else the last line."""
-    lines = [line.strip() for line in bench.runtime.log_tail(node, lines=80) if line.strip()]
+    lines = [line.strip() for line in ports.runtime.log_tail(node, lines=80) if line.strip()]
     if not lines:
         return "its log is empty"
     told = [line for line in lines if not line.startswith("at ")]

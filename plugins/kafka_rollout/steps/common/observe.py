@@ -11,7 +11,7 @@ from typing import TypeVar
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.state import ClusterState, NodeState, ProcessState, RegisteredNodes
 from kafka_rollout.domain.model.topology import NodeSpec
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 _T = TypeVar("_T")
 
@@ -20,54 +20,56 @@ _ASKED_AT_ONCE = 8
 _NOT_ASKED = RegisteredNodes(brokers=frozenset(), fenced=None, controllers=None)
 
 
-def observe(bench: Workbench) -> ClusterState:
+def observe(ports: ClusterPorts) -> ClusterState:
     """Look at the whole cluster.
 
     What nobody answered is None or empty and named in `unanswered`; raises TransientError only when the brokers do
     not even tell the cluster's id, its nodes and its partitions.
     """
-    state = observe_some(bench, bench.cluster.nodes, metrics=True)
+    state = observe_some(ports, ports.cluster.nodes, metrics=True)
     unanswered: list[str] = []
     return replace(
         state,
-        cluster_id=bench.admin.cluster_id(),
-        groups=_ask(bench.admin.groups, (), unanswered),
-        transactions=_ask(bench.admin.transactions, (), unanswered),
+        cluster_id=ports.admin.cluster_id(),
+        groups=_ask(ports.admin.groups, (), unanswered),
+        transactions=_ask(ports.admin.transactions, (), unanswered),
         unanswered=(*state.unanswered, *unanswered),
     )
 
 
-def observe_some(bench: Workbench, nodes: Sequence[NodeSpec], *, metrics: bool, brokers: bool = True) -> ClusterState:
+def observe_some(
+    ports: ClusterPorts, nodes: Sequence[NodeSpec], *, metrics: bool, brokers: bool = True
+) -> ClusterState:
     """A part of a look, for a gate: some nodes, and with `brokers` the quorum, registrations and partitions.
 
     `cluster_id`, groups and transactions stay empty; a node that was not asked is not in `nodes`.
     """
     with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE, thread_name_prefix="observe") as pool:
-        seen = tuple(pool.map(lambda node: observe_node(bench, node, metrics=metrics), nodes))
+        seen = tuple(pool.map(lambda node: observe_node(ports, node, metrics=metrics), nodes))
     unanswered = [node.problem for node in seen if node.problem]
     return ClusterState(
         cluster_id="",
         nodes={node.node_id: node for node in seen},
-        quorum=_ask(bench.admin.quorum, None, unanswered) if brokers else None,
-        registered=bench.admin.registered() if brokers else _NOT_ASKED,
-        partitions=bench.admin.partitions() if brokers else (),
+        quorum=_ask(ports.admin.quorum, None, unanswered) if brokers else None,
+        registered=ports.admin.registered() if brokers else _NOT_ASKED,
+        partitions=ports.admin.partitions() if brokers else (),
         unanswered=tuple(unanswered),
         # The time of the answers, not of the questions: lags and ages are counted from it.
         observed_at=time.time(),
     )
 
 
-def observe_node(bench: Workbench, node: NodeSpec, *, metrics: bool = True) -> NodeState:
+def observe_node(ports: ClusterPorts, node: NodeSpec, *, metrics: bool = True) -> NodeState:
     """Look at one node: process, features and metrics; what it does not answer is None and said in `problem`."""
     problems: list[str] = []
-    process = _ask(lambda: bench.runtime.process(node), ProcessState(pid=None), problems)
+    process = _ask(lambda: ports.runtime.process(node), ProcessState(pid=None), problems)
     features = read = None
     if process.pid is None and not problems:
         problems.append(f"Node {node.node_id} has no process.")
     else:
-        features = _ask(lambda: bench.admin.features(node), None, problems)
+        features = _ask(lambda: ports.admin.features(node), None, problems)
         if metrics:
-            read = _ask(lambda: bench.metrics.read(node), None, problems)
+            read = _ask(lambda: ports.metrics.read(node), None, problems)
     return NodeState(node_id=node.node_id, process=process, features=features, metrics=read, problem=" ".join(problems))
 
 

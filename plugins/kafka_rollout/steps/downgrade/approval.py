@@ -8,18 +8,18 @@ from kafka_rollout.domain.model.findings import Finding, Verdict
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.steps.common.approval import config_part, features_in_full, findings_part, heading, hops_part, plain
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.metadata_logs import LOSSES, planned_trims
 
 _LOSSES_SHOWN = 100
 
 
-def levels_body(bench: Workbench, plan: Plan, support: Verdict) -> str:
+def levels_body(ports: ClusterPorts, plan: Plan, support: Verdict) -> str:
     """Markdown: what would be lost first, then the levels, then the findings."""
     parts = [
         f"**Downgrade of cluster {plan.cluster}: {plan.origin} → {plan.target}. First its feature levels fall.**",
         *_type(plan),
-        *losses_part(bench, plan),
+        *losses_part(ports, plan),
         heading("Levels that fall, metadata.version last"),
         *features_in_full(plan.online_changes),
         *_later(plan),
@@ -29,17 +29,17 @@ def levels_body(bench: Workbench, plan: Plan, support: Verdict) -> str:
     return "\n\n".join(parts)
 
 
-def roll_body(bench: Workbench, plan: Plan, offline: Sequence[str] = ()) -> str:
+def roll_body(ports: ClusterPorts, plan: Plan, offline: Sequence[str] = ()) -> str:
     """Markdown: what is cut, the order, the findings. `offline`: what an offline downgrade means, its losses too."""
-    special = [*_outage(offline), *losses_part(bench, plan)] if plan.offline else _trims(bench)
+    special = [*_outage(offline), *losses_part(ports, plan)] if plan.offline else _trims(ports)
     return "\n\n".join([*_title(plan), *special, *_way(plan)])
 
 
-def plan_body(bench: Workbench, plan: Plan, offline: Sequence[str] = ()) -> str:
+def plan_body(ports: ClusterPorts, plan: Plan, offline: Sequence[str] = ()) -> str:
     """Markdown of a dry run: what the approvals will say, but the trims, which are known when the levels are low."""
     levels = [heading("Levels that fall, metadata.version last"), *features_in_full(plan.feature_changes)]
     outage = _outage(offline) if plan.offline else []
-    return "\n\n".join([*_title(plan), *levels, *outage, *losses_part(bench, plan), *_way(plan)])
+    return "\n\n".join([*_title(plan), *levels, *outage, *losses_part(ports, plan), *_way(plan)])
 
 
 def _title(plan: Plan) -> list[str]:
@@ -55,12 +55,12 @@ def _way(plan: Plan) -> list[str]:
     return [*findings_part(plan.findings), *hops_part(plan), *config_part(plan), foot]
 
 
-def losses_part(bench: Workbench, plan: Plan) -> list[str]:
+def losses_part(ports: ClusterPorts, plan: Plan) -> list[str]:
     """The loss report: each real loss with the values; how much is only at its default."""
     level = plan.levels.get(METADATA_VERSION)
     if level is None:
         return [heading("Metadata lost: none"), "metadata.version stays as it is."]
-    report = bench.run.attachment(LOSSES)
+    report = ports.run.attachment(LOSSES)
     if report is None:
         return [heading("Metadata lost: unknown")]
     losses, defaults = report["losses"], report["default_only"]
@@ -97,11 +97,11 @@ def _type(plan: Plan) -> list[str]:
     return ["**UNSAFE**: what the warnings name is lost, and nothing stops it."]
 
 
-def _trims(bench: Workbench) -> list[str]:
-    trimmed = planned_trims(bench)
+def _trims(ports: ClusterPorts) -> list[str]:
+    trimmed = planned_trims(ports)
     if not trimmed:
         return [heading("Metadata logs"), "Every node's log can be read by the older release as it is."]
-    names = "\n".join(f"- {bench.cluster.node(node_id).name} ({node_id})" for node_id in trimmed)
+    names = "\n".join(f"- {ports.cluster.node(node_id).name} ({node_id})" for node_id in trimmed)
     return [
         heading(f"Metadata logs to be trimmed: {len(trimmed)}"),
         "The older release would stop at records before the newest snapshot. While each of these nodes is stopped, its "

@@ -12,7 +12,7 @@ from kafka_rollout.domain.model.cluster_contents import (
     unserved_types,
 )
 from kafka_rollout.domain.model.errors import FatalError
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.sending import levels_now
 
 BEFORE = "inventory/before.json"
@@ -20,26 +20,26 @@ COMPARED = "inventory/compared.json"
 _ACTED = frozenset({"finalizing", "stopping", "stopped"})
 
 
-def take_inventory(bench: Workbench) -> ClusterInventory:
+def take_inventory(ports: ClusterPorts) -> ClusterInventory:
     """Kept in the run's record. Once the run has acted the first one stays: it is what a comparison is worth."""
-    kept = bench.run.attachment(BEFORE)
-    if kept is not None and any(event.get("kind") in _ACTED for event in bench.run.events()):
+    kept = ports.run.attachment(BEFORE)
+    if kept is not None and any(event.get("kind") in _ACTED for event in ports.run.events()):
         return ClusterInventory.from_dict(kept)
-    found = bench.admin.inventory()
-    bench.run.attach(BEFORE, found.to_dict())
-    bench.run.record("inventory", {"when": "before", "counts": found.counts})
+    found = ports.admin.inventory()
+    ports.run.attach(BEFORE, found.to_dict())
+    ports.run.record("inventory", {"when": "before", "counts": found.counts})
     return found
 
 
-def compare_inventory(bench: Workbench) -> tuple[Difference, ...]:
+def compare_inventory(ports: ClusterPorts) -> tuple[Difference, ...]:
     """Every difference, recorded; raises FatalError where the run has taken no inventory before."""
-    kept = bench.run.attachment(BEFORE)
+    kept = ports.run.attachment(BEFORE)
     if kept is None:
         raise FatalError("This run took no inventory before it changed anything.", remedy="Nothing can be compared.")
     before = ClusterInventory.from_dict(kept)
-    after = bench.admin.inventory(configured_groups=before.group_configs)
-    found = compare_inventories(before, after, unserved=unserved_types(levels_now(bench).finalized))
-    bench.run.attach(
+    after = ports.admin.inventory(configured_groups=before.group_configs)
+    found = compare_inventories(before, after, unserved=unserved_types(levels_now(ports).finalized))
+    ports.run.attach(
         COMPARED,
         {
             "before": before.counts,
@@ -48,5 +48,5 @@ def compare_inventory(bench: Workbench) -> tuple[Difference, ...]:
             "differences": [asdict(difference) for difference in found],
         },
     )
-    bench.run.record("inventory", {"when": "after", "counts": after.counts, "differences": len(found)})
+    ports.run.record("inventory", {"when": "after", "counts": after.counts, "differences": len(found)})
     return found

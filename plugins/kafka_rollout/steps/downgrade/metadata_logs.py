@@ -36,7 +36,7 @@ from kafka_rollout.domain.planning.downgrade_findings import (
     unseen_findings,
     why_not,
 )
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import metadata_directory, named_directories
 from kafka_rollout.steps.common.node_steps import is_way_back
 from kafka_rollout.steps.planning.plan_findings import weigh
@@ -46,29 +46,29 @@ SCANNED = "metadata-scan"  # kind of the event in the run's record
 _AT_ONCE = 2  # each starts a JVM
 
 
-def scan_metadata_logs(bench: Workbench, plan: Plan) -> Plan:
+def scan_metadata_logs(ports: ClusterPorts, plan: Plan) -> Plan:
     """Scan every node's log for every release of the path; what that means becomes findings of the plan."""
-    scans, unseen = _scan_all(bench, plan)
-    _record(bench, "before", scans)
-    found = (*unseen_findings(unseen, bench.cluster.runtime), *metadata_findings(plan, scans))
-    return weigh(bench, METADATA_CODES, found)
+    scans, unseen = _scan_all(ports, plan)
+    _record(ports, "before", scans)
+    found = (*unseen_findings(unseen, ports.cluster.runtime), *metadata_findings(plan, scans))
+    return weigh(ports, METADATA_CODES, found)
 
 
-def report_losses(bench: Workbench, plan: Plan) -> tuple[Plan, LossReport | None]:
+def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | None]:
     """KIP-1155's loss report, made before the controller is asked anything; None where no level of metadata.version
     falls, or nobody can say what is lost (then that is a blocker). What an older release loses by itself is a finding.
 
     Raises TransientError where a broker does not answer what settings there are."""
-    level, settings = plan.levels.get(METADATA_VERSION), _settings(bench, plan)
+    level, settings = plan.levels.get(METADATA_VERSION), _settings(ports, plan)
     if level is None:
-        bench.run.attach(LOSSES, None)
-        return weigh(bench, LOSS_CODES, settings), None
+        ports.run.attach(LOSSES, None)
+        return weigh(ports, LOSS_CODES, settings), None
     try:
-        report = _losses(bench, plan, level)
+        report = _losses(ports, plan, level)
     except RolloutError as error:
-        return weigh(bench, LOSS_CODES, (*losses_unknown(str(error)), *settings)), None
-    bench.run.attach(LOSSES, report.to_dict())
-    bench.run.record(
+        return weigh(ports, LOSS_CODES, (*losses_unknown(str(error)), *settings)), None
+    ports.run.attach(LOSSES, report.to_dict())
+    ports.run.record(
         "losses",
         {
             "from_level": report.from_level,
@@ -79,21 +79,21 @@ def report_losses(bench: Workbench, plan: Plan) -> tuple[Plan, LossReport | None
             "first": [loss.sentence for loss in report.losses[:20]],
         },
     )
-    return weigh(bench, LOSS_CODES, (*loss_findings(plan, report), *settings)), report
+    return weigh(ports, LOSS_CODES, (*loss_findings(plan, report), *settings)), report
 
 
-def _settings(bench: Workbench, plan: Plan) -> tuple[Finding, ...]:
-    lacking = lacking_settings(bench.catalogue, [hop.to_release for hop in plan.hops])
+def _settings(ports: ClusterPorts, plan: Plan) -> tuple[Finding, ...]:
+    lacking = lacking_settings(ports.catalogue, [hop.to_release for hop in plan.hops])
     if not lacking:
         return ()
     accepted = plan.unsafe and not plan.offline
-    return settings_findings(lacking, bench.admin.settings(), accepted=accepted, acceptable=not plan.offline)
+    return settings_findings(lacking, ports.admin.settings(), accepted=accepted, acceptable=not plan.offline)
 
 
-def look_at_metadata_logs(bench: Workbench, plan: Plan) -> GateLook:
+def look_at_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateLook:
     """Could every node start on every release of the path, after a trim where it takes one? Recorded."""
-    scans, unseen = _scan_all(bench, plan)
-    _record(bench, "ready", scans)
+    scans, unseen = _scan_all(ports, plan)
+    _record(ports, "ready", scans)
     conditions = [
         Condition(name=f"node {node_id}'s metadata log", holds=False, evidence="the runtime sees no files of the node")
         for node_id in unseen
@@ -113,25 +113,25 @@ def look_at_metadata_logs(bench: Workbench, plan: Plan) -> GateLook:
     return GateLook(gate="metadata-log", at=time.time(), conditions=tuple(conditions))
 
 
-def planned_trims(bench: Workbench) -> tuple[int, ...]:
+def planned_trims(ports: ClusterPorts) -> tuple[int, ...]:
     """Nodes that the newest look at all logs says to trim: what the approval of the roll shows."""
-    return trims_of(_last_scans(bench, "ready"))
+    return trims_of(_last_scans(ports, "ready"))
 
 
-def last_failing_offset(bench: Workbench) -> int | None:
+def last_failing_offset(ports: ClusterPorts) -> int | None:
     """The last offset, by any scan of the run, that a release of the path cannot replay: a snapshot must end behind."""
-    offsets = [one["last_failing"] for stage in ("before", "ready") for one in _last_scans(bench, stage)]
+    offsets = [one["last_failing"] for stage in ("before", "ready") for one in _last_scans(ports, stage)]
     return max((offset for offset in offsets if offset is not None), default=None)
 
 
-def refuse_unreadable(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> None:
+def refuse_unreadable(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec) -> None:
     """Before the stop: raise RefusedError where the release could not start on this node's log, or only after a trim
     that nobody approved; TransientError where a snapshot has to come first. Nothing to do on the way up."""
     if not goes_down(plan, hop):
         return
-    scan = _scan(bench, plan, node, hop.to_release)
+    scan = _scan(ports, plan, node, hop.to_release)
     needs = readiness(scan)
-    if needs is Readiness.READY or (needs is Readiness.TRIM and node.node_id in planned_trims(bench)):
+    if needs is Readiness.READY or (needs is Readiness.TRIM and node.node_id in planned_trims(ports)):
         return
     if needs is Readiness.SNAPSHOT:
         raise TransientError(
@@ -145,7 +145,7 @@ def refuse_unreadable(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) ->
     raise RefusedError(f"On the metadata log of node {node.node_id} {why_not(scan)}", remedy=" ".join(scan.remedies))
 
 
-def make_readable(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> None:
+def make_readable(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec) -> None:
     """While the node is stopped: bring its metadata log into a form that the hop's release starts from.
 
     Idempotent: what is done is seen in the log. Raises FatalError where that cannot be; the node is down then.
@@ -153,13 +153,13 @@ def make_readable(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> Non
     if not goes_down(plan, hop):
         return
     try:
-        scan = _scan(bench, plan, node, hop.to_release)
-        directory = metadata_directory(bench, node)
+        scan = _scan(ports, plan, node, hop.to_release)
+        directory = metadata_directory(ports, node)
         if bootstrap_fails(scan):
-            _replace_bootstrap(bench, plan, hop, node, directory)
+            _replace_bootstrap(ports, plan, hop, node, directory)
         if readiness(scan) is Readiness.TRIM:
-            result = bench.metadata_logs.trim(directory, release=hop.to_release, cluster_id=plan.cluster_id)
-            bench.run.record(
+            result = ports.metadata_logs.trim(directory, release=hop.to_release, cluster_id=plan.cluster_id)
+            ports.run.record(
                 "trimmed",
                 {
                     "node_id": node.node_id,
@@ -180,13 +180,13 @@ def make_readable(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> Non
         ) from error
 
 
-def _replace_bootstrap(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec, directory: Path) -> None:
-    highest = bench.catalogue.get(hop.to_release).features[METADATA_VERSION].supported.max
+def _replace_bootstrap(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec, directory: Path) -> None:
+    highest = ports.catalogue.get(hop.to_release).features[METADATA_VERSION].supported.max
     level = min(highest, plan.levels.get(METADATA_VERSION, highest))
-    backup = bench.metadata_logs.replace_bootstrap(
+    backup = ports.metadata_logs.replace_bootstrap(
         directory, level=level, release=hop.to_release, cluster_id=plan.cluster_id
     )
-    bench.run.record(
+    ports.run.record(
         "bootstrap-replaced",
         {"node_id": node.node_id, "hop": hop.key, "level": level, "backup": str(backup) if backup else None},
     )
@@ -197,40 +197,40 @@ def goes_down(plan: Plan, hop: Hop) -> bool:
     return plan.direction is Direction.DOWNGRADE and not is_way_back(plan, hop)
 
 
-def _losses(bench: Workbench, plan: Plan, level: int) -> LossReport:
+def _losses(ports: ClusterPorts, plan: Plan, level: int) -> LossReport:
     """By the active controller's log, which is the longest; another's where it is not seen."""
-    leader = bench.admin.quorum().leader_id
-    controllers = sorted(bench.cluster.controllers, key=lambda node: node.node_id != leader)
+    leader = ports.admin.quorum().leader_id
+    controllers = sorted(ports.cluster.controllers, key=lambda node: node.node_id != leader)
     for node in controllers:
-        directory = bench.runtime.metadata_log_dir(node)
+        directory = ports.runtime.metadata_log_dir(node)
         if directory is not None:
-            told = bench.metadata_logs.losses(directory, level, cluster_id=plan.cluster_id)
-            named = (named_directories(bench, told.losses), named_directories(bench, told.default_only))
+            told = ports.metadata_logs.losses(directory, level, cluster_id=plan.cluster_id)
+            named = (named_directories(ports, told.losses), named_directories(ports, told.default_only))
             return replace(told, losses=named[0], default_only=named[1])
     raise RefusedError(
-        f"The runtime {bench.cluster.runtime} sees no files of any controller.",
+        f"The runtime {ports.cluster.runtime} sees no files of any controller.",
         remedy="Give the inventory's nodes their directories.",
     )
 
 
-def _scan_all(bench: Workbench, plan: Plan) -> tuple[list[tuple[int, MetadataScan]], list[int]]:
+def _scan_all(ports: ClusterPorts, plan: Plan) -> tuple[list[tuple[int, MetadataScan]], list[int]]:
     """(node id, scan) for every node and release of the path, and the nodes that cannot be looked into."""
-    unseen = [node.node_id for node in bench.cluster.nodes if bench.runtime.metadata_log_dir(node) is None]
-    asked = [(node, hop.to_release) for hop in plan.hops for node in bench.cluster.nodes if node.node_id not in unseen]
-    scan: Callable[[tuple[NodeSpec, Release]], MetadataScan] = lambda one: _scan(bench, plan, *one)  # noqa: E731
+    unseen = [node.node_id for node in ports.cluster.nodes if ports.runtime.metadata_log_dir(node) is None]
+    asked = [(node, hop.to_release) for hop in plan.hops for node in ports.cluster.nodes if node.node_id not in unseen]
+    scan: Callable[[tuple[NodeSpec, Release]], MetadataScan] = lambda one: _scan(ports, plan, *one)  # noqa: E731
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="metadata-scan") as pool:
         scans = list(pool.map(scan, asked))
     return [(node.node_id, found) for (node, _), found in zip(asked, scans, strict=True)], unseen
 
 
-def _scan(bench: Workbench, plan: Plan, node: NodeSpec, release: Release) -> MetadataScan:
-    return bench.metadata_logs.scan(
-        metadata_directory(bench, node), release, cluster_id=plan.cluster_id, settings=bench.runtime.config(node)
+def _scan(ports: ClusterPorts, plan: Plan, node: NodeSpec, release: Release) -> MetadataScan:
+    return ports.metadata_logs.scan(
+        metadata_directory(ports, node), release, cluster_id=plan.cluster_id, settings=ports.runtime.config(node)
     )
 
 
-def _record(bench: Workbench, stage: str, scans: Iterable[tuple[int, MetadataScan]]) -> None:
-    bench.run.record(
+def _record(ports: ClusterPorts, stage: str, scans: Iterable[tuple[int, MetadataScan]]) -> None:
+    ports.run.record(
         SCANNED,
         {
             "stage": stage,
@@ -254,8 +254,8 @@ def _record(bench: Workbench, stage: str, scans: Iterable[tuple[int, MetadataSca
     )
 
 
-def _last_scans(bench: Workbench, stage: str) -> Sequence[dict[str, Any]]:
-    for event in reversed(bench.run.events()):
+def _last_scans(ports: ClusterPorts, stage: str) -> Sequence[dict[str, Any]]:
+    for event in reversed(ports.run.events()):
         if event.get("kind") == SCANNED and event["stage"] == stage:
             return [dict(one) for one in event["nodes"]]
     return ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,10 +18,10 @@ class Finalization:
     epoch_after: int | None
 
 
-def finalization(bench: Workbench) -> Finalization | None:
+def finalization(ports: ClusterPorts) -> Finalization | None:
     """Of metadata.version if this run changed it, else of the first feature that it changed; None: of none."""
     asked: dict[str, Finalization] = {}
-    for event in bench.run.events():
+    for event in ports.run.events():
         if event.get("kind") not in {"finalizing", "finalized"}:
             continue
         for feature in event["levels"]:

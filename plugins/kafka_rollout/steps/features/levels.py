@@ -14,7 +14,7 @@ from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.ports import FeatureUpdateResult
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe
 from kafka_rollout.steps.features.race import look_for_narrower_nodes
 from kafka_rollout.steps.features.sending import (
@@ -28,25 +28,25 @@ from kafka_rollout.steps.features.sending import (
 from kafka_rollout.steps.planning.upgrade import check_plan, refuse_new_blockers
 
 
-def check_support(bench: Workbench, plan: Plan, *, waits: bool = False) -> Verdict:
+def check_support(ports: ClusterPorts, plan: Plan, *, waits: bool = False) -> Verdict:
     """KIP-584's validation by our own eyes, then the controller's validate-only as a second opinion.
 
     Where the two disagree, that is a finding. An empty set of changes is an ok verdict. `waits`: the gate of the groups
     is still ahead, so groups that lose their type do not block yet.
     """
-    state = observe(bench)
+    state = observe(ports)
     pending = _pending(state, plan)
     targets = levels_of_changes(pending)
-    own = check_feature_support(bench.cluster, bench.catalogue, state, targets, unsafe=plan.unsafe)
+    own = check_feature_support(ports.cluster, ports.catalogue, state, targets, unsafe=plan.unsafe)
     if waits:
         own = replace(own, findings=waited_for(own.findings))
     findings = list(own.findings)
     if targets and own.ok:
         # Of the first request: later ones depend on what the first brings.
         first = levels_of_changes(feature_request_batches(pending)[0])
-        findings += with_disagreement(second_opinion(bench, state, first, unsafe=plan.unsafe))
+        findings += with_disagreement(second_opinion(ports, state, first, unsafe=plan.unsafe))
     verdict = Verdict(question=own.question, findings=tuple(findings))
-    bench.run.record(
+    ports.run.record(
         "feature-support",
         {"levels": targets, "ok": verdict.ok, "findings": [str(finding) for finding in verdict.findings]},
     )
@@ -70,34 +70,34 @@ def with_disagreement(refused: tuple[Finding, ...]) -> tuple[Finding, ...]:
     )
 
 
-def pending_changes(bench: Workbench, plan: Plan) -> tuple[FeatureChange, ...]:
+def pending_changes(ports: ClusterPorts, plan: Plan) -> tuple[FeatureChange, ...]:
     """The changes that the controller is to be asked for and that are not finalized yet (all nodes asked)."""
-    return _pending(levels_now(bench), plan)
+    return _pending(levels_now(ports), plan)
 
 
-def finalize(bench: Workbench, plan: Plan) -> tuple[FeatureUpdateResult, ...]:
+def finalize(ports: ClusterPorts, plan: Plan) -> tuple[FeatureUpdateResult, ...]:
     """Finalize the plan's levels: metadata.version first on the way up, last on the way down.
 
     Each: look it up, validate-only, update; an update whose answer was lost is looked up, never sent blindly again.
     Then every node is looked at again. Raises RefusedError with Kafka's own answer when the controller refuses, or
     when the approval is void; FatalError when a node is there now that does not support what was finalized.
     """
-    plan = check_plan(bench, plan.hash)
-    pending = pending_changes(bench, plan)
+    plan = check_plan(ports, plan.hash)
+    pending = pending_changes(ports, plan)
     if pending:
-        require_approval(bench, plan, ApprovalOf.FINALIZE)
-        lock.hold(bench, f"Finalize {named(levels_of_changes(pending))}.")
-    with bench.lock.acting(bench.cluster.name, "Finalizing"):
+        require_approval(ports, plan, ApprovalOf.FINALIZE)
+        lock.hold(ports, f"Finalize {named(levels_of_changes(pending))}.")
+    with ports.lock.acting(ports.cluster.name, "Finalizing"):
         if pending:
-            refuse_new_blockers(bench, plan)
-            refuse(check_support(bench, plan))
+            refuse_new_blockers(ports, plan)
+            refuse(check_support(ports, plan))
         results: list[FeatureUpdateResult] = []
         for batch in feature_request_batches(plan.online_changes):
-            answers = make_true(bench, batch, unsafe=plan.unsafe)
-            _raise_refusals(bench, batch, answers)
+            answers = make_true(ports, batch, unsafe=plan.unsafe)
+            _raise_refusals(ports, batch, answers)
             results += answers
     if pending:
-        raise_race(look_for_narrower_nodes(bench))
+        raise_race(look_for_narrower_nodes(ports))
     return tuple(results)
 
 
@@ -119,33 +119,33 @@ def raise_race(race: Verdict) -> None:
         )
 
 
-def undo_by_controller(bench: Workbench, plan: Plan) -> tuple[FeatureChange, ...]:
+def undo_by_controller(ports: ClusterPorts, plan: Plan) -> tuple[FeatureChange, ...]:
     """The plan's changes, with what the controller itself says of taking each back (validate-only downgrade).
 
     The controller can answer only for a level that is finalized; before that the catalogue's answer stays.
     """
-    finalized = levels_now(bench).finalized
+    finalized = levels_now(ports).finalized
     return tuple(
-        _asked_undo(bench, change) if finalized.get(change.feature, 0) == change.target else change
+        _asked_undo(ports, change) if finalized.get(change.feature, 0) == change.target else change
         for change in plan.feature_changes
     )
 
 
 def _raise_refusals(
-    bench: Workbench, batch: tuple[FeatureChange, ...], results: tuple[FeatureUpdateResult, ...]
+    ports: ClusterPorts, batch: tuple[FeatureChange, ...], results: tuple[FeatureUpdateResult, ...]
 ) -> None:
     if all(result.accepted for result in results):
         return
-    found = refusals(levels_now(bench), levels_of_changes(batch), results)
+    found = refusals(levels_now(ports), levels_of_changes(batch), results)
     raise RefusedError(
         " ".join(finding.sentence for finding in found),
         remedy=" ".join(dict.fromkeys(finding.remedy for finding in found)),
     )
 
 
-def _asked_undo(bench: Workbench, change: FeatureChange) -> FeatureChange:
+def _asked_undo(ports: ClusterPorts, change: FeatureChange) -> FeatureChange:
     try:
-        (answer,) = bench.admin.update_features({change.feature: change.current}, validate_only=True)
+        (answer,) = ports.admin.update_features({change.feature: change.current}, validate_only=True)
     except TransientError:
         return change
     said = f"the controller's validate-only: {answer.error} {answer.message}".strip()

@@ -15,7 +15,7 @@ from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.releases import METADATA_VERSION, ReleaseFacts
 from kafka_rollout.domain.model.state import NodeState
 from kafka_rollout.domain.model.topology import NodeSpec
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import last_words
 from kafka_rollout.steps.common.observe import observe_some
 
@@ -23,47 +23,47 @@ from kafka_rollout.steps.common.observe import observe_some
 _LOOK_AGAIN_AFTER_S = (1.0, 2.0, 4.0, 8.0)
 
 
-def look_for_narrower_nodes(bench: Workbench) -> Verdict:
+def look_for_narrower_nodes(ports: ClusterPorts) -> Verdict:
     """Every registered node against the levels that are finalized now; recorded.
 
     A node that supports less, and one of which nobody can tell, are blockers when they are still there after some
     looks: the levels are finalized, and a person must look.
     """
     for pause_s in (*_LOOK_AGAIN_AFTER_S, None):
-        verdict = _look(bench)
+        verdict = _look(ports)
         if verdict.ok or pause_s is None:
             break
         time.sleep(pause_s)
-    bench.run.record("feature-race", {"ok": verdict.ok, "findings": [str(finding) for finding in verdict.findings]})
+    ports.run.record("feature-race", {"ok": verdict.ok, "findings": [str(finding) for finding in verdict.findings]})
     return verdict
 
 
-def _look(bench: Workbench) -> Verdict:
-    state = observe_some(bench, bench.cluster.nodes, metrics=True)
+def _look(ports: ClusterPorts) -> Verdict:
+    state = observe_some(ports, ports.cluster.nodes, metrics=True)
     findings: list[Finding] = []
     levels = {feature: level for feature, level in sorted(state.finalized.items()) if level > 0}
     for feature, level in levels.items():
-        for found in support_findings(bench.cluster, bench.catalogue, state, feature, level):
+        for found in support_findings(ports.cluster, ports.catalogue, state, feature, level):
             if found.code == "FEATURE-UNSUPPORTED":
                 findings.append(_narrower(found, feature, level))
-    for node in bench.cluster.nodes:
+    for node in ports.cluster.nodes:
         seen = state.nodes[node.node_id]
         if seen.features is None:
-            findings.append(_gone(bench, node, seen, levels))
-    findings += ghost_findings(bench.cluster, state)
+            findings.append(_gone(ports, node, seen, levels))
+    findings += ghost_findings(ports.cluster, state)
     return Verdict(question="Does every node live with the finalized levels?", findings=tuple(findings))
 
 
-def _gone(bench: Workbench, node: NodeSpec, seen: NodeState, levels: Mapping[str, int]) -> Finding:
+def _gone(ports: ClusterPorts, node: NodeSpec, seen: NodeState, levels: Mapping[str, int]) -> Finding:
     """A node that does not answer, and what the catalogue says of the release that is installed there."""
     installed = seen.process.installed
-    told = f"{seen.problem} {last_words(bench, node)}".strip()
-    if installed is None or installed not in bench.catalogue:
+    told = f"{seen.problem} {last_words(ports, node)}".strip()
+    if installed is None or installed not in ports.catalogue:
         sentence = f"may support less than {_named(levels)}: {told}"
         remedy = (
             "If its log says that it does not support a level, bring it to a release that does; otherwise start it."
         )
-    elif lacking := _lacking(bench.catalogue.get(installed), levels):
+    elif lacking := _lacking(ports.catalogue.get(installed), levels):
         sentence = f"{installed}, which is installed there, does not support {_named(lacking)}: {told}"
         remedy = _remedy(*lacking)
     else:

@@ -13,7 +13,7 @@ from kafka_rollout.domain.model.plan import FeatureChange
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.ports import FeatureUpdateResult
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe_some
 
 # Brokers register anew after metadata.version changes; until the controller has their new ranges it refuses the rest.
@@ -30,7 +30,7 @@ _NOT_SENT_WHY = "Another feature of the same request was refused."
 
 
 def make_true(
-    bench: Workbench, batch: Sequence[FeatureChange], *, unsafe: bool = False
+    ports: ClusterPorts, batch: Sequence[FeatureChange], *, unsafe: bool = False
 ) -> tuple[FeatureUpdateResult, ...]:
     """Look the levels up, validate-only, update, look them up again; what was refused carries Kafka's own answer.
 
@@ -38,29 +38,29 @@ def make_true(
     done. Raises TransientError when nobody knows.
     """
     for attempt in range(_SENDS + 1):
-        state = levels_now(bench)
+        state = levels_now(ports)
         missing = {c.feature: c.target for c in batch if state.finalized.get(c.feature, 0) != c.target}
         if not missing:
-            bench.run.record("finalized", {"levels": levels_of_changes(batch), "epoch_after": highest_epoch(state)})
+            ports.run.record("finalized", {"levels": levels_of_changes(batch), "epoch_after": highest_epoch(state)})
             return _answers(batch, {})
         if attempt == _SENDS:
             break
-        if refused := _validate(bench, missing, unsafe=unsafe):
+        if refused := _validate(ports, missing, unsafe=unsafe):
             not_sent = {f: FeatureUpdateResult(feature=f, error=NOT_SENT, message=_NOT_SENT_WHY) for f in missing}
             return _answers(batch, {**not_sent, **refused})
-        bench.run.record("finalizing", {"levels": missing, "epoch_before": highest_epoch(state)})
+        ports.run.record("finalizing", {"levels": missing, "epoch_before": highest_epoch(state)})
         try:
-            results = bench.admin.update_features(missing, validate_only=False, unsafe=unsafe)
+            results = ports.admin.update_features(missing, validate_only=False, unsafe=unsafe)
         except TransientError:  # nobody knows; the cluster does
-            _wait_until_there(bench, missing)
+            _wait_until_there(ports, missing)
             continue
         if refused := {result.feature: result for result in results if not result.accepted}:
             # Older controllers apply what they can of a request.
             taken = {feature: level for feature, level in missing.items() if feature not in refused}
-            if taken and _wait_until_there(bench, taken):
-                bench.run.record("finalized", {"levels": taken, "epoch_after": highest_epoch(levels_now(bench))})
+            if taken and _wait_until_there(ports, taken):
+                ports.run.record("finalized", {"levels": taken, "epoch_after": highest_epoch(levels_now(ports))})
             return _answers(batch, refused)
-        if not _wait_until_there(bench, missing):
+        if not _wait_until_there(ports, missing):
             break
     raise TransientError(
         f"Nobody knows yet whether {named(levels_of_changes(batch))} is finalized: the answer was lost or the nodes do "
@@ -70,11 +70,11 @@ def make_true(
 
 
 def second_opinion(
-    bench: Workbench, state: ClusterState, levels: Mapping[str, int], *, unsafe: bool
+    ports: ClusterPorts, state: ClusterState, levels: Mapping[str, int], *, unsafe: bool
 ) -> tuple[Finding, ...]:
     """The controller's validate-only as findings; none when it accepts."""
     try:
-        results = bench.admin.update_features(levels, validate_only=True, unsafe=unsafe)
+        results = ports.admin.update_features(levels, validate_only=True, unsafe=unsafe)
     except TransientError as error:
         return (
             Finding(
@@ -109,9 +109,9 @@ def refusals(
     )
 
 
-def levels_now(bench: Workbench) -> ClusterState:
+def levels_now(ports: ClusterPorts) -> ClusterState:
     """Every node's own answer about features, and nothing else."""
-    return observe_some(bench, bench.cluster.nodes, metrics=False, brokers=False)
+    return observe_some(ports, ports.cluster.nodes, metrics=False, brokers=False)
 
 
 def levels_of_changes(changes: Sequence[FeatureChange]) -> dict[str, int]:
@@ -127,18 +127,18 @@ def named(levels: Mapping[str, int]) -> str:
     return ", ".join(f"{feature} {level}" for feature, level in sorted(levels.items()))
 
 
-def _validate(bench: Workbench, levels: Mapping[str, int], *, unsafe: bool) -> dict[str, FeatureUpdateResult]:
+def _validate(ports: ClusterPorts, levels: Mapping[str, int], *, unsafe: bool) -> dict[str, FeatureUpdateResult]:
     """What validate-only refuses. Refusals for want of a registration are waited for once metadata.version is in
     place. A controller that has no validate-only refuses nothing here."""
     rises = any(level > 0 for level in levels.values())
     deadline = time.monotonic() + (_REGISTRATION_PATIENCE_S if METADATA_VERSION not in levels and rises else 0.0)
     while True:
-        results = bench.admin.update_features(levels, validate_only=True, unsafe=unsafe)
+        results = ports.admin.update_features(levels, validate_only=True, unsafe=unsafe)
         refused = {r.feature: r for r in results if not r.accepted and r.error != UNSUPPORTED_VERSION}
         if not any(_may_pass(result) for result in refused.values()) or time.monotonic() >= deadline:
             break
         time.sleep(_LOOK_AGAIN_S)
-    bench.run.record(
+    ports.run.record(
         "validated", {"levels": dict(levels), "answers": {r.feature: f"{r.error} {r.message}".strip() for r in results}}
     )
     return refused
@@ -154,12 +154,12 @@ def _answers(
     return tuple(refused.get(c.feature) or FeatureUpdateResult(feature=c.feature, error="NONE") for c in batch)
 
 
-def _wait_until_there(bench: Workbench, levels: Mapping[str, int]) -> bool:
+def _wait_until_there(ports: ClusterPorts, levels: Mapping[str, int]) -> bool:
     """Whether the levels are finalized, by the newest answer. The controller answers before brokers have heard of it:
     those that lag are given time, for whoever asked goes on to use the feature through any of them."""
     began = time.monotonic()
     while True:
-        state = levels_now(bench)
+        state = levels_now(ports)
         passed_s = time.monotonic() - began
         if _has(state.finalized, levels):
             if passed_s >= _LAGGARD_PATIENCE_S or not _some_lag(state, levels):

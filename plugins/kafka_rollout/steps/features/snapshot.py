@@ -8,29 +8,29 @@ from pathlib import Path
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.ports import CheckpointFile, CheckpointSummary
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.finalization import finalization
 
 PRIVATE_COPY = "metadata.checkpoint"
 
 
-def prove_snapshot(bench: Workbench, plan: Plan) -> CheckpointSummary:
+def prove_snapshot(ports: ClusterPorts, plan: Plan) -> CheckpointSummary:
     """Copy the newest checkpoint to the run's private folder (0600) and load it with the target release's classes.
 
     Records its hash and a redacted summary. Raises RefusedError when it does not carry the planned levels, or
     when the runtime sees no checkpoint.
     """
-    newest = _newest(bench)
-    copy = bench.run.private_path(PRIVATE_COPY)
-    _copy_privately(bench, newest, copy)
-    summary = bench.classes.load_checkpoint(plan.target, copy)
-    asked = finalization(bench)
+    newest = _newest(ports)
+    copy = ports.run.private_path(PRIVATE_COPY)
+    _copy_privately(ports, newest, copy)
+    summary = ports.classes.load_checkpoint(plan.target, copy)
+    asked = finalization(ports)
     wrong = [
         f"{change.feature} {summary.features.get(change.feature, 0)} instead of {change.target}"
         for change in plan.feature_changes
         if summary.features.get(change.feature, 0) != change.target
     ]
-    bench.run.record(
+    ports.run.record(
         "snapshot",
         {
             **asdict(summary),
@@ -50,22 +50,22 @@ def prove_snapshot(bench: Workbench, plan: Plan) -> CheckpointSummary:
     return summary
 
 
-def _newest(bench: Workbench) -> CheckpointFile:
-    seen = [checkpoint for node in bench.cluster.nodes for checkpoint in bench.runtime.checkpoints(node)]
+def _newest(ports: ClusterPorts) -> CheckpointFile:
+    seen = [checkpoint for node in ports.cluster.nodes for checkpoint in ports.runtime.checkpoints(node)]
     if not seen:
         raise RefusedError(
-            f"The runtime {bench.cluster.runtime} sees no snapshot of the metadata log on any node.",
+            f"The runtime {ports.cluster.runtime} sees no snapshot of the metadata log on any node.",
             remedy="Give the inventory's nodes their directories, or copy a snapshot by hand.",
         )
     return max(seen, key=lambda checkpoint: (checkpoint.epoch, checkpoint.end_offset))
 
 
-def _copy_privately(bench: Workbench, checkpoint: CheckpointFile, to: Path) -> None:
+def _copy_privately(ports: ClusterPorts, checkpoint: CheckpointFile, to: Path) -> None:
     """A snapshot holds credentials' verifiers: the file is private before the first byte is in it."""
     to.unlink(missing_ok=True)
     to.touch(mode=0o600)
     try:
-        bench.runtime.copy_checkpoint(checkpoint, to)
+        ports.runtime.copy_checkpoint(checkpoint, to)
     except FileNotFoundError as error:
         # Kafka deletes old snapshots when it has written a new one.
         raise TransientError(

@@ -23,7 +23,7 @@ from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.ports import FeatureUpdateResult
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ApprovalOf, refuse_blockers, require_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe, observe_some
 from kafka_rollout.steps.features.levels import refuse, with_disagreement
 from kafka_rollout.steps.features.sending import (
@@ -55,15 +55,15 @@ FEATURES = "features"  # what a run is of, in the record of its plan
 _DONE = "feature-results"  # kind of the event in the run's record
 
 
-def plan_features(bench: Workbench, order: FeatureOrder, *, unsafe: bool, waits: bool = False) -> Plan:
+def plan_features(ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, waits: bool = False) -> Plan:
     """Observe, validate by every rule of KIP-584, ask the controller's validate-only, freeze the plan.
 
     `waits`: the run has a gate that waits for groups to be converted, so they do not block its plan. Raises UserError
     for what no cluster could do (nothing is recorded); refusals are the plan's blockers.
     """
-    state = _observe(bench)
-    requests = order.requests(bench.cluster, bench.catalogue, state)
-    verdict = check_requests(bench.cluster, bench.catalogue, state, requests, unsafe=unsafe)
+    state = _observe(ports)
+    requests = order.requests(ports.cluster, ports.catalogue, state)
+    verdict = check_requests(ports.cluster, ports.catalogue, state, requests, unsafe=unsafe)
     if waits:
         verdict = replace(verdict, findings=waited_for(verdict.findings))
     impossible = [finding for finding in verdict.findings if finding.code in BAD_INPUT]
@@ -72,17 +72,17 @@ def plan_features(bench: Workbench, order: FeatureOrder, *, unsafe: bool, waits:
             " ".join(finding.sentence for finding in impossible),
             remedy=" ".join(dict.fromkeys(finding.remedy for finding in impossible)),
         )
-    changes = _changes(bench, state, requests)
-    record_observed(bench, state)
+    changes = _changes(ports, state, requests)
+    record_observed(ports, state)
     held_back = order.action is FeatureAction.UPGRADE_ALL
     findings = (
         *verdict.findings,
-        *(held_back_findings(bench.cluster, bench.catalogue, state) if held_back else ()),
-        *_second_opinion(bench, state, verdict, changes, unsafe=unsafe),
+        *(held_back_findings(ports.cluster, ports.catalogue, state) if held_back else ()),
+        *_second_opinion(ports, state, verdict, changes, unsafe=unsafe),
     )
-    release = max(state.releases) if state.releases else max(bench.catalogue)
+    release = max(state.releases) if state.releases else max(ports.catalogue)
     plan = Plan(
-        cluster=bench.cluster.name,
+        cluster=ports.cluster.name,
         cluster_id=state.cluster_id,
         direction=Direction.DOWNGRADE if any(c.target < c.current for c in changes) else Direction.UPGRADE,
         origin=release,
@@ -93,8 +93,8 @@ def plan_features(bench: Workbench, order: FeatureOrder, *, unsafe: bool, waits:
         findings=findings,
         unsafe=unsafe,
     )
-    bench.run.save_plan(plan)
-    bench.run.record(
+    ports.run.save_plan(plan)
+    ports.run.record(
         "plan",
         {
             "hash": plan.hash,
@@ -109,26 +109,26 @@ def plan_features(bench: Workbench, order: FeatureOrder, *, unsafe: bool, waits:
     return plan
 
 
-def observe_features(bench: Workbench) -> ClusterState:
+def observe_features(ports: ClusterPorts) -> ClusterState:
     """What describing features takes: every node's answers and who is registered, and no partition or group."""
-    state = observe_some(bench, bench.cluster.nodes, metrics=True, brokers=False)
+    state = observe_some(ports, ports.cluster.nodes, metrics=True, brokers=False)
     if not any(node.features for node in state.nodes.values()):
         raise TransientError(
-            f"No node of cluster {bench.cluster.name} answers: {' '.join(state.unanswered)}",
+            f"No node of cluster {ports.cluster.name} answers: {' '.join(state.unanswered)}",
             remedy="Look whether the nodes run and their addresses are right.",
         )
     try:
-        return replace(state, registered=bench.admin.registered(), quorum=bench.admin.quorum())
+        return replace(state, registered=ports.admin.registered(), quorum=ports.admin.quorum())
     except (TransientError, RefusedError) as error:
         return replace(state, unanswered=(*state.unanswered, error.sentence))
 
 
-def _observe(bench: Workbench) -> ClusterState:
+def _observe(ports: ClusterPorts) -> ClusterState:
     """The whole cluster. Raises FatalError when no node tells a finalized metadata.version."""
-    state = observe(bench)
+    state = observe(ports)
     if METADATA_VERSION not in state.finalized:
         raise FatalError(
-            f"No node of cluster {bench.cluster.name} reports a finalized {METADATA_VERSION}.",
+            f"No node of cluster {ports.cluster.name} reports a finalized {METADATA_VERSION}.",
             remedy="Only clusters in KRaft mode can be changed.",
         )
     return state
@@ -145,29 +145,29 @@ def planned_outcomes(plan: Plan) -> tuple[FeatureOutcome, ...]:
     return tuple(_planned(plan, change) for change in plan.feature_changes)
 
 
-def apply_features(bench: Workbench, plan: Plan) -> tuple[FeatureOutcome, ...]:
+def apply_features(ports: ClusterPorts, plan: Plan) -> tuple[FeatureOutcome, ...]:
     """Bring the plan's levels about: metadata.version first on the way up, last on the way down.
 
     Stops at the first request that is refused; the outcomes say what was changed by then. A resumed run finds its
     levels and says so. Raises RefusedError (nothing was changed) when a check says no or a needed approval lacks.
     """
-    plan = check_plan(bench, plan.hash)
-    before = levels_now(bench).finalized
+    plan = check_plan(ports, plan.hash)
+    before = levels_now(ports).finalized
     pending = [c for c in plan.feature_changes if before.get(c.feature, 0) != c.target]
     if pending:
         refuse_blockers(plan)
         if needs_approval(plan):
-            require_approval(bench, plan, ApprovalOf.FINALIZE)
-        lock.hold(bench, f"Set {named(levels_of_changes(pending))}.")
-    with bench.lock.acting(bench.cluster.name, "Changing features"):
+            require_approval(ports, plan, ApprovalOf.FINALIZE)
+        lock.hold(ports, f"Set {named(levels_of_changes(pending))}.")
+    with ports.lock.acting(ports.cluster.name, "Changing features"):
         if pending:
-            _check_again(bench, plan, pending)
-        outcomes = _apply(bench, plan, {change.feature for change in pending})
-    bench.run.record(_DONE, {"results": {o.feature: f"{o.result} {o.sentence}".strip() for o in outcomes}})
+            _check_again(ports, plan, pending)
+        outcomes = _apply(ports, plan, {change.feature for change in pending})
+    ports.run.record(_DONE, {"results": {o.feature: f"{o.result} {o.sentence}".strip() for o in outcomes}})
     return outcomes
 
 
-def _apply(bench: Workbench, plan: Plan, pending: set[str]) -> tuple[FeatureOutcome, ...]:
+def _apply(ports: ClusterPorts, plan: Plan, pending: set[str]) -> tuple[FeatureOutcome, ...]:
     outcomes: dict[str, FeatureOutcome] = {}
     stopped = False
     for batch in feature_request_batches(plan.feature_changes):
@@ -175,29 +175,31 @@ def _apply(bench: Workbench, plan: Plan, pending: set[str]) -> tuple[FeatureOutc
             outcomes |= {c.feature: _outcome(c, Result.NOT_SENT, "a request before it was refused") for c in batch}
             continue
         try:
-            answers = make_true(bench, batch, unsafe=plan.unsafe)
+            answers = make_true(ports, batch, unsafe=plan.unsafe)
         except TransientError as error:
             outcomes |= {c.feature: _outcome(c, Result.UNKNOWN, str(error)) for c in batch if c.feature in pending}
             stopped = True
             continue
         for change, answer in zip(batch, answers, strict=True):
-            outcomes[change.feature] = _answered(bench, change, answer, already=change.feature not in pending)
+            outcomes[change.feature] = _answered(ports, change, answer, already=change.feature not in pending)
         stopped = not all(answer.accepted for answer in answers)
     return tuple(outcomes[c.feature] for c in plan.feature_changes if c.feature in outcomes)
 
 
-def _answered(bench: Workbench, change: FeatureChange, answer: FeatureUpdateResult, *, already: bool) -> FeatureOutcome:
+def _answered(
+    ports: ClusterPorts, change: FeatureChange, answer: FeatureUpdateResult, *, already: bool
+) -> FeatureOutcome:
     if answer.accepted:
         return _outcome(change, Result.ALREADY_THERE if already else Result.OK)
     if answer.error == NOT_SENT:
         return _outcome(change, Result.NOT_SENT, answer.message)
-    (found,) = refusals(levels_now(bench), {change.feature: change.target}, (answer,))
+    (found,) = refusals(levels_now(ports), {change.feature: change.target}, (answer,))
     return _outcome(change, Result.FAILED, f"{found.sentence} {found.remedy}")
 
 
-def _check_again(bench: Workbench, plan: Plan, pending: Sequence[FeatureChange]) -> None:
+def _check_again(ports: ClusterPorts, plan: Plan, pending: Sequence[FeatureChange]) -> None:
     """What was approved is looked at once more, by the same rules; new blockers refuse."""
-    state = observe(bench)
+    state = observe(ports)
     if state.cluster_id != plan.cluster_id:
         raise RefusedError(
             f"The cluster that answers has id {state.cluster_id}, the plan was made for {plan.cluster_id}.",
@@ -211,13 +213,13 @@ def _check_again(bench: Workbench, plan: Plan, pending: Sequence[FeatureChange])
             remedy="Start a new run: it plans anew from what the cluster is now.",
         )
     targets = levels_of_changes(pending)
-    refuse(check_feature_support(bench.cluster, bench.catalogue, state, targets, unsafe=plan.unsafe))
+    refuse(check_feature_support(ports.cluster, ports.catalogue, state, targets, unsafe=plan.unsafe))
 
 
-def _changes(bench: Workbench, state: ClusterState, requests: Sequence[FeatureRequest]) -> tuple[FeatureChange, ...]:
+def _changes(ports: ClusterPorts, state: ClusterState, requests: Sequence[FeatureRequest]) -> tuple[FeatureChange, ...]:
     """Every request as a change, those whose level is there already too: they are reported, and not sent."""
-    release = max((r for r in state.releases if r in bench.catalogue), default=max(bench.catalogue))
-    facts = bench.catalogue.get(release)
+    release = max((r for r in state.releases if r in ports.catalogue), default=max(ports.catalogue))
+    facts = ports.catalogue.get(release)
     return tuple(
         feature_change(facts, feature, state.finalized.get(feature, 0), level)
         for feature, level in levels_of(requests).items()
@@ -225,14 +227,14 @@ def _changes(bench: Workbench, state: ClusterState, requests: Sequence[FeatureRe
 
 
 def _second_opinion(
-    bench: Workbench, state: ClusterState, own: Verdict, changes: Sequence[FeatureChange], *, unsafe: bool
+    ports: ClusterPorts, state: ClusterState, own: Verdict, changes: Sequence[FeatureChange], *, unsafe: bool
 ) -> tuple[Finding, ...]:
     """The controller's validate-only of the first request; a disagreement with our own checks is a finding."""
     batches = feature_request_batches(c for c in changes if c.target != c.current)
     if not batches or not {finding.code for finding in own.blockers} <= _ABOUT_NODES_AND_USERS:
         return ()
     levels = levels_of_changes(batches[0])
-    told = second_opinion(bench, state, levels, unsafe=unsafe)
+    told = second_opinion(ports, state, levels, unsafe=unsafe)
     if own.ok:
         return with_disagreement(told)
     subjects = {f"feature {feature}" for feature in levels}

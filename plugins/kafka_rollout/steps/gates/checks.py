@@ -18,7 +18,7 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import TurnState, is_way_back, last_words, turn_state
 from kafka_rollout.steps.common.observe import observe_some
 from kafka_rollout.steps.downgrade.metadata_logs import last_failing_offset, look_at_metadata_logs
@@ -63,26 +63,26 @@ class GateRef:
         return f"{self.kind.value} of node {self.node_id}" if self.node_id is not None else self.kind.value
 
 
-def look(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
+def look(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
     """Look at a gate once and record it; renews the cluster's lock.
 
     After a start it asks for preferred leaders where the node's own partitions are led by others. No answer from
     the cluster is a condition that does not hold, not an error: only LockHeldError, RefusedError and UserError
     are raised.
     """
-    lock.hold(bench, f"Gate {ref} of the {plan.direction.value} to {plan.target}.")
+    lock.hold(ports, f"Gate {ref} of the {plan.direction.value} to {plan.target}.")
     try:
-        seen = _LOOKS[ref.kind](bench, plan, ref)
+        seen = _LOOKS[ref.kind](ports, plan, ref)
     except TransientError as error:
         condition = Condition(name="the cluster answers", holds=False, evidence=error.sentence)
         seen = GateLook(gate=_gate_name(ref), at=time.time(), conditions=(condition,))
     seen = replace(seen, details={**seen.details, **_details(ref)})
-    _RECENT.record(bench, ref, seen)
+    _RECENT.record(ports, ref, seen)
     return seen
 
 
 def wait_for_gate(
-    bench: Workbench,
+    ports: ClusterPorts,
     plan: Plan,
     ref: GateRef,
     policy: GatePolicy,
@@ -94,11 +94,11 @@ def wait_for_gate(
     """
     watch = GateWatch(policy=policy)
     while True:
-        seen = look(bench, plan, ref)
+        seen = look(ports, plan, ref)
         status = watch.seen(seen, time.time())
         if on_look is not None:
             on_look(seen, status.message)
-        record_outcome(bench, ref, seen, status)
+        record_outcome(ports, ref, seen, status)
         if status.state is WatchState.HELD:
             return seen
         if status.state is WatchState.FAILED:
@@ -109,12 +109,12 @@ def wait_for_gate(
         time.sleep(policy.interval_s)
 
 
-def record_outcome(bench: Workbench, ref: GateRef, seen: GateLook, status: WatchStatus) -> None:
+def record_outcome(ports: ClusterPorts, ref: GateRef, seen: GateLook, status: WatchStatus) -> None:
     """Record that the watch is over, with the look that ended it; nothing while it still waits."""
     if not status.done:
         return
-    _RECENT.record(bench, ref, seen, last=True)
-    bench.run.record(
+    _RECENT.record(ports, ref, seen, last=True)
+    ports.run.record(
         f"gate-{status.state.value}",
         {
             "kind_of_gate": ref.kind.value,
@@ -126,10 +126,10 @@ def record_outcome(bench: Workbench, ref: GateRef, seen: GateLook, status: Watch
     )
 
 
-def gate_has_held(bench: Workbench, ref: GateRef) -> bool:
+def gate_has_held(ports: ClusterPorts, ref: GateRef) -> bool:
     """Whether this run has passed the gate since it last started the node (a resumed run need not wait again)."""
     held, key = False, (ref.kind.value, ref.hop, ref.node_id)
-    for event in bench.run.events():
+    for event in ports.run.events():
         if event.get("kind") in {"stopping", "started"} and event["node_id"] == ref.node_id:
             held = False
         elif event.get("kind") == "gate-held" and (event["kind_of_gate"], event["hop"], event["node_id"]) == key:
@@ -137,63 +137,63 @@ def gate_has_held(bench: Workbench, ref: GateRef) -> bool:
     return held
 
 
-def load_before_stop(bench: Workbench, plan: Plan, hop: Hop, node_id: int) -> BeforeStop | None:
+def load_before_stop(ports: ClusterPorts, plan: Plan, hop: Hop, node_id: int) -> BeforeStop | None:
     """What the node was in before this run stopped it; on the way back, what it was in on the way forth counts too
     (a node that failed to start was in nothing when it was rolled back)."""
-    before = bench.run.load_before_stop(hop.key, node_id)
+    before = ports.run.load_before_stop(hop.key, node_id)
     if is_way_back(plan, hop):
-        return bench.run.load_before_stop(hop.reversed().key, node_id) or before
+        return ports.run.load_before_stop(hop.reversed().key, node_id) or before
     return before
 
 
-def _stopped_by_us(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> bool:
-    return load_before_stop(bench, plan, hop, node.node_id) is not None and bench.runtime.process(node).pid is None
+def _stopped_by_us(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec) -> bool:
+    return load_before_stop(ports, plan, hop, node.node_id) is not None and ports.runtime.process(node).pid is None
 
 
-def _before_stop(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
-    hop, node = _subject(bench, plan, ref)
-    if turn_state(bench, plan, hop.key, node.node_id) is not TurnState.NEEDED:
+def _before_stop(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
+    hop, node = _subject(ports, plan, ref)
+    if turn_state(ports, plan, hop.key, node.node_id) is not TurnState.NEEDED:
         return _nothing_to_wait_for(ref, f"node {node.node_id} runs {hop.to_release} already and is not stopped")
-    if _stopped_by_us(bench, plan, hop, node):
+    if _stopped_by_us(ports, plan, hop, node):
         return _nothing_to_wait_for(ref, f"this run stopped node {node.node_id} already; it is to be started")
-    return look_before_stop(bench, node)
+    return look_before_stop(ports, node)
 
 
-def look_before_stop(bench: Workbench, node: NodeSpec) -> GateLook:
+def look_before_stop(ports: ClusterPorts, node: NodeSpec) -> GateLook:
     """Whether the rest of the cluster can do without the node, whatever the node itself runs; not recorded."""
-    state = observe_some(bench, bench.cluster.nodes, metrics=False)
+    state = observe_some(ports, ports.cluster.nodes, metrics=False)
     # A node that is down already, or hangs, may be stopped whatever it does not answer.
     own = state.nodes[node.node_id].problem
     state = replace(state, unanswered=tuple(problem for problem in state.unanswered if problem != own))
-    return node_gates.before_stop(bench.cluster, state, node)
+    return node_gates.before_stop(ports.cluster, state, node)
 
 
-def _after_start(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
-    hop, node = _subject(bench, plan, ref)
-    if _is_past(bench, plan, hop, node):
+def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
+    hop, node = _subject(ports, plan, ref)
+    if _is_past(ports, plan, hop, node):
         return _nothing_to_wait_for(ref, f"node {node.node_id} runs the release of a later hop")
-    before = load_before_stop(bench, plan, hop, node.node_id)
-    state = observe_some(bench, (node,), metrics=True)
-    seen = node_gates.after_start(bench.cluster, state, node, before=before, expected=hop.to_release)
+    before = load_before_stop(ports, plan, hop, node.node_id)
+    state = observe_some(ports, (node,), metrics=True)
+    seen = node_gates.after_start(ports.cluster, state, node, before=before, expected=hop.to_release)
     if plan.offline:
-        look_for_service(bench)
+        look_for_service(ports)
     if state.nodes[node.node_id].process.pid is None:
-        seen = _with_last_words(bench, plan, node, seen)
+        seen = _with_last_words(ports, plan, node, seen)
     elsewhere = node_gates.led_elsewhere(state, node.node_id, before)
     if not elsewhere:
         return seen
     asked = f"preferred leaders of {len(elsewhere)} partitions"
     try:
-        bench.admin.elect_preferred_leaders(elsewhere)
+        ports.admin.elect_preferred_leaders(elsewhere)
     except TransientError as error:
         asked = f"{asked}: {error.sentence}"  # the next look asks again
     return replace(seen, details={**seen.details, "elected": asked})
 
 
-def _with_last_words(bench: Workbench, plan: Plan, node: NodeSpec, seen: GateLook) -> GateLook:
+def _with_last_words(ports: ClusterPorts, plan: Plan, node: NodeSpec, seen: GateLook) -> GateLook:
     """A process that is gone has said why, and that is what a person is asked about."""
-    said = last_words(bench, node)
-    if plan.offline and (way_out := lost_disk(bench, plan, node)):
+    said = last_words(ports, node)
+    if plan.offline and (way_out := lost_disk(ports, plan, node)):
         said = f"{way_out}; {said}"
     conditions = tuple(
         replace(condition, evidence=f"{condition.evidence}; {said}") if condition.name == PROCESS else condition
@@ -202,46 +202,46 @@ def _with_last_words(bench: Workbench, plan: Plan, node: NodeSpec, seen: GateLoo
     return replace(seen, conditions=conditions)
 
 
-def _is_past(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> bool:
+def _is_past(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec) -> bool:
     try:
-        return turn_state(bench, plan, hop.key, node.node_id) is TurnState.PAST
+        return turn_state(ports, plan, hop.key, node.node_id) is TurnState.PAST
     except (TransientError, RefusedError):
         return False  # the gate's own conditions say what runs
 
 
-def _finalized(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
-    asked = finalization(bench)
+def _finalized(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
+    asked = finalization(ports)
     # The quorum too: older controllers name no levels, their logs are compared.
-    state = replace(_nodes_alone(bench, metrics=False), quorum=bench.admin.quorum())
+    state = replace(_nodes_alone(ports, metrics=False), quorum=ports.admin.quorum())
     targets = {change.feature: change.target for change in plan.online_changes}
     return cluster_gates.finalized(
-        bench.cluster, state, targets, after_epoch=asked.epoch_before if asked is not None else None
+        ports.cluster, state, targets, after_epoch=asked.epoch_before if asked is not None else None
     )
 
 
-def _all_levels(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
+def _all_levels(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
     # The quorum too, as in _finalized.
-    state = observe_some(bench, bench.cluster.nodes, metrics=False)
-    return replace(cluster_gates.finalized(bench.cluster, state, plan.levels), gate=_gate_name(ref))
+    state = observe_some(ports, ports.cluster.nodes, metrics=False)
+    return replace(cluster_gates.finalized(ports.cluster, state, plan.levels), gate=_gate_name(ref))
 
 
-def _metadata_log(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
-    return look_at_metadata_logs(bench, plan)
+def _metadata_log(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
+    return look_at_metadata_logs(ports, plan)
 
 
-def _snapshot(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
-    asked = finalization(bench)
-    behind = [offset for offset in (asked.epoch_after if asked else None, last_failing_offset(bench)) if offset]
+def _snapshot(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
+    asked = finalization(ports)
+    behind = [offset for offset in (asked.epoch_after if asked else None, last_failing_offset(ports)) if offset]
     if plan.direction is Direction.DOWNGRADE and plan.hops and asked is None and not behind:
         return _nothing_to_wait_for(ref, "no level was changed, and every log can be read as it is")
     intervals = {
-        node.node_id: int(bench.runtime.config(node).get(SNAPSHOT_INTERVAL, _SNAPSHOT_INTERVAL_DEFAULT_MS))
-        for node in bench.cluster.nodes
+        node.node_id: int(ports.runtime.config(node).get(SNAPSHOT_INTERVAL, _SNAPSHOT_INTERVAL_DEFAULT_MS))
+        for node in ports.cluster.nodes
     }
     seen = cluster_gates.snapshots(
-        bench.cluster,
-        _nodes_alone(bench, metrics=True),
-        {node.node_id: bench.runtime.checkpoints(node) for node in bench.cluster.nodes},
+        ports.cluster,
+        _nodes_alone(ports, metrics=True),
+        {node.node_id: ports.runtime.checkpoints(node) for node in ports.cluster.nodes},
         finalized_at=asked.asked_at if asked else 0.0,
         after_offset=max(behind, default=None),
         interval_ms={node_id: interval for node_id, interval in intervals.items() if interval > 0},
@@ -261,19 +261,19 @@ def _with_due(condition: Condition, due: str) -> Condition:
     return condition if condition.holds else replace(condition, evidence=f"{condition.evidence}, so by {due} at latest")
 
 
-def _metadata_version(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
+def _metadata_version(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
     # The quorum too: controllers of releases that name no levels are judged by their logs.
-    state = observe_some(bench, bench.cluster.nodes, metrics=True)
+    state = observe_some(ports, ports.cluster.nodes, metrics=True)
     level = plan.levels.get(METADATA_VERSION, state.finalized.get(METADATA_VERSION, 0))
-    return replace(cluster_gates.metadata_version(bench.cluster, bench.catalogue, state, level), gate=_gate_name(ref))
+    return replace(cluster_gates.metadata_version(ports.cluster, ports.catalogue, state, level), gate=_gate_name(ref))
 
 
-def _groups(bench: Workbench, plan: Plan, ref: GateRef) -> GateLook:
-    seen = look_at_groups(bench, plan)
+def _groups(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
+    seen = look_at_groups(ports, plan)
     return seen if seen.conditions else _nothing_to_wait_for(ref, "no group loses its type by this plan")
 
 
-_LOOKS: Mapping[GateKind, Callable[[Workbench, Plan, GateRef], GateLook]] = {
+_LOOKS: Mapping[GateKind, Callable[[ClusterPorts, Plan, GateRef], GateLook]] = {
     GateKind.BEFORE_STOP: _before_stop,
     GateKind.AFTER_START: _after_start,
     GateKind.FINALIZED: _finalized,
@@ -286,14 +286,14 @@ _LOOKS: Mapping[GateKind, Callable[[Workbench, Plan, GateRef], GateLook]] = {
 }
 
 
-def _nodes_alone(bench: Workbench, *, metrics: bool) -> ClusterState:
-    return observe_some(bench, bench.cluster.nodes, metrics=metrics, brokers=False)
+def _nodes_alone(ports: ClusterPorts, *, metrics: bool) -> ClusterState:
+    return observe_some(ports, ports.cluster.nodes, metrics=metrics, brokers=False)
 
 
-def _subject(bench: Workbench, plan: Plan, ref: GateRef) -> tuple[Hop, NodeSpec]:
+def _subject(ports: ClusterPorts, plan: Plan, ref: GateRef) -> tuple[Hop, NodeSpec]:
     if ref.hop is None or ref.node_id is None:
         raise UserError(f"The gate {ref.kind.value} is a node's gate.", remedy="Name its hop and node.")
-    return plan.hop(ref.hop), bench.cluster.node(ref.node_id)
+    return plan.hop(ref.hop), ports.cluster.node(ref.node_id)
 
 
 def _nothing_to_wait_for(ref: GateRef, evidence: str) -> GateLook:
@@ -328,21 +328,21 @@ class _RecentLooks:
     def __init__(self) -> None:
         self._last: dict[tuple[str, str, str], tuple[tuple[tuple[str, bool], ...], int, float]] = {}
 
-    def record(self, bench: Workbench, ref: GateRef, seen: GateLook, *, last: bool = False) -> None:
+    def record(self, ports: ClusterPorts, ref: GateRef, seen: GateLook, *, last: bool = False) -> None:
         """`last`: the look that ended the watch, recorded unless it was already."""
-        key = (bench.cluster.name, bench.run_id, f"{ref.hop} {ref}")
+        key = (ports.cluster.name, ports.run_id, f"{ref.hop} {ref}")
         outcome = tuple((condition.name, condition.holds) for condition in seen.conditions)
         before, in_a_row, recorded_at = self._last.get(key, ((), 0, 0.0))
         if last:
             self._last.pop(key, None)
             if recorded_at != seen.at:
-                bench.run.record_look(seen)
+                ports.run.record_look(seen)
             return
         in_a_row = in_a_row + 1 if outcome == before else 1
         if in_a_row > self.SAME_IN_A_ROW and seen.at - recorded_at < self.EVERY_S:
             self._last[key] = (outcome, in_a_row, recorded_at)
             return
-        bench.run.record_look(seen)
+        ports.run.record_look(seen)
         self._last[key] = (outcome, in_a_row, seen.at)
 
 

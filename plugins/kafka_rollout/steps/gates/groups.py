@@ -10,7 +10,7 @@ from kafka_rollout.domain.groups.findings import unserved_types
 from kafka_rollout.domain.groups.records import SERVED_BY, conversion_conditions, no_members_condition
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 GATE = "groups"
 
@@ -26,7 +26,7 @@ def falling_types(plan: Plan) -> frozenset[str]:
     )
 
 
-def look_at_groups(bench: Workbench, plan: Plan) -> GateLook:
+def look_at_groups(ports: ClusterPorts, plan: Plan) -> GateLook:
     """What the plan's next step needs of groups.
 
     On a way up no type loses its feature, but a release may need one that is not finalized before all nodes run it:
@@ -34,23 +34,23 @@ def look_at_groups(bench: Workbench, plan: Plan) -> GateLook:
     """
     releases = [hop.to_release for hop in plan.hops]
     if plan.direction is Direction.DOWNGRADE:
-        return look_at_conversion(bench, falling_types(plan), releases)
-    finalized = bench.admin.features(bench.cluster.brokers[0]).finalized if releases else {}
-    unserved = unserved_types(bench.catalogue, finalized, releases)
-    conditions = (no_members_condition(bench.admin.groups(), unserved),) if unserved else ()
+        return look_at_conversion(ports, falling_types(plan), releases)
+    finalized = ports.admin.features(ports.cluster.brokers[0]).finalized if releases else {}
+    unserved = unserved_types(ports.catalogue, finalized, releases)
+    conditions = (no_members_condition(ports.admin.groups(), unserved),) if unserved else ()
     return GateLook(gate=GATE, at=time.time(), conditions=conditions)
 
 
-def look_at_conversion(bench: Workbench, kinds: Collection[str], releases: Sequence[Release]) -> GateLook:
+def look_at_conversion(ports: ClusterPorts, kinds: Collection[str], releases: Sequence[Release]) -> GateLook:
     """Whether groups of these types are converted, and what releases would do with their records."""
     conditions: tuple[Condition, ...] = ()
     if kinds or releases:
-        groups = bench.admin.groups() if kinds else ()
+        groups = ports.admin.groups() if kinds else ()
         conditions = conversion_conditions(
             groups,
-            bench.logs.group_records(by_spark=True),
+            ports.logs.group_records(by_spark=True),
             kinds,
-            catalogue=bench.catalogue,
+            catalogue=ports.catalogue,
             releases=tuple(dict.fromkeys(releases)),
         )
     return GateLook(gate=GATE, at=time.time(), conditions=conditions)

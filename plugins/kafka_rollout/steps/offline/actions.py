@@ -23,7 +23,7 @@ from kafka_rollout.domain.offline.log_choice import ChosenLog, NodeLog, Unreadab
 from kafka_rollout.domain.offline.outage import unwritable
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import metadata_directory, named_directories
 from kafka_rollout.steps.common.node_steps import last_words
 from kafka_rollout.steps.common.observe import observe_some
@@ -64,86 +64,86 @@ class Started:
     acted: tuple[int, ...]
 
 
-def stop_all(bench: Workbench, plan: Plan) -> tuple[int, ...]:
+def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
     """Stop every node: brokers first, then controllers (combined nodes with them), each round at once.
 
     Before the first stop everything is looked at again, and what can only be seen then is recorded. A node of the
     second round that is still shutting down after WITHOUT_QUORUM_S is ended by its process id, as the approval says.
     The ids of the nodes that this call stopped.
     """
-    plan, hop = _begin(bench, plan, "Stop all nodes")
-    with bench.lock.acting(bench.cluster.name, "Stopping all nodes"):
-        _refuse_taken_back(bench)
-        if not stop_has_begun(bench):
-            refuse_new_blockers(bench, plan)
-            if left := pending_changes(bench, plan):
+    plan, hop = _begin(ports, plan, "Stop all nodes")
+    with ports.lock.acting(ports.cluster.name, "Stopping all nodes"):
+        _refuse_taken_back(ports)
+        if not stop_has_begun(ports):
+            refuse_new_blockers(ports, plan)
+            if left := pending_changes(ports, plan):
                 raise RefusedError(
                     f"Not everything that Kafka lowers is lowered: {', '.join(f'{c.feature} is not' for c in left)}.",
                     remedy="Lower the levels first.",
                 )
-            refuse_new_in_logs(bench, plan, hop)
-            _record_before(bench, hop)
+            refuse_new_in_logs(ports, plan, hop)
+            _record_before(ports, hop)
         stopped = []
-        for round_, force in ((bench.cluster.brokers_alone, False), (bench.cluster.controllers, True)):
-            up = [node for node in round_ if bench.runtime.process(node).pid is not None]
-            running = [node for node in up if not _is_past(bench, node, hop)]
-            _at_once(partial(_stop, bench, hop, force=force), running)
+        for round_, force in ((ports.cluster.brokers_alone, False), (ports.cluster.controllers, True)):
+            up = [node for node in round_ if ports.runtime.process(node).pid is not None]
+            running = [node for node in up if not _is_past(ports, node, hop)]
+            _at_once(partial(_stop, ports, hop, force=force), running)
             stopped += [node.node_id for node in running]
     return tuple(stopped)
 
 
-def choose(bench: Workbench, plan: Plan) -> ChosenLog:
+def choose(ports: ClusterPorts, plan: Plan) -> ChosenLog:
     """Which node's log is the cluster's; the first answer counts for the whole try. Raises RefusedError unless the
     logs of a majority of voters are at hand, and for a log of another cluster."""
-    plan, _ = _begin(bench, plan, "Choose the metadata log")
-    return _chosen(bench, plan)
+    plan, _ = _begin(ports, plan, "Choose the metadata log")
+    return _chosen(ports, plan)
 
 
-def _chosen(bench: Workbench, plan: Plan) -> ChosenLog:
-    found = last(bench, CHOSEN)
+def _chosen(ports: ClusterPorts, plan: Plan) -> ChosenLog:
+    found = last(ports, CHOSEN)
     if found is not None:
         return ChosenLog.from_dict(found)
-    _refuse_running(bench)
+    _refuse_running(ports)
     logs: list[NodeLog] = []
     not_read: dict[int, str] = {}
-    for node in bench.cluster.nodes:
+    for node in ports.cluster.nodes:
         try:
-            found_log = bench.metadata_logs.node_log(
-                metadata_directory(bench, node), node.node_id, cluster_id=plan.cluster_id
+            found_log = ports.metadata_logs.node_log(
+                metadata_directory(ports, node), node.node_id, cluster_id=plan.cluster_id
             )
             logs.append(found_log)
         except UnreadableLogError as error:
             not_read[node.node_id] = f"node {node.node_id}: {error.sentence}"
-    before = last(bench, STOPPING)
-    voters = before["voters"] if before else [node.node_id for node in bench.cluster.controllers]
+    before = last(ports, STOPPING)
+    voters = before["voters"] if before else [node.node_id for node in ports.cluster.controllers]
     chosen = choose_log(logs, voters, not_read)
-    bench.run.record(CHOSEN, chosen.to_dict())
+    ports.run.record(CHOSEN, chosen.to_dict())
     return chosen
 
 
-def write_snapshot(bench: Workbench, plan: Plan) -> Path:
+def write_snapshot(ports: ClusterPorts, plan: Plan) -> Path:
     """Write the chosen log's end as a snapshot at the planned levels, proved by the target's classes.
 
     Every loss is recorded. Raises RefusedError where something real would be lost and the plan is not `unsafe`.
     """
-    plan, _ = _begin(bench, plan, "Write the snapshot")
-    return _written(bench, plan)
+    plan, _ = _begin(ports, plan, "Write the snapshot")
+    return _written(ports, plan)
 
 
-def _written(bench: Workbench, plan: Plan) -> Path:
-    chosen = _chosen(bench, plan)
-    path = snapshot_path(bench, chosen)
-    if last(bench, WRITTEN) is not None and path.exists():
+def _written(ports: ClusterPorts, plan: Plan) -> Path:
+    chosen = _chosen(ports, plan)
+    path = snapshot_path(ports, chosen)
+    if last(ports, WRITTEN) is not None and path.exists():
         return path
-    _refuse_running(bench)
-    if installed_on(bench):
+    _refuse_running(ports)
+    if installed_on(ports):
         raise FatalError(
             f"The snapshot {path} is gone, and it is installed on nodes already.", remedy="Take it back: roll-back."
         )
     path.unlink(missing_ok=True)
     planned = {name: level for name, level in plan.levels.items() if name != METADATA_VERSION}
-    written = bench.metadata_logs.write_snapshot(
-        metadata_directory(bench, bench.cluster.node(chosen.node_id)),
+    written = ports.metadata_logs.write_snapshot(
+        metadata_directory(ports, ports.cluster.node(chosen.node_id)),
         path.parent,
         level=plan.levels[METADATA_VERSION],
         features=planned,
@@ -151,8 +151,8 @@ def _written(bench: Workbench, plan: Plan) -> Path:
         target=plan.target,
         cluster_id=plan.cluster_id,
     )
-    lost = [loss for loss in named_directories(bench, written.losses) if loss.subject not in planned]
-    bench.run.record(
+    lost = [loss for loss in named_directories(ports, written.losses) if loss.subject not in planned]
+    ports.run.record(
         WRITTEN,
         {
             "file": path.name,
@@ -173,113 +173,113 @@ def _written(bench: Workbench, plan: Plan) -> Path:
     return path
 
 
-def snapshot_path(bench: Workbench, chosen: ChosenLog) -> Path:
+def snapshot_path(ports: ClusterPorts, chosen: ChosenLog) -> Path:
     """Where the run keeps the snapshot: not beside its report, for it holds credentials' verifiers."""
-    return bench.run.private_path(SNAPSHOTS) / chosen.snapshot
+    return ports.run.private_path(SNAPSHOTS) / chosen.snapshot
 
 
-def install_snapshot(bench: Workbench, plan: Plan) -> dict[int, str]:
+def install_snapshot(ports: ClusterPorts, plan: Plan) -> dict[int, str]:
     """Install the snapshot on every node, backups first; node id → what was done."""
-    plan, _ = _begin(bench, plan, "Install the snapshot")
-    with bench.lock.acting(bench.cluster.name, "Installing the snapshot"):
-        _refuse_taken_back(bench)
-        left = [node for node in bench.cluster.nodes if node.node_id not in installed_on(bench)]
+    plan, _ = _begin(ports, plan, "Install the snapshot")
+    with ports.lock.acting(ports.cluster.name, "Installing the snapshot"):
+        _refuse_taken_back(ports)
+        left = [node for node in ports.cluster.nodes if node.node_id not in installed_on(ports)]
         if left:
-            path = _written(bench, plan)
-            _refuse_running(bench)
+            path = _written(ports, plan)
+            _refuse_running(ports)
         for node in left:
-            sentence = _install(bench, plan, node, path)
-            bench.run.record(INSTALLED, {"node_id": node.node_id, "sentence": sentence})
-    return installed_on(bench)
+            sentence = _install(ports, plan, node, path)
+            ports.run.record(INSTALLED, {"node_id": node.node_id, "sentence": sentence})
+    return installed_on(ports)
 
 
-def install_binaries(bench: Workbench, plan: Plan) -> None:
+def install_binaries(ports: ClusterPorts, plan: Plan) -> None:
     """Make the target the release that every stopped node starts next."""
-    plan, hop = _begin(bench, plan, "Install the binary")
-    with bench.lock.acting(bench.cluster.name, "Installing the binary"):
-        _refuse_not_installed(bench)
-        for node in bench.cluster.nodes:
-            process = bench.runtime.process(node)
+    plan, hop = _begin(ports, plan, "Install the binary")
+    with ports.lock.acting(ports.cluster.name, "Installing the binary"):
+        _refuse_not_installed(ports)
+        for node in ports.cluster.nodes:
+            process = ports.runtime.process(node)
             if process.pid is None:
                 changes = tuple(
                     c for c in plan.config_changes if c.node_id == node.node_id and c.release == hop.to_release
                 )
-                bench.runtime.install(node, hop.to_release, changes)
+                ports.runtime.install(node, hop.to_release, changes)
             elif process.installed != hop.to_release:
                 raise _runs(node, "Stop it first: something started it in between.")
 
 
-def start_controllers(bench: Workbench, plan: Plan) -> Started:
+def start_controllers(ports: ClusterPorts, plan: Plan) -> Started:
     """Start the controllers, and wait until they form a quorum at the planned level: only then brokers may follow.
 
     Where nodes are combined this is the point of no return. Raises TransientError while there is no quorum yet, and
     FatalError for a controller that does not stay up, unless its disk was lost: the others go on without it, and its
     gate waits until it is back.
     """
-    plan, hop = _begin(bench, plan, "Start the controllers")
-    with bench.lock.acting(bench.cluster.name, "Starting the controllers"):
-        _refuse_not_installed(bench)
-        if any(node.is_broker for node in bench.cluster.controllers):
-            _pass_no_return(bench)
-        started = _start(bench, hop, bench.cluster.controllers)
-        unserved_at = _wait_for_quorum(bench, plan)
-        for node in _left_behind(bench, plan):
+    plan, hop = _begin(ports, plan, "Start the controllers")
+    with ports.lock.acting(ports.cluster.name, "Starting the controllers"):
+        _refuse_not_installed(ports)
+        if any(node.is_broker for node in ports.cluster.controllers):
+            _pass_no_return(ports)
+        started = _start(ports, hop, ports.cluster.controllers)
+        unserved_at = _wait_for_quorum(ports, plan)
+        for node in _left_behind(ports, plan):
             sentence = f"The quorum goes on without controller {node.node_id}, whose log was gone: "
-            bench.run.record(LEFT_BEHIND, {"node_id": node.node_id, "sentence": sentence + last_words(bench, node)})
-        if not bench.cluster.brokers_alone:
-            watch_service(bench, READY_WITHIN_S, unserved_at)
+            ports.run.record(LEFT_BEHIND, {"node_id": node.node_id, "sentence": sentence + last_words(ports, node)})
+        if not ports.cluster.brokers_alone:
+            watch_service(ports, READY_WITHIN_S, unserved_at)
     return started
 
 
-def start_brokers(bench: Workbench, plan: Plan) -> Started:
+def start_brokers(ports: ClusterPorts, plan: Plan) -> Started:
     """Start the brokers: from here on there is no undo. Their gates tell when they are back."""
-    plan, hop = _begin(bench, plan, "Start the brokers")
-    with bench.lock.acting(bench.cluster.name, "Starting the brokers"):
-        _refuse_not_installed(bench)
-        _wait_for_quorum(bench, plan)
-        _pass_no_return(bench)
-        started = _start(bench, hop, bench.cluster.brokers_alone)
-        watch_service(bench, READY_WITHIN_S)
+    plan, hop = _begin(ports, plan, "Start the brokers")
+    with ports.lock.acting(ports.cluster.name, "Starting the brokers"):
+        _refuse_not_installed(ports)
+        _wait_for_quorum(ports, plan)
+        _pass_no_return(ports)
+        started = _start(ports, hop, ports.cluster.brokers_alone)
+        watch_service(ports, READY_WITHIN_S)
     return started
 
 
-def _begin(bench: Workbench, plan: Plan, what: str) -> tuple[Plan, Hop]:
-    plan = check_plan(bench, plan.hash)
+def _begin(ports: ClusterPorts, plan: Plan, what: str) -> tuple[Plan, Hop]:
+    plan = check_plan(ports, plan.hash)
     hop = offline_hop(plan)
-    require_approval(bench, plan, ApprovalOf.ROLL)
+    require_approval(ports, plan, ApprovalOf.ROLL)
     purpose = f"{what} of cluster {plan.cluster} (offline, {hop.from_release} to {hop.to_release})."
-    lock.hold(bench, purpose, for_s=lock.LEASE_S + _LONGEST_S)
+    lock.hold(ports, purpose, for_s=lock.LEASE_S + _LONGEST_S)
     return plan, hop
 
 
-def _record_before(bench: Workbench, hop: Hop) -> None:
+def _record_before(ports: ClusterPorts, hop: Hop) -> None:
     """The quorum's voters, and what every node is in: for the gates after the start."""
-    state = observe_some(bench, bench.cluster.nodes, metrics=False)
+    state = observe_some(ports, ports.cluster.nodes, metrics=False)
     if state.quorum is None:
         raise TransientError("Nobody tells the quorum's voters now.", remedy="Nothing was stopped: try again.")
-    for node in bench.cluster.nodes:
+    for node in ports.cluster.nodes:
         before = seen_before_stop(state, node.node_id, hop.from_release, time.time())
-        bench.run.save_before_stop(hop.key, before)
+        ports.run.save_before_stop(hop.key, before)
     voters = [voter.replica_id for voter in state.quorum.voters]
     sentence = f"All nodes are asked to stop; the quorum's voters are {', '.join(map(str, voters))}."
-    bench.run.record(STOPPING, {"voters": voters, "unwritable": unwritable(state), "sentence": sentence})
+    ports.run.record(STOPPING, {"voters": voters, "unwritable": unwritable(state), "sentence": sentence})
 
 
-def _stop(bench: Workbench, hop: Hop, node: NodeSpec, *, force: bool) -> None:
+def _stop(ports: ClusterPorts, hop: Hop, node: NodeSpec, *, force: bool) -> None:
     deadline = WITHOUT_QUORUM_S if force else STOP_DEADLINE_S
     began = time.monotonic()
-    bench.run.record("stopping", {"node_id": node.node_id, "hop": hop.key})
-    bench.runtime.stop(node, deadline_s=deadline, force=force)
+    ports.run.record("stopping", {"node_id": node.node_id, "hop": hop.key})
+    ports.runtime.stop(node, deadline_s=deadline, force=force)
     took = time.monotonic() - began
     forced = force and took >= deadline
-    bench.run.record("stopped", {"node_id": node.node_id, "hop": hop.key, "seconds": round(took, 3), "forced": forced})
+    ports.run.record("stopped", {"node_id": node.node_id, "hop": hop.key, "seconds": round(took, 3), "forced": forced})
 
 
-def _install(bench: Workbench, plan: Plan, node: NodeSpec, snapshot: Path) -> str:
+def _install(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path) -> str:
     """A node whose directory holds no log has nothing that could stand against the snapshot, and fetches it."""
     try:
-        return bench.metadata_logs.install(
-            metadata_directory(bench, node),
+        return ports.metadata_logs.install(
+            metadata_directory(ports, node),
             snapshot,
             level=plan.levels[METADATA_VERSION],
             target=plan.target,
@@ -289,10 +289,10 @@ def _install(bench: Workbench, plan: Plan, node: NodeSpec, snapshot: Path) -> st
         return f"{LEFT_AS_IT_IS}: {error.sentence}"
 
 
-def _start(bench: Workbench, hop: Hop, chosen: Sequence[NodeSpec]) -> Started:
+def _start(ports: ClusterPorts, hop: Hop, chosen: Sequence[NodeSpec]) -> Started:
     acted = []
     for node in chosen:
-        process = bench.runtime.process(node)
+        process = ports.runtime.process(node)
         if process.pid is not None:
             continue
         if process.installed != hop.to_release:
@@ -300,26 +300,26 @@ def _start(bench: Workbench, hop: Hop, chosen: Sequence[NodeSpec]) -> Started:
                 f"Node {node.node_id} has {process.installed} installed, not {hop.to_release}.",
                 remedy="Install the binary first.",
             )
-        bench.runtime.start(node)
+        ports.runtime.start(node)
         acted.append(node.node_id)
-        pid = bench.runtime.process(node).pid
+        pid = ports.runtime.process(node).pid
         started = {"node_id": node.node_id, "hop": hop.key, "release": str(hop.to_release), "pid": pid, "seconds": 0.0}
-        bench.run.record("started", started)
+        ports.run.record("started", started)
     return Started(node_ids=tuple(node.node_id for node in chosen), acted=tuple(acted))
 
 
-def _wait_for_quorum(bench: Workbench, plan: Plan) -> float:
+def _wait_for_quorum(ports: ClusterPorts, plan: Plan) -> float:
     """Until the controllers have a leader and finalize the planned level; when that was last not so (epoch seconds)."""
     level = plan.levels[METADATA_VERSION]
-    had_a_log = _chosen(bench, plan).read
+    had_a_log = _chosen(ports, plan).read
     deadline, lacked_at = time.monotonic() + READY_WITHIN_S, 0.0
     while True:
         looked_at = time.time()
-        waits_for = _quorum_lacks(bench, level)
-        for node in bench.cluster.controllers:
-            if node.node_id in had_a_log and bench.runtime.process(node).pid is None:
+        waits_for = _quorum_lacks(ports, level)
+        for node in ports.cluster.controllers:
+            if node.node_id in had_a_log and ports.runtime.process(node).pid is None:
                 raise FatalError(
-                    f"Controller {node.node_id} does not stay up: {last_words(bench, node)}.",
+                    f"Controller {node.node_id} does not stay up: {last_words(ports, node)}.",
                     remedy="No broker was started by this step: correct what its log names, or take the downgrade back "
                     "(roll-back).",
                 )
@@ -334,48 +334,48 @@ def _wait_for_quorum(bench: Workbench, plan: Plan) -> float:
         time.sleep(_POLL_S)
 
 
-def _left_behind(bench: Workbench, plan: Plan) -> tuple[NodeSpec, ...]:
+def _left_behind(ports: ClusterPorts, plan: Plan) -> tuple[NodeSpec, ...]:
     """Controllers without a process whose log was gone already when the cluster's was chosen."""
-    had_a_log = _chosen(bench, plan).read
+    had_a_log = _chosen(ports, plan).read
     return tuple(
         node
-        for node in bench.cluster.controllers
-        if node.node_id not in had_a_log and bench.runtime.process(node).pid is None
+        for node in ports.cluster.controllers
+        if node.node_id not in had_a_log and ports.runtime.process(node).pid is None
     )
 
 
-def _quorum_lacks(bench: Workbench, level: int) -> str:
+def _quorum_lacks(ports: ClusterPorts, level: int) -> str:
     try:
-        leader = bench.admin.quorum().leader_id
+        leader = ports.admin.quorum().leader_id
         if leader < 0:
             return "the quorum has no leader."
         # The leader has replayed everything that is finalized; a follower may be a moment behind.
-        found = bench.admin.features(bench.cluster.node(leader)).finalized.get(METADATA_VERSION)
+        found = ports.admin.features(ports.cluster.node(leader)).finalized.get(METADATA_VERSION)
     except TransientError as error:
         return error.sentence
     return "" if found in (None, level) else f"metadata.version is {found} on controller {leader}, not {level}."
 
 
-def _pass_no_return(bench: Workbench) -> None:
-    if last(bench, NO_RETURN) is None:
-        bench.run.record(NO_RETURN, {"sentence": no_return(bench.cluster)})
+def _pass_no_return(ports: ClusterPorts) -> None:
+    if last(ports, NO_RETURN) is None:
+        ports.run.record(NO_RETURN, {"sentence": no_return(ports.cluster)})
 
 
-def _refuse_taken_back(bench: Workbench) -> None:
-    if last(bench, UNDOING) is not None:
+def _refuse_taken_back(ports: ClusterPorts) -> None:
+    if last(ports, UNDOING) is not None:
         raise RefusedError("This downgrade is being taken back.", remedy="Finish that first: roll-back.")
 
 
-def _refuse_not_installed(bench: Workbench) -> None:
-    _refuse_taken_back(bench)
-    left = {node.node_id for node in bench.cluster.nodes} - installed_on(bench).keys()
+def _refuse_not_installed(ports: ClusterPorts) -> None:
+    _refuse_taken_back(ports)
+    left = {node.node_id for node in ports.cluster.nodes} - installed_on(ports).keys()
     if left:
         raise RefusedError(f"The snapshot is not installed on {nodes(left)}.", remedy="Install it there first.")
 
 
-def _refuse_running(bench: Workbench) -> None:
-    for node in bench.cluster.nodes:
-        if bench.runtime.process(node).pid is not None:
+def _refuse_running(ports: ClusterPorts) -> None:
+    for node in ports.cluster.nodes:
+        if ports.runtime.process(node).pid is not None:
             raise _runs(node, "Stop all nodes first.")
 
 
@@ -383,9 +383,9 @@ def _runs(node: NodeSpec, remedy: str) -> RefusedError:
     return RefusedError(f"Node {node.node_id} ({node.name}) runs.", remedy=remedy)
 
 
-def _is_past(bench: Workbench, node: NodeSpec, hop: Hop) -> bool:
+def _is_past(ports: ClusterPorts, node: NodeSpec, hop: Hop) -> bool:
     """Whether the node was started on the target already: a resumed run does not stop it once more."""
-    starts = bench.runtime.starts(node)
+    starts = ports.runtime.starts(node)
     return bool(starts) and starts[-1].release == hop.to_release
 
 

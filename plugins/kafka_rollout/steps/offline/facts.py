@@ -11,7 +11,7 @@ from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.offline.log_choice import no_return
 from kafka_rollout.domain.offline.outage import OutageEstimate, outage_estimate
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import metadata_directory
 from kafka_rollout.steps.offline.actions import WITHOUT_QUORUM_S
 
@@ -33,46 +33,46 @@ class OfflineFacts:
         return (self.outage.sentence, self.no_return, self.backups, self.forced, self.undo)
 
 
-def offline_facts(bench: Workbench, plan: Plan) -> OfflineFacts:
+def offline_facts(ports: ClusterPorts, plan: Plan) -> OfflineFacts:
     """By the metadata logs as they are now and the replicas that the cluster has."""
     sizes = []
-    for node in bench.cluster.nodes:
+    for node in ports.cluster.nodes:
         try:
-            sizes.append(bench.metadata_logs.log_bytes(metadata_directory(bench, node), cluster_id=plan.cluster_id))
+            sizes.append(ports.metadata_logs.log_bytes(metadata_directory(ports, node), cluster_id=plan.cluster_id))
         except UserError:
             continue  # a node without a readable log; the run says so when it chooses
-    replicas = sum(len(partition.replicas) for partition in bench.admin.partitions())
+    replicas = sum(len(partition.replicas) for partition in ports.admin.partitions())
     return OfflineFacts(
-        outage=outage_estimate(len(bench.cluster.nodes), sizes, replicas, forced_after_s=WITHOUT_QUORUM_S),
-        no_return=no_return(bench.cluster),
+        outage=outage_estimate(len(ports.cluster.nodes), sizes, replicas, forced_after_s=WITHOUT_QUORUM_S),
+        no_return=no_return(ports.cluster),
         backups="Before anything is replaced, every node's metadata log, quorum-state and bootstrap.checkpoint are "
         "copied to __cluster_metadata-0/kafka-rollout-install-<snapshot> in its metadata.log.dir. Remove that folder "
         "when the old release is not needed any more.",
         forced=f"A controller that is still shutting down {WITHOUT_QUORUM_S:.0f} s after it was asked to, because the "
         "others are gone, is ended by its process id; the outage is as much longer then, and by what the node needs to "
         "recover its logs when it starts.",
-        undo=f"One command takes it back: kafka-rollout roll-back --cluster {plan.cluster} --run {bench.run_id} "
+        undo=f"One command takes it back: kafka-rollout roll-back --cluster {plan.cluster} --run {ports.run_id} "
         "--approve-as <name> --reason <text>",
     )
 
 
-def shown_facts(bench: Workbench, plan: Plan) -> Sequence[str]:
+def shown_facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
     """The facts' lines as an approval shows them: looked at once, so that a question is the same when it is asked
     again, and the report has what was said."""
-    kept = bench.run.attachment(FACTS)
+    kept = ports.run.attachment(FACTS)
     if kept is None or kept["plan"] != plan.hash:
-        facts = offline_facts(bench, plan)
+        facts = offline_facts(ports, plan)
         kept = {
             "plan": plan.hash,
             "lines": list(facts.lines),
             "outage_s": round(facts.outage.total_s, 1),
             "outage_at_most_s": round(facts.outage.longest_s, 1),
         }
-        bench.run.attach(FACTS, kept)
+        ports.run.attach(FACTS, kept)
     return tuple(kept["lines"])
 
 
-def expected_outage_s(bench: Workbench) -> tuple[float, float] | None:
+def expected_outage_s(ports: ClusterPorts) -> tuple[float, float] | None:
     """Seconds as the approval has shown them: when every controller stops by itself, and when one has to be ended."""
-    kept = bench.run.attachment(FACTS)
+    kept = ports.run.attachment(FACTS)
     return None if kept is None else (kept["outage_s"], kept["outage_at_most_s"])

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.offline import actions as offline
 
 
@@ -26,19 +26,19 @@ class OfflineStep(StrEnum):
     def words(self) -> str:
         return self.value.replace("_", " ")
 
-    def act(self, bench: Workbench, plan: Plan) -> Any:
+    def act(self, ports: ClusterPorts, plan: Plan) -> Any:
         """Do it; what it says of itself, as plain data (an XCom). Raises what the step raises."""
-        return _ACTS[self](bench, plan)
+        return _ACTS[self](ports, plan)
 
 
-_ACTS: Mapping[OfflineStep, Callable[[Workbench, Plan], Any]] = {
-    OfflineStep.STOP_ALL: lambda bench, plan: list(offline.stop_all(bench, plan)),
-    OfflineStep.CHOOSE_LOG: lambda bench, plan: offline.choose(bench, plan).to_dict(),
-    OfflineStep.WRITE_SNAPSHOT: lambda bench, plan: offline.write_snapshot(bench, plan).name,
-    OfflineStep.INSTALL_SNAPSHOT: lambda bench, plan: {
-        str(node_id): sentence for node_id, sentence in offline.install_snapshot(bench, plan).items()
+_ACTS: Mapping[OfflineStep, Callable[[ClusterPorts, Plan], Any]] = {
+    OfflineStep.STOP_ALL: lambda ports, plan: list(offline.stop_all(ports, plan)),
+    OfflineStep.CHOOSE_LOG: lambda ports, plan: offline.choose(ports, plan).to_dict(),
+    OfflineStep.WRITE_SNAPSHOT: lambda ports, plan: offline.write_snapshot(ports, plan).name,
+    OfflineStep.INSTALL_SNAPSHOT: lambda ports, plan: {
+        str(node_id): sentence for node_id, sentence in offline.install_snapshot(ports, plan).items()
     },
     OfflineStep.INSTALL_BINARIES: offline.install_binaries,
-    OfflineStep.START_CONTROLLERS: lambda bench, plan: list(offline.start_controllers(bench, plan).acted),
-    OfflineStep.START_BROKERS: lambda bench, plan: list(offline.start_brokers(bench, plan).acted),
+    OfflineStep.START_CONTROLLERS: lambda ports, plan: list(offline.start_controllers(ports, plan).acted),
+    OfflineStep.START_BROKERS: lambda ports, plan: list(offline.start_brokers(ports, plan).acted),
 }

@@ -12,7 +12,7 @@ from typing import Any
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Hop, Plan
 from kafka_rollout.domain.model.topology import NodeSpec
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 STOPPING = "offline-stopping"
 CHOSEN = "offline-chosen"
@@ -38,29 +38,29 @@ def offline_hop(plan: Plan) -> Hop:
     return plan.hops[0]
 
 
-def events_of_this_try(bench: Workbench) -> Iterator[Mapping[str, Any]]:
+def events_of_this_try(ports: ClusterPorts) -> Iterator[Mapping[str, Any]]:
     """Events since the last undo: what was done before it does not count any more."""
-    events = bench.run.events()
+    events = ports.run.events()
     undone = [index for index, event in enumerate(events) if event.get("kind") == UNDONE]
     return iter(events[undone[-1] + 1 if undone else 0 :])
 
 
-def last(bench: Workbench, kind: str) -> Mapping[str, Any] | None:
+def last(ports: ClusterPorts, kind: str) -> Mapping[str, Any] | None:
     """The newest event of a kind since the last undo."""
     found = None
-    for event in events_of_this_try(bench):
+    for event in events_of_this_try(ports):
         if event.get("kind") == kind:
             found = event
     return found
 
 
-def stop_has_begun(bench: Workbench) -> bool:
-    return last(bench, STOPPING) is not None
+def stop_has_begun(ports: ClusterPorts) -> bool:
+    return last(ports, STOPPING) is not None
 
 
-def lost_disk(bench: Workbench, plan: Plan, node: NodeSpec) -> str:
+def lost_disk(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> str:
     """What a person does about a node whose directory held no log when the snapshot was installed; empty for others."""
-    if not installed_on(bench).get(node.node_id, "").startswith(LEFT_AS_IT_IS):
+    if not installed_on(ports).get(node.node_id, "").startswith(LEFT_AS_IT_IS):
         return ""
     return (
         f"its metadata log was gone when the snapshot was installed: give it a new disk, format it on {plan.target} "
@@ -69,10 +69,10 @@ def lost_disk(bench: Workbench, plan: Plan, node: NodeSpec) -> str:
     )
 
 
-def installed_on(bench: Workbench) -> dict[int, str]:
+def installed_on(ports: ClusterPorts) -> dict[int, str]:
     """Node id → what was done, of the nodes whose installation is recorded."""
     return {
         int(event["node_id"]): str(event["sentence"])
-        for event in events_of_this_try(bench)
+        for event in events_of_this_try(ports)
         if event.get("kind") == INSTALLED
     }

@@ -11,7 +11,7 @@ from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.offline.log_choice import UnreadableLogError
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import metadata_directory
 from kafka_rollout.steps.gates.checks import GateKind, GateRef
 from kafka_rollout.steps.offline.actions import READY_WITHIN_S, STOP_DEADLINE_S
@@ -29,42 +29,42 @@ from kafka_rollout.steps.offline.record import (
 from kafka_rollout.steps.planning.upgrade import check_plan
 
 
-def undo_offline(bench: Workbench, plan: Plan) -> tuple[int, ...]:
+def undo_offline(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
     """Stop what runs on the target, put every byte back, install the old binary, start; the nodes that were put back.
 
     Idempotent and resumable. Raises RefusedError, with nothing changed, where it is too late: then the way is forward.
     The gates after the start (of the hop's way back) tell when the nodes are well.
     """
-    plan = check_plan(bench, plan.hash)
+    plan = check_plan(ports, plan.hash)
     hop = offline_hop(plan)
-    require_approval(bench, plan, ApprovalOf.ROLL_BACK)
-    lock.hold(bench, f"Take the offline downgrade of cluster {plan.cluster} back.")
-    with bench.lock.acting(bench.cluster.name, "Taking the offline downgrade back"):
-        if not stop_has_begun(bench):
+    require_approval(ports, plan, ApprovalOf.ROLL_BACK)
+    lock.hold(ports, f"Take the offline downgrade of cluster {plan.cluster} back.")
+    with ports.lock.acting(ports.cluster.name, "Taking the offline downgrade back"):
+        if not stop_has_begun(ports):
             return ()
-        if last(bench, UNDOING) is None:
-            _refuse_too_late(bench, plan, hop)
-            for node in bench.cluster.nodes:
-                if _runs_target(bench, node, hop):
-                    bench.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=True)
-            _refuse_used(bench, plan)  # what was written until the stop
-            bench.run.record(UNDOING, {"sentence": "No broker has registered on the new level."})
-        put_back = [node.node_id for node in bench.cluster.nodes if _put_back(bench, plan, node)]
-        for node in bench.cluster.controllers_first:
-            if bench.runtime.process(node).pid is None:
-                bench.runtime.install(node, hop.from_release)
-                bench.runtime.start(node)
-                _record_start(bench, node, hop)
-        restored = sorted({*put_back, *_restored_before(bench)})
+        if last(ports, UNDOING) is None:
+            _refuse_too_late(ports, plan, hop)
+            for node in ports.cluster.nodes:
+                if _runs_target(ports, node, hop):
+                    ports.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=True)
+            _refuse_used(ports, plan)  # what was written until the stop
+            ports.run.record(UNDOING, {"sentence": "No broker has registered on the new level."})
+        put_back = [node.node_id for node in ports.cluster.nodes if _put_back(ports, plan, node)]
+        for node in ports.cluster.controllers_first:
+            if ports.runtime.process(node).pid is None:
+                ports.runtime.install(node, hop.from_release)
+                ports.runtime.start(node)
+                _record_start(ports, node, hop)
+        restored = sorted({*put_back, *_restored_before(ports)})
         sentence = f"Nodes started on {hop.from_release}; put back: {', '.join(map(str, restored)) or 'none'}."
-        bench.run.record(UNDONE, {"nodes": restored, "sentence": sentence})
-        watch_service(bench, READY_WITHIN_S)
+        ports.run.record(UNDONE, {"nodes": restored, "sentence": sentence})
+        watch_service(ports, READY_WITHIN_S)
     return tuple(restored)
 
 
-def can_be_undone(bench: Workbench) -> bool:
+def can_be_undone(ports: ClusterPorts) -> bool:
     """Whether the point of no return is ahead, by the run's record; `undo_offline` asks the logs."""
-    return stop_has_begun(bench) and last(bench, NO_RETURN) is None
+    return stop_has_begun(ports) and last(ports, NO_RETURN) is None
 
 
 def gates_after_undo(plan: Plan) -> tuple[GateRef, ...]:
@@ -73,55 +73,55 @@ def gates_after_undo(plan: Plan) -> tuple[GateRef, ...]:
     return tuple(GateRef(kind=GateKind.AFTER_START, hop=back.key, node_id=turn.node_id) for turn in back.order)
 
 
-def _refuse_too_late(bench: Workbench, plan: Plan, hop: Hop) -> None:
-    for node in bench.cluster.nodes:
-        if node.is_broker and _runs_target(bench, node, hop):
+def _refuse_too_late(ports: ClusterPorts, plan: Plan, hop: Hop) -> None:
+    for node in ports.cluster.nodes:
+        if node.is_broker and _runs_target(ports, node, hop):
             raise RefusedError(
                 f"Broker {node.node_id} runs {hop.to_release}: the downgrade cannot be taken back any more.",
                 remedy="Go forward: finish it, then upgrade again.",
             )
-    _refuse_used(bench, plan)
+    _refuse_used(ports, plan)
 
 
-def _refuse_used(bench: Workbench, plan: Plan) -> None:
-    for node in bench.cluster.nodes:
+def _refuse_used(ports: ClusterPorts, plan: Plan) -> None:
+    for node in ports.cluster.nodes:
         try:
-            bench.metadata_logs.refuse_used(metadata_directory(bench, node), cluster_id=plan.cluster_id)
+            ports.metadata_logs.refuse_used(metadata_directory(ports, node), cluster_id=plan.cluster_id)
         except UnreadableLogError:
             continue  # no log, so nothing of it was replaced
 
 
-def _runs_target(bench: Workbench, node: NodeSpec, hop: Hop) -> bool:
-    if bench.runtime.process(node).pid is None:
+def _runs_target(ports: ClusterPorts, node: NodeSpec, hop: Hop) -> bool:
+    if ports.runtime.process(node).pid is None:
         return False
-    starts = bench.runtime.starts(node)
+    starts = ports.runtime.starts(node)
     return bool(starts) and starts[-1].release == hop.to_release
 
 
-def _put_back(bench: Workbench, plan: Plan, node: NodeSpec) -> bool:
-    if bench.runtime.process(node).pid is not None:
+def _put_back(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> bool:
+    if ports.runtime.process(node).pid is not None:
         return False  # it was not stopped, or it is started again already
     try:
-        sentence = bench.metadata_logs.undo_install(metadata_directory(bench, node), cluster_id=plan.cluster_id)
+        sentence = ports.metadata_logs.undo_install(metadata_directory(ports, node), cluster_id=plan.cluster_id)
     except UnreadableLogError:
         return False
     if sentence is not None:
-        bench.run.record(PUT_BACK, {"node_id": node.node_id, "sentence": f"node {node.node_id}: {sentence}"})
+        ports.run.record(PUT_BACK, {"node_id": node.node_id, "sentence": f"node {node.node_id}: {sentence}"})
     return sentence is not None
 
 
-def _restored_before(bench: Workbench) -> list[int]:
-    return [event["node_id"] for event in events_of_this_try(bench) if event.get("kind") == PUT_BACK]
+def _restored_before(ports: ClusterPorts) -> list[int]:
+    return [event["node_id"] for event in events_of_this_try(ports) if event.get("kind") == PUT_BACK]
 
 
-def _record_start(bench: Workbench, node: NodeSpec, hop: Hop) -> None:
-    bench.run.record(
+def _record_start(ports: ClusterPorts, node: NodeSpec, hop: Hop) -> None:
+    ports.run.record(
         "started",
         {
             "node_id": node.node_id,
             "hop": hop.reversed().key,
             "release": str(hop.from_release),
-            "pid": bench.runtime.process(node).pid,
+            "pid": ports.runtime.process(node).pid,
             "seconds": 0.0,
         },
     )

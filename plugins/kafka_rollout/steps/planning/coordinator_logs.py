@@ -9,43 +9,43 @@ from kafka_rollout.domain.coordinator_logs.path_findings import CLEANED_AT_GATE,
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Direction, Hop, Plan
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 SCAN_BEFORE_ROLL = "scan/before-roll.json"
 _THEN = "Then start a new run: its plan is made with what is there."
 
 
-def scan_before_roll(bench: Workbench) -> ScanResult | None:
+def scan_before_roll(ports: ClusterPorts) -> ScanResult | None:
     """The run's scan of the logs before anything was stopped; None if it has none (nothing to roll, or not asked)."""
-    data = bench.run.attachment(SCAN_BEFORE_ROLL)
+    data = ports.run.attachment(SCAN_BEFORE_ROLL)
     return None if data is None else ScanResult.from_dict(data)
 
 
-def logs_findings(bench: Workbench, scan: ScanResult | None, plan: Plan) -> tuple[Finding, ...]:
+def logs_findings(ports: ClusterPorts, scan: ScanResult | None, plan: Plan) -> tuple[Finding, ...]:
     """What a scan means for the plan. Only on the way down the gate of the groups asks what releases can load."""
-    gated = bench.catalogue if plan.direction is Direction.DOWNGRADE else None
+    gated = ports.catalogue if plan.direction is Direction.DOWNGRADE else None
     return path_findings(scan, plan.origin, [hop.to_release for hop in plan.hops], gated=gated)
 
 
-def new_in_logs(bench: Workbench, plan: Plan, hop: Hop) -> tuple[Finding, ...]:
+def new_in_logs(ports: ClusterPorts, plan: Plan, hop: Hop) -> tuple[Finding, ...]:
     """Findings of what the logs hold by now that the plan does not have; only infos are none.
 
     A warning counts as well: whoever approved the plan has not seen it. Where the gate of the groups waited for the
     cleaner, all of the logs is read again: a scan that is carried on keeps what was cleaned since.
     """
-    scanned = scan_before_roll(bench)
+    scanned = scan_before_roll(ports)
     if scanned is None:
         return ()
     began = time.monotonic()
     cleaned = any(finding.code == CLEANED_AT_GATE for finding in plan.findings)
-    now = bench.logs.scan_on(scanned, anew=cleaned)
+    now = ports.logs.scan_on(scanned, anew=cleaned)
     approved = {finding.identity for finding in plan.findings if finding.code != CLEANED_AT_GATE}
     new = tuple(
         replace(finding, remedy=f"{finding.remedy} {_THEN}")
-        for finding in logs_findings(bench, now, plan)
+        for finding in logs_findings(ports, now, plan)
         if finding.severity is not Severity.INFO and finding.identity not in approved
     )
-    bench.run.record(
+    ports.run.record(
         "scan-tail",
         {
             "hop": hop.key,

@@ -20,88 +20,88 @@ from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.configuration import config_findings, effective_config, java_findings
 from kafka_rollout.domain.planning.downgrade_path import hops_down
 from kafka_rollout.domain.planning.release_path import hop_releases
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 _JUDGED = "configurations.json"  # by node, a hash of what was judged; private, for a configuration holds passwords
 
 
 def releases_ahead(
-    bench: Workbench, state: ClusterState, target: Release, *, down: bool = False
+    ports: ClusterPorts, state: ClusterState, target: Release, *, down: bool = False
 ) -> tuple[Release, ...]:
     """The releases that the nodes will run; none where there is no way: the plan has a finding for it, or says so."""
-    known = [release for release in state.releases if release in bench.catalogue]
-    if target not in bench.catalogue or not known:
+    known = [release for release in state.releases if release in ports.catalogue]
+    if target not in ports.catalogue or not known:
         return ()
     try:
         hops = (
-            hops_down(bench.catalogue, max(known), target)
+            hops_down(ports.catalogue, max(known), target)
             if down
-            else hop_releases(bench.catalogue, min(known), target)
+            else hop_releases(ports.catalogue, min(known), target)
         )
     except UserError:
         return ()
     return tuple(to for _, to, _ in hops)
 
 
-def node_configs(bench: Workbench) -> dict[int, Mapping[str, str]]:
+def node_configs(ports: ClusterPorts) -> dict[int, Mapping[str, str]]:
     """The configuration of every node as it is."""
-    return {node.node_id: bench.runtime.config(node) for node in bench.cluster.nodes}
+    return {node.node_id: ports.runtime.config(node) for node in ports.cluster.nodes}
 
 
 def config_problems(
-    bench: Workbench, path: Sequence[Release], configs: Mapping[int, Mapping[str, str]]
+    ports: ClusterPorts, path: Sequence[Release], configs: Mapping[int, Mapping[str, str]]
 ) -> dict[int, tuple[str, ...]]:
     """What the releases of `path`, the target last, would say to each node's configuration, asked of their own
     classes; it is kept which configurations were judged."""
     problems: dict[int, tuple[str, ...]] = {}
     for release in path:
-        overrides = bench.cluster.release_overrides.get(str(release), {})
+        overrides = ports.cluster.release_overrides.get(str(release), {})
         for node_id, config in configs.items():
-            found = bench.classes.config_problems(release, {**config, **overrides})
+            found = ports.classes.config_problems(release, {**config, **overrides})
             problems[node_id] = (
                 *problems.get(node_id, ()),
                 *(problem if release == path[-1] else f"{release}: {problem}" for problem in found),
             )
-    _keep_judged(bench, configs)
+    _keep_judged(ports, configs)
     return problems
 
 
-def java_versions(bench: Workbench, nodes: Sequence[NodeSpec] | None = None) -> dict[int, int]:
+def java_versions(ports: ClusterPorts, nodes: Sequence[NodeSpec] | None = None) -> dict[int, int]:
     """Java's feature version by node, all nodes unless told otherwise."""
     versions = {}
-    for node in bench.cluster.nodes if nodes is None else nodes:
+    for node in ports.cluster.nodes if nodes is None else nodes:
         try:
-            versions[node.node_id] = bench.runtime.java_version(node)
+            versions[node.node_id] = ports.runtime.java_version(node)
         except (TransientError, UserError):
             continue  # absent is unknown, and unknown is a blocker of the plan
     return versions
 
 
-def host_findings(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> tuple[Finding, ...]:
+def host_findings(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec) -> tuple[Finding, ...]:
     """What would keep `node` from starting on the hop's release, as its host is now."""
     release = hop.to_release
-    alone = replace(bench.cluster, nodes=(node,))
-    config = bench.runtime.config(node)
+    alone = replace(ports.cluster, nodes=(node,))
+    config = ports.runtime.config(node)
     problems: tuple[str, ...] = ()
-    if _judged(bench).get(str(node.node_id)) != _fingerprint(config):
-        problems = bench.classes.config_problems(
+    if _judged(ports).get(str(node.node_id)) != _fingerprint(config):
+        problems = ports.classes.config_problems(
             release, effective_config(node.node_id, config, plan.config_changes, release)
         )
     return (
-        *config_findings(bench.catalogue, hop.from_release, release, {}, {node.node_id: problems}),
-        *java_findings(alone, bench.catalogue, (release,), java_versions(bench, (node,))),
+        *config_findings(ports.catalogue, hop.from_release, release, {}, {node.node_id: problems}),
+        *java_findings(alone, ports.catalogue, (release,), java_versions(ports, (node,))),
     )
 
 
-def _keep_judged(bench: Workbench, configs: Mapping[int, Mapping[str, str]]) -> None:
-    path = bench.run.private_path(_JUDGED)
+def _keep_judged(ports: ClusterPorts, configs: Mapping[int, Mapping[str, str]]) -> None:
+    path = ports.run.private_path(_JUDGED)
     path.touch(mode=0o600)
     path.write_text(json.dumps({str(node_id): _fingerprint(config) for node_id, config in configs.items()}))
 
 
-def _judged(bench: Workbench) -> Mapping[str, str]:
+def _judged(ports: ClusterPorts) -> Mapping[str, str]:
     try:
-        judged: Mapping[str, str] = json.loads(bench.run.private_path(_JUDGED).read_text())
+        judged: Mapping[str, str] = json.loads(ports.run.private_path(_JUDGED).read_text())
     except (FileNotFoundError, ValueError):  # of a run that was begun before this was kept, or torn by a kill
         return {}
     return judged

@@ -8,22 +8,22 @@ from dataclasses import replace
 from kafka_rollout.domain.model.findings import Finding
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.planning.downgrade_findings import LOG_CODES
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import logs_findings, scan_before_roll
 
 
-def weigh(bench: Workbench, codes: frozenset[str], findings: Iterable[Finding]) -> Plan:
+def weigh(ports: ClusterPorts, codes: frozenset[str], findings: Iterable[Finding]) -> Plan:
     """The frozen plan with `findings` in place of those with `codes` that it had: a repeated scan counts once.
 
     Findings are no part of the plan's hash: it stays the same plan.
     """
-    plan = bench.run.load_plan()
+    plan = ports.run.load_plan()
     weighed = replace(plan, findings=(*(f for f in plan.findings if f.code not in codes), *findings))
-    bench.run.save_plan(weighed)
+    ports.run.save_plan(weighed)
     return weighed
 
 
-def weigh_coordinator_logs(bench: Workbench, plan: Plan) -> Plan:
+def weigh_coordinator_logs(ports: ClusterPorts, plan: Plan) -> Plan:
     """What the run's scan of the coordinator logs means for the releases of the path; without its result that is
     unknown, and a blocker."""
-    return weigh(bench, LOG_CODES, logs_findings(bench, scan_before_roll(bench), plan))
+    return weigh(ports, LOG_CODES, logs_findings(ports, scan_before_roll(ports), plan))

@@ -18,7 +18,7 @@ from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.planning.downgrade import OF_ROLLS
 from kafka_rollout.domain.planning.upgrade import make_plan
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe
 from kafka_rollout.steps.planning.coordinator_logs import logs_findings, scan_before_roll
 from kafka_rollout.steps.planning.hosts import (
@@ -34,7 +34,7 @@ _LOOK_AGAIN_AFTER_S = (1.0, 3.0, 6.0, 10.0)
 
 
 def plan_upgrade(
-    bench: Workbench,
+    ports: ClusterPorts,
     target: Release,
     *,
     finalize: bool,
@@ -46,37 +46,37 @@ def plan_upgrade(
     `snapshot_interval_ms` lowers the snapshot interval in the configuration that the last hop brings in anyway.
     `with_logs` weighs the run's scan of the coordinator logs; without its result that is unknown, and a blocker.
     """
-    state = observe(bench)
-    record_observed(bench, state)
-    configs = node_configs(bench)
+    state = observe(ports)
+    record_observed(ports, state)
+    configs = node_configs(ports)
     plan = make_plan(
-        bench.cluster,
-        bench.catalogue,
+        ports.cluster,
+        ports.catalogue,
         state,
         target,
         configs=configs,
-        config_problems=config_problems(bench, releases_ahead(bench, state, target), configs),
-        java=java_versions(bench),
+        config_problems=config_problems(ports, releases_ahead(ports, state, target), configs),
+        java=java_versions(ports),
         finalize=finalize,
         snapshot_interval_ms=snapshot_interval_ms,
     )
     if with_logs:
-        plan = replace(plan, findings=(*plan.findings, *logs_findings(bench, scan_before_roll(bench), plan)))
-    freeze(bench, plan)
+        plan = replace(plan, findings=(*plan.findings, *logs_findings(ports, scan_before_roll(ports), plan)))
+    freeze(ports, plan)
     return plan
 
 
-def freeze(bench: Workbench, plan: Plan, **more: Any) -> None:
+def freeze(ports: ClusterPorts, plan: Plan, **more: Any) -> None:
     """Keep the plan in the run's record; `more` goes into its event."""
-    bench.run.save_plan(plan)
-    bench.run.record(
+    ports.run.save_plan(plan)
+    ports.run.record(
         "plan",
         {
             "hash": plan.hash,
             "origin": str(plan.origin),
             "target": str(plan.target),
             "hops": [hop.key for hop in plan.hops],
-            "release_overrides": _overrides(bench, plan),
+            "release_overrides": _overrides(ports, plan),
             "blockers": [str(finding) for finding in plan.blockers],
             **more,
         },
@@ -94,9 +94,9 @@ def begun_by(events: Iterable[Mapping[str, Any]]) -> str:
     return next((str(event["dag_id"]) for event in events if event.get("kind") == BEGUN), "")
 
 
-def record_observed(bench: Workbench, state: ClusterState) -> None:
+def record_observed(ports: ClusterPorts, state: ClusterState) -> None:
     """Record what was seen in the run's record (releases and finalized levels, not every partition)."""
-    bench.run.record(
+    ports.run.record(
         "observed",
         {
             "cluster_id": state.cluster_id,
@@ -112,19 +112,19 @@ def record_observed(bench: Workbench, state: ClusterState) -> None:
     )
 
 
-def check_plan(bench: Workbench, plan_hash: str) -> Plan:
+def check_plan(ports: ClusterPorts, plan_hash: str) -> Plan:
     """The run's recorded plan; raises RefusedError when its hash is another or the inventory changed since."""
-    plan = bench.run.load_plan()
+    plan = ports.run.load_plan()
     again = "Start a new run: it plans anew from what the cluster is now."
     if plan.hash != plan_hash:
         raise RefusedError(
-            f"The plan of run {bench.run_id} is not the one that was approved (hash {plan.hash[:12]}, not "
+            f"The plan of run {ports.run_id} is not the one that was approved (hash {plan.hash[:12]}, not "
             f"{plan_hash[:12]}).",
             remedy=again,
         )
-    if plan.cluster != bench.cluster.name:
-        raise RefusedError(f"The plan is for cluster {plan.cluster}, not for {bench.cluster.name}.", remedy=again)
-    inventory = {node.node_id for node in bench.cluster.nodes}
+    if plan.cluster != ports.cluster.name:
+        raise RefusedError(f"The plan is for cluster {plan.cluster}, not for {ports.cluster.name}.", remedy=again)
+    inventory = {node.node_id for node in ports.cluster.nodes}
     for hop in plan.hops:
         planned = {turn.node_id for turn in hop.order}
         if planned != inventory:
@@ -133,8 +133,8 @@ def check_plan(bench: Workbench, plan_hash: str) -> Plan:
                 f"The inventory of cluster {plan.cluster} changed since the plan was made (nodes {changed}).",
                 remedy=again,
             )
-    made = [event for event in bench.run.events() if event.get("kind") == "plan" and event["hash"] == plan.hash]
-    if made and made[-1].get("release_overrides", _overrides(bench, plan)) != _overrides(bench, plan):
+    made = [event for event in ports.run.events() if event.get("kind") == "plan" and event["hash"] == plan.hash]
+    if made and made[-1].get("release_overrides", _overrides(ports, plan)) != _overrides(ports, plan):
         # The runtime brings them in from the inventory: nobody approved what is in there now.
         raise RefusedError(
             f"The release_overrides of cluster {plan.cluster} changed since the plan was made.",
@@ -143,32 +143,34 @@ def check_plan(bench: Workbench, plan_hash: str) -> Plan:
     return plan
 
 
-def _overrides(bench: Workbench, plan: Plan) -> dict[str, dict[str, str]]:
+def _overrides(ports: ClusterPorts, plan: Plan) -> dict[str, dict[str, str]]:
     """The configuration that the roll brings in with each release, by the inventory."""
     releases = [str(hop.to_release) for hop in plan.hops]
-    return {release: dict(bench.cluster.release_overrides.get(release, {})) for release in releases}
+    return {release: dict(ports.cluster.release_overrides.get(release, {})) for release in releases}
 
 
-def recheck(bench: Workbench, plan: Plan, stop: tuple[Hop, NodeSpec] | None = None, *, waits: bool = False) -> Verdict:
+def recheck(
+    ports: ClusterPorts, plan: Plan, stop: tuple[Hop, NodeSpec] | None = None, *, waits: bool = False
+) -> Verdict:
     """Look at the findings again: its blockers are those that were not there when the plan was approved.
 
     Ask while every node is up. With `stop`, the node that is about to go down, also what its host would say to the
     hop's release. `waits`: the gate of the groups is still ahead. A verdict that is not ok voids the approval.
     """
-    state = observe(bench)
+    state = observe(ports)
     if state.cluster_id != plan.cluster_id:
         raise RefusedError(
             f"The cluster that answers has id {state.cluster_id}, the plan was made for {plan.cluster_id}.",
             remedy="Correct the inventory's addresses, or plan anew.",
         )
-    now = cluster_findings(bench.cluster, bench.catalogue, state, target=plan.target)
+    now = cluster_findings(ports.cluster, ports.catalogue, state, target=plan.target)
     # What falls on the way has fallen before a node starts on the target.
     falls = {c.feature: c.target for c in plan.feature_changes if c.target < c.current}
-    ranges = range_findings(bench.catalogue, state, plan.target, planned=falls)
-    unserved = () if plan.unsafe else group_findings(bench.catalogue, state, plan.target)
+    ranges = range_findings(ports.catalogue, state, plan.target, planned=falls)
+    unserved = () if plan.unsafe else group_findings(ports.catalogue, state, plan.target)
     if waits:
         unserved = waited_for(unserved)
-    host = () if stop is None else host_findings(bench, plan, *stop)
+    host = () if stop is None else host_findings(ports, plan, *stop)
     found = (*now.findings, *ranges.findings, *unserved, *host)
     verdict = Verdict(
         question=now.question, findings=tuple(f for f in found if not (plan.offline and f.code in OF_ROLLS))
@@ -181,24 +183,24 @@ def recheck(bench: Workbench, plan: Plan, stop: tuple[Hop, NodeSpec] | None = No
 
 
 def refuse_new_blockers(
-    bench: Workbench, plan: Plan, stop: tuple[Hop, NodeSpec] | None = None, *, waits: bool = False
+    ports: ClusterPorts, plan: Plan, stop: tuple[Hop, NodeSpec] | None = None, *, waits: bool = False
 ) -> None:
     """Raise RefusedError "approval is void" when `recheck` finds a new blocker that stays.
 
     A leader on the move or one lost answer is gone at the next look; what is still there after some looks is real.
     """
     for pause_s in (*_LOOK_AGAIN_AFTER_S, None):
-        blockers = recheck(bench, plan, stop, waits=waits).blockers
+        blockers = recheck(ports, plan, stop, waits=waits).blockers
         if not blockers:
             return
         if pause_s is not None:
             time.sleep(pause_s)
-    refuse_as_void(bench, plan, blockers)
+    refuse_as_void(ports, plan, blockers)
 
 
-def refuse_as_void(bench: Workbench, plan: Plan, found: Sequence[Finding]) -> NoReturn:
+def refuse_as_void(ports: ClusterPorts, plan: Plan, found: Sequence[Finding]) -> NoReturn:
     """Record that what was found voids the approval, and raise RefusedError saying so."""
-    bench.run.record("void", {"plan": plan.hash, "blockers": [str(finding) for finding in found]})
+    ports.run.record("void", {"plan": plan.hash, "blockers": [str(finding) for finding in found]})
     raise RefusedError(
         f"The approval is void, because of what was not there when it was given: "
         f"{'; '.join(f'{finding.code} {finding.subject}: {finding.sentence}' for finding in found)}",
@@ -206,6 +208,6 @@ def refuse_as_void(bench: Workbench, plan: Plan, found: Sequence[Finding]) -> No
     )
 
 
-def check_way_back(bench: Workbench, plan: Plan, release: Release | None = None) -> Verdict:
+def check_way_back(ports: ClusterPorts, plan: Plan, release: Release | None = None) -> Verdict:
     """Can the release (by default the plan's origin) still run this cluster: is every finalized level in its ranges?"""
-    return range_findings(bench.catalogue, observe(bench), release or plan.origin)
+    return range_findings(ports.catalogue, observe(ports), release or plan.origin)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.contents import COMPARED
 from kafka_rollout.steps.downgrade.metadata_logs import LOSSES, SCANNED
 from kafka_rollout.steps.gates.checks import GateKind
@@ -19,16 +19,16 @@ from kafka_rollout.steps.report.run import build_report
 _ACTED = frozenset({"finalizing", "stopping", "stopped"})
 
 
-def build_downgrade_report(bench: Workbench, plan: Plan, *, dry_run: bool) -> dict[str, Any]:
+def build_downgrade_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> dict[str, Any]:
     """Keys are those of a roll's report, and `losses`, `metadata_logs`, `trims`, `bootstraps`, `inventory`,
     `outage`, `offline_steps`."""
-    data = build_report(bench, plan, dry_run=dry_run)
-    events = bench.run.events()
+    data = build_report(ports, plan, dry_run=dry_run)
+    events = ports.run.events()
     data |= {
-        "scan": bench.run.attachment(SCAN_BEFORE_ROLL),
+        "scan": ports.run.attachment(SCAN_BEFORE_ROLL),
         "unsafe": plan.unsafe,
         "offline": plan.offline,
-        "losses": bench.run.attachment(LOSSES),
+        "losses": ports.run.attachment(LOSSES),
         "metadata_logs": [
             {"at": event["at"], "stage": event["stage"], "nodes": event["nodes"]}
             for event in events
@@ -36,14 +36,14 @@ def build_downgrade_report(bench: Workbench, plan: Plan, *, dry_run: bool) -> di
         ],
         "trims": [event for event in events if event.get("kind") == "trimmed"],
         "bootstraps": [event for event in events if event.get("kind") == "bootstrap-replaced"],
-        "inventory": bench.run.attachment(COMPARED),
-        "outage": outage_report(bench, expected_outage_s(bench)) if plan.offline else None,
+        "inventory": ports.run.attachment(COMPARED),
+        "outage": outage_report(ports, expected_outage_s(ports)) if plan.offline else None,
         "offline_steps": [event for event in events if str(event.get("kind")).startswith("offline-")],
     }
     if not dry_run:
         acted = any(event.get("kind") in _ACTED for event in events)
         outcome, sentence = _outcome(plan, data, acted=acted)
-        if plan.offline and (took := outage_sentence(bench, expected_outage_s(bench))):
+        if plan.offline and (took := outage_sentence(ports, expected_outage_s(ports))):
             sentence = f"{sentence} {took}"
         data |= {"outcome": outcome.value, "sentence": sentence}
     return data

@@ -10,7 +10,7 @@ from kafka_rollout.domain.features.checks import feature_changes
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import LOCKED_OUT
 from kafka_rollout.steps.gates.checks import GateKind
 from kafka_rollout.steps.roll.rollback import CLOSED
@@ -30,7 +30,7 @@ class Outcome(StrEnum):
 
 
 def outcome_of(
-    bench: Workbench,
+    ports: ClusterPorts,
     plan: Plan,
     state: ClusterState | None,
     events: Sequence[Mapping[str, Any]],
@@ -47,21 +47,21 @@ def outcome_of(
     back = {hop.reversed().key for hop in plan.hops}
     newest: Mapping[str, Any] = next((event for event in reversed(events) if event.get("kind") in _TURNS), {})
     if started and (started[-1]["hop"] in back or newest.get("kind") == CLOSED):
-        if _all_run(bench, state, plan.origin):
+        if _all_run(ports, state, plan.origin):
             return Outcome.ROLLED_BACK, f"Every node runs {plan.origin} again."
         why = next((f" {event['sentence']}" for event in reversed(events) if event.get("kind") == CLOSED), "")
         return Outcome.STOPPED, f"The roll back to {plan.origin} is not done: {_running(state)}.{why}"
-    if _all_run(bench, state, plan.target):
-        return _after_the_roll(bench, plan, state, gates)
+    if _all_run(ports, state, plan.target):
+        return _after_the_roll(ports, plan, state, gates)
     if not started:
         return Outcome.REFUSED, f"Nothing was touched: {_refusal(plan, events)}"
     return Outcome.STOPPED, f"The roll to {plan.target} stopped: {_running(state)}. {_last_failure(events)}".strip()
 
 
 def _after_the_roll(
-    bench: Workbench, plan: Plan, state: ClusterState, gates: Sequence[Mapping[str, Any]]
+    ports: ClusterPorts, plan: Plan, state: ClusterState, gates: Sequence[Mapping[str, Any]]
 ) -> tuple[Outcome, str]:
-    left = feature_changes(bench.catalogue, state, plan.target)
+    left = feature_changes(ports.catalogue, state, plan.target)
     if left:
         levels = ", ".join(f"{change.feature} {change.current} → {change.target}" for change in left)
         return (
@@ -79,9 +79,9 @@ def _after_the_roll(
     return Outcome.FINISHED, f"Every node runs {plan.target}, and every feature of it is finalized."
 
 
-def _all_run(bench: Workbench, state: ClusterState, release: Release) -> bool:
+def _all_run(ports: ClusterPorts, state: ClusterState, release: Release) -> bool:
     return all(
-        (seen := state.nodes.get(node.node_id)) is not None and seen.release == release for node in bench.cluster.nodes
+        (seen := state.nodes.get(node.node_id)) is not None and seen.release == release for node in ports.cluster.nodes
     )
 
 

@@ -14,7 +14,7 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState, NodeState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.common.approval import approvals
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe
 from kafka_rollout.steps.gates.checks import GateKind
 from kafka_rollout.steps.report.outcome import Outcome, outcome_of
@@ -28,24 +28,24 @@ GROUPS_WATCHED = "groups/watch.json"
 _KEPT_LOOKS = 20
 
 
-def build_report(bench: Workbench, plan: Plan, *, dry_run: bool = False) -> dict[str, Any]:
+def build_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool = False) -> dict[str, Any]:
     """Collect the run from its record and one last look at the cluster. Holds no credentials.
 
     Keys are stable (`format` counts their versions); times are epoch seconds, durations seconds.
     """
-    events = tuple(event for event in bench.run.events() if "at" in event)  # without lines that a kill tore
+    events = tuple(event for event in ports.run.events() if "at" in event)  # without lines that a kill tore
     try:
-        state: ClusterState | None = observe(bench)
+        state: ClusterState | None = observe(ports)
         unanswered = ""
     except TransientError as error:
         state, unanswered = None, error.sentence
     gates = _gates(events)
-    outcome, sentence = outcome_of(bench, plan, state, events, gates, dry_run=dry_run)
+    outcome, sentence = outcome_of(ports, plan, state, events, gates, dry_run=dry_run)
     began = float(events[0]["at"]) if events else time.time()
     ended = float(events[-1]["at"]) if events else began
     return {
         "format": FORMAT,
-        "run_id": bench.run_id,
+        "run_id": ports.run_id,
         "cluster": plan.cluster,
         "cluster_id": plan.cluster_id,
         "direction": plan.direction.value,
@@ -61,16 +61,16 @@ def build_report(bench: Workbench, plan: Plan, *, dry_run: bool = False) -> dict
         "hops": [_hop(hop.key, str(hop.from_release), str(hop.to_release), hop.reason, hop.order) for hop in plan.hops],
         "findings": [{**asdict(finding), "severity": finding.severity.value} for finding in plan.findings],
         "config_changes": [{**asdict(change), "release": str(change.release)} for change in plan.config_changes],
-        "nodes": [_node(bench, node, state, events, gates) for node in bench.cluster.nodes],
+        "nodes": [_node(ports, node, state, events, gates) for node in ports.cluster.nodes],
         "gates": gates,
-        "approvals": [asdict(approval) for approval in approvals(bench)],
+        "approvals": [asdict(approval) for approval in approvals(ports)],
         "features": _features(plan, state, events),
-        "current_metadata_version": [_current(bench, node, state) for node in bench.cluster.nodes],
+        "current_metadata_version": [_current(ports, node, state) for node in ports.cluster.nodes],
         "feature_support": _last(events, "feature-support"),
-        "scan": bench.run.attachment(SCAN_VERDICT),
+        "scan": ports.run.attachment(SCAN_VERDICT),
         "scan_tails": [event for event in events if event.get("kind") == "scan-tail"],
-        "ledger": bench.run.attachment(LEDGER_VERDICT),
-        "groups": bench.run.attachment(GROUPS_WATCHED),
+        "ledger": ports.run.attachment(LEDGER_VERDICT),
+        "groups": ports.run.attachment(GROUPS_WATCHED),
         "snapshot": _last(events, "snapshot"),
         "unanswered": [unanswered] if unanswered else list(state.unanswered if state else ()),
     }
@@ -132,14 +132,14 @@ def _new_gate(name: str, kind: str, hop: str, node_id: str) -> dict[str, Any]:
 
 
 def _node(
-    bench: Workbench,
+    ports: ClusterPorts,
     node: NodeSpec,
     state: ClusterState | None,
     events: Sequence[Mapping[str, Any]],
     gates: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     began, ended = (float(events[0]["at"]), float(events[-1]["at"])) if events else (0.0, 0.0)
-    starts = [start for start in bench.runtime.starts(node) if began <= start.started_at <= ended]
+    starts = [start for start in ports.runtime.starts(node) if began <= start.started_at <= ended]
     seen = state.nodes.get(node.node_id) if state else None
     return {
         "node_id": node.node_id,
@@ -199,7 +199,7 @@ def _features(plan: Plan, state: ClusterState | None, events: Sequence[Mapping[s
     }
 
 
-def _current(bench: Workbench, node: NodeSpec, state: ClusterState | None) -> dict[str, Any]:
+def _current(ports: ClusterPorts, node: NodeSpec, state: ClusterState | None) -> dict[str, Any]:
     seen = state.nodes.get(node.node_id) if state else None
     metrics = seen.metrics if seen else None
     told = {
@@ -208,16 +208,16 @@ def _current(bench: Workbench, node: NodeSpec, state: ClusterState | None) -> di
         "jolokia": metrics.current_metadata_version_jolokia if metrics else None,
         "api_versions": seen.features.finalized.get(METADATA_VERSION) if seen and seen.features else None,
     }
-    return {**told, "source": _source(bench, seen)}
+    return {**told, "source": _source(ports, seen)}
 
 
-def _source(bench: Workbench, seen: NodeState | None) -> str:
+def _source(ports: ClusterPorts, seen: NodeState | None) -> str:
     if seen is None or (seen.metrics is None and seen.features is None):
         return "no answer"
     release = seen.release
     if release is None:
         return "ApiVersions (the metrics do not tell the release)"
-    if release in bench.catalogue and not bench.catalogue.get(release).has_current_metadata_version_metric:
+    if release in ports.catalogue and not ports.catalogue.get(release).has_current_metadata_version_metric:
         return f"ApiVersions (release {release} has no CurrentMetadataVersion metric)"
     return "CurrentMetadataVersion (Prometheus and Jolokia)"
 

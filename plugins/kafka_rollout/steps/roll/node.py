@@ -18,7 +18,7 @@ from kafka_rollout.domain.model.state import ProcessState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import TurnState, is_way_back, last_words, running_release, turn_state
 from kafka_rollout.steps.common.observe import observe_some
 from kafka_rollout.steps.downgrade.metadata_logs import goes_down, make_readable, refuse_unreadable
@@ -60,12 +60,12 @@ class NodeReplaced:
     start_s: float = 0.0
 
 
-def needs_turn(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> bool:
+def needs_turn(ports: ClusterPorts, plan: Plan, hop_key: str, node_id: int) -> bool:
     """False when the node already runs the hop's release (or a later hop's): then only its gate remains."""
-    return turn_state(bench, plan, hop_key, node_id) is TurnState.NEEDED
+    return turn_state(ports, plan, hop_key, node_id) is TurnState.NEEDED
 
 
-def replace_node(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> NodeReplaced:
+def replace_node(ports: ClusterPorts, plan: Plan, hop_key: str, node_id: int) -> NodeReplaced:
     """Bring one node to the hop's release: findings looked at again, gate looked at once, what the node is in
     recorded, stop, install, start. Returns once started; AFTER_START is the gate that tells whether it is well.
 
@@ -78,55 +78,55 @@ def replace_node(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> No
             f"The plan of cluster {plan.cluster} is an offline downgrade: no node has a turn of its own.",
             remedy="Use its own steps; roll-back takes it back from the backups.",
         )
-    hop, node = _begin(bench, plan, hop_key, node_id, "Replace")
-    with bench.lock.acting(bench.cluster.name, f"Replacing node {node_id}"):
-        process = bench.runtime.process(node)
-        state = turn_state(bench, plan, hop_key, node_id)
+    hop, node = _begin(ports, plan, hop_key, node_id, "Replace")
+    with ports.lock.acting(ports.cluster.name, f"Replacing node {node_id}"):
+        process = ports.runtime.process(node)
+        state = turn_state(ports, plan, hop_key, node_id)
         if state is not TurnState.NEEDED:
             return _nothing_to_do(hop, node, process)
         stop_s = 0.0
         if process.pid is not None:
-            _prepare_stop(bench, plan, hop, node)
-            stop_s = _stop(bench, hop, node)
+            _prepare_stop(ports, plan, hop, node)
+            stop_s = _stop(ports, hop, node)
         else:
-            _refuse_unexplained_absence(bench, hop, node)
-        return _start(bench, plan, hop, node, stop_s)
+            _refuse_unexplained_absence(ports, hop, node)
+        return _start(ports, plan, hop, node, stop_s)
 
 
-def retry_node(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> NodeReplaced:
+def retry_node(ports: ClusterPorts, plan: Plan, hop_key: str, node_id: int) -> NodeReplaced:
     """A person's "retry": a node that this run has stopped or started in the hop is started once more, for any other
     its turn begins again."""
     begun = {"stopping", "started"}
-    ours = (event for event in bench.run.events() if event.get("kind") in begun and event["hop"] == hop_key)
+    ours = (event for event in ports.run.events() if event.get("kind") in begun and event["hop"] == hop_key)
     if any(event["node_id"] == node_id for event in ours):
-        return restart_node(bench, plan, hop_key, node_id)
-    return replace_node(bench, plan, hop_key, node_id)
+        return restart_node(ports, plan, hop_key, node_id)
+    return replace_node(ports, plan, hop_key, node_id)
 
 
-def has_stopped_nodes(bench: Workbench) -> bool:
+def has_stopped_nodes(ports: ClusterPorts) -> bool:
     """Whether this run has asked a node to stop: then the cluster is not as it was before."""
-    return any(event.get("kind") == "stopping" for event in bench.run.events())
+    return any(event.get("kind") == "stopping" for event in ports.run.events())
 
 
-def restart_node(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> NodeReplaced:
+def restart_node(ports: ClusterPorts, plan: Plan, hop_key: str, node_id: int) -> NodeReplaced:
     """Start the node on the hop's release once more (ends a process that hangs first).
 
     Raises TransientError where the rest of the cluster cannot spare a process that still runs.
     """
-    hop, node = _begin(bench, plan, hop_key, node_id, "Retry")
-    before = load_before_stop(bench, plan, hop, node_id)
+    hop, node = _begin(ports, plan, hop_key, node_id, "Retry")
+    before = load_before_stop(ports, plan, hop, node_id)
     if before is None:
         raise RefusedError(
             f"Node {node_id} was not stopped by this run in hop {hop_key}, so there is nothing to retry.",
             remedy="Let its turn come.",
         )
-    with bench.lock.acting(bench.cluster.name, f"Restarting node {node_id}"):
+    with ports.lock.acting(ports.cluster.name, f"Restarting node {node_id}"):
         stop_s = 0.0
-        if bench.runtime.process(node).pid is not None:
-            _refuse_unsafe_stop(node, look_before_stop(bench, node))
+        if ports.runtime.process(node).pid is not None:
+            _refuse_unsafe_stop(node, look_before_stop(ports, node))
             # Whoever said "retry" is the named person without whom nothing is forced.
-            stop_s = _stop(bench, hop, node, force=True)
-        return _start(bench, plan, hop, node, stop_s)
+            stop_s = _stop(ports, hop, node, force=True)
+        return _start(ports, plan, hop, node, stop_s)
 
 
 def way_back(plan: Plan) -> tuple[Hop, ...]:
@@ -134,24 +134,24 @@ def way_back(plan: Plan) -> tuple[Hop, ...]:
     return tuple(hop.reversed() for hop in reversed(plan.hops))
 
 
-def touched(bench: Workbench, plan: Plan, hop_key: str, node_id: int) -> bool:
+def touched(ports: ClusterPorts, plan: Plan, hop_key: str, node_id: int) -> bool:
     """Whether this run stopped the node in this hop (for a way back: in either direction)."""
-    return load_before_stop(bench, plan, plan.hop(hop_key), node_id) is not None
+    return load_before_stop(ports, plan, plan.hop(hop_key), node_id) is not None
 
 
-def roll_back_turns(bench: Workbench, plan: Plan) -> tuple[tuple[Hop, NodeTurn], ...]:
+def roll_back_turns(ports: ClusterPorts, plan: Plan) -> tuple[tuple[Hop, NodeTurn], ...]:
     """Turns of the roll back that have something to do: nodes that this run's roll touched or that run a newer
     release of the plan, from the exact node where it stopped. Nodes that never left the old release are not in it."""
     turns: list[tuple[Hop, NodeTurn]] = []
     beyond: set[Release] = set()  # whoever runs one of these takes the hops before this one, and then this one
     for hop in way_back(plan):
         for turn in hop.order:
-            if running_release(bench, bench.cluster.node(turn.node_id)) in beyond:
+            if running_release(ports, ports.cluster.node(turn.node_id)) in beyond:
                 turns.append((hop, turn))
                 continue
-            state = turn_state(bench, plan, hop.key, turn.node_id)
-            ours = touched(bench, plan, hop.key, turn.node_id)
-            if (state is TurnState.NEEDED and (ours or not _is_down_since_another_hop(bench, plan, turn))) or (
+            state = turn_state(ports, plan, hop.key, turn.node_id)
+            ours = touched(ports, plan, hop.key, turn.node_id)
+            if (state is TurnState.NEEDED and (ours or not _is_down_since_another_hop(ports, plan, turn))) or (
                 state is TurnState.RUNS_TARGET and ours
             ):
                 turns.append((hop, turn))
@@ -159,18 +159,18 @@ def roll_back_turns(bench: Workbench, plan: Plan) -> tuple[tuple[Hop, NodeTurn],
     return tuple(turns)
 
 
-def _is_down_since_another_hop(bench: Workbench, plan: Plan, turn: NodeTurn) -> bool:
+def _is_down_since_another_hop(ports: ClusterPorts, plan: Plan, turn: NodeTurn) -> bool:
     """A node that did not come up on the via release never saw the last hop, and has nothing to take back there."""
-    down = bench.runtime.process(bench.cluster.node(turn.node_id)).pid is None
-    return down and any(touched(bench, plan, hop.key, turn.node_id) for hop in plan.hops)
+    down = ports.runtime.process(ports.cluster.node(turn.node_id)).pid is None
+    return down and any(touched(ports, plan, hop.key, turn.node_id) for hop in plan.hops)
 
 
-def _begin(bench: Workbench, plan: Plan, hop_key: str, node_id: int, verb: str) -> tuple[Hop, NodeSpec]:
-    frozen = check_plan(bench, plan.hash)
-    hop, node = frozen.hop(hop_key), bench.cluster.node(node_id)
+def _begin(ports: ClusterPorts, plan: Plan, hop_key: str, node_id: int, verb: str) -> tuple[Hop, NodeSpec]:
+    frozen = check_plan(ports, plan.hash)
+    hop, node = frozen.hop(hop_key), ports.cluster.node(node_id)
     what = ApprovalOf.ROLL_BACK if is_way_back(frozen, hop) else ApprovalOf.ROLL
-    require_approval(bench, frozen, what)
-    lock.hold(bench, f"{verb} node {node_id} ({hop.from_release} to {hop.to_release}).")
+    require_approval(ports, frozen, what)
+    lock.hold(ports, f"{verb} node {node_id} ({hop.from_release} to {hop.to_release}).")
     return hop, node
 
 
@@ -184,49 +184,49 @@ def _nothing_to_do(hop: Hop, node: NodeSpec, process: ProcessState) -> NodeRepla
     )
 
 
-def _prepare_stop(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> None:
+def _prepare_stop(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec) -> None:
     """Everything that must be true and known before the node goes down."""
-    if _stop_is_under_way(bench, hop, node):
+    if _stop_is_under_way(ports, hop, node):
         # Decided and recorded by the call that was killed; what the half-stopped node now looks like must not be held
         # against it. The others must still be able to do without it.
-        _refuse_unsafe_stop(node, look_before_stop(bench, node))
+        _refuse_unsafe_stop(node, look_before_stop(ports, node))
         return
     if is_way_back(plan, hop):
-        refuse_closed(bench, plan, hop, first_stop=_is_first_stop(bench, hop))
+        refuse_closed(ports, plan, hop, first_stop=_is_first_stop(ports, hop))
     else:
-        refuse_new_blockers(bench, plan, (hop, node))
-        refuse_unready(bench, plan, hop, node)
-        if _is_first_stop(bench, hop):
-            refuse_new_in_logs(bench, plan, hop)
-    _refuse_unsafe_stop(node, look(bench, plan, GateRef(kind=GateKind.BEFORE_STOP, hop=hop.key, node_id=node.node_id)))
-    state = observe_some(bench, (node,), metrics=False)
+        refuse_new_blockers(ports, plan, (hop, node))
+        refuse_unready(ports, plan, hop, node)
+        if _is_first_stop(ports, hop):
+            refuse_new_in_logs(ports, plan, hop)
+    _refuse_unsafe_stop(node, look(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, hop=hop.key, node_id=node.node_id)))
+    state = observe_some(ports, (node,), metrics=False)
     seen = seen_before_stop(state, node.node_id, hop.from_release, time.time())
     # Of a stop that was asked for the first record counts: by now the node may have left what it was in.
-    bench.run.save_before_stop(hop.key, seen, anew=not _stop_is_unfinished(bench, hop, node))
+    ports.run.save_before_stop(hop.key, seen, anew=not _stop_is_unfinished(ports, hop, node))
 
 
-def refuse_unready(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec) -> None:
+def refuse_unready(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec) -> None:
     """Raise where an older release could not start on what the cluster, or this node's metadata log, holds now."""
     if not goes_down(plan, hop):
         return
-    if left := pending_changes(bench, plan):
+    if left := pending_changes(ports, plan):
         raise RefusedError(
             f"Node {node.node_id} is not taken to {hop.to_release} yet: "
             f"{', '.join(f'{c.feature} is not at {c.target}' for c in left)}.",
             remedy="Lower the levels first (in a DAG: clear lower_features with everything downstream).",
         )
-    refuse_unreadable(bench, plan, hop, node)
+    refuse_unreadable(ports, plan, hop, node)
 
 
-def _is_first_stop(bench: Workbench, hop: Hop) -> bool:
-    return not any(event.get("kind") == "stopping" and event["hop"] == hop.key for event in bench.run.events())
+def _is_first_stop(ports: ClusterPorts, hop: Hop) -> bool:
+    return not any(event.get("kind") == "stopping" and event["hop"] == hop.key for event in ports.run.events())
 
 
-def refuse_new_in_logs(bench: Workbench, plan: Plan, hop: Hop) -> None:
+def refuse_new_in_logs(ports: ClusterPorts, plan: Plan, hop: Hop) -> None:
     """Raise RefusedError when what was written to the coordinator logs since the run's scan of them makes a verdict
     worse than the approved plan says: records keep coming while a person thinks."""
-    if new := new_in_logs(bench, plan, hop):
-        refuse_as_void(bench, plan, new)
+    if new := new_in_logs(ports, plan, hop):
+        refuse_as_void(ports, plan, new)
 
 
 def _refuse_unsafe_stop(node: NodeSpec, seen: GateLook) -> None:
@@ -237,66 +237,66 @@ def _refuse_unsafe_stop(node: NodeSpec, seen: GateLook) -> None:
         )
 
 
-def _stop_is_under_way(bench: Workbench, hop: Hop, node: NodeSpec) -> bool:
-    if bench.run.load_before_stop(hop.key, node.node_id) is None:
+def _stop_is_under_way(ports: ClusterPorts, hop: Hop, node: NodeSpec) -> bool:
+    if ports.run.load_before_stop(hop.key, node.node_id) is None:
         return False
     asked = [
         event["at"]
-        for event in bench.run.events()
+        for event in ports.run.events()
         if event.get("kind") == "stopping" and event["hop"] == hop.key and event["node_id"] == node.node_id
     ]
     return bool(asked) and time.time() - float(asked[-1]) < _STOP_UNDER_WAY_S
 
 
-def _stop_is_unfinished(bench: Workbench, hop: Hop, node: NodeSpec) -> bool:
+def _stop_is_unfinished(ports: ClusterPorts, hop: Hop, node: NodeSpec) -> bool:
     """Whether this run asked for the stop, however long ago, and has not started the node since."""
     unfinished = False
-    for event in bench.run.events():
+    for event in ports.run.events():
         if event.get("kind") in {"stopping", "started"} and event["node_id"] == node.node_id:
             unfinished = event["kind"] == "stopping" and event["hop"] == hop.key
     return unfinished
 
 
-def _refuse_unexplained_absence(bench: Workbench, hop: Hop, node: NodeSpec) -> None:
+def _refuse_unexplained_absence(ports: ClusterPorts, hop: Hop, node: NodeSpec) -> None:
     """A node without a process is only ours to start if this run stopped it and did not start it since."""
-    if bench.run.load_before_stop(hop.key, node.node_id) is None:
-        other = bench.run.load_before_stop(hop.reversed().key, node.node_id)
+    if ports.run.load_before_stop(hop.key, node.node_id) is None:
+        other = ports.run.load_before_stop(hop.reversed().key, node.node_id)
         if other is None:
             raise RefusedError(
                 f"Node {node.node_id} has no process, and this run did not stop it.",
-                remedy=f"Find out why it is down ({last_words(bench, node)}), start it, then call again.",
+                remedy=f"Find out why it is down ({last_words(ports, node)}), start it, then call again.",
             )
         # Rolled back right after a failed start: what it was in was seen before the stop on the way forth.
-        bench.run.save_before_stop(hop.key, other)
-    starts = bench.runtime.starts(node)
+        ports.run.save_before_stop(hop.key, other)
+    starts = ports.runtime.starts(node)
     if starts and starts[-1].release == hop.to_release:
         raise FatalError(
-            f"Node {node.node_id} was started on {hop.to_release} and its process is gone: {last_words(bench, node)}.",
+            f"Node {node.node_id} was started on {hop.to_release} and its process is gone: {last_words(ports, node)}.",
             remedy="Correct what its log names and retry the node, or roll back.",
         )
 
 
-def _stop(bench: Workbench, hop: Hop, node: NodeSpec, *, force: bool = False) -> float:
+def _stop(ports: ClusterPorts, hop: Hop, node: NodeSpec, *, force: bool = False) -> float:
     began = time.monotonic()
-    lock.hold(bench, f"Stop node {node.node_id}.", for_s=lock.LEASE_S + STOP_DEADLINE_S)
-    bench.run.record("stopping", {"node_id": node.node_id, "hop": hop.key})  # a resumed call takes it at its word
-    bench.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=force)
+    lock.hold(ports, f"Stop node {node.node_id}.", for_s=lock.LEASE_S + STOP_DEADLINE_S)
+    ports.run.record("stopping", {"node_id": node.node_id, "hop": hop.key})  # a resumed call takes it at its word
+    ports.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=force)
     took = time.monotonic() - began
     # A killed process's log is recovered at its next start; the record says why that took longer.
     forced = force and took >= STOP_DEADLINE_S
-    bench.run.record("stopped", {"node_id": node.node_id, "hop": hop.key, "seconds": round(took, 3), "forced": forced})
+    ports.run.record("stopped", {"node_id": node.node_id, "hop": hop.key, "seconds": round(took, 3), "forced": forced})
     return took
 
 
-def _start(bench: Workbench, plan: Plan, hop: Hop, node: NodeSpec, stop_s: float) -> NodeReplaced:
+def _start(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec, stop_s: float) -> NodeReplaced:
     began = time.monotonic()
-    make_readable(bench, plan, hop, node)
+    make_readable(ports, plan, hop, node)
     changes = tuple(c for c in plan.config_changes if c.node_id == node.node_id and c.release == hop.to_release)
-    bench.runtime.install(node, hop.to_release, changes)
-    bench.runtime.start(node)
-    started = bench.runtime.process(node)
+    ports.runtime.install(node, hop.to_release, changes)
+    ports.runtime.start(node)
+    started = ports.runtime.process(node)
     took = time.monotonic() - began
-    bench.run.record(
+    ports.run.record(
         "started",
         {
             "node_id": node.node_id,

@@ -7,7 +7,7 @@ from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Hop, Plan
 from kafka_rollout.domain.planning.downgrade_findings import lacking_settings, settings_findings
 from kafka_rollout.domain.planning.rollback_blockers import ClosingRecord, closes_way_back
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.sending import levels_now
 from kafka_rollout.steps.planning.coordinator_logs import scan_before_roll
 from kafka_rollout.steps.planning.upgrade import check_way_back
@@ -15,11 +15,11 @@ from kafka_rollout.steps.planning.upgrade import check_way_back
 CLOSED = "way-back-closed"  # kind of the event in the run's record
 
 
-def refuse_closed(bench: Workbench, plan: Plan, hop: Hop, *, first_stop: bool) -> None:
+def refuse_closed(ports: ClusterPorts, plan: Plan, hop: Hop, *, first_stop: bool) -> None:
     """Raise RefusedError where the older release could not run the cluster, or would lose something. Before the hop's
     first stop settings are asked for, and the coordinator logs are read if a release that this run has started writes
     records which the older one cannot load."""
-    way = check_way_back(bench, plan, hop.to_release)
+    way = check_way_back(ports, plan, hop.to_release)
     if not way.ok:
         raise RefusedError(
             f"{hop.to_release} can no longer run this cluster: "
@@ -28,44 +28,44 @@ def refuse_closed(bench: Workbench, plan: Plan, hop: Hop, *, first_stop: bool) -
         )
     if not first_stop:
         return
-    _refuse_settings(bench, hop)
-    if closing := _closing(bench, plan, hop):
-        _refuse_unloadable(bench, plan, hop, closing)
+    _refuse_settings(ports, hop)
+    if closing := _closing(ports, plan, hop):
+        _refuse_unloadable(ports, plan, hop, closing)
 
 
-def _refuse_settings(bench: Workbench, hop: Hop) -> None:
+def _refuse_settings(ports: ClusterPorts, hop: Hop) -> None:
     """What came since the upgrade's first node and the older release has no place for: its next snapshot of the
     metadata makes it unreadable for every release."""
-    lacking = lacking_settings(bench.catalogue, [hop.to_release])
+    lacking = lacking_settings(ports.catalogue, [hop.to_release])
     if not lacking:
         return
-    found = settings_findings(lacking, bench.admin.settings(), accepted=False, acceptable=False)
+    found = settings_findings(lacking, ports.admin.settings(), accepted=False, acceptable=False)
     if not found:
         return
     told = " ".join(f"{finding.code}: {finding.sentence}" for finding in found)
     sentence = f"The way back to {hop.to_release} is closed. {told}"
-    bench.run.record(CLOSED, {"hop": hop.key, "sentence": sentence})
+    ports.run.record(CLOSED, {"hop": hop.key, "sentence": sentence})
     raise RefusedError(sentence, remedy=f"{found[0].remedy} Then roll back again.")
 
 
-def _closing(bench: Workbench, plan: Plan, hop: Hop) -> tuple[ClosingRecord, ...]:
+def _closing(ports: ClusterPorts, plan: Plan, hop: Hop) -> tuple[ClosingRecord, ...]:
     """What the releases that ran in this run write and the older one cannot load; mostly nothing (KIP-915)."""
-    begun = {event["hop"] for event in bench.run.events() if event.get("kind") == "started"}
-    levels = levels_now(bench).finalized
+    begun = {event["hop"] for event in ports.run.events() if event.get("kind") == "started"}
+    levels = levels_now(ports).finalized
     return tuple(
         record
         for rolled in plan.hops
         if rolled.key in begun
-        for record in closes_way_back(bench.catalogue, hop.to_release, rolled.to_release, levels)
+        for record in closes_way_back(ports.catalogue, hop.to_release, rolled.to_release, levels)
     )
 
 
-def _refuse_unloadable(bench: Workbench, plan: Plan, hop: Hop, closing: tuple[ClosingRecord, ...]) -> None:
-    scanned = scan_before_roll(bench)
+def _refuse_unloadable(ports: ClusterPorts, plan: Plan, hop: Hop, closing: tuple[ClosingRecord, ...]) -> None:
+    scanned = scan_before_roll(ports)
     if scanned is None:
         why = f"{closing[0].record} records of {plan.target} stop it, and nobody scanned whether there are any"
     else:
-        failing = bench.logs.scan_on(scanned).failing(hop.to_release)
+        failing = ports.logs.scan_on(scanned).failing(hop.to_release)
         if not failing:
             return
         first = failing[0]
@@ -73,7 +73,7 @@ def _refuse_unloadable(bench: Workbench, plan: Plan, hop: Hop, closing: tuple[Cl
         reason = f": {first.first_failure.reason}" if first.first_failure is not None else ""
         why = f"it could not load {len(failing)} partition(s) of the coordinator logs any more, first {where}{reason}"
     sentence = f"The way back to {hop.to_release} is closed: {why}."
-    bench.run.record(CLOSED, {"hop": hop.key, "sentence": sentence})
+    ports.run.record(CLOSED, {"hop": hop.key, "sentence": sentence})
     raise RefusedError(
         sentence,
         remedy=f"Stay on {hop.from_release}, which loads them, and go down from there with kafka_downgrade: it scans, "

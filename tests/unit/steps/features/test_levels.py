@@ -13,7 +13,7 @@ from kafka_rollout.domain.model.plan import Plan, Undo
 from kafka_rollout.domain.model.state import NodeFeatures
 from kafka_rollout.ports import FeatureUpdateResult
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.finalization import finalization
 from kafka_rollout.steps.features.levels import check_support, finalize, pending_changes, undo_by_controller
 from kafka_rollout.steps.gates.checks import GateKind, GateRef, look
@@ -22,10 +22,10 @@ from tests.fakes import FakeAdmin
 
 
 @pytest.fixture
-def rolled(cluster: FakeCluster, bench: Workbench, plan: Plan) -> Plan:
+def rolled(cluster: FakeCluster, ports: ClusterPorts, plan: Plan) -> Plan:
     for node in cluster.nodes.values():
         node.running = node.installed = R431
-    record_approval(bench, ApprovalOf.FINALIZE, "alice", APPROVED, "soaked for a week")
+    record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "soaked for a week")
     return plan
 
 
@@ -52,9 +52,9 @@ def sent(cluster: FakeCluster) -> list[dict[str, int]]:
 
 
 def test_metadata_version_goes_first_and_every_request_is_validated_before(
-    bench: Workbench, cluster: FakeCluster, rolled: Plan
+    ports: ClusterPorts, cluster: FakeCluster, rolled: Plan
 ) -> None:
-    finalize(bench, rolled)
+    finalize(ports, rolled)
     assert cluster.finalized == {change.feature: change.target for change in rolled.feature_changes}
     assert list(sent(cluster)[0]) == ["metadata.version"]
     assert "metadata.version" not in sent(cluster)[1]
@@ -62,121 +62,121 @@ def test_metadata_version_goes_first_and_every_request_is_validated_before(
         assert cluster.updates.index((targets, True)) < cluster.updates.index((targets, False))
 
 
-def test_what_is_finalized_already_is_not_sent_again(bench: Workbench, cluster: FakeCluster, rolled: Plan) -> None:
-    finalize(bench, rolled)
+def test_what_is_finalized_already_is_not_sent_again(ports: ClusterPorts, cluster: FakeCluster, rolled: Plan) -> None:
+    finalize(ports, rolled)
     before = len(cluster.updates)
-    finalize(bench, rolled)
+    finalize(ports, rolled)
     assert len(cluster.updates) == before
-    assert pending_changes(bench, rolled) == ()
+    assert pending_changes(ports, rolled) == ()
 
 
-def test_a_lost_answer_is_looked_up_and_not_sent_again(bench: Workbench, cluster: FakeCluster, rolled: Plan) -> None:
+def test_a_lost_answer_is_looked_up_and_not_sent_again(ports: ClusterPorts, cluster: FakeCluster, rolled: Plan) -> None:
     losing = LosesAnswers(cluster, done=True)
-    finalize(replace(bench, admin=losing), rolled)
+    finalize(replace(ports, admin=losing), rolled)
     assert losing.lost == 2  # one for each request
     assert cluster.finalized["metadata.version"] == 30
 
 
 def test_an_update_that_never_arrives_ends_as_not_known(
-    bench: Workbench, cluster: FakeCluster, rolled: Plan, monkeypatch: pytest.MonkeyPatch
+    ports: ClusterPorts, cluster: FakeCluster, rolled: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafka_rollout.steps.features.sending._LOST_ANSWER_PATIENCE_S", 0.0)
     with pytest.raises(TransientError, match=r"Nobody knows yet whether metadata\.version 30"):
-        finalize(replace(bench, admin=LosesAnswers(cluster, done=False)), rolled)
+        finalize(replace(ports, admin=LosesAnswers(cluster, done=False)), rolled)
 
 
-def test_finalizing_needs_its_own_approval(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
+def test_finalizing_needs_its_own_approval(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     for node in cluster.nodes.values():
         node.running = node.installed = R431
     with pytest.raises(RefusedError, match="Nobody approved the finalize"):
-        finalize(bench, plan)
+        finalize(ports, plan)
     assert sent(cluster) == []
 
 
 def test_a_node_that_is_behind_refuses_the_levels_with_a_reason(
-    bench: Workbench, cluster: FakeCluster, rolled: Plan
+    ports: ClusterPorts, cluster: FakeCluster, rolled: Plan
 ) -> None:
     cluster.nodes[13].running = rolled.origin
-    verdict = check_support(bench, rolled)
+    verdict = check_support(ports, rolled)
     assert not verdict.ok
     assert any("node 13" in finding.sentence for finding in verdict.blockers)
     with pytest.raises(RefusedError, match="node 13"):
-        finalize(bench, rolled)
+        finalize(ports, rolled)
     assert sent(cluster) == []
 
 
 def test_a_controller_that_disagrees_with_the_nodes_is_a_finding(
-    bench: Workbench, cluster: FakeCluster, rolled: Plan
+    ports: ClusterPorts, cluster: FakeCluster, rolled: Plan
 ) -> None:
     class Refuses(FakeAdmin):
         def update_features(self, targets: Mapping[str, int], **_: Any) -> tuple[FeatureUpdateResult, ...]:
             said = "Broker 11 does not support this feature."
             return tuple(FeatureUpdateResult(feature=f, error="INVALID_UPDATE_VERSION", message=said) for f in targets)
 
-    verdict = check_support(replace(bench, admin=Refuses(cluster)), rolled)
+    verdict = check_support(replace(ports, admin=Refuses(cluster)), rolled)
     codes = {finding.code for finding in verdict.findings}
     assert {"REGISTRATION-DROPPED-RANGES", "CONTROLLER-DISAGREES"} <= codes
     assert not verdict.ok
 
 
 def test_the_controller_says_whether_a_finalized_level_can_be_taken_back(
-    bench: Workbench, cluster: FakeCluster, rolled: Plan
+    ports: ClusterPorts, cluster: FakeCluster, rolled: Plan
 ) -> None:
-    finalize(bench, rolled)
-    undo = {change.feature: change for change in undo_by_controller(bench, rolled)}
+    finalize(ports, rolled)
+    undo = {change.feature: change for change in undo_by_controller(ports, rolled)}
     assert undo["metadata.version"].undo is Undo.IMPOSSIBLE
     assert "validate-only" in undo["metadata.version"].undo_source
     assert undo["group.version"].undo is Undo.POSSIBLE
 
 
 def test_the_record_tells_from_which_offset_on_the_level_is_in_the_log(
-    bench: Workbench, cluster: FakeCluster, rolled: Plan
+    ports: ClusterPorts, cluster: FakeCluster, rolled: Plan
 ) -> None:
-    finalize(bench, rolled)
-    seen = finalization(bench)
+    finalize(ports, rolled)
+    seen = finalization(ports)
     assert seen is not None
     assert seen.epoch_before == 10
     assert seen.epoch_after == 11
-    assert look(bench, rolled, GateRef(kind=GateKind.FINALIZED)).holds
+    assert look(ports, rolled, GateRef(kind=GateKind.FINALIZED)).holds
 
 
 def test_a_controller_that_names_no_levels_holds_nothing_up_once_its_log_has_them(
-    bench: Workbench, cluster: FakeCluster, rolled: Plan, monkeypatch: pytest.MonkeyPatch
+    ports: ClusterPorts, cluster: FakeCluster, rolled: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finalize(bench, rolled)
-    told = bench.admin.features
+    finalize(ports, rolled)
+    told = ports.admin.features
     nameless = NodeFeatures(supported={}, finalized={}, epoch=None)
-    monkeypatch.setattr(bench.admin, "features", lambda node: told(node) if node.is_broker else nameless)
-    assert look(bench, rolled, GateRef(kind=GateKind.FINALIZED)).holds
+    monkeypatch.setattr(ports.admin, "features", lambda node: told(node) if node.is_broker else nameless)
+    assert look(ports, rolled, GateRef(kind=GateKind.FINALIZED)).holds
 
 
-def test_the_snapshot_gate_says_how_long_it_may_take(bench: Workbench, cluster: FakeCluster, rolled: Plan) -> None:
-    finalize(bench, rolled)
+def test_the_snapshot_gate_says_how_long_it_may_take(ports: ClusterPorts, cluster: FakeCluster, rolled: Plan) -> None:
+    finalize(ports, rolled)
     for node in cluster.nodes.values():
         node.config["metadata.log.max.snapshot.interval.ms"] = "7200000"
     facts = cluster.catalogue.get(R431)
     cluster.catalogue = type(cluster.catalogue)(
         releases={**cluster.catalogue.releases, R431: replace(facts, has_snapshot_emitter_metrics=False)}
     )
-    seen = look(bench, rolled, GateRef(kind=GateKind.SNAPSHOT))
+    seen = look(ports, rolled, GateRef(kind=GateKind.SNAPSHOT))
     assert not seen.holds
     assert "7200 s" in seen.waits_for
     assert "UTC at latest" in seen.waits_for
 
 
-def test_finalizing_waits_for_the_process_that_acts(bench: Workbench, cluster: FakeCluster, rolled: Plan) -> None:
-    with bench.lock.acting("fake", "A twin"), pytest.raises(TransientError, match="another process acts"):
-        finalize(bench, rolled)
+def test_finalizing_waits_for_the_process_that_acts(ports: ClusterPorts, cluster: FakeCluster, rolled: Plan) -> None:
+    with ports.lock.acting("fake", "A twin"), pytest.raises(TransientError, match="another process acts"):
+        finalize(ports, rolled)
     assert sent(cluster) == []
 
 
 def test_what_blocks_after_the_approval_voids_it_also_when_it_is_gone_again(
-    bench: Workbench, cluster: FakeCluster, rolled: Plan
+    ports: ClusterPorts, cluster: FakeCluster, rolled: Plan
 ) -> None:
     cluster.ghost_brokers.add(77)
     with pytest.raises(RefusedError, match="GHOST-BROKER"):
-        finalize(bench, rolled)
+        finalize(ports, rolled)
     cluster.ghost_brokers.clear()
     with pytest.raises(RefusedError, match="approval of the finalize by alice is void"):
-        finalize(bench, rolled)
+        finalize(ports, rolled)
     assert sent(cluster) == []

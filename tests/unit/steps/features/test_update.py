@@ -17,7 +17,7 @@ from kafka_rollout.domain.model.state import GroupState, NodeFeatures
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.ports import FeatureUpdateResult
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.race import look_for_narrower_nodes
 from kafka_rollout.steps.features.sending import make_true
 from kafka_rollout.steps.features.update import (
@@ -40,12 +40,12 @@ def cluster() -> FakeCluster:
 
 
 def plan_for(
-    bench: Workbench, *, up: str = "", down: str = "", delete: str = "", unsafe: bool = False, approve: bool = True
+    ports: ClusterPorts, *, up: str = "", down: str = "", delete: str = "", unsafe: bool = False, approve: bool = True
 ) -> Plan:
     order = FeatureOrder(action=FeatureAction.UPDATE, named=parse_requests([up], [down], [delete]))
-    plan = plan_features(bench, order, unsafe=unsafe)
+    plan = plan_features(ports, order, unsafe=unsafe)
     if approve and not plan.blockers:
-        record_approval(bench, ApprovalOf.FINALIZE, "alice", APPROVED, "maintenance")
+        record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "maintenance")
     return plan
 
 
@@ -73,18 +73,18 @@ class Scripted(FakeAdmin):
         return super().update_features(targets, validate_only=validate_only) if told is None else told
 
 
-def test_bad_input_is_an_error_and_leaves_no_plan(bench: Workbench, cluster: FakeCluster) -> None:
+def test_bad_input_is_an_error_and_leaves_no_plan(ports: ClusterPorts, cluster: FakeCluster) -> None:
     with pytest.raises(UserError, match=r"There is no metadata\.version 99"):
-        plan_for(bench, up="metadata.version:99")
+        plan_for(ports, up="metadata.version:99")
     with pytest.raises(UserError, match="no plan"):
-        bench.run.load_plan()
+        ports.run.load_plan()
     assert cluster.updates == []
 
 
 def test_every_feature_is_planned_and_the_controller_asked_for_a_second_opinion(
-    bench: Workbench, cluster: FakeCluster
+    ports: ClusterPorts, cluster: FakeCluster
 ) -> None:
-    plan = plan_for(bench, down="transaction.version:1", delete="group.version")
+    plan = plan_for(ports, down="transaction.version:1", delete="group.version")
     assert plan.direction is Direction.DOWNGRADE
     assert cluster.updates == [({"transaction.version": 1, "group.version": 0}, True)]
     assert [o.action for o in planned_outcomes(plan)] == ["Downgrade", "Delete"]
@@ -95,81 +95,85 @@ def test_levels_fall_before_metadata_version_does(tmp_path: Path) -> None:
     cluster = FakeCluster(R431, finalized={**LEVELS, "metadata.version": 29})
     admin = Scripted(cluster, lambda targets, _: None)
     admin._refusal = lambda feature, level: ""  # type: ignore[method-assign]  # it lowers metadata.version too
-    bench = replace(fake_bench(cluster, tmp_path), admin=admin)
+    ports = replace(fake_bench(cluster, tmp_path), admin=admin)
     to_391 = FeatureOrder(action=FeatureAction.DOWNGRADE_ALL, release=R391)
-    plan = plan_features(bench, to_391, unsafe=False)
+    plan = plan_features(ports, to_391, unsafe=False)
     assert any(f.code == "FEATURE-DOWNGRADE-REFUSED" for f in plan.blockers), "29 → 21 crosses a level that changed"
-    plan = plan_for(bench, down="metadata.version:26,transaction.version:1")
-    assert results(apply_features(bench, plan)) == dict.fromkeys(("metadata.version", "transaction.version"), Result.OK)
+    plan = plan_for(ports, down="metadata.version:26,transaction.version:1")
+    assert results(apply_features(ports, plan)) == dict.fromkeys(("metadata.version", "transaction.version"), Result.OK)
     assert sent(cluster) == [{"transaction.version": 1}, {"metadata.version": 26}]
 
 
-def test_unsafe_is_what_the_controller_is_asked_for_each_time(bench: Workbench, cluster: FakeCluster) -> None:
+def test_unsafe_is_what_the_controller_is_asked_for_each_time(ports: ClusterPorts, cluster: FakeCluster) -> None:
     cluster.groups = [GroupState(group_id="billing", type="consumer", state="Stable", members=2)]
-    assert [f.code for f in plan_for(bench, delete="group.version").blockers] == ["GROUPS-LOSE-THEIR-PROTOCOL"]
+    assert [f.code for f in plan_for(ports, delete="group.version").blockers] == ["GROUPS-LOSE-THEIR-PROTOCOL"]
     admin = Scripted(cluster, lambda targets, _: None)
-    bench = replace(bench, admin=admin)
-    plan = plan_for(bench, delete="group.version", unsafe=True)
-    assert results(apply_features(bench, plan)) == {"group.version": Result.OK}
+    ports = replace(ports, admin=admin)
+    plan = plan_for(ports, delete="group.version", unsafe=True)
+    assert results(apply_features(ports, plan)) == {"group.version": Result.OK}
     assert admin.asked == [True, True, True]
 
 
 def test_what_falls_or_cannot_be_taken_back_needs_a_named_approval_and_the_rest_does_not(
-    bench: Workbench, cluster: FakeCluster
+    ports: ClusterPorts, cluster: FakeCluster
 ) -> None:
     cluster.finalized = {"metadata.version": 29, "transaction.version": 2}
-    assert needs_approval(plan_for(bench, down="transaction.version:1", approve=False))
-    assert needs_approval(plan_for(bench, up="metadata.version:30", approve=False))
-    assert not needs_approval(plan_for(bench, up="metadata.version:29,transaction.version:2", approve=False))
-    plan = plan_for(bench, up="group.version:1", approve=False)
+    assert needs_approval(plan_for(ports, down="transaction.version:1", approve=False))
+    assert needs_approval(plan_for(ports, up="metadata.version:30", approve=False))
+    assert not needs_approval(plan_for(ports, up="metadata.version:29,transaction.version:2", approve=False))
+    plan = plan_for(ports, up="group.version:1", approve=False)
     assert not needs_approval(plan)
-    assert results(apply_features(bench, plan)) == {"group.version": Result.OK}
+    assert results(apply_features(ports, plan)) == {"group.version": Result.OK}
     with pytest.raises(RefusedError, match="Nobody approved"):
-        apply_features(bench, plan_for(bench, delete="group.version", approve=False))
+        apply_features(ports, plan_for(ports, delete="group.version", approve=False))
 
 
-def test_a_resumed_run_finds_its_levels_and_sends_nothing(bench: Workbench, cluster: FakeCluster) -> None:
-    plan = plan_for(bench, down="transaction.version:1", delete="group.version")
-    apply_features(bench, plan)
+def test_a_resumed_run_finds_its_levels_and_sends_nothing(ports: ClusterPorts, cluster: FakeCluster) -> None:
+    plan = plan_for(ports, down="transaction.version:1", delete="group.version")
+    apply_features(ports, plan)
     before = len(cluster.updates)
-    assert set(results(apply_features(bench, plan)).values()) == {Result.ALREADY_THERE}
+    assert set(results(apply_features(ports, plan)).values()) == {Result.ALREADY_THERE}
     assert len(cluster.updates) == before
-    again = plan_for(bench, down="transaction.version:1")
+    again = plan_for(ports, down="transaction.version:1")
     assert again.blockers[0].code == "FEATURE-NOT-LOWER", "a new request is another thing than a resumed one"
 
 
-def test_a_downgrade_that_became_an_upgrade_meanwhile_is_refused(bench: Workbench, cluster: FakeCluster) -> None:
-    plan = plan_for(bench, down="transaction.version:1")
+def test_a_downgrade_that_became_an_upgrade_meanwhile_is_refused(ports: ClusterPorts, cluster: FakeCluster) -> None:
+    plan = plan_for(ports, down="transaction.version:1")
     cluster.finalized.pop("transaction.version")
     with pytest.raises(RefusedError, match="now go the other way"):
-        apply_features(bench, plan)
+        apply_features(ports, plan)
     assert sent(cluster) == []
 
 
-def test_users_that_came_after_the_approval_stop_it(bench: Workbench, cluster: FakeCluster) -> None:
-    plan = plan_for(bench, delete="group.version")
+def test_users_that_came_after_the_approval_stop_it(ports: ClusterPorts, cluster: FakeCluster) -> None:
+    plan = plan_for(ports, delete="group.version")
     cluster.groups = [GroupState(group_id="late", type="consumer", state="Stable", members=1)]
     with pytest.raises(RefusedError, match="late"):
-        apply_features(bench, plan)
+        apply_features(ports, plan)
     assert sent(cluster) == []
 
 
-def test_the_cluster_s_lock_keeps_a_second_update_out(bench: Workbench, cluster: FakeCluster, tmp_path: Path) -> None:
-    plan = plan_for(bench, up="streams.version:1")
-    bench.lock.acquire("fake", "another run", "downgrade", for_s=60)
+def test_the_cluster_s_lock_keeps_a_second_update_out(
+    ports: ClusterPorts, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    plan = plan_for(ports, up="streams.version:1")
+    ports.lock.acquire("fake", "another run", "downgrade", for_s=60)
     with pytest.raises(LockHeldError, match="another run"):
-        apply_features(bench, plan)
+        apply_features(ports, plan)
     assert sent(cluster) == []
 
 
-def test_a_lock_left_by_a_killed_task_blocks_only_until_its_lease_ends(bench: Workbench, cluster: FakeCluster) -> None:
-    plan = plan_for(bench, up="streams.version:1")
-    bench.lock.acquire("fake", "a killed run", "features", for_s=-1)
-    assert results(apply_features(bench, plan)) == {"streams.version": Result.OK}
+def test_a_lock_left_by_a_killed_task_blocks_only_until_its_lease_ends(
+    ports: ClusterPorts, cluster: FakeCluster
+) -> None:
+    plan = plan_for(ports, up="streams.version:1")
+    ports.lock.acquire("fake", "a killed run", "features", for_s=-1)
+    assert results(apply_features(ports, plan)) == {"streams.version": Result.OK}
 
 
 def test_what_an_older_controller_applied_of_a_request_is_told_apart_from_what_it_refused(
-    bench: Workbench, cluster: FakeCluster
+    ports: ClusterPorts, cluster: FakeCluster
 ) -> None:
     cluster.finalized = {"metadata.version": 30}
 
@@ -180,29 +184,29 @@ def test_what_an_older_controller_applied_of_a_request_is_told_apart_from_what_i
         said = {"group.version": "NONE", "share.version": "FEATURE_UPDATE_FAILED"}
         return tuple(FeatureUpdateResult(feature=f, error=said[f], message="said") for f in targets)
 
-    bench = replace(bench, admin=Scripted(cluster, partly))
-    outcomes = apply_features(bench, plan_for(bench, up="group.version:1,share.version:1"))
+    ports = replace(ports, admin=Scripted(cluster, partly))
+    outcomes = apply_features(ports, plan_for(ports, up="group.version:1,share.version:1"))
     assert results(outcomes) == {"group.version": Result.OK, "share.version": Result.FAILED}
     assert "FEATURE_UPDATE_FAILED said" in outcomes[1].sentence
     assert "look at the level" in outcomes[1].sentence
     assert exit_code(outcomes) == 1
 
 
-def test_a_refused_request_stops_those_after_it(bench: Workbench, cluster: FakeCluster) -> None:
+def test_a_refused_request_stops_those_after_it(ports: ClusterPorts, cluster: FakeCluster) -> None:
     cluster.finalized = {"metadata.version": 29}
-    bench_ = replace(bench, admin=Scripted(cluster, lambda targets, _: None))
+    bench_ = replace(ports, admin=Scripted(cluster, lambda targets, _: None))
     plan = plan_for(bench_, up="metadata.version:30,group.version:1")
 
     def refuses(targets: Mapping[str, int], _: bool) -> tuple[FeatureUpdateResult, ...]:
         return tuple(FeatureUpdateResult(feature=f, error="INVALID_UPDATE_VERSION", message="no") for f in targets)
 
-    outcomes = apply_features(replace(bench, admin=Scripted(cluster, refuses)), plan)
+    outcomes = apply_features(replace(ports, admin=Scripted(cluster, refuses)), plan)
     assert results(outcomes) == {"metadata.version": Result.FAILED, "group.version": Result.NOT_SENT}
     assert exit_code(outcomes) == 3
 
 
 def test_an_answer_that_nobody_heard_of_is_unknown_and_said_so(
-    bench: Workbench, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafka_rollout.steps.features.sending._LOST_ANSWER_PATIENCE_S", 0.0)
 
@@ -210,8 +214,8 @@ def test_an_answer_that_nobody_heard_of_is_unknown_and_said_so(
         if not validate_only:
             raise TransientError("The answer was lost.")
 
-    bench = replace(bench, admin=Scripted(cluster, loses))
-    outcomes = apply_features(bench, plan_for(bench, up="streams.version:1"))
+    ports = replace(ports, admin=Scripted(cluster, loses))
+    outcomes = apply_features(ports, plan_for(ports, up="streams.version:1"))
     assert results(outcomes) == {"streams.version": Result.UNKNOWN}
     assert "looked up first" in outcomes[0].sentence
     assert exit_code(outcomes) == 1
@@ -219,7 +223,7 @@ def test_an_answer_that_nobody_heard_of_is_unknown_and_said_so(
 
 @pytest.mark.parametrize("lost", [1, 2])
 def test_an_answer_lost_after_the_act_is_found_by_looking(
-    bench: Workbench, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, lost: int
+    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
     monkeypatch.setattr("kafka_rollout.steps.features.sending._LOST_ANSWER_PATIENCE_S", 0.0)
     left = [lost]
@@ -232,13 +236,13 @@ def test_an_answer_lost_after_the_act_is_found_by_looking(
             raise TransientError("The answer was lost.")
         return None
 
-    bench = replace(bench, admin=Scripted(cluster, loses))
-    outcomes = apply_features(bench, plan_for(bench, up="streams.version:1"))
+    ports = replace(ports, admin=Scripted(cluster, loses))
+    outcomes = apply_features(ports, plan_for(ports, up="streams.version:1"))
     assert (results(outcomes), left) == ({"streams.version": Result.OK}, [0])
 
 
 def test_a_lost_answer_is_waited_for_before_anything_is_sent_again(
-    bench: Workbench, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     updates = []
 
@@ -247,10 +251,10 @@ def test_a_lost_answer_is_waited_for_before_anything_is_sent_again(
             updates.append(dict(targets))
             raise TransientError("The answer was lost.")
 
-    plan = plan_for(bench, up="streams.version:1")
+    plan = plan_for(ports, up="streams.version:1")
     # It arrives while we wait, and not before.
     monkeypatch.setattr("time.sleep", lambda _: cluster.finalized.update({"streams.version": 1}))
-    outcomes = apply_features(replace(bench, admin=Scripted(cluster, loses)), plan)
+    outcomes = apply_features(replace(ports, admin=Scripted(cluster, loses)), plan)
     assert results(outcomes) == {"streams.version": Result.OK}
     assert updates == [{"streams.version": 1}]
 
@@ -271,71 +275,71 @@ class Lagging(FakeAdmin):
 
 @pytest.mark.parametrize("cut_off", [False, True])
 def test_nodes_that_have_not_heard_of_a_level_are_waited_for_unless_they_never_hear(
-    bench: Workbench, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, cut_off: bool
+    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, cut_off: bool
 ) -> None:
-    admin = Lagging(cluster, bench.cluster.brokers[-1].node_id)
-    bench, now = replace(bench, admin=admin), [0.0]
+    admin = Lagging(cluster, ports.cluster.brokers[-1].node_id)
+    ports, now = replace(ports, admin=admin), [0.0]
 
     def pass_time(seconds: float) -> None:
         now[0] += seconds
         admin.hears = now[0] > 2 and not cut_off
 
-    plan = plan_for(bench, up="streams.version:1")
+    plan = plan_for(ports, up="streams.version:1")
     monkeypatch.setattr("kafka_rollout.steps.features.sending.time.monotonic", lambda: now[0])
     monkeypatch.setattr("kafka_rollout.steps.features.sending.time.sleep", pass_time)
-    assert results(apply_features(bench, plan)) == {"streams.version": Result.OK}
-    told = {bench.admin.features(node).finalized.get("streams.version", 0) for node in bench.cluster.nodes}
+    assert results(apply_features(ports, plan)) == {"streams.version": Result.OK}
+    told = {ports.admin.features(node).finalized.get("streams.version", 0) for node in ports.cluster.nodes}
     assert told == ({0, 1} if cut_off else {1})
     assert (now[0] < 3) is not cut_off
 
 
 def test_a_controller_that_cannot_validate_only_leaves_our_own_checks_alone(
-    bench: Workbench, cluster: FakeCluster
+    ports: ClusterPorts, cluster: FakeCluster
 ) -> None:
     def old(targets: Mapping[str, int], validate_only: bool) -> tuple[FeatureUpdateResult, ...] | None:
         if not validate_only:
             return None
         return tuple(FeatureUpdateResult(feature=f, error="UNSUPPORTED_VERSION", message="v0") for f in targets)
 
-    bench = replace(bench, admin=Scripted(cluster, old))
-    plan = plan_for(bench, up="streams.version:1")
+    ports = replace(ports, admin=Scripted(cluster, old))
+    plan = plan_for(ports, up="streams.version:1")
     assert [f.code for f in plan.findings] == ["CONTROLLER-CANNOT-VALIDATE"]
-    assert results(apply_features(bench, plan)) == {"streams.version": Result.OK}
+    assert results(apply_features(ports, plan)) == {"streams.version": Result.OK}
 
 
-def test_a_controller_that_would_accept_what_we_refuse_is_a_finding(bench: Workbench, cluster: FakeCluster) -> None:
+def test_a_controller_that_would_accept_what_we_refuse_is_a_finding(ports: ClusterPorts, cluster: FakeCluster) -> None:
     cluster.groups = [GroupState(group_id="billing", type="consumer", state="Stable", members=2)]
-    plan = plan_for(bench, delete="group.version")
+    plan = plan_for(ports, delete="group.version")
     assert [f.code for f in plan.findings] == ["GROUPS-LOSE-THEIR-PROTOCOL", "CONTROLLER-WOULD-ACCEPT"]
     assert results(planned_outcomes(plan)) == {"group.version": Result.FAILED}
 
 
-def test_a_silent_controller_is_a_blocker_and_not_a_yes(bench: Workbench, cluster: FakeCluster) -> None:
+def test_a_silent_controller_is_a_blocker_and_not_a_yes(ports: ClusterPorts, cluster: FakeCluster) -> None:
     def silent(targets: Mapping[str, int], validate_only: bool) -> None:
         raise TransientError("No answer.")
 
-    plan = plan_for(replace(bench, admin=Scripted(cluster, silent)), up="streams.version:1")
+    plan = plan_for(replace(ports, admin=Scripted(cluster, silent)), up="streams.version:1")
     assert [f.code for f in plan.blockers] == ["CONTROLLER-UNANSWERED"]
     assert results(planned_outcomes(plan)) == {"streams.version": Result.NOT_SENT}
 
 
 def test_a_broker_with_a_narrower_range_that_joined_meanwhile_is_found_with_a_remedy(
-    bench: Workbench, cluster: FakeCluster
+    ports: ClusterPorts, cluster: FakeCluster
 ) -> None:
-    assert look_for_narrower_nodes(bench).ok
+    assert look_for_narrower_nodes(ports).ok
     cluster.nodes[13].running = R421
-    (found,) = look_for_narrower_nodes(bench).blockers
+    (found,) = look_for_narrower_nodes(ports).blockers
     assert (found.code, found.subject) == ("NARROWER-NODE-JOINED", "feature metadata.version")
     assert "node 13 supports 7-29" in found.sentence
     assert "--downgrade metadata.version" in found.remedy
 
 
 def test_a_broker_that_ended_because_of_the_new_level_is_found_with_its_last_words(
-    bench: Workbench, cluster: FakeCluster
+    ports: ClusterPorts, cluster: FakeCluster
 ) -> None:
     cluster.stop(13)
     cluster.nodes[13].log.append("ERROR Unable to register because the broker does not support metadata.version 30")
-    (found,) = look_for_narrower_nodes(bench).blockers
+    (found,) = look_for_narrower_nodes(ports).blockers
     assert (found.code, found.subject) == ("NODE-GONE-AFTER-FINALIZING", "node 13")
     assert "does not support metadata.version 30" in found.sentence, "the last words of its log"
     assert "4.3.1, which is installed there, supports every level" in found.sentence
@@ -343,50 +347,50 @@ def test_a_broker_that_ended_because_of_the_new_level_is_found_with_its_last_wor
 
 
 def test_a_broker_that_is_down_and_whose_release_supports_less_is_told_by_the_catalogue(
-    bench: Workbench, cluster: FakeCluster
+    ports: ClusterPorts, cluster: FakeCluster
 ) -> None:
     cluster.stop(13)
     cluster.nodes[13].installed = R421
-    (found,) = look_for_narrower_nodes(bench).blockers
+    (found,) = look_for_narrower_nodes(ports).blockers
     assert (found.code, found.subject) == ("NODE-GONE-AFTER-FINALIZING", "node 13")
     assert "4.2.1, which is installed there, does not support metadata.version 30: " in found.sentence
     assert "bring it to a release that supports the level" in found.remedy
     cluster.nodes[13].installed = None
-    (found,) = look_for_narrower_nodes(bench).blockers
+    (found,) = look_for_narrower_nodes(ports).blockers
     assert "may support less than" in found.sentence
 
 
-def test_a_stranger_that_registered_meanwhile_is_found(bench: Workbench, cluster: FakeCluster) -> None:
+def test_a_stranger_that_registered_meanwhile_is_found(ports: ClusterPorts, cluster: FakeCluster) -> None:
     cluster.ghost_brokers.add(99)
-    (found,) = look_for_narrower_nodes(bench).blockers
+    (found,) = look_for_narrower_nodes(ports).blockers
     assert found.subject == "broker 99"
 
 
-def test_upgrade_all_of_a_cluster_that_has_everything_plans_nothing(bench: Workbench, cluster: FakeCluster) -> None:
+def test_upgrade_all_of_a_cluster_that_has_everything_plans_nothing(ports: ClusterPorts, cluster: FakeCluster) -> None:
     order = FeatureOrder(action=FeatureAction.UPGRADE_ALL)
     facts = cluster.catalogue.get(R431).features
     cluster.finalized = {name: f.latest_production for name, f in facts.items() if name != "kraft.version"}
-    plan = plan_features(bench, order, unsafe=False)
-    assert (plan.feature_changes, apply_features(bench, plan)) == ((), ())
+    plan = plan_features(ports, order, unsafe=False)
+    assert (plan.feature_changes, apply_features(ports, plan)) == ((), ())
     cluster.finalized = {}
     with pytest.raises(FatalError, match=r"reports a finalized metadata\.version"):
-        plan_features(bench, order, unsafe=False)
+        plan_features(ports, order, unsafe=False)
 
 
-def test_make_true_asks_nothing_when_the_level_is_there(bench: Workbench, cluster: FakeCluster) -> None:
-    plan = plan_for(bench, up="streams.version:1")
+def test_make_true_asks_nothing_when_the_level_is_there(ports: ClusterPorts, cluster: FakeCluster) -> None:
+    plan = plan_for(ports, up="streams.version:1")
     cluster.finalized["streams.version"] = 1
     before = len(cluster.updates)
-    assert make_true(bench, plan.feature_changes)[0].accepted
+    assert make_true(ports, plan.feature_changes)[0].accepted
     assert len(cluster.updates) == before
 
 
 def test_a_missing_right_ends_the_plan_with_its_name_and_changes_nothing(
-    bench: Workbench, cluster: FakeCluster
+    ports: ClusterPorts, cluster: FakeCluster
 ) -> None:
     def refuses(targets: Mapping[str, int], validate_only: bool) -> None:
         raise RefusedError("CLUSTER_AUTHORIZATION_FAILED.", remedy="Allow ALTER on CLUSTER.")
 
     with pytest.raises(RefusedError, match="ALTER on CLUSTER"):
-        plan_for(replace(bench, admin=Scripted(cluster, refuses)), up="streams.version:1")
+        plan_for(replace(ports, admin=Scripted(cluster, refuses)), up="streams.version:1")
     assert cluster.updates == []

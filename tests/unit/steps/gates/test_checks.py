@@ -7,7 +7,7 @@ import pytest
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import LockHeldError, RefusedError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import GateKind, GateRef, gate_has_held, look, wait_for_gate
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import FakeCluster
@@ -20,34 +20,34 @@ def test_a_reference_survives_json() -> None:
     assert GateRef.from_dict(AFTER.to_dict()) == AFTER
 
 
-def test_leadership_comes_back_because_it_is_asked_for(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
-    replace_node(bench, plan, HOP, 12)
+def test_leadership_comes_back_because_it_is_asked_for(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
+    replace_node(ports, plan, HOP, 12)
     assert cluster.topics["orders-1"].leader != 12
-    seen = wait_for_gate(bench, plan, AFTER, GatePolicy(looks=2, interval_s=0))
+    seen = wait_for_gate(ports, plan, AFTER, GatePolicy(looks=2, interval_s=0))
     assert seen.holds
     assert cluster.topics["orders-1"].leader == 12
 
 
 def test_a_gate_that_held_is_passed_until_the_node_is_started_again(
-    bench: Workbench, cluster: FakeCluster, plan: Plan
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    replace_node(bench, plan, HOP, 12)
-    assert not gate_has_held(bench, AFTER)
-    wait_for_gate(bench, plan, AFTER, GatePolicy(looks=1, interval_s=0))
-    assert gate_has_held(bench, AFTER)
-    bench.run.record("started", {"node_id": 12, "hop": HOP})
-    assert not gate_has_held(bench, AFTER)
+    replace_node(ports, plan, HOP, 12)
+    assert not gate_has_held(ports, AFTER)
+    wait_for_gate(ports, plan, AFTER, GatePolicy(looks=1, interval_s=0))
+    assert gate_has_held(ports, AFTER)
+    ports.run.record("started", {"node_id": 12, "hop": HOP})
+    assert not gate_has_held(ports, AFTER)
 
 
 def test_a_gate_that_never_holds_fails_and_says_what_it_waited_for(
-    bench: Workbench, cluster: FakeCluster, plan: Plan
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.catch_up_looks = 10_000
-    replace_node(bench, plan, HOP, 12)
+    replace_node(ports, plan, HOP, 12)
     heard: list[str] = []
     with pytest.raises(RefusedError, match=r"after node 12 failed: it gives up .*in every ISR it was in"):
         wait_for_gate(
-            bench,
+            ports,
             plan,
             AFTER,
             GatePolicy(looks=1, interval_s=0, timeout_s=0.3),
@@ -56,51 +56,53 @@ def test_a_gate_that_never_holds_fails_and_says_what_it_waited_for(
     assert heard
 
 
-def test_the_record_keeps_first_looks_changes_and_the_last(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
+def test_the_record_keeps_first_looks_changes_and_the_last(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
     cluster.catch_up_looks = 100
-    replace_node(bench, plan, HOP, 12)
+    replace_node(ports, plan, HOP, 12)
     heard: list[bool] = []
-    wait_for_gate(bench, plan, AFTER, GatePolicy(looks=3, interval_s=0), lambda seen, _: heard.append(seen.holds))
-    looks = [e for e in bench.run.events() if e["kind"] == "gate" and e["gate"] == "after node 12"]
+    wait_for_gate(ports, plan, AFTER, GatePolicy(looks=3, interval_s=0), lambda seen, _: heard.append(seen.holds))
+    looks = [e for e in ports.run.events() if e["kind"] == "gate" and e["gate"] == "after node 12"]
     assert len(heard) > 90
     assert len(looks) < 20
     assert not looks[0]["holds"]
     assert [look["holds"] for look in looks[-3:]] == [True] * 3
 
 
-def test_a_look_renews_the_lock_and_stops_at_somebody_else_s(bench: Workbench, plan: Plan) -> None:
+def test_a_look_renews_the_lock_and_stops_at_somebody_else_s(ports: ClusterPorts, plan: Plan) -> None:
     ref = GateRef(kind=GateKind.BEFORE_STOP, hop=HOP, node_id=12)
-    assert look(bench, plan, ref).holds
-    held = bench.lock.holder("fake")
+    assert look(ports, plan, ref).holds
+    held = ports.lock.holder("fake")
     assert held is not None
-    assert held.holder == bench.run_id
-    bench.lock.break_("fake", "bob")
-    bench.lock.acquire("fake", "another run", "features", for_s=60)
+    assert held.holder == ports.run_id
+    ports.lock.break_("fake", "bob")
+    ports.lock.acquire("fake", "another run", "features", for_s=60)
     with pytest.raises(LockHeldError):
-        look(bench, plan, ref)
+        look(ports, plan, ref)
 
 
 def test_the_lock_knows_the_cluster_by_its_id_and_keeps_its_other_names_out(
-    bench: Workbench, cluster: FakeCluster, plan: Plan
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     ref = GateRef(kind=GateKind.BEFORE_STOP, hop=HOP, node_id=12)
     cluster.silent.update({11, 12, 13})
-    look(bench, plan, ref)
+    look(ports, plan, ref)
     cluster.silent.clear()
-    bench.lock.acquire("alias", "another run", "features", for_s=60, cluster_id=bench.admin.cluster_id())
+    ports.lock.acquire("alias", "another run", "features", for_s=60, cluster_id=ports.admin.cluster_id())
     with pytest.raises(LockHeldError, match="under its other name alias"):
-        look(bench, plan, ref)
-    bench.lock.break_("alias", "bob")
-    assert look(bench, plan, ref).holds
-    held = bench.lock.holder("fake")
+        look(ports, plan, ref)
+    ports.lock.break_("alias", "bob")
+    assert look(ports, plan, ref).holds
+    held = ports.lock.holder("fake")
     assert held is not None
-    assert held.cluster_id == bench.admin.cluster_id()
+    assert held.cluster_id == ports.admin.cluster_id()
 
 
 def test_a_cluster_that_does_not_answer_is_a_condition_that_does_not_hold(
-    bench: Workbench, cluster: FakeCluster, plan: Plan
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.silent.update({11, 12, 13})
-    seen = look(bench, plan, GateRef(kind=GateKind.BEFORE_STOP, hop=HOP, node_id=12))
+    seen = look(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, hop=HOP, node_id=12))
     assert not seen.holds
     assert seen.waits_for.startswith("the cluster answers: ")

@@ -16,7 +16,7 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.planning.downgrade import WhereRefused
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import GateKind, GateRef, look, wait_for_gate
 from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline.facts import offline_facts
@@ -29,7 +29,7 @@ from tests.fakes import fake_bench
 
 R421 = Release(4, 2, 1)
 HOP = "4.3.1-to-4.2.1"
-Step = Callable[[Workbench, Plan], Any]
+Step = Callable[[ClusterPorts, Plan], Any]
 FORWARD: tuple[Step, ...] = tuple(step.act for step in OfflineStep)
 
 
@@ -39,27 +39,27 @@ def world() -> FakeCluster:
 
 
 @pytest.fixture
-def bench(world: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
+def ports(world: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
     monkeypatch.setattr(offline, "READY_WITHIN_S", 0.0)
     return fake_bench(world, tmp_path)
 
 
-def approved(bench: Workbench, *, unsafe: bool = False) -> Plan:
-    plan = plan_downgrade(bench, R421, where_refused=WhereRefused.OFFLINE, unsafe=unsafe)
+def approved(ports: ClusterPorts, *, unsafe: bool = False) -> Plan:
+    plan = plan_downgrade(ports, R421, where_refused=WhereRefused.OFFLINE, unsafe=unsafe)
     assert plan.offline
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "a test")
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
     return plan
 
 
-def go(bench: Workbench, plan: Plan, steps: tuple[Step, ...] = FORWARD) -> None:
+def go(ports: ClusterPorts, plan: Plan, steps: tuple[Step, ...] = FORWARD) -> None:
     for step in steps:
-        step(bench, plan)
+        step(ports, plan)
 
 
-def take_back(bench: Workbench, plan: Plan) -> tuple[int, ...]:
-    record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "a test")
-    return undo_offline(bench, plan)
+def take_back(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "a test")
+    return undo_offline(ports, plan)
 
 
 def releases(world: FakeCluster) -> set[str]:
@@ -67,213 +67,213 @@ def releases(world: FakeCluster) -> set[str]:
 
 
 def test_brokers_stop_first_and_start_last_and_all_run_the_target_at_the_level(
-    world: FakeCluster, bench: Workbench
+    world: FakeCluster, ports: ClusterPorts
 ) -> None:
-    plan = approved(bench)
-    go(bench, plan)
+    plan = approved(ports)
+    go(ports, plan)
     assert set(world.stops[:3]) == {11, 12, 13}
     assert releases(world) == {"4.2.1"}
     assert world.finalized[METADATA_VERSION] == 29
     starts = {node_id: node.starts[-1].started_at for node_id, node in world.nodes.items()}
     assert max(starts[i] for i in (1, 2, 3)) <= min(starts[i] for i in (11, 12, 13))
-    assert all(bench.run.load_before_stop(HOP, node_id) is not None for node_id in world.nodes)
+    assert all(ports.run.load_before_stop(HOP, node_id) is not None for node_id in world.nodes)
 
 
 @pytest.mark.parametrize("dies_after", range(len(FORWARD)))
 def test_run_again_from_the_start_after_a_kill_it_ends_right_and_stops_and_starts_once(
-    world: FakeCluster, bench: Workbench, dies_after: int
+    world: FakeCluster, ports: ClusterPorts, dies_after: int
 ) -> None:
-    plan = approved(bench)
-    go(bench, plan, FORWARD[: dies_after + 1])
-    go(bench, plan)
+    plan = approved(ports)
+    go(ports, plan, FORWARD[: dies_after + 1])
+    go(ports, plan)
     assert releases(world) == {"4.2.1"}
     assert sorted(world.stops) == [1, 2, 3, 11, 12, 13]
     assert all(len(node.starts) == 1 for node in world.nodes.values())
 
 
 def test_killed_in_the_middle_of_the_nodes_the_others_follow(
-    world: FakeCluster, bench: Workbench, monkeypatch: pytest.MonkeyPatch
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = approved(bench)
-    offline.stop_all(bench, plan)
-    install = type(bench.metadata_logs).install
+    plan = approved(ports)
+    offline.stop_all(ports, plan)
+    install = type(ports.metadata_logs).install
 
     def dies_at_2(logs: Any, directory: Path, snapshot: Path, **options: Any) -> str:
         if directory.name == "2":
             raise KeyboardInterrupt
         return install(logs, directory, snapshot, **options)
 
-    monkeypatch.setattr(type(bench.metadata_logs), "install", dies_at_2)
+    monkeypatch.setattr(type(ports.metadata_logs), "install", dies_at_2)
     with pytest.raises(KeyboardInterrupt):
-        offline.install_snapshot(bench, plan)
+        offline.install_snapshot(ports, plan)
     with pytest.raises(RefusedError, match="is not installed on nodes 2, 3, 11, 12, 13"):
-        offline.start_controllers(bench, plan)
-    monkeypatch.setattr(type(bench.metadata_logs), "install", install)
-    go(bench, plan)
+        offline.start_controllers(ports, plan)
+    monkeypatch.setattr(type(ports.metadata_logs), "install", install)
+    go(ports, plan)
     assert releases(world) == {"4.2.1"}
 
 
 def test_nothing_is_stopped_without_an_approval_nor_when_a_blocker_has_come(
-    world: FakeCluster, bench: Workbench, monkeypatch: pytest.MonkeyPatch
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafka_rollout.steps.planning.upgrade._LOOK_AGAIN_AFTER_S", ())
-    plan = plan_downgrade(bench, R421, where_refused=WhereRefused.OFFLINE)
+    plan = plan_downgrade(ports, R421, where_refused=WhereRefused.OFFLINE)
     with pytest.raises(RefusedError, match="Nobody approved"):
-        offline.stop_all(bench, plan)
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "a test")
+        offline.stop_all(ports, plan)
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
     world.ghost_brokers = {99}
     with pytest.raises(RefusedError, match="The approval is void"):
-        offline.stop_all(bench, plan)
+        offline.stop_all(ports, plan)
     assert world.stops == []
 
 
 def test_a_minority_without_a_log_is_left_as_it_is_and_a_majority_is_refused(
-    world: FakeCluster, bench: Workbench
+    world: FakeCluster, ports: ClusterPorts
 ) -> None:
-    plan = approved(bench)
-    offline.stop_all(bench, plan)
+    plan = approved(ports)
+    offline.stop_all(ports, plan)
     world.no_log = {1, 2}
     with pytest.raises(RefusedError, match="1 of the 3 voters are at hand, and 2 are needed"):
-        offline.choose(bench, plan)
+        offline.choose(ports, plan)
     world.no_log = {1}
-    chosen = offline.choose(bench, plan)
+    chosen = offline.choose(ports, plan)
     assert (chosen.node_id, chosen.snapshot_epoch, chosen.read) == (2, 104, (2, 3, 11, 12, 13))
     assert chosen.not_read[0].startswith("node 1: ")
 
 
 def test_a_controller_whose_disk_is_lost_is_left_behind_and_the_others_go_on(
-    world: FakeCluster, bench: Workbench
+    world: FakeCluster, ports: ClusterPorts
 ) -> None:
-    plan = approved(bench)
-    go(bench, plan, FORWARD[:1])
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:1])
     world.no_log, world.cannot_start = {1}, {(1, R421)}
-    go(bench, plan, FORWARD[1:])
+    go(ports, plan, FORWARD[1:])
     assert releases(world) == {"4.2.1", "None"}
-    (left,) = [event for event in bench.run.events() if event["kind"] == "offline-left-behind"]
+    (left,) = [event for event in ports.run.events() if event["kind"] == "offline-left-behind"]
     assert left["sentence"].startswith("The quorum goes on without controller 1, whose log was gone: its log says")
-    gates = {node: look(bench, plan, GateRef(kind=GateKind.AFTER_START, hop=HOP, node_id=node)) for node in (1, 11)}
+    gates = {node: look(ports, plan, GateRef(kind=GateKind.AFTER_START, hop=HOP, node_id=node)) for node in (1, 11)}
     assert (
         f"give it a new disk, format it on 4.2.1 (kafka-storage.sh format -t {plan.cluster_id} " in gates[1].waits_for
     )
     assert "new disk" not in str(gates[11].conditions)
     # Repaired, it is started by the same call.
     world.cannot_start = set()
-    assert offline.start_controllers(bench, plan).acted == (1,)
+    assert offline.start_controllers(ports, plan).acted == (1,)
     assert releases(world) == {"4.2.1"}
 
 
-def test_taken_back_with_a_lost_disk_the_others_get_their_logs_back(world: FakeCluster, bench: Workbench) -> None:
-    plan = approved(bench)
-    go(bench, plan, FORWARD[:1])
+def test_taken_back_with_a_lost_disk_the_others_get_their_logs_back(world: FakeCluster, ports: ClusterPorts) -> None:
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:1])
     world.no_log = {1}
-    go(bench, plan, FORWARD[1:5])
-    assert take_back(bench, plan) == (2, 3, 11, 12, 13)
+    go(ports, plan, FORWARD[1:5])
+    assert take_back(ports, plan) == (2, 3, 11, 12, 13)
     assert releases(world) == {"4.3.1"}
 
 
 def test_a_loss_that_nobody_approved_stops_it_before_anything_is_installed(
-    world: FakeCluster, bench: Workbench
+    world: FakeCluster, ports: ClusterPorts
 ) -> None:
-    plan = approved(bench)
-    offline.stop_all(bench, plan)
+    plan = approved(ports)
+    offline.stop_all(ports, plan)
     world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses them.")]
     with pytest.raises(RefusedError, match="would lose what the approved plan does not: Broker 11 loses them"):
-        offline.install_snapshot(bench, plan)
+        offline.install_snapshot(ports, plan)
     assert world.replaced == {}
-    assert list((bench.run.private_path("offline")).iterdir()) == []
+    assert list((ports.run.private_path("offline")).iterdir()) == []
 
 
-def test_an_unsafe_one_goes_on_and_records_every_loss(world: FakeCluster, bench: Workbench) -> None:
-    plan = approved(bench, unsafe=True)
+def test_an_unsafe_one_goes_on_and_records_every_loss(world: FakeCluster, ports: ClusterPorts) -> None:
+    plan = approved(ports, unsafe=True)
     world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses them.")]
-    go(bench, plan)
-    (written,) = [event for event in bench.run.events() if event["kind"] == "offline-snapshot"]
+    go(ports, plan)
+    (written,) = [event for event in ports.run.events() if event["kind"] == "offline-snapshot"]
     assert written["lost"] == ["Broker 11 loses them."]
 
 
-def test_a_node_that_something_started_in_between_is_not_touched(world: FakeCluster, bench: Workbench) -> None:
-    plan = approved(bench)
-    go(bench, plan, FORWARD[:3])
+def test_a_node_that_something_started_in_between_is_not_touched(world: FakeCluster, ports: ClusterPorts) -> None:
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:3])
     world.start(12)
     with pytest.raises(RefusedError, match=r"Node 12 \(broker-12\) runs"):
-        offline.install_snapshot(bench, plan)
+        offline.install_snapshot(ports, plan)
     assert world.replaced == {}
 
 
 def test_brokers_do_not_start_before_the_controllers_have_a_quorum_at_the_level(
-    world: FakeCluster, bench: Workbench
+    world: FakeCluster, ports: ClusterPorts
 ) -> None:
-    plan = approved(bench)
-    go(bench, plan, FORWARD[:5])
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:5])
     world.cannot_start = {(1, R421), (2, R421)}
     with pytest.raises(FatalError, match=r"Controller 1 does not stay up: .*cannot start on 4.2.1"):
-        offline.start_controllers(bench, plan)
-    assert can_be_undone(bench)
-    assert take_back(bench, plan) == (1, 2, 3, 11, 12, 13)
+        offline.start_controllers(ports, plan)
+    assert can_be_undone(ports)
+    assert take_back(ports, plan) == (1, 2, 3, 11, 12, 13)
     assert releases(world) == {"4.3.1"}
 
 
 @pytest.mark.parametrize("steps", range(1, len(FORWARD)))
 def test_taken_back_at_any_step_before_the_brokers_start_the_old_release_runs_at_the_old_level(
-    world: FakeCluster, bench: Workbench, steps: int
+    world: FakeCluster, ports: ClusterPorts, steps: int
 ) -> None:
-    plan = approved(bench)
-    go(bench, plan, FORWARD[:steps])
-    take_back(bench, plan)
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:steps])
+    take_back(ports, plan)
     assert releases(world) == {"4.3.1"}
     assert world.finalized[METADATA_VERSION] == 30
     assert world.replaced == {}
-    assert undo_offline(bench, plan) == ()
+    assert undo_offline(ports, plan) == ()
     for gate in gates_after_undo(plan):
-        wait_for_gate(bench, plan, gate, GatePolicy(looks=1, interval_s=0, timeout_s=60))
+        wait_for_gate(ports, plan, gate, GatePolicy(looks=1, interval_s=0, timeout_s=60))
     # Going forward again takes an approval of its own, and then begins anew.
     with pytest.raises(RefusedError, match="overtaken"):
-        offline.stop_all(bench, plan)
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "again")
-    go(bench, plan)
+        offline.stop_all(ports, plan)
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "again")
+    go(ports, plan)
     assert releases(world) == {"4.2.1"}
 
 
 def test_killed_while_it_is_taken_back_it_is_not_gone_forward_and_the_next_call_finishes(
-    world: FakeCluster, bench: Workbench, monkeypatch: pytest.MonkeyPatch
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = approved(bench)
-    go(bench, plan, FORWARD[:5])
-    undo_install = type(bench.metadata_logs).undo_install
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:5])
+    undo_install = type(ports.metadata_logs).undo_install
 
     def dies_at_3(logs: Any, directory: Path, **options: Any) -> str | None:
         if directory.name == "3":
             raise KeyboardInterrupt
         return undo_install(logs, directory, **options)
 
-    monkeypatch.setattr(type(bench.metadata_logs), "undo_install", dies_at_3)
+    monkeypatch.setattr(type(ports.metadata_logs), "undo_install", dies_at_3)
     with pytest.raises(KeyboardInterrupt):
-        take_back(bench, plan)
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "forward after all")
+        take_back(ports, plan)
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "forward after all")
     with pytest.raises(RefusedError, match="is being taken back"):
-        offline.start_controllers(bench, plan)
-    monkeypatch.setattr(type(bench.metadata_logs), "undo_install", undo_install)
-    assert take_back(bench, plan) == (1, 2, 3, 11, 12, 13)
+        offline.start_controllers(ports, plan)
+    monkeypatch.setattr(type(ports.metadata_logs), "undo_install", undo_install)
+    assert take_back(ports, plan) == (1, 2, 3, 11, 12, 13)
     assert releases(world) == {"4.3.1"}
 
 
-def test_once_a_broker_has_started_it_is_too_late(world: FakeCluster, bench: Workbench) -> None:
-    plan = approved(bench)
-    go(bench, plan)
-    assert not can_be_undone(bench)
+def test_once_a_broker_has_started_it_is_too_late(world: FakeCluster, ports: ClusterPorts) -> None:
+    plan = approved(ports)
+    go(ports, plan)
+    assert not can_be_undone(ports)
     with pytest.raises(RefusedError, match=r"Broker 11 runs 4.2.1"):
-        take_back(bench, plan)
+        take_back(ports, plan)
     assert releases(world) == {"4.2.1"}
 
 
-def test_no_node_takes_a_turn_of_its_own(bench: Workbench) -> None:
-    plan = approved(bench)
+def test_no_node_takes_a_turn_of_its_own(ports: ClusterPorts) -> None:
+    plan = approved(ports)
     with pytest.raises(RefusedError, match="no node has a turn of its own"):
-        replace_node(bench, plan, HOP, 11)
+        replace_node(ports, plan, HOP, 11)
 
 
-def test_the_facts_name_the_outage_the_last_moment_for_an_undo_and_its_command(bench: Workbench) -> None:
-    facts = offline_facts(bench, approved(bench))
+def test_the_facts_name_the_outage_the_last_moment_for_an_undo_and_its_command(ports: ClusterPorts) -> None:
+    facts = offline_facts(ports, approved(ports))
     assert 30 < facts.outage.total_s < 300
     assert "the first broker starts on the new level" in facts.no_return
     command = "kafka-rollout roll-back --cluster fake --run run-1 --approve-as <name> --reason <text>"
@@ -294,32 +294,32 @@ def test_where_nodes_are_combined_the_controllers_start_is_the_point_of_no_retur
         for number in (1, 2, 3)
     ]
     world = FakeCluster(R431, spec=ClusterSpec(name="fake", nodes=tuple(nodes), approvers=("alice",)))
-    bench = fake_bench(world, tmp_path)
-    plan = approved(bench)
-    assert "the controllers start on the new level" in offline_facts(bench, plan).no_return
-    go(bench, plan, FORWARD[:5])
-    assert can_be_undone(bench)
-    offline.start_controllers(bench, plan)
-    assert not can_be_undone(bench)
+    ports = fake_bench(world, tmp_path)
+    plan = approved(ports)
+    assert "the controllers start on the new level" in offline_facts(ports, plan).no_return
+    go(ports, plan, FORWARD[:5])
+    assert can_be_undone(ports)
+    offline.start_controllers(ports, plan)
+    assert not can_be_undone(ports)
 
 
 def test_a_broker_that_somebody_starts_while_it_is_taken_back_ends_that_and_forward_is_open(
-    world: FakeCluster, bench: Workbench, monkeypatch: pytest.MonkeyPatch
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = approved(bench)
-    go(bench, plan, FORWARD[:6])
-    stop = type(bench.runtime).stop
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:6])
+    stop = type(ports.runtime).stop
 
     def a_broker_comes(runtime: Any, node: NodeSpec, **options: Any) -> None:
         world.start(11)
         stop(runtime, node, **options)
 
-    record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "a test")
-    monkeypatch.setattr(type(bench.runtime), "stop", a_broker_comes)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "a test")
+    monkeypatch.setattr(type(ports.runtime), "stop", a_broker_comes)
     with pytest.raises(RefusedError, match="a broker registered"):
-        undo_offline(bench, plan)
+        undo_offline(ports, plan)
     assert world.replaced
-    monkeypatch.setattr(type(bench.runtime), "stop", stop)
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "forward then")
-    go(bench, plan, FORWARD[5:])
+    monkeypatch.setattr(type(ports.runtime), "stop", stop)
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "forward then")
+    go(ports, plan, FORWARD[5:])
     assert releases(world) == {"4.2.1"}

@@ -12,7 +12,7 @@ import pytest
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.topology import Role
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import GateKind, GateRef, wait_for_gate
 from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline import outage
@@ -38,24 +38,24 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def bench(world: FakeCluster, tmp_path: Path) -> Workbench:
+def ports(world: FakeCluster, tmp_path: Path) -> ClusterPorts:
     return fake_bench(world, tmp_path)
 
 
-def kinds(bench: Workbench) -> list[str]:
-    return [event["kind"] for event in bench.run.events()]
+def kinds(ports: ClusterPorts) -> list[str]:
+    return [event["kind"] for event in ports.run.events()]
 
 
 def test_the_report_has_the_outage_that_was_beside_the_one_that_was_approved(
-    world: FakeCluster, bench: Workbench
+    world: FakeCluster, ports: ClusterPorts
 ) -> None:
     world.catch_up_looks = 3
-    plan = approved(bench)
-    (expected,) = [line for line in shown_facts(bench, plan) if line.startswith("Expected outage")]
+    plan = approved(ports)
+    (expected,) = [line for line in shown_facts(ports, plan) if line.startswith("Expected outage")]
     began = time.time()
-    go(bench, plan)
+    go(ports, plan)
     took = time.time() - began
-    report = build_downgrade_report(bench, plan, dry_run=False)
+    report = build_downgrade_report(ports, plan, dry_run=False)
     (measured,) = report["outage"]["measured"]
     assert 0 <= measured["writable_s"] <= measured["seconds"] <= took + 0.1
     told = report["outage"]
@@ -68,67 +68,67 @@ def test_the_report_has_the_outage_that_was_beside_the_one_that_was_approved(
 
 
 def test_a_partition_that_nobody_could_write_to_before_the_first_stop_is_not_waited_for(
-    world: FakeCluster, bench: Workbench
+    world: FakeCluster, ports: ClusterPorts
 ) -> None:
     world.add_partition("half", 0, [11], min_isr=2)
-    plan = approved(bench)
-    go(bench, plan)
-    (measured,) = outage.outages(bench)
+    plan = approved(ports)
+    go(ports, plan)
+    (measured,) = outage.outages(ports)
     assert measured.seconds is not None
 
 
 def test_before_the_first_stop_there_is_none_and_while_brokers_are_away_it_is_not_over(
-    world: FakeCluster, bench: Workbench, monkeypatch: pytest.MonkeyPatch
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offline, "READY_WITHIN_S", 0.0)
-    plan = approved(bench)
-    assert (outage.outages(bench), outage.look_for_service(bench)) == ((), True)
-    go(bench, plan, FORWARD[:6])
+    plan = approved(ports)
+    assert (outage.outages(ports), outage.look_for_service(ports)) == ((), True)
+    go(ports, plan, FORWARD[:6])
     world.silent = {12}
-    go(bench, plan, FORWARD[6:])
-    (measured,) = outage.outages(bench)
-    assert (measured.seconds, "offline-served" in kinds(bench)) == (None, False)
-    assert "not over" in build_downgrade_report(bench, plan, dry_run=False)["sentence"]
+    go(ports, plan, FORWARD[6:])
+    (measured,) = outage.outages(ports)
+    assert (measured.seconds, "offline-served" in kinds(ports)) == (None, False)
+    assert "not over" in build_downgrade_report(ports, plan, dry_run=False)["sentence"]
 
 
 def test_killed_before_anybody_looked_the_gate_sees_it_and_the_bounds_say_that_nobody_looked(
-    world: FakeCluster, bench: Workbench, monkeypatch: pytest.MonkeyPatch
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(*given: object) -> None:
         raise KeyboardInterrupt
 
-    plan = approved(bench)
+    plan = approved(ports)
     with monkeypatch.context() as patched:
         patched.setattr(offline, "watch_service", dies)
         with pytest.raises(KeyboardInterrupt):
-            go(bench, plan)
-    started = [event["at"] for event in bench.run.events() if event["kind"] == "started"]
-    for node in bench.cluster.nodes:
-        wait_for_gate(bench, plan, GateRef(kind=GateKind.AFTER_START, hop=HOP, node_id=node.node_id), SOON)
-    (measured,) = outage.outages(bench)
+            go(ports, plan)
+    started = [event["at"] for event in ports.run.events() if event["kind"] == "started"]
+    for node in ports.cluster.nodes:
+        wait_for_gate(ports, plan, GateRef(kind=GateKind.AFTER_START, hop=HOP, node_id=node.node_id), SOON)
+    (measured,) = outage.outages(ports)
     assert measured.unserved_at == started[-1]
     assert measured.served_at is not None
-    assert kinds(bench).count("offline-served") == 1
+    assert kinds(ports).count("offline-served") == 1
 
 
-def test_a_node_that_is_lost_is_not_waited_for_and_the_outage_goes_on(world: FakeCluster, bench: Workbench) -> None:
-    plan = approved(bench)
-    go(bench, plan, FORWARD[:6])
+def test_a_node_that_is_lost_is_not_waited_for_and_the_outage_goes_on(world: FakeCluster, ports: ClusterPorts) -> None:
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:6])
     world.cannot_start = {(13, plan.target)}
-    go(bench, plan, FORWARD[6:])  # comes back long before READY_WITHIN_S
-    (measured,) = outage.outages(bench)
+    go(ports, plan, FORWARD[6:])  # comes back long before READY_WITHIN_S
+    (measured,) = outage.outages(ports)
     assert measured.writable_s is not None
     assert measured.seconds is None
 
 
-def test_taken_back_and_down_again_are_two_outages(world: FakeCluster, bench: Workbench) -> None:
+def test_taken_back_and_down_again_are_two_outages(world: FakeCluster, ports: ClusterPorts) -> None:
     world.add_partition("half", 0, [11], min_isr=2)  # nobody could write to it before either
-    plan = approved(bench)
-    go(bench, plan, FORWARD[:5])
-    take_back(bench, plan)
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "again")
-    go(bench, plan)
-    first, second = outage.outages(bench)
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:5])
+    take_back(ports, plan)
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "again")
+    go(ports, plan)
+    first, second = outage.outages(ports)
     assert first.served_at is not None
     assert second.served_at is not None
     assert second.began_at >= first.served_at
@@ -140,9 +140,9 @@ def test_where_every_broker_is_a_controller_too_its_end_is_seen_by_the_step_that
     both = frozenset({Role.BROKER, Role.CONTROLLER})
     spec = make_spec(controllers=3, brokers=0)
     nodes = tuple(replace(node, roles=both, broker_address=f"127.0.0.1:{9200 + node.node_id}") for node in spec.nodes)
-    bench = fake_bench(FakeCluster(R431, spec=replace(spec, nodes=nodes), catch_up_looks=0), tmp_path)
-    plan = approved(bench)
-    go(bench, plan, FORWARD[:5])
+    ports = fake_bench(FakeCluster(R431, spec=replace(spec, nodes=nodes), catch_up_looks=0), tmp_path)
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:5])
     lacks, looked = offline._quorum_lacks, []
 
     def no_leader_at_first(*given: Any) -> str:
@@ -150,18 +150,18 @@ def test_where_every_broker_is_a_controller_too_its_end_is_seen_by_the_step_that
         return "the quorum has no leader." if len(looked) == 1 else lacks(*given)
 
     monkeypatch.setattr(offline, "_quorum_lacks", no_leader_at_first)
-    go(bench, plan, FORWARD[5:6])
-    (measured,) = outage.outages(bench)
+    go(ports, plan, FORWARD[5:6])
+    (measured,) = outage.outages(ports)
     assert measured.served_at is not None
-    started = [event["at"] for event in bench.run.events() if event["kind"] == "started"]
+    started = [event["at"] for event in ports.run.events() if event["kind"] == "started"]
     assert started[-1] < measured.unserved_at <= looked[0] < measured.served_at, "without a quorum nothing serves"
 
 
-def test_partitions_of_a_node_that_is_lost_are_not_waited_for(world: FakeCluster, bench: Workbench) -> None:
+def test_partitions_of_a_node_that_is_lost_are_not_waited_for(world: FakeCluster, ports: ClusterPorts) -> None:
     world.add_partition("single", 0, [13])
-    plan = approved(bench)
-    go(bench, plan, FORWARD[:6])
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:6])
     world.cannot_start = {(13, plan.target)}
-    go(bench, plan, FORWARD[6:])
-    (measured,) = outage.outages(bench)
+    go(ports, plan, FORWARD[6:])
+    (measured,) = outage.outages(ports)
     assert (measured.writable_s, measured.seconds) == (None, None)

@@ -17,7 +17,7 @@ from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import GateKind, GateRef, look
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL, new_in_logs
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
@@ -38,83 +38,83 @@ def world() -> FakeCluster:
 
 
 @pytest.fixture
-def bench(world: FakeCluster, tmp_path: Path) -> Workbench:
+def ports(world: FakeCluster, tmp_path: Path) -> ClusterPorts:
     return fake_bench(world, tmp_path)
 
 
-def planned(bench: Workbench, *classes: RecordClass) -> Plan:
+def planned(ports: ClusterPorts, *classes: RecordClass) -> Plan:
     """A plan made with a scan of these records, which lies in the run's record; approved unless it has blockers."""
     scan = ScanResult(
         cluster="fake",
         scanned_at=1.0,
         logs=(LogRange(topic=OFFSETS, partition=0, start=0, end=sum(c.count for c in classes)),),
         classes=classes,
-        verdicts=judge(bench.catalogue, classes, list(bench.catalogue), partitions=[(OFFSETS, 0)]),
+        verdicts=judge(ports.catalogue, classes, list(ports.catalogue), partitions=[(OFFSETS, 0)]),
     )
-    assert isinstance(bench.run, FileRunStore)
-    path = bench.run.folder / SCAN_BEFORE_ROLL
+    assert isinstance(ports.run, FileRunStore)
+    path = ports.run.folder / SCAN_BEFORE_ROLL
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(scan.to_dict()))
-    plan = plan_upgrade(bench, R431, finalize=True, with_logs=True)
+    plan = plan_upgrade(ports, R431, finalize=True, with_logs=True)
     if not plan.blockers:
-        record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "a quiet evening")
+        record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a quiet evening")
     return plan
 
 
-def tails(bench: Workbench) -> list[int]:
-    return [event["offsets"] for event in bench.run.events() if event["kind"] == "scan-tail"]
+def tails(ports: ClusterPorts) -> list[int]:
+    return [event["offsets"] for event in ports.run.events() if event["kind"] == "scan-tail"]
 
 
-def test_what_the_target_cannot_load_blocks_the_plan(bench: Workbench) -> None:
-    plan = planned(bench, COMMITS, UNREADABLE)
+def test_what_the_target_cannot_load_blocks_the_plan(ports: ClusterPorts) -> None:
+    plan = planned(ports, COMMITS, UNREADABLE)
     assert [finding.code for finding in plan.blockers] == ["LOGS-NOT-LOADABLE"]
     assert "at offset 4" in plan.blockers[0].sentence
 
 
 @pytest.mark.parametrize("written", [UNREADABLE, UNKNOWN_TYPE])
 def test_a_verdict_that_got_worse_since_stops_before_the_first_node(
-    bench: Workbench, world: FakeCluster, written: RecordClass
+    ports: ClusterPorts, world: FakeCluster, written: RecordClass
 ) -> None:
-    plan = planned(bench, COMMITS)
+    plan = planned(ports, COMMITS)
     world.written_since.append(written)
     with pytest.raises(RefusedError, match="approval is void") as refused:
-        replace_node(bench, plan, HOP, plan.hops[0].order[0].node_id)
+        replace_node(ports, plan, HOP, plan.hops[0].order[0].node_id)
     assert "start a new run" in refused.value.remedy
     assert world.stops == []
     with pytest.raises(RefusedError, match="is void"):  # also the one after it, until somebody approves anew
-        replace_node(bench, plan, HOP, plan.hops[0].order[0].node_id)
+        replace_node(ports, plan, HOP, plan.hops[0].order[0].node_id)
 
 
-def test_what_was_approved_with_the_plan_stops_nothing(bench: Workbench, world: FakeCluster) -> None:
-    plan = planned(bench, COMMITS, UNKNOWN_TYPE)
+def test_what_was_approved_with_the_plan_stops_nothing(ports: ClusterPorts, world: FakeCluster) -> None:
+    plan = planned(ports, COMMITS, UNKNOWN_TYPE)
     world.written_since.append(UNKNOWN_TYPE)
-    assert replace_node(bench, plan, HOP, plan.hops[0].order[0].node_id).acted
+    assert replace_node(ports, plan, HOP, plan.hops[0].order[0].node_id).acted
 
 
-def test_the_logs_are_read_on_once_before_the_first_stop_of_a_hop(bench: Workbench, world: FakeCluster) -> None:
-    plan = planned(bench, COMMITS)
+def test_the_logs_are_read_on_once_before_the_first_stop_of_a_hop(ports: ClusterPorts, world: FakeCluster) -> None:
+    plan = planned(ports, COMMITS)
     first, second = (turn.node_id for turn in plan.hops[0].order[:2])
     world.written_since += [COMMITS, COMMITS]
-    replace_node(bench, plan, HOP, first)
-    assert tails(bench) == [2]
+    replace_node(ports, plan, HOP, first)
+    assert tails(ports) == [2]
     ref = GateRef(kind=GateKind.AFTER_START, hop=HOP, node_id=first)
-    while not look(bench, plan, ref).holds:
+    while not look(ports, plan, ref).holds:
         pass
-    replace_node(bench, plan, HOP, second)
+    replace_node(ports, plan, HOP, second)
     assert world.stops == [first, second]
-    assert tails(bench) == [2]
+    assert tails(ports) == [2]
 
 
 @pytest.mark.parametrize("still_there", [False, True])
 def test_what_the_gate_waited_for_is_read_again_and_voids_the_approval_if_it_is_there(
-    bench: Workbench, world: FakeCluster, still_there: bool
+    ports: ClusterPorts, world: FakeCluster, still_there: bool
 ) -> None:
-    plan = planned(bench, COMMITS, UNREADABLE)
+    plan = planned(ports, COMMITS, UNREADABLE)
     waited = Finding(
         code=CLEANED_AT_GATE, severity=Severity.WARNING, subject=f"{R431}, topic {OFFSETS}", sentence="", remedy=""
     )
     plan = replace(plan, findings=(waited,), direction=Direction.DOWNGRADE)
     left = (COMMITS, UNREADABLE) if still_there else (COMMITS,)
     world.group_records = GroupRecords(read_at=0.0, offsets=9, classes=left)
-    found = [finding.code for finding in new_in_logs(bench, plan, plan.hops[0])]
+    found = [finding.code for finding in new_in_logs(ports, plan, plan.hops[0])]
     assert ("LOGS-NOT-LOADABLE" in found) is still_there

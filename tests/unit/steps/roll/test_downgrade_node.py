@@ -10,7 +10,7 @@ import pytest
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.metadata_logs import look_at_metadata_logs, planned_trims
 from kafka_rollout.steps.planning.downgrade import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node, restart_node
@@ -30,17 +30,17 @@ def cluster() -> FakeCluster:
 
 
 @pytest.fixture
-def plan(bench: Workbench) -> Plan:
-    plan = plan_downgrade(bench, R341)
+def plan(ports: ClusterPorts) -> Plan:
+    plan = plan_downgrade(ports, R341)
     assert plan.blockers == ()
-    look_at_metadata_logs(bench, plan)
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "with its trim")
+    look_at_metadata_logs(ports, plan)
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "with its trim")
     return plan
 
 
-def test_the_log_is_trimmed_while_the_node_is_stopped(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
-    assert planned_trims(bench) == (NODE,)
-    assert replace_node(bench, plan, HOP, NODE).acted
+def test_the_log_is_trimmed_while_the_node_is_stopped(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
+    assert planned_trims(ports) == (NODE,)
+    assert replace_node(ports, plan, HOP, NODE).acted
     assert (cluster.trims, cluster.release_of(NODE)) == ([NODE], R341)
 
 
@@ -48,12 +48,12 @@ def test_the_log_is_trimmed_while_the_node_is_stopped(bench: Workbench, cluster:
 def test_a_turn_that_is_killed_anywhere_ends_on_the_release_with_one_trim_and_one_start(
     cluster: FakeCluster, tmp_path: Path, calls: int
 ) -> None:
-    bench = fake_bench(cluster, tmp_path)
-    plan = plan_downgrade(bench, R341)
-    look_at_metadata_logs(bench, plan)
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "with its trim")
+    ports = fake_bench(cluster, tmp_path)
+    plan = plan_downgrade(ports, R341)
+    look_at_metadata_logs(ports, plan)
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "with its trim")
     try:
-        replace_node(killed_after(bench, calls), plan, HOP, NODE)
+        replace_node(killed_after(ports, calls), plan, HOP, NODE)
     except Killed:
         again = fake_bench(cluster, tmp_path)
         replace_node(again, plan, HOP, NODE)
@@ -63,49 +63,49 @@ def test_a_turn_that_is_killed_anywhere_ends_on_the_release_with_one_trim_and_on
 
 
 def test_a_trim_that_nobody_approved_is_refused_before_the_stop(
-    bench: Workbench, cluster: FakeCluster, plan: Plan
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.unreadable.add((12, R341))
     with pytest.raises(RefusedError, match="needs a trim that nobody approved"):
-        replace_node(bench, plan, HOP, 12)
+        replace_node(ports, plan, HOP, 12)
     assert cluster.stops == []
 
 
-def test_nothing_goes_down_before_the_levels_have_fallen(bench: Workbench, cluster: FakeCluster) -> None:
+def test_nothing_goes_down_before_the_levels_have_fallen(ports: ClusterPorts, cluster: FakeCluster) -> None:
     cluster.finalized = {"metadata.version": 8, "group.version": 1}
-    plan = plan_downgrade(bench, R341)
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "too early")
+    plan = plan_downgrade(ports, R341)
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "too early")
     with pytest.raises(RefusedError, match=r"group\.version is not at 0"):
-        replace_node(bench, plan, HOP, NODE)
+        replace_node(ports, plan, HOP, NODE)
     assert cluster.stops == []
 
 
 def test_a_log_without_a_usable_snapshot_is_waited_for(
-    bench: Workbench, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scan = bench.metadata_logs.scan
+    scan = ports.metadata_logs.scan
 
     def without_snapshot(*args: object, **kwargs: object) -> object:
         found = scan(*args, **kwargs)  # type: ignore[arg-type]
         return found if found.way is None else replace(found, way=replace(found.way, newest_snapshot=None))
 
-    monkeypatch.setattr(bench.metadata_logs, "scan", without_snapshot)
+    monkeypatch.setattr(ports.metadata_logs, "scan", without_snapshot)
     with pytest.raises(TransientError, match="may not be stopped yet"):
-        replace_node(bench, plan, HOP, NODE)
+        replace_node(ports, plan, HOP, NODE)
     assert cluster.stops == []
 
 
 def test_a_trim_that_fails_leaves_a_node_that_can_be_retried(
-    bench: Workbench, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trim = bench.metadata_logs.trim
+    trim = ports.metadata_logs.trim
 
     def no_room(*args: object, **kwargs: object) -> None:
         raise RefusedError("The backup needs 3 MiB, and 1 MiB are free.", remedy="Make room first.")
 
-    monkeypatch.setattr(bench.metadata_logs, "trim", no_room)
+    monkeypatch.setattr(ports.metadata_logs, "trim", no_room)
     with pytest.raises(FatalError, match=r"is stopped and cannot be started on 3\.4\.1: The backup needs"):
-        replace_node(bench, plan, HOP, NODE)
-    monkeypatch.setattr(bench.metadata_logs, "trim", trim)
-    assert restart_node(bench, plan, HOP, NODE).acted
+        replace_node(ports, plan, HOP, NODE)
+    monkeypatch.setattr(ports.metadata_logs, "trim", trim)
+    assert restart_node(ports, plan, HOP, NODE).acted
     assert (cluster.trims, cluster.release_of(NODE)) == ([NODE], R341)

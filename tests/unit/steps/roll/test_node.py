@@ -13,7 +13,7 @@ import pytest
 from kafka_rollout.domain.model.errors import FatalError, LockHeldError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import TurnState, turn_state
 from kafka_rollout.steps.gates.checks import GateKind, GateRef, look
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
@@ -49,7 +49,7 @@ class KilledAfter:
         return call
 
 
-def killed_after(bench: Workbench, calls: int) -> Workbench:
+def killed_after(ports: ClusterPorts, calls: int) -> ClusterPorts:
     left, guard = [calls], Lock()
 
     def count() -> None:
@@ -58,54 +58,54 @@ def killed_after(bench: Workbench, calls: int) -> Workbench:
             if left[0] <= 0:
                 raise Killed
 
-    return replace(bench, **{name: KilledAfter(getattr(bench, name), count) for name in PORTS})
+    return replace(ports, **{name: KilledAfter(getattr(ports, name), count) for name in PORTS})
 
 
 def starts_on(cluster: FakeCluster, node_id: int, release: Any) -> int:
     return sum(start.release == release for start in cluster.nodes[node_id].starts)
 
 
-def count_calls(bench: Workbench, act: Callable[[Workbench], Any]) -> int:
+def count_calls(ports: ClusterPorts, act: Callable[[ClusterPorts], Any]) -> int:
     calls, guard = [0], Lock()
 
     def count() -> None:
         with guard:
             calls[0] += 1
 
-    act(replace(bench, **{name: KilledAfter(getattr(bench, name), count) for name in PORTS}))
+    act(replace(ports, **{name: KilledAfter(getattr(ports, name), count) for name in PORTS}))
     return calls[0]
 
 
 def test_a_kill_after_any_call_ends_with_one_start_on_the_release(tmp_path: Path) -> None:
-    def fresh(number: int) -> tuple[FakeCluster, Workbench, Plan]:
+    def fresh(number: int) -> tuple[FakeCluster, ClusterPorts, Plan]:
         cluster = FakeCluster(R391)
-        bench = fake_bench(cluster, tmp_path, run_id=f"run-{number}")
-        plan = plan_upgrade(bench, R431, finalize=False)
-        record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
-        bench.lock.break_("fake", "the run before")
-        return cluster, bench, plan
+        ports = fake_bench(cluster, tmp_path, run_id=f"run-{number}")
+        plan = plan_upgrade(ports, R431, finalize=False)
+        record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+        ports.lock.break_("fake", "the run before")
+        return cluster, ports, plan
 
-    _, bench, plan = fresh(0)
-    total = count_calls(bench, lambda counted: replace_node(counted, plan, HOP, NODE))
+    _, ports, plan = fresh(0)
+    total = count_calls(ports, lambda counted: replace_node(counted, plan, HOP, NODE))
     assert total > 20
     for calls in range(1, total + 1):
-        cluster, bench, plan = fresh(calls)
+        cluster, ports, plan = fresh(calls)
         led = {name for name, p in cluster.topics.items() if p.leader == NODE}
         with pytest.raises(Killed):
-            replace_node(killed_after(bench, calls), plan, HOP, NODE)
-        replace_node(bench, plan, HOP, NODE)
+            replace_node(killed_after(ports, calls), plan, HOP, NODE)
+        replace_node(ports, plan, HOP, NODE)
         assert cluster.release_of(NODE) == R431, calls
         assert starts_on(cluster, NODE, R431) == 1, calls
         assert cluster.stops == [NODE], calls
-        before = bench.run.load_before_stop(HOP, NODE)
+        before = ports.run.load_before_stop(HOP, NODE)
         assert before is not None
         assert before.leads == led, calls
-        replace_node(bench, plan, HOP, NODE)
+        replace_node(ports, plan, HOP, NODE)
         assert starts_on(cluster, NODE, R431) == 1, calls
 
 
 def test_of_a_stop_that_hung_for_long_the_first_record_counts(
-    bench: Workbench, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A controlled shutdown that was interrupted has moved the leaderships away by then."""
     led = {name for name, partition in cluster.topics.items() if partition.leader == NODE}
@@ -118,176 +118,180 @@ def test_of_a_stop_that_hung_for_long_the_first_record_counts(
 
     stop, cluster.stop = cluster.stop, stop_in_part  # type: ignore[method-assign]
     with pytest.raises(Killed):
-        replace_node(bench, plan, HOP, NODE)
+        replace_node(ports, plan, HOP, NODE)
     cluster.stop = stop  # type: ignore[method-assign]
     monkeypatch.setattr("kafka_rollout.steps.roll.node._STOP_UNDER_WAY_S", 0.0)
-    replace_node(bench, plan, HOP, NODE)
-    before = bench.run.load_before_stop(HOP, NODE)
+    replace_node(ports, plan, HOP, NODE)
+    before = ports.run.load_before_stop(HOP, NODE)
     assert before is not None
     assert before.leads == led != set()
 
 
-def test_a_node_on_the_release_is_left_alone(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
-    assert needs_turn(bench, plan, HOP, NODE)
-    assert replace_node(bench, plan, HOP, NODE).acted
-    assert not needs_turn(bench, plan, HOP, NODE)
-    assert not replace_node(bench, plan, HOP, NODE).acted
+def test_a_node_on_the_release_is_left_alone(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
+    assert needs_turn(ports, plan, HOP, NODE)
+    assert replace_node(ports, plan, HOP, NODE).acted
+    assert not needs_turn(ports, plan, HOP, NODE)
+    assert not replace_node(ports, plan, HOP, NODE).acted
     assert starts_on(cluster, NODE, R431) == 1
 
 
-def test_what_the_node_was_in_is_recorded_before_the_stop(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
+def test_what_the_node_was_in_is_recorded_before_the_stop(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
     seen: list[Any] = []
     stop = cluster.stop
-    cluster.stop = lambda node_id: (seen.append(bench.run.load_before_stop(HOP, node_id)), stop(node_id))[1]  # type: ignore[func-returns-value,assignment]
-    replace_node(bench, plan, HOP, NODE)
+    cluster.stop = lambda node_id: (seen.append(ports.run.load_before_stop(HOP, node_id)), stop(node_id))[1]  # type: ignore[func-returns-value,assignment]
+    replace_node(ports, plan, HOP, NODE)
     assert seen[0] is not None
     assert seen[0].in_isr == {"orders-0", "orders-1", "orders-2"}
 
 
 def test_a_stop_that_never_came_leaves_no_old_record_of_what_the_node_was_in(
-    bench: Workbench, cluster: FakeCluster, plan: Plan
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     """Between two tries a day may pass, and partitions come that must be waited for as well."""
-    record = bench.run.record
+    record = ports.run.record
 
     def record_until_stop(kind: str, data: Any) -> None:
         if kind == "stopping":
             raise Killed
         record(kind, data)
 
-    bench.run.record = record_until_stop  # type: ignore[method-assign]
+    ports.run.record = record_until_stop  # type: ignore[method-assign]
     with pytest.raises(Killed):
-        replace_node(bench, plan, HOP, NODE)
-    bench.run.record = record  # type: ignore[method-assign]
+        replace_node(ports, plan, HOP, NODE)
+    ports.run.record = record  # type: ignore[method-assign]
     cluster.add_partition("new", 0, [NODE, 13, 11], min_isr=2)
-    replace_node(bench, plan, HOP, NODE)
-    before = bench.run.load_before_stop(HOP, NODE)
+    replace_node(ports, plan, HOP, NODE)
+    before = ports.run.load_before_stop(HOP, NODE)
     assert before is not None
     assert "new-0" in before.leads
 
 
-def test_the_gate_is_looked_at_right_before_the_stop(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
+def test_the_gate_is_looked_at_right_before_the_stop(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     cluster.nodes[3].behind = 50
     with pytest.raises(TransientError, match=r"may not be stopped now: quorum without it"):
-        replace_node(bench, plan, HOP, 2)
+        replace_node(ports, plan, HOP, 2)
     assert cluster.stops == []
 
 
-def test_another_run_s_lock_refuses_the_turn(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
-    bench.lock.acquire("fake", "another run", "downgrade", for_s=60)
+def test_another_run_s_lock_refuses_the_turn(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
+    ports.lock.acquire("fake", "another run", "downgrade", for_s=60)
     with pytest.raises(LockHeldError, match="another run"):
-        replace_node(bench, plan, HOP, NODE)
+        replace_node(ports, plan, HOP, NODE)
     assert cluster.stops == []
 
 
-def test_an_inventory_edited_meanwhile_refuses_the_turn(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
-    edited = replace(bench, cluster=replace(bench.cluster, nodes=bench.cluster.nodes[:-1]))
+def test_an_inventory_edited_meanwhile_refuses_the_turn(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
+    edited = replace(ports, cluster=replace(ports.cluster, nodes=ports.cluster.nodes[:-1]))
     with pytest.raises(RefusedError, match=r"inventory .* changed .*13"):
         replace_node(edited, plan, HOP, NODE)
     assert cluster.stops == []
 
 
 def test_a_node_that_died_after_its_start_is_not_started_blindly_again(
-    bench: Workbench, cluster: FakeCluster, plan: Plan
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.cannot_start.add((NODE, R431))
-    replace_node(bench, plan, HOP, NODE)
+    replace_node(ports, plan, HOP, NODE)
     with pytest.raises(FatalError, match=r"cannot start on 4\.3\.1"):
-        replace_node(bench, plan, HOP, NODE)
+        replace_node(ports, plan, HOP, NODE)
     assert starts_on(cluster, NODE, R431) == 1
-    assert not look(bench, plan, GateRef(kind=GateKind.AFTER_START, hop=HOP, node_id=NODE)).holds
+    assert not look(ports, plan, GateRef(kind=GateKind.AFTER_START, hop=HOP, node_id=NODE)).holds
     cluster.cannot_start.clear()
-    assert retry_node(bench, plan, HOP, NODE).acted
+    assert retry_node(ports, plan, HOP, NODE).acted
     assert cluster.release_of(NODE) == R431
 
 
-def test_a_node_that_somebody_else_stopped_is_not_started(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
+def test_a_node_that_somebody_else_stopped_is_not_started(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
     cluster.stop(NODE)
     with pytest.raises(RefusedError, match="this run did not stop it"):
-        replace_node(bench, plan, HOP, NODE)
+        replace_node(ports, plan, HOP, NODE)
     assert cluster.nodes[NODE].starts == []
 
 
 def test_a_broken_node_is_rolled_back_from_where_the_roll_stopped(
-    bench: Workbench, cluster: FakeCluster, plan: Plan
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    replace_node(bench, plan, HOP, 2)
-    look(bench, plan, GateRef(kind=GateKind.AFTER_START, hop=HOP, node_id=2))
+    replace_node(ports, plan, HOP, 2)
+    look(ports, plan, GateRef(kind=GateKind.AFTER_START, hop=HOP, node_id=2))
     cluster.cannot_start.add((3, R431))
-    replace_node(bench, plan, HOP, 3)
-    turns = [(hop.key, turn.node_id) for hop, turn in roll_back_turns(bench, plan)]
+    replace_node(ports, plan, HOP, 3)
+    turns = [(hop.key, turn.node_id) for hop, turn in roll_back_turns(ports, plan)]
     assert turns == [("4.3.1-to-3.9.1", 3), ("4.3.1-to-3.9.1", 2)]
     with pytest.raises(RefusedError, match="roll-back"):
-        replace_node(bench, plan, *turns[0])
-    record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
+        replace_node(ports, plan, *turns[0])
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
     for turn in turns:
-        assert look(bench, plan, GateRef(kind=GateKind.BEFORE_STOP, hop=turn[0], node_id=turn[1])).holds
-        assert replace_node(bench, plan, *turn).acted
+        assert look(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, hop=turn[0], node_id=turn[1])).holds
+        assert replace_node(ports, plan, *turn).acted
         after = GateRef(kind=GateKind.AFTER_START, hop=turn[0], node_id=turn[1])
-        look(bench, plan, after)
-        assert look(bench, plan, after).holds
+        look(ports, plan, after)
+        assert look(ports, plan, after).holds
     assert {node.running for node in cluster.nodes.values()} == {R391}
 
 
-def test_a_roll_back_over_finalized_levels_is_refused(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
-    replace_node(bench, plan, HOP, NODE)
+def test_a_roll_back_over_finalized_levels_is_refused(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
+    replace_node(ports, plan, HOP, NODE)
     cluster.look()
     cluster.finalized["metadata.version"] = 30
-    record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "try")
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "try")
     with pytest.raises(RefusedError, match=r"3\.9\.1 can no longer run this cluster"):
-        replace_node(bench, plan, "4.3.1-to-3.9.1", NODE)
+        replace_node(ports, plan, "4.3.1-to-3.9.1", NODE)
     assert cluster.stops == [NODE]
 
 
 def test_in_two_hops_a_node_is_needed_on_its_way_and_past_afterwards(tmp_path: Path) -> None:
     cluster = FakeCluster(R340)
-    bench = fake_bench(cluster, tmp_path)
-    plan = plan_upgrade(bench, R431, finalize=False)
+    ports = fake_bench(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
     first, second = (hop.key for hop in plan.hops)
     assert (first, second) == ("3.4.0-to-3.4.1", "3.4.1-to-4.3.1")
     cluster.nodes[1].running = cluster.nodes[1].installed = R431
-    assert turn_state(bench, plan, first, 1) is TurnState.PAST
-    assert turn_state(bench, plan, second, 1) is TurnState.RUNS_TARGET
-    assert turn_state(bench, plan, first, 2) is TurnState.NEEDED
+    assert turn_state(ports, plan, first, 1) is TurnState.PAST
+    assert turn_state(ports, plan, second, 1) is TurnState.RUNS_TARGET
+    assert turn_state(ports, plan, first, 2) is TurnState.NEEDED
     with pytest.raises(RefusedError, match="Roll the earlier hop first"):
-        turn_state(bench, plan, second, 2)
+        turn_state(ports, plan, second, 2)
     assert [hop.key for hop in way_back(plan)] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
     assert plan.hops[0].to_release == R341
 
 
 def test_a_retry_does_not_stop_a_node_that_the_others_cannot_spare(
-    bench: Workbench, cluster: FakeCluster, plan: Plan
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    replace_node(bench, plan, HOP, NODE)
+    replace_node(ports, plan, HOP, NODE)
     cluster.look()
     cluster.stop(13)  # another broker died meanwhile, which is why the gate after the start does not hold
     with pytest.raises(TransientError, match=r"Node 12 may not be stopped now:.* all other nodes are up: node 13"):
-        restart_node(bench, plan, HOP, NODE)
+        restart_node(ports, plan, HOP, NODE)
     assert cluster.stops == [NODE, 13]
 
 
 def test_a_shutdown_that_hangs_is_forced_by_a_persons_retry_alone(
-    bench: Workbench, cluster: FakeCluster, plan: Plan
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.hangs_in_shutdown.add(NODE)
     for _ in range(2):
         with pytest.raises(FatalError, match="still shutting down"):
-            replace_node(bench, plan, HOP, NODE)
+            replace_node(ports, plan, HOP, NODE)
     assert cluster.nodes[NODE].running == R391
-    assert restart_node(bench, plan, HOP, NODE).acted
+    assert restart_node(ports, plan, HOP, NODE).acted
     assert cluster.nodes[NODE].running == R431
 
 
 def test_a_stop_under_way_is_not_repeated_while_another_node_is_down(
-    bench: Workbench, cluster: FakeCluster, plan: Plan
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     stop, cluster.stop = cluster.stop, raise_killed  # type: ignore[method-assign]
     with pytest.raises(Killed):
-        replace_node(bench, plan, HOP, NODE)
+        replace_node(ports, plan, HOP, NODE)
     cluster.stop = stop  # type: ignore[method-assign]
     cluster.stop(13)
     with pytest.raises(TransientError, match="may not be stopped now"):
-        replace_node(bench, plan, HOP, NODE)
+        replace_node(ports, plan, HOP, NODE)
     assert cluster.stops == [13]
 
 
@@ -296,24 +300,24 @@ def raise_killed(node_id: int) -> None:
 
 
 def test_a_lock_lost_before_the_stop_leaves_no_stop_in_the_record(
-    bench: Workbench, cluster: FakeCluster, plan: Plan
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    save = bench.run.save_before_stop
+    save = ports.run.save_before_stop
 
     def save_and_lose(hop: str, before: Any, **more: Any) -> None:
         save(hop, before, **more)
-        bench.lock.break_("fake", "bob")
-        bench.lock.acquire("fake", "another run", "downgrade", for_s=60)
+        ports.lock.break_("fake", "bob")
+        ports.lock.acquire("fake", "another run", "downgrade", for_s=60)
 
-    bench.run.save_before_stop = save_and_lose  # type: ignore[method-assign]
+    ports.run.save_before_stop = save_and_lose  # type: ignore[method-assign]
     with pytest.raises(LockHeldError):
-        replace_node(bench, plan, HOP, NODE)
+        replace_node(ports, plan, HOP, NODE)
     assert cluster.stops == []
-    assert not [event for event in bench.run.events() if event["kind"] == "stopping"]
+    assert not [event for event in ports.run.events() if event["kind"] == "stopping"]
 
 
-def test_a_task_that_runs_twice_at_once_acts_once(bench: Workbench, cluster: FakeCluster, plan: Plan) -> None:
-    twin, said = fake_bench(cluster, bench.run.folder.parents[2], run_id=bench.run_id), []  # type: ignore[attr-defined]
+def test_a_task_that_runs_twice_at_once_acts_once(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
+    twin, said = fake_bench(cluster, ports.run.folder.parents[2], run_id=ports.run_id), []  # type: ignore[attr-defined]
     stop = cluster.stop
 
     def stop_with_twin(node_id: int) -> None:
@@ -323,25 +327,25 @@ def test_a_task_that_runs_twice_at_once_acts_once(bench: Workbench, cluster: Fak
         stop(node_id)
 
     cluster.stop = stop_with_twin  # type: ignore[method-assign]
-    replace_node(bench, plan, HOP, NODE)
+    replace_node(ports, plan, HOP, NODE)
     assert said
     assert starts_on(cluster, NODE, R431) == 1
 
 
 def test_a_node_that_did_not_come_up_on_the_via_release_is_taken_back_by_that_hop_alone(tmp_path: Path) -> None:
     cluster = FakeCluster(R340)
-    bench = fake_bench(cluster, tmp_path)
-    plan = plan_upgrade(bench, R431, finalize=False)
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+    ports = fake_bench(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
     first = plan.hops[0].key
-    replace_node(bench, plan, first, 2)
+    replace_node(ports, plan, first, 2)
     cluster.look()
     cluster.cannot_start.add((3, R341))
-    replace_node(bench, plan, first, 3)
-    turns = [(hop.key, turn.node_id) for hop, turn in roll_back_turns(bench, plan)]
+    replace_node(ports, plan, first, 3)
+    turns = [(hop.key, turn.node_id) for hop, turn in roll_back_turns(ports, plan)]
     assert turns == [("3.4.1-to-3.4.0", 3), ("3.4.1-to-3.4.0", 2)]
-    record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
     for turn in turns:
-        assert replace_node(bench, plan, *turn).acted
+        assert replace_node(ports, plan, *turn).acted
         cluster.look()
     assert {node.running for node in cluster.nodes.values()} == {R340}

@@ -13,7 +13,7 @@ from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.common.cluster_ports import Workbench
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.report.run import build_report
@@ -26,9 +26,9 @@ COMMIT = RecordClass(topic="__consumer_offsets", partition=0, key_version=1, val
 BY_4_3_1 = replace(COMMIT, value_version=4, count=1)
 
 
-def rolled(cluster: FakeCluster, home: Path, *, scanned: bool = True) -> tuple[Workbench, Plan]:
+def rolled(cluster: FakeCluster, home: Path, *, scanned: bool = True) -> tuple[ClusterPorts, Plan]:
     """Rolled from 3.4.0 by way of 3.4.1 to 4.3.1, and a person decided to go back."""
-    bench = fake_bench(cluster, home)
+    ports = fake_bench(cluster, home)
     scan = ScanResult(
         cluster="fake",
         scanned_at=0.0,
@@ -37,75 +37,75 @@ def rolled(cluster: FakeCluster, home: Path, *, scanned: bool = True) -> tuple[W
         verdicts=judge(cluster.catalogue, (COMMIT,), list(cluster.catalogue)),
     )
     if scanned:
-        bench.run.attach(SCAN_BEFORE_ROLL, scan.to_dict())
-    plan = plan_upgrade(bench, R431, finalize=False)
+        ports.run.attach(SCAN_BEFORE_ROLL, scan.to_dict())
+    plan = plan_upgrade(ports, R431, finalize=False)
     (told,) = [finding for finding in plan.findings if finding.code == "WAY-BACK-ENDS"]
     assert "a roll back goes to 3.4.1 at the most" in told.sentence
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
-    assert roll_hops(bench, plan, QUICK)
-    record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
-    return bench, plan
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+    assert roll_hops(ports, plan, QUICK)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
+    return ports, plan
 
 
 def test_it_stays_on_the_tolerant_release_when_the_intolerant_one_could_not_load_the_logs(tmp_path: Path) -> None:
     cluster = FakeCluster(R340)
-    bench, plan = rolled(cluster, tmp_path)
+    ports, plan = rolled(cluster, tmp_path)
     cluster.written_since.append(BY_4_3_1)
     with pytest.raises(RefusedError, match=r"way back to 3\.4\.0 is closed: .*__consumer_offsets-0.*version 4"):
-        roll_back(bench, plan, QUICK)
+        roll_back(ports, plan, QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R341}
-    report = build_report(bench, plan)
+    report = build_report(ports, plan)
     assert report["outcome"] == "stopped"
     assert "The way back to 3.4.0 is closed" in report["sentence"]
 
 
 def test_it_goes_all_the_way_when_nothing_was_written_that_closes_it(tmp_path: Path) -> None:
     cluster = FakeCluster(R340)
-    bench, plan = rolled(cluster, tmp_path)
+    ports, plan = rolled(cluster, tmp_path)
     cluster.written_since.append(COMMIT)
-    assert roll_back(bench, plan, QUICK)
+    assert roll_back(ports, plan, QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R340}
 
 
 def test_logs_that_nobody_scanned_close_it(tmp_path: Path) -> None:
     cluster = FakeCluster(R340)
-    bench, plan = rolled(cluster, tmp_path, scanned=False)
+    ports, plan = rolled(cluster, tmp_path, scanned=False)
     with pytest.raises(RefusedError, match="nobody scanned whether there are any"):
-        roll_back(bench, plan, QUICK)
+        roll_back(ports, plan, QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R341}
 
 
 def test_settings_that_the_older_release_would_make_unreadable_are_taken_away_by_a_person_first(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
-    bench = fake_bench(cluster, tmp_path)
-    plan = plan_upgrade(bench, R431, finalize=False)
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
-    assert roll_hops(bench, plan, QUICK)
+    ports = fake_bench(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+    assert roll_hops(ports, plan, QUICK)
     cluster.group_configs = {"billing": {"consumer.session.timeout.ms": "50000"}}
     stopped = list(cluster.stops)
-    record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
     with pytest.raises(RefusedError, match=r"way back to 3\.9\.1 is closed.*SETTINGS-NOT-KEPT: .*: billing") as refused:
-        roll_back(bench, plan, QUICK)
+        roll_back(ports, plan, QUICK)
     assert "Note them down and delete them. Then roll back again" in refused.value.remedy
     assert cluster.stops == stopped
-    assert "SETTINGS-NOT-KEPT" in build_report(bench, plan)["sentence"]
+    assert "SETTINGS-NOT-KEPT" in build_report(ports, plan)["sentence"]
     cluster.group_configs = {}
-    assert roll_back(bench, plan, QUICK)
+    assert roll_back(ports, plan, QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R391}
 
 
 def test_whoever_stays_after_a_refused_way_back_has_rolled_and_stopped_nowhere(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
-    bench = fake_bench(cluster, tmp_path)
-    plan = plan_upgrade(bench, R431, finalize=False)
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
-    assert roll_hops(bench, plan, QUICK)
+    ports = fake_bench(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
+    assert roll_hops(ports, plan, QUICK)
     cluster.group_configs = {"billing": {"consumer.session.timeout.ms": "50000"}}
-    record_approval(bench, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
     with pytest.raises(RefusedError, match="closed"):
-        roll_back(bench, plan, QUICK)
-    record_approval(bench, ApprovalOf.ROLL, "alice", APPROVED, "then it stays")
-    assert roll_hops(bench, plan, QUICK)
-    report = build_report(bench, plan)
+        roll_back(ports, plan, QUICK)
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "then it stays")
+    assert roll_hops(ports, plan, QUICK)
+    report = build_report(ports, plan)
     assert report["outcome"] == "rolled_not_finalized"
     assert "Every node runs 4.3.1; not finalized yet" in report["sentence"]
