@@ -34,7 +34,7 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import PROJECT_ROOT, Settings
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
-from kafka_rollout.steps.runner import roll_hops
+from kafka_rollout.steps.runner import roll_release_steps
 
 LOOKS, INTERVAL_S, GATE_TIMEOUT_S = 3, 1.0, 600.0
 RESULTS = PROJECT_ROOT / "bench" / "results" / "roll.json"
@@ -99,7 +99,7 @@ def _by_script(cluster: LocalCluster, target: str) -> float:
         plan = plan_upgrade(ports, Release.parse(target), finalize=False)
         record_approval(ports, ApprovalOf.ROLL, "bench", APPROVED, "a benchmark")
         began = time.monotonic()
-        roll_hops(ports, plan, policy)
+        roll_release_steps(ports, plan, policy)
         return time.monotonic() - began
 
 

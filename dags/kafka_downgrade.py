@@ -42,7 +42,7 @@ from kafka_rollout.airflow.operators.scan import ScanBeforeRollOperator
 from kafka_rollout.airflow.operators.spark_scan import scanning
 from kafka_rollout.airflow.run_listener import DOWNGRADE_DAG_PREFIX
 from kafka_rollout.airflow.sensors.gate import GateSensor
-from kafka_rollout.domain.model.plan import HopPosition
+from kafka_rollout.domain.model.plan import ReleaseStepPosition
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.planning.downgrade import WhereRefused
 from kafka_rollout.settings import Settings
@@ -198,10 +198,10 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         **quick(),
     )
     via = roll_group(
-        cluster, VIA, HopPosition.VIA, "First to a release that ignores newer records (KIP-915).", down=True
+        cluster, VIA, ReleaseStepPosition.VIA, "First to a release that ignores newer records (KIP-915).", down=True
     )
     roll = roll_group(
-        cluster, ROLL, HopPosition.TARGET, "Every node to the target release: brokers, controllers.", down=True
+        cluster, ROLL, ReleaseStepPosition.TARGET, "Every node to the target release: brokers, controllers.", down=True
     )
     offline = offline_group(cluster)
     with TaskGroup("proving", prefix_group_id=False, tooltip="Levels, and everything that was there before."):

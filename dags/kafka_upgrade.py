@@ -36,7 +36,7 @@ from kafka_rollout.airflow.operators.scan import ScanBeforeRollOperator, ScanFor
 from kafka_rollout.airflow.operators.spark_scan import scanning
 from kafka_rollout.airflow.run_listener import DAG_PREFIX
 from kafka_rollout.airflow.sensors.gate import GateSensor
-from kafka_rollout.domain.model.plan import HopPosition
+from kafka_rollout.domain.model.plan import ReleaseStepPosition
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.gates.checks import GateKind
@@ -109,7 +109,8 @@ def upgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param
             minimum=5,
             maximum=3600,
             title="Snapshot interval (seconds)",
-            description="Lower the nodes' metadata.log.max.snapshot.interval.ms with the last hop, so that a snapshot "
+            description="Lower the nodes' metadata.log.max.snapshot.interval.ms with the last release step, so that a "
+            "snapshot "
             "follows finalizing soon; a later roll sets it back. Empty: wait as long as the nodes' own interval says.",
             section="How carefully",
         ),
@@ -155,8 +156,10 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         **name,
         **acting(),
     )
-    via = roll_group(cluster, VIA, HopPosition.VIA, "First to a release that tolerates newer records (KIP-915).")
-    roll = roll_group(cluster, ROLL, HopPosition.TARGET, "Every node to the target release, one at a time.")
+    via = roll_group(
+        cluster, VIA, ReleaseStepPosition.VIA, "First to a release that tolerates newer records (KIP-915)."
+    )
+    roll = roll_group(cluster, ROLL, ReleaseStepPosition.TARGET, "Every node to the target release, one at a time.")
     # A group for the eye only: it folds ten boxes of the graph into one and leaves the tasks their short names.
     with TaskGroup("finalizing", prefix_group_id=False, tooltip="From the rolled binary to proven levels."):
         approve_finalize, first, last, finalizing_ids = _finalizing(cluster)

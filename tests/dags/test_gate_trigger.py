@@ -21,7 +21,7 @@ from tests.fakes import fake_bench
 
 pytestmark = pytest.mark.airflow
 
-GATE = GateRef(kind=GateKind.AFTER_START, hop="3.9.1-to-4.3.1", node_id=2)
+GATE = GateRef(kind=GateKind.AFTER_START, release_step="3.9.1-to-4.3.1", node_id=2)
 
 
 @pytest.fixture

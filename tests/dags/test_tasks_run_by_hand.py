@@ -13,7 +13,7 @@ import pytest
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY
 from kafka_rollout.domain.model.errors import RefusedError
-from kafka_rollout.domain.model.plan import HopPosition, Plan
+from kafka_rollout.domain.model.plan import Plan, ReleaseStepPosition
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
@@ -83,13 +83,13 @@ def test_a_canary_s_approval_that_is_marked_as_done_by_hand_rolls_no_other_node(
 ) -> None:
     from kafka_rollout.airflow.operators.replace_node import refuse_without_canary
 
-    (hop,) = plan.hops
-    first, second = hop.order[0].node_id, hop.order[1].node_id
-    refuse_without_canary(ports, plan, hop, first)
+    (release_step,) = plan.release_steps
+    first, second = release_step.order[0].node_id, release_step.order[1].node_id
+    refuse_without_canary(ports, plan, release_step, first)
     with pytest.raises(RefusedError, match="Nobody approved the canary"):
-        refuse_without_canary(ports, plan, hop, second)
+        refuse_without_canary(ports, plan, release_step, second)
     record_approval(ports, ApprovalOf.CANARY, "alice", APPROVED, "the first node is well")
-    refuse_without_canary(ports, plan, hop, second)
+    refuse_without_canary(ports, plan, release_step, second)
 
 
 def test_a_change_after_the_run_had_ended_begins_its_ledger_anew_and_does_not_hang_on_it(
@@ -119,15 +119,15 @@ def test_a_change_after_the_run_had_ended_begins_its_ledger_anew_and_does_not_ha
 
 
 def test_a_cleared_roll_asks_about_its_first_node_and_about_no_other(ports: ClusterPorts, plan: Plan) -> None:
-    """Clearing brings the places to life that were skipped when the hop began."""
+    """Clearing brings the places to life that were skipped when the release step began."""
     from airflow.sdk.exceptions import AirflowSkipException
 
     from kafka_rollout.airflow.common.node_task_groups import node_slots
     from kafka_rollout.airflow.operators.approvals import ApproveCanaryOperator
 
-    slots = [slot for slot in node_slots(ports.cluster, "roll", HopPosition.TARGET) if slot.has_canary]
+    slots = [slot for slot in node_slots(ports.cluster, "roll", ReleaseStepPosition.TARGET) if slot.has_canary]
     assert len(slots) > 1
-    first = plan.hops[0].order[0].node_id
+    first = plan.release_steps[0].order[0].node_id
     assert [slot.node_id for slot in slots if slot.is_canary(plan)] == [first]
     for slot in slots:
         task = ApproveCanaryOperator(task_id=APPROVE_CANARY, cluster="fake", slot=slot)
@@ -179,13 +179,13 @@ def test_a_stop_that_is_not_safe_is_tried_again_and_asked_about_in_the_end(
         raise LookupError
 
     monkeypatch.setattr(deciding, "ask", ask)
-    slot = next(s for s in node_slots(ports.cluster, "roll", HopPosition.TARGET) if s.node_id == 3)
+    slot = next(s for s in node_slots(ports.cluster, "roll", ReleaseStepPosition.TARGET) if s.node_id == 3)
     task = replace_node.ReplaceNodeOperator(task_id="replace", cluster="fake", slot=slot)
     context = context_of(plan, {"approval_timeout_hours": 1})
     context["ti"].try_number, context["ti"].max_tries = try_number, 6
     with pytest.raises(TransientError):
         task._replaced(context, ports, plan, stop)  # nothing is rolled: it may fail
-    ports.run.record("stopping", {"node_id": 2, "hop": plan.hops[0].key})
+    ports.run.record("stopping", {"node_id": 2, "hop": plan.release_steps[0].key})
     with pytest.raises(LookupError if asks else TransientError):
         task._replaced(context, ports, plan, stop)
     assert [question.options for question in asked] == ([("Retry", "Roll back")] if asks else [])

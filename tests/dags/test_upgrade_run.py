@@ -24,7 +24,7 @@ ONE_TURN = ("stopping", "started", "passed")
 
 
 def turns(record: FileRunStore) -> list[tuple[str, str, int]]:
-    """What happened to nodes, in its order: (hop, stopping | started | passed, node)."""
+    """What happened to nodes, in its order: (release step, stopping | started | passed, node)."""
     words = {"stopping": "stopping", "started": "started", "gate-held": "passed"}
     return [
         (event["hop"], words[event["kind"]], event["node_id"])
@@ -33,8 +33,8 @@ def turns(record: FileRunStore) -> list[tuple[str, str, int]]:
     ]
 
 
-def one_by_one(hop: str, nodes: list[int]) -> list[tuple[str, str, int]]:
-    return [(hop, what, node) for node in nodes for what in ONE_TURN]
+def one_by_one(release_step: str, nodes: list[int]) -> list[tuple[str, str, int]]:
+    return [(release_step, what, node) for node in nodes for what in ONE_TURN]
 
 
 def outcome(record: FileRunStore) -> str:
@@ -82,7 +82,7 @@ def test_the_way_leads_over_a_tolerant_release_and_a_canary_is_asked_for_once(ru
     runs.world = FakeCluster(R340, spec=spec_with_homes())
     state, states, record = runs.run(canary_approval=True)
     assert state == "success", states
-    # The controller that is active when the plan is made is rolled last in both hops.
+    # The controller that is active when the plan is made is rolled last in both release steps.
     order = [2, 3, 1, 11, 12, 13]
     assert turns(record) == one_by_one("3.4.0-to-3.4.1", order) + one_by_one("3.4.1-to-4.3.1", order)
     assert runs.asked == ["approve_plan", "via_tolerant_release.controller-2.approve_canary"]
@@ -196,7 +196,7 @@ def test_roll_back_is_offered_a_last_time_before_the_point_of_no_return(runs: Fa
     assert state == "failed"
     assert "point of no return" not in runs.bodies["approve_plan"]
     assert "last chance" in runs.bodies["approve_finalize"]
-    back = [node for hop, what, node in turns(record) if hop == "4.3.1-to-3.9.1" and what == "passed"]
+    back = [node for release_step, what, node in turns(record) if release_step == "4.3.1-to-3.9.1" and what == "passed"]
     assert back == [13, 12, 11, 1, 3, 2]
     assert states["finalize"] == "upstream_failed"
     assert outcome(record) == "rolled_back"
@@ -218,9 +218,9 @@ def test_roll_back_goes_over_both_hops_the_newer_one_first(runs: FakeRuns) -> No
     runs.answers["approve_finalize"] = ["Roll back"]
     state, _, record = runs.run(finalize="after_approval")
     assert state == "failed"
-    back = [(hop, node) for hop, what, node in turns(record) if what == "passed"][12:]
+    back = [(release_step, node) for release_step, what, node in turns(record) if what == "passed"][12:]
     order = [13, 12, 11, 1, 3, 2]
-    assert back == [(hop, node) for hop in ("4.3.1-to-3.4.1", "3.4.1-to-3.4.0") for node in order]
+    assert back == [(release_step, node) for release_step in ("4.3.1-to-3.4.1", "3.4.1-to-3.4.0") for node in order]
     assert outcome(record) == "rolled_back"
 
 

@@ -51,7 +51,7 @@ from kafka_rollout.steps.planning.downgrade import is_downgrade, plan_downgrade
 from kafka_rollout.steps.planning.plan_findings import weigh_coordinator_logs
 from kafka_rollout.steps.planning.upgrade import refuse_new_blockers
 from kafka_rollout.steps.roll.node import touched
-from kafka_rollout.steps.runner import roll_hops
+from kafka_rollout.steps.runner import roll_release_steps
 
 _SNAPSHOT_S = 2 * 3600.0  # a snapshot may take as long as the nodes' interval says; the gate tells until when
 
@@ -147,14 +147,14 @@ def go_down(ports: ClusterPorts, settings: Settings, request: DowngradeRequest) 
         with beside_the_roll(ports, settings, request.ledger, request.security_file):
             if not lowered:
                 _lower(ports, plan, request, progress)
-            if plan.hops and not (plan.offline and stopping):
+            if plan.release_steps and not (plan.offline and stopping):
                 if not lowered:
                     refuse_new_blockers(ports, plan)
                 body = roll_body(ports, plan, _facts(ports, plan))
                 request.approver.approve(ports, plan, ApprovalOf.ROLL, body)
             if plan.offline:
                 _offline(ports, plan, request, progress)
-            elif not roll_hops(ports, plan, request.policy, on_progress=progress, stop_asked=stop_asked):
+            elif not roll_release_steps(ports, plan, request.policy, on_progress=progress, stop_asked=stop_asked):
                 return False
             for kind in (GateKind.LEVELS, GateKind.FINAL_METADATA_VERSION):
                 _wait(ports, plan, GateRef(kind=kind), request.policy, progress)
@@ -166,7 +166,11 @@ def go_down(ports: ClusterPorts, settings: Settings, request: DowngradeRequest) 
 
 
 def _roll_has_begun(ports: ClusterPorts, plan: Plan) -> bool:
-    return any(touched(ports, plan, hop.key, turn.node_id) for hop in plan.hops for turn in hop.order)
+    return any(
+        touched(ports, plan, release_step.key, turn.node_id)
+        for release_step in plan.release_steps
+        for turn in release_step.order
+    )
 
 
 def _facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
@@ -190,7 +194,7 @@ def _plan(ports: ClusterPorts, settings: Settings, request: DowngradeRequest) ->
             ports, request.target, level=request.level, unsafe=request.unsafe, where_refused=request.where_refused
         )
     progress = ProgressLines()
-    if plan.hops:
+    if plan.release_steps:
         scan_before_planning(ports, settings, request.security)
     progress.say("metadata logs: replaying every node's with the older release's classes")
     weigh_coordinator_logs(ports, scan_metadata_logs(ports, plan))
@@ -203,7 +207,7 @@ def _lower(ports: ClusterPorts, plan: Plan, request: DowngradeRequest, progress:
     progress.say("features: lowering, metadata.version last")
     finalize(ports, plan)
     _wait(ports, plan, GateRef(kind=GateKind.FINALIZED), request.policy, progress)
-    if plan.offline or not (plan.hops or plan.feature_changes):
+    if plan.offline or not (plan.release_steps or plan.feature_changes):
         return
     longer = replace(request.policy, timeout_s=_SNAPSHOT_S)
     _wait(ports, plan, GateRef(kind=GateKind.SNAPSHOT), longer, progress)
@@ -217,7 +221,7 @@ def _offline(ports: ClusterPorts, plan: Plan, request: DowngradeRequest, progres
         progress.say(f"offline: {step.words}")
         step.act(ports, plan)
     for node in ports.cluster.controllers_first:
-        ref = GateRef(kind=GateKind.AFTER_START, hop=plan.hops[0].key, node_id=node.node_id)
+        ref = GateRef(kind=GateKind.AFTER_START, release_step=plan.release_steps[0].key, node_id=node.node_id)
         _wait(ports, plan, ref, request.policy, progress)
 
 

@@ -212,7 +212,7 @@ def resume(
     """Go on with what a run was asked and approved for: levels that are there are told, the others are set."""
     with open_bench(cluster, run, connection_file) as (ports, _, _security):
         plan = ports.run.load_plan()
-        if plan.hops:
+        if plan.release_steps:
             raise UserError(f"Run {run} is a roll.", remedy="Go on with it by `roll --run`, or in its DAG.")
         require_approval(ports, plan, ApprovalOf.FINALIZE)
         try:

@@ -48,7 +48,7 @@ from kafka_rollout.steps.planning.plan_findings import weigh_coordinator_logs
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.report.run import SCAN_VERDICT
 from kafka_rollout.steps.roll.node import has_stopped_nodes
-from kafka_rollout.steps.runner import roll_back, roll_hops
+from kafka_rollout.steps.runner import roll_back, roll_release_steps
 
 INTERRUPTED = 130
 _CANARY = "canary"  # kind of the event: the run asks after its first node
@@ -117,13 +117,13 @@ def roll(ports: ClusterPorts, settings: Settings, request: RollRequest) -> int:
 
     def act(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
         refuse_blockers(plan)
-        if plan.hops:
+        if plan.release_steps:
             request.approver.approve(ports, plan, ApprovalOf.ROLL, approval_body(plan))
         with beside_the_roll(ports, settings, request.ledger, request.security_file):
-            if plan.hops:
+            if plan.release_steps:
                 _wait_for_groups(ports, plan, request.policy, progress)
             canary = _canary(ports, plan, request, progress)
-            if plan.hops and not roll_hops(
+            if plan.release_steps and not roll_release_steps(
                 ports, plan, request.policy, on_progress=progress, stop_asked=stop_asked, canary=canary
             ):
                 return False
@@ -201,7 +201,7 @@ def _plan(ports: ClusterPorts, settings: Settings, request: RollRequest) -> Plan
                 remedy="Leave --run out to start a new run.",
             )
         unscanned = scan_before_roll(ports) is None and not has_stopped_nodes(ports)
-        if not (request.scan and plan.hops and unscanned):
+        if not (request.scan and plan.release_steps and unscanned):
             return plan
         scan_before_planning(ports, settings, request.security)
         return weigh_coordinator_logs(ports, plan)

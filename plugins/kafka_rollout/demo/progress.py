@@ -43,7 +43,7 @@ _WHOLE_CLUSTER = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A node's place in the whole run: `number` counts from 1 over all hops, the way back included."""
+    """A node's place in the whole run: `number` counts from 1 over all release steps, the way back included."""
 
     number: int
     total: int
@@ -89,7 +89,7 @@ class Progress:
         """What the nodes done so far say about the others; approvals and finalizing come on top."""
         if plan is None or not self._seconds:
             return ""
-        left = sum(len(hop.order) for hop in plan.hops) - len(self._passed)
+        left = sum(len(release_step.order) for release_step in plan.release_steps) - len(self._passed)
         if left <= 0:
             return ""
         seconds = left * median(self._seconds)  # a question that a person thought about is no measure
@@ -162,15 +162,17 @@ class Progress:
 
 def place(plan: Plan | None, event: Mapping[str, Any]) -> str:
     """Where a node's event stands in the plan; on the way back nodes are counted from the first one taken back."""
-    hop, node_id = str(event["hop"]), int(event["node_id"])
+    release_step, node_id = str(event["hop"]), int(event["node_id"])
     if plan is None:
         return f"node {node_id}"
-    forth = [(one.key, turn.node_id, turn.name, str(one.to_release)) for one in plan.hops for turn in one.order]
-    ways_back = [one.reversed() for one in reversed(plan.hops)]
+    forth = [
+        (one.key, turn.node_id, turn.name, str(one.to_release)) for one in plan.release_steps for turn in one.order
+    ]
+    ways_back = [one.reversed() for one in reversed(plan.release_steps)]
     back = [(one.key, turn.node_id, turn.name, str(one.to_release)) for one in ways_back for turn in one.order]
     for direction, places in (("", forth), ("back: ", back)):
         for number, (key, known, name, release) in enumerate(places, start=1):
-            if (key, known) == (hop, node_id):
+            if (key, known) == (release_step, node_id):
                 return direction + str(Place(number=number, total=len(places), name=name, release=release))
     return f"node {node_id}"
 
@@ -199,7 +201,10 @@ def _key(event: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _plan_line(plan: Plan) -> str:
-    hops = ", then ".join(f"{len(hop.order)} nodes {hop.from_release} → {hop.to_release}" for hop in plan.hops)
+    release_steps = ", then ".join(
+        f"{len(release_step.order)} nodes {release_step.from_release} → {release_step.to_release}"
+        for release_step in plan.release_steps
+    )
     features = ", ".join(f"{c.feature} {c.current} → {c.target}" for c in plan.feature_changes)
     findings = f"{len(plan.blockers)} blockers, {len(plan.findings) - len(plan.blockers)} other findings"
-    return f"planned: {hops or 'nothing to roll'}; {features or 'no features to finalize'}; {findings}"
+    return f"planned: {release_steps or 'nothing to roll'}; {features or 'no features to finalize'}; {findings}"

@@ -1,4 +1,5 @@
-"""The whole roll in one process: what the shell and the benchmarks run, node by node through the same steps and gates."""
+"""The whole roll in one process: what the shell and the benchmarks run, node by node through the same steps and
+gates."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from kafka_rollout.domain.gates.check import GateLook
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import TransientError
-from kafka_rollout.domain.model.plan import Hop, NodeTurn, Plan
+from kafka_rollout.domain.model.plan import NodeTurn, Plan, ReleaseStep
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import TurnState, turn_state
 from kafka_rollout.steps.gates.checks import GateKind, GateRef, gate_has_held, wait_for_gate
@@ -21,9 +22,10 @@ _REPLACE_TRIES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One line of progress: node `k` of `n` in a hop, what is done or waited for, elapsed and estimated seconds."""
+    """One line of progress: node `k` of `n` in a release step, what is done or waited for, elapsed and estimated
+    seconds."""
 
-    hop: str
+    release_step: str
     k: int
     n: int
     node: str
@@ -36,7 +38,7 @@ class _StopAskedError(Exception):
     """Leaves a gate that is being waited for; a resumed run waits for it again."""
 
 
-def roll_hops(
+def roll_release_steps(
     ports: ClusterPorts,
     plan: Plan,
     policy: GatePolicy,
@@ -45,14 +47,15 @@ def roll_hops(
     stop_asked: Callable[[], bool] | None = None,
     canary: Callable[[bool], bool] | None = None,
 ) -> bool:
-    """Roll all hops; True when every node runs the target, False when `stop_asked` or `canary` ended it between nodes.
+    """Roll all release steps; True when every node runs the target, False when `stop_asked` or `canary` ended it
+    between nodes.
 
     A node's turn is gate, replace, gate, soak. `canary` is asked between the first node and the others whether to go
     on, and told whether that node was rolled just now. Raises what the steps raise; the roll then stands where it
     stopped.
     """
     walk = _Walk(ports=ports, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked, canary=canary)
-    done = walk.go(tuple((hop, turn) for hop in plan.hops for turn in hop.order))
+    done = walk.go(tuple((release_step, turn) for release_step in plan.release_steps for turn in release_step.order))
     ports.run.record(ROLLED if done else "stopped-by-person", {"target": str(plan.target)})
     return done
 
@@ -84,47 +87,47 @@ class _Walk:
     took: list[float] = field(default_factory=list)
     done: int = 0
 
-    def go(self, turns: Sequence[tuple[Hop, NodeTurn]]) -> bool:
-        for k, (hop, turn) in enumerate(turns, start=1):
+    def go(self, turns: Sequence[tuple[ReleaseStep, NodeTurn]]) -> bool:
+        for k, (release_step, turn) in enumerate(turns, start=1):
             if self._asked_to_stop() or (k == 2 and self.canary is not None and not self.canary(bool(self.took))):
                 return False
             try:
-                self._turn(hop, turn, k, len(turns))
+                self._turn(release_step, turn, k, len(turns))
             except _StopAskedError:
                 return False
         return True
 
-    def _turn(self, hop: Hop, turn: NodeTurn, k: int, n: int) -> None:
+    def _turn(self, release_step: ReleaseStep, turn: NodeTurn, k: int, n: int) -> None:
         began = time.monotonic()
-        after = GateRef(kind=GateKind.AFTER_START, hop=hop.key, node_id=turn.node_id)
-        state = turn_state(self.ports, self.plan, hop.key, turn.node_id)
+        after = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=turn.node_id)
+        state = turn_state(self.ports, self.plan, release_step.key, turn.node_id)
         if state is TurnState.PAST or (state is TurnState.RUNS_TARGET and gate_has_held(self.ports, after)):
             self.done += 1
-            self._say(hop, turn, k, n, "is done already")
+            self._say(release_step, turn, k, n, "is done already")
             return
         if state is TurnState.NEEDED:
-            self._wait(replace(after, kind=GateKind.BEFORE_STOP), hop, turn, k, n)
-            self._replace(hop, turn, k, n)
-        self._wait(after, hop, turn, k, n)
+            self._wait(replace(after, kind=GateKind.BEFORE_STOP), release_step, turn, k, n)
+            self._replace(release_step, turn, k, n)
+        self._wait(after, release_step, turn, k, n)
         self.took.append(time.monotonic() - began)
         self.done += 1
-        self._say(hop, turn, k, n, f"is done after {self.took[-1]:.0f} s")
+        self._say(release_step, turn, k, n, f"is done after {self.took[-1]:.0f} s")
 
-    def _replace(self, hop: Hop, turn: NodeTurn, k: int, n: int) -> None:
+    def _replace(self, release_step: ReleaseStep, turn: NodeTurn, k: int, n: int) -> None:
         for attempt in range(1, _REPLACE_TRIES + 1):
-            self._say(hop, turn, k, n, f"is stopped, replaced and started on {hop.to_release}")
+            self._say(release_step, turn, k, n, f"is stopped, replaced and started on {release_step.to_release}")
             try:
-                replace_node(self.ports, self.plan, hop.key, turn.node_id)
+                replace_node(self.ports, self.plan, release_step.key, turn.node_id)
                 return
             except TransientError as error:
                 if attempt == _REPLACE_TRIES:
                     raise
-                self._say(hop, turn, k, n, f"not now: {error.sentence}")
+                self._say(release_step, turn, k, n, f"not now: {error.sentence}")
                 time.sleep(self.policy.interval_s)
 
-    def _wait(self, ref: GateRef, hop: Hop, turn: NodeTurn, k: int, n: int) -> None:
+    def _wait(self, ref: GateRef, release_step: ReleaseStep, turn: NodeTurn, k: int, n: int) -> None:
         def on_look(seen: GateLook, message: str) -> None:
-            self._say(hop, turn, k, n, f"gate {seen.gate}: {message}")
+            self._say(release_step, turn, k, n, f"gate {seen.gate}: {message}")
             if self._asked_to_stop():
                 raise _StopAskedError
 
@@ -135,12 +138,12 @@ class _Walk:
     def _asked_to_stop(self) -> bool:
         return self.stop_asked is not None and self.stop_asked()
 
-    def _say(self, hop: Hop, turn: NodeTurn, k: int, n: int, message: str) -> None:
+    def _say(self, release_step: ReleaseStep, turn: NodeTurn, k: int, n: int, message: str) -> None:
         if self.on_progress is None:
             return
         self.on_progress(
             Progress(
-                hop=hop.key,
+                release_step=release_step.key,
                 k=k,
                 n=n,
                 node=f"{turn.name} ({turn.node_id})",

@@ -28,7 +28,7 @@ def test_a_bootstrap_file_that_the_older_release_cannot_read_is_found_before_and
     state, states, record = runs.run(cluster, DOWNGRADE, target_release="3.7.2")
     assert state == "success", states
     plan = record.load_plan()
-    assert str(plan.hops[-1].to_release) == "3.7.2"
+    assert str(plan.release_steps[-1].to_release) == "3.7.2"
     assert plan.levels["metadata.version"] == 19
     (found,) = [finding for finding in plan.findings if finding.code == "BOOTSTRAP-CHECKPOINT-TOO-NEW"]
     assert found.subject == "3.7.2, nodes 1, 2, 3"

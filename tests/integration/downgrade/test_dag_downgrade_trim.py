@@ -86,7 +86,7 @@ def test_the_record_that_would_kill_an_older_controller_is_named_and_cut_off_in_
     state, _, record = runs.run(cluster, DOWNGRADE, target_release="3.4.0")
     assert (state, runs.asked) == ("failed", [])
     plan = record.load_plan()
-    assert [hop.key for hop in plan.hops] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
+    assert [release_step.key for release_step in plan.release_steps] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
     blockers = {finding.subject: finding.sentence for finding in plan.blockers}
     assert set(blockers) == {"3.4.0, topic __consumer_offsets"}, "4.3.1 writes OffsetCommitValue 4"
     assert set(starts(cluster)["node-1"]) == {"4.3.1"}, "nothing was touched"
@@ -123,7 +123,10 @@ def test_an_intolerant_release_is_reached_while_no_newer_coordinator_has_written
 
     state, states, record = runs.run(cluster, DOWNGRADE, target_release="3.4.0")
     assert state == "success", states
-    assert [hop.key for hop in record.load_plan().hops] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
+    assert [release_step.key for release_step in record.load_plan().release_steps] == [
+        "4.3.1-to-3.4.1",
+        "3.4.1-to-3.4.0",
+    ]
     all_run(cluster, "3.4.0")
     assert starts(cluster) == {node.name: {"4.3.1": 1, "3.4.1": 1, "3.4.0": 1} for node in cluster.spec.nodes}
     report = record.attachment("report.json")

@@ -46,14 +46,14 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.integration
 
 NEW, OLD = Release(4, 3, 1), Release(4, 2, 1)
-HOP = "4.3.1-to-4.2.1"
+RELEASE_STEP = "4.3.1-to-4.2.1"
 GATE = GatePolicy(looks=2, interval_s=0.5, timeout_s=240, soak_s=0)
 
 
 def approved_plan(ports: ClusterPorts) -> Plan:
     plan = plan_downgrade(ports, OLD, where_refused=WhereRefused.OFFLINE)
-    assert (plan.offline, plan.levels, [hop.key for hop in plan.hops]) == (
-        True, {METADATA_VERSION: 29}, [HOP],
+    assert (plan.offline, plan.levels, [release_step.key for release_step in plan.release_steps]) == (
+        True, {METADATA_VERSION: 29}, [RELEASE_STEP],
     )  # fmt: skip
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
     return plan
@@ -65,13 +65,15 @@ def go_down(ports: ClusterPorts, plan: Plan) -> None:
     steps.install_binaries(ports, plan)
     steps.start_controllers(ports, plan)
     steps.start_brokers(ports, plan)
-    all_are_back(ports, plan, HOP)
+    all_are_back(ports, plan, RELEASE_STEP)
     wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
 
 
-def all_are_back(ports: ClusterPorts, plan: Plan, hop: str) -> None:
+def all_are_back(ports: ClusterPorts, plan: Plan, release_step: str) -> None:
     for node in ports.cluster.nodes:
-        wait_for_gate(ports, plan, GateRef(kind=GateKind.AFTER_START, hop=hop, node_id=node.node_id), GATE)
+        wait_for_gate(
+            ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=release_step, node_id=node.node_id), GATE
+        )
 
 
 def levels(ports: ClusterPorts) -> dict[int, dict[str, int]]:
@@ -154,7 +156,7 @@ def test_combined_nodes_killed_at_every_change_of_the_disk_end_on_the_older_rele
         assert install_and_die_everywhere(ports, plan, monkeypatch) > 15
         steps.install_binaries(ports, plan)
         steps.start_controllers(ports, plan)
-        all_are_back(ports, plan, HOP)
+        all_are_back(ports, plan, RELEASE_STEP)
         print(f"outage {time.monotonic() - began:.0f} s, estimated {estimated:.0f} s")
         wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
         assert levels(ports) == {node_id: {**finalized, METADATA_VERSION: 29} for node_id in (1, 2, 3)}
@@ -258,7 +260,7 @@ def test_a_controller_whose_disk_is_lost_is_left_behind_and_fetches_everything_o
         if quorum == "dynamic":
             wait_until(lambda: lost.node_id in {one.replica_id for one in ports.admin.quorum().observers}, 240)
             vote_by_the_new_directory(cluster, lost, old_id, directory_id(directory))
-        all_are_back(ports, plan, HOP)
+        all_are_back(ports, plan, RELEASE_STEP)
         wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
         assert levels(ports) == {node.node_id: {**finalized, METADATA_VERSION: 29} for node in ports.cluster.nodes}
         assert outages(ports)[0].served_at is not None
@@ -281,7 +283,7 @@ def test_a_release_that_cannot_read_the_bootstrap_file_of_the_newest_level_start
         record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
         for step in OfflineStep:
             step.act(ports, plan)
-        all_are_back(ports, plan, plan.hops[0].key)
+        all_are_back(ports, plan, plan.release_steps[0].key)
         assert levels(ports)[1][METADATA_VERSION] == 21
         root = Path(str(ports.runtime.metadata_log_dir(cluster.spec.nodes[0])))
         (backup,) = root.glob("__cluster_metadata-0/kafka-rollout-install-*")

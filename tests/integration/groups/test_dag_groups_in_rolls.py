@@ -132,13 +132,15 @@ def test_an_intolerant_release_is_reached_when_its_groups_are_converted_and_clea
         assert state == "success", states
         assert runs.asked == ["approve_levels", "approve_roll"]
         plan = record.load_plan()
-        assert [hop.key for hop in plan.hops] == ["4.0.1-to-3.4.1", "3.4.1-to-3.4.0"]
+        assert [release_step.key for release_step in plan.release_steps] == ["4.0.1-to-3.4.1", "3.4.1-to-3.4.0"]
         (waited,) = [finding for finding in plan.findings if finding.code == "LOGS-TO-BE-CLEANED"]
         assert waited.subject == f"3.4.0, topic {CONSUMER_OFFSETS}"
         assert "The run waits for both (gate groups)" in waited.remedy
         assert looks_at_groups(record)[-1][f"3.4.0 can load {CONSUMER_OFFSETS}"] == "all of it"
         tails = [event for event in record.events() if event["kind"] == "scan-tail"]
-        assert [(tail["hop"], tail["findings"]) for tail in tails] == [(hop.key, []) for hop in plan.hops]
+        assert [(tail["hop"], tail["findings"]) for tail in tails] == [
+            (release_step.key, []) for release_step in plan.release_steps
+        ]
         all_run(cluster, "3.4.0")
         assert starts(cluster) == {node.name: {"4.0.1": 1, "3.4.1": 1, "3.4.0": 1} for node in cluster.spec.nodes}
         wait_until(lambda: stable(cluster, billing=2), "its members are there on 3.4.0")

@@ -76,7 +76,7 @@ def test_a_canary_that_is_rejected_in_the_evening_is_cleared_in_the_morning_and_
 
 
 def first_in_order(run: Run) -> int:
-    return run.store.load_plan().hops[0].order[0].node_id
+    return run.store.load_plan().release_steps[0].order[0].node_id
 
 
 def planned(house: House, cluster: LocalCluster, target: str) -> tuple[Run, NodeTurn]:
@@ -84,7 +84,7 @@ def planned(house: House, cluster: LocalCluster, target: str) -> tuple[Run, Node
     house.add(cluster)
     run = house.trigger(cluster, target, finalize="later")
     run.wait_for_question("approve_plan")
-    return run, run.store.load_plan().hops[0].order[1]
+    return run, run.store.load_plan().release_steps[0].order[1]
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def ends_right(run: Run, origin: str, target: str) -> None:
     all_run(cluster, target)
     each_started_once(cluster, origin, target)
     stops = Counter(event["node_id"] for event in run.store.events() if event["kind"] == "stopped")
-    order = run.store.load_plan().hops[0].order
+    order = run.store.load_plan().release_steps[0].order
     assert stops[order[0].node_id] == 1, "the first node was rolled again"
     first = run.client.tasks(run.dag_id, run.run_id)[replace_task(order[0])]
     assert first["try_number"] == 1

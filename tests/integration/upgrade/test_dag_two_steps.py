@@ -39,8 +39,8 @@ def test_an_intolerant_release_goes_by_way_of_a_tolerant_one_and_a_later_run_fin
     all_run(cluster, "4.3.1")
     each_started_once(cluster, "3.4.0", "3.4.1", "4.3.1")
     plan = first.store.load_plan()
-    assert [hop.key for hop in plan.hops] == ["3.4.0-to-3.4.1", "3.4.1-to-4.3.1"]
-    assert all("KIP-915" in hop.reason for hop in plan.hops)
+    assert [release_step.key for release_step in plan.release_steps] == ["3.4.0-to-3.4.1", "3.4.1-to-4.3.1"]
+    assert all("KIP-915" in release_step.reason for release_step in plan.release_steps)
     report = first.report()
     assert report["outcome"] == "rolled_not_finalized"
     nothing_lost(report["ledger"], consumers=("classic",))  # 3.4.0 offers no other protocol

@@ -205,7 +205,7 @@ def test_records_that_the_target_cannot_load_refuse_it_and_not_the_release_befor
     code, ports = run(world, tmp_path, request("3.4.0", dry_run=True))
     plan = ports.run.load_plan()
     assert code == RefusedError.exit_code
-    assert [hop.key for hop in plan.hops] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
+    assert [release_step.key for release_step in plan.release_steps] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
     assert {f.subject for f in plan.blockers} == {"3.4.0, topic __consumer_offsets"}
     assert run(world, tmp_path / "second", request("3.4.1", dry_run=True))[0] == 0
 

@@ -24,7 +24,7 @@ from kafka_rollout.demo.run import kept, main
 from kafka_rollout.demo.summary import show, succeeded
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity
-from kafka_rollout.domain.model.plan import Direction, Hop, NodeTurn, Plan
+from kafka_rollout.domain.model.plan import Direction, NodeTurn, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import PROJECT_ROOT
 from tests.waiting import wait_until
@@ -43,9 +43,9 @@ def plan(*findings: Finding) -> Plan:
         direction=Direction.UPGRADE,
         origin=OLD,
         target=NEW,
-        hops=(
-            Hop(from_release=OLD, to_release=MIDDLE, reason="KIP-915", order=ORDER),
-            Hop(from_release=MIDDLE, to_release=NEW, reason="target", order=ORDER),
+        release_steps=(
+            ReleaseStep(from_release=OLD, to_release=MIDDLE, reason="KIP-915", order=ORDER),
+            ReleaseStep(from_release=MIDDLE, to_release=NEW, reason="target", order=ORDER),
         ),
         feature_changes=(),
         config_changes=(),

@@ -20,7 +20,7 @@ from kafka_rollout.steps.features.snapshot import prove_snapshot
 from kafka_rollout.steps.gates.checks import GateKind, GateRef, wait_for_gate
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.report.run import GROUPS_WATCHED, build_report
-from kafka_rollout.steps.runner import Progress, roll_back, roll_hops
+from kafka_rollout.steps.runner import Progress, roll_back, roll_release_steps
 from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes import fake_bench
 
@@ -37,7 +37,7 @@ def test_every_node_is_started_once_controllers_first_the_active_one_last_among_
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     heard: list[Progress] = []
-    assert roll_hops(ports, plan, QUICK, on_progress=heard.append)
+    assert roll_release_steps(ports, plan, QUICK, on_progress=heard.append)
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
     assert all([s.release for s in node.starts] == [R431] for node in cluster.nodes.values())
     assert heard[-1].k == heard[-1].n == 6
@@ -46,12 +46,12 @@ def test_every_node_is_started_once_controllers_first_the_active_one_last_among_
 
 
 def test_a_roll_that_is_stopped_goes_on_where_it_was(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
-    assert not roll_hops(ports, plan, QUICK, stop_asked=lambda: len(cluster.stops) == 2)
+    assert not roll_release_steps(ports, plan, QUICK, stop_asked=lambda: len(cluster.stops) == 2)
     assert cluster.stops == [2, 3]
     state, sentence = outcome(ports, plan)
     assert state == "stopped"
     assert "node 3: 4.3.1" in sentence
-    assert roll_hops(ports, plan, QUICK)
+    assert roll_release_steps(ports, plan, QUICK)
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
 
 
@@ -61,7 +61,7 @@ def test_a_failed_gate_stops_the_roll_and_roll_back_undoes_it(
     monkeypatch.setattr("kafka_rollout.domain.gates.watch.GONE_S", 0.5)
     cluster.cannot_start.add((3, R431))
     with pytest.raises(RefusedError, match="after node 3 failed"):
-        roll_hops(ports, plan, QUICK)
+        roll_release_steps(ports, plan, QUICK)
     assert cluster.stops == [2, 3]
     assert outcome(ports, plan)[0] == "stopped"
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
@@ -77,14 +77,14 @@ def test_an_intolerant_release_goes_by_way_of_the_tolerant_one(tmp_path: Path) -
     ports = fake_bench(cluster, tmp_path, run_id=tmp_path.name)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "upgrade")
-    assert roll_hops(ports, plan, QUICK)
+    assert roll_release_steps(ports, plan, QUICK)
     assert all([s.release for s in node.starts] == [R341, R431] for node in cluster.nodes.values())
 
 
 def test_finalized_and_proved_is_finished_and_the_page_holds_every_gate(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    roll_hops(ports, plan, QUICK)
+    roll_release_steps(ports, plan, QUICK)
     record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "soaked <b>well</b>")
     finalize(ports, plan)
     assert outcome(ports, plan)[0] == "stopped"  # not proved yet

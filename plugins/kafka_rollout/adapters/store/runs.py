@@ -4,7 +4,7 @@
 |---------------------------|-------------------------------------------------------------------|
 | plan.json                 | the frozen plan                                                   |
 | events.jsonl              | everything that happened, one event a line                        |
-| before-stop/<hop>/<n>.json| what node n was in before its stop                                |
+| before-stop/<release step>/<n>.json| what node n was in before its stop                                |
 | report.html, report.json  | the report                                                        |
 
 Snapshots and other things that hold credentials go to $KAFKA_ROLLOUT_HOME/private/<cluster>/<run>, mode 0700.
@@ -59,11 +59,13 @@ class FileRunStore:
                 f"The plan of run {self.run_id} in {path} is damaged.", remedy="Start a new run; it observes anew."
             ) from None
 
-    def save_before_stop(self, hop: str, before: BeforeStop, *, anew: bool = False) -> None:
-        write_whole(self._before_stop(hop, before.node_id), _BEFORE_STOP.dump_json(before), keep_first=not anew)
+    def save_before_stop(self, release_step: str, before: BeforeStop, *, anew: bool = False) -> None:
+        write_whole(
+            self._before_stop(release_step, before.node_id), _BEFORE_STOP.dump_json(before), keep_first=not anew
+        )
 
-    def load_before_stop(self, hop: str, node_id: int) -> BeforeStop | None:
-        path = self._before_stop(hop, node_id)
+    def load_before_stop(self, release_step: str, node_id: int) -> BeforeStop | None:
+        path = self._before_stop(release_step, node_id)
         try:
             return _BEFORE_STOP.validate_json(path.read_bytes())
         except FileNotFoundError:
@@ -74,8 +76,8 @@ class FileRunStore:
                 remedy="Compare the node's partitions by hand before going on.",
             ) from None
 
-    def _before_stop(self, hop: str, node_id: int) -> Path:
-        return self.folder / "before-stop" / safe_name(hop) / f"{node_id}.json"
+    def _before_stop(self, release_step: str, node_id: int) -> Path:
+        return self.folder / "before-stop" / safe_name(release_step) / f"{node_id}.json"
 
     def record(self, kind: str, data: Mapping[str, Any]) -> None:
         """Append one event; `at` is now unless `data` has its own."""

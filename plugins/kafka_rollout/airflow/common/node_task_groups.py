@@ -1,7 +1,7 @@
 """The places of the DAG's graph that a node's turn takes.
 
-The graph is drawn from the inventory before anything is observed, the plan is made after it. So every hop has a
-group for each node, and one more for whichever controller turns out to be the active one and is rolled last.
+The graph is drawn from the inventory before anything is observed, the plan is made after it. So every release step has
+a group for each node, and one more for whichever controller turns out to be the active one and is rolled last.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from kafka_rollout.domain.model.plan import Hop, HopPosition, NodeTurn, Plan
+from kafka_rollout.domain.model.plan import NodeTurn, Plan, ReleaseStep, ReleaseStepPosition
 from kafka_rollout.domain.model.topology import ClusterSpec
 
 ACTIVE_CONTROLLER = "active_controller"
@@ -27,7 +27,7 @@ class NodeSlot:
     """One group: `node_id` None is the place of the active controller. `group_id` is the group's full name."""
 
     group_id: str
-    position: HopPosition
+    position: ReleaseStepPosition
     node_id: int | None
     way_back: bool = False
     has_canary: bool = False
@@ -42,34 +42,40 @@ class NodeSlot:
         """The task that keeps the order: the next place begins after it, and it ends after the place before."""
         return f"{self.group_id}.{PASSED}"
 
-    def hop(self, plan: Plan) -> Hop | None:
-        hop = None if plan.offline else plan.hop_at(self.position)  # offline no node has a turn of its own
-        return hop.reversed() if hop is not None and self.way_back else hop
+    def release_step(self, plan: Plan) -> ReleaseStep | None:
+        release_step = (
+            None if plan.offline else plan.release_step_at(self.position)
+        )  # offline no node has a turn of its own
+        return release_step.reversed() if release_step is not None and self.way_back else release_step
 
     def turn(self, plan: Plan) -> NodeTurn | None:
         """The turn that the plan puts here; None when it puts none."""
-        hop = self.hop(plan)
-        if hop is None:
+        release_step = self.release_step(plan)
+        if release_step is None:
             return None
         if self.node_id is None:
-            return next((turn for turn in hop.order if turn.active_controller), None)
-        turn = hop.turn(self.node_id)
+            return next((turn for turn in release_step.order if turn.active_controller), None)
+        turn = release_step.turn(self.node_id)
         return None if turn is None or turn.active_controller else turn
 
     def is_canary(self, plan: Plan) -> bool:
         """Whether the first node of the whole roll has its turn here."""
-        return bool(plan.hops) and self.hop(plan) == plan.hops[0] and self.turn(plan) == plan.hops[0].order[0]
+        return (
+            bool(plan.release_steps)
+            and self.release_step(plan) == plan.release_steps[0]
+            and self.turn(plan) == plan.release_steps[0].order[0]
+        )
 
-    def resolve(self, plan: Plan) -> tuple[Hop, NodeTurn]:
+    def resolve(self, plan: Plan) -> tuple[ReleaseStep, NodeTurn]:
         """Hop and turn of this place; skips the task with the reason when the plan puts nothing here."""
-        hop, turn = self.hop(plan), self.turn(plan)
-        if hop is None:
-            raise AirflowSkipException(f"The plan has no hop at this place ({self.position}).")
+        release_step, turn = self.release_step(plan), self.turn(plan)
+        if release_step is None:
+            raise AirflowSkipException(f"The plan has no release step at this place ({self.position}).")
         if turn is not None:
-            return hop, turn
+            return release_step, turn
         if self.node_id is None:
             raise AirflowSkipException("No controller of this cluster was active when the plan was made.")
-        if hop.turn(self.node_id) is None:
+        if release_step.turn(self.node_id) is None:
             raise AirflowFailException(
                 f"Node {self.node_id} is in the inventory but not in the plan, which was made before it came. "
                 "Start a new run: it plans anew."
@@ -78,10 +84,10 @@ class NodeSlot:
 
 
 def node_slots(
-    cluster: ClusterSpec, group: str, position: HopPosition, *, way_back: bool = False, down: bool = False
+    cluster: ClusterSpec, group: str, position: ReleaseStepPosition, *, way_back: bool = False, down: bool = False
 ) -> list[NodeSlot]:
-    """The places of a hop, in their order: controllers, the active one, brokers; `down` brokers, controllers, the
-    active one (the way back: the reverse)."""
+    """The places of a release step, in their order: controllers, the active one, brokers; `down` brokers, controllers,
+    the active one (the way back: the reverse)."""
     controllers = cluster.controllers
     brokers = cluster.brokers_alone
     of_controllers: list[tuple[str, int | None]] = [(node.name, node.node_id) for node in controllers]

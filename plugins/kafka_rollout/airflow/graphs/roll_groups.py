@@ -30,7 +30,7 @@ from kafka_rollout.airflow.operators.planning import BeginHopOperator
 from kafka_rollout.airflow.operators.replace_node import ReplaceNodeOperator
 from kafka_rollout.airflow.operators.roll_back import BeginRollBackOperator
 from kafka_rollout.airflow.sensors.gate import GateSensor
-from kafka_rollout.domain.model.plan import HopPosition
+from kafka_rollout.domain.model.plan import ReleaseStepPosition
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.steps.gates.checks import GateKind
 
@@ -53,8 +53,10 @@ class RollGroup:
     task_ids: tuple[str, ...]
 
 
-def roll_group(cluster: ClusterSpec, group: str, position: HopPosition, doc: str, *, down: bool = False) -> RollGroup:
-    """All nodes of one hop, one after the other; `down` in the order of a downgrade."""
+def roll_group(
+    cluster: ClusterSpec, group: str, position: ReleaseStepPosition, doc: str, *, down: bool = False
+) -> RollGroup:
+    """All nodes of one release step, one after the other; `down` in the order of a downgrade."""
     slots = node_slots(cluster, group, position, down=down)
     with TaskGroup(group, tooltip=doc, prefix_group_id=True):
         begin = BeginHopOperator(
@@ -66,12 +68,12 @@ def roll_group(cluster: ClusterSpec, group: str, position: HopPosition, doc: str
 
 
 def roll_back_group(cluster: ClusterSpec, deciders: Sequence[str], *, down: bool = False) -> RollGroup:
-    """The way back over both hops: the same gates, the nodes in reverse (`down`: of a downgrade)."""
+    """The way back over both release steps: the same gates, the nodes in reverse (`down`: of a downgrade)."""
     doc = "Only when a person decided it: every node that left the old release goes back to it, with the same gates."
     with TaskGroup(ROLL_BACK, tooltip=doc, prefix_group_id=True):
         groups = {
-            HopPosition.TARGET: TaskGroup(f"from_{ROLL}", tooltip="The way back from the target."),
-            HopPosition.VIA: TaskGroup(f"from_{VIA}", tooltip="The way back from the tolerant release."),
+            ReleaseStepPosition.TARGET: TaskGroup(f"from_{ROLL}", tooltip="The way back from the target."),
+            ReleaseStepPosition.VIA: TaskGroup(f"from_{VIA}", tooltip="The way back from the tolerant release."),
         }
         slots_of = {
             position: node_slots(cluster, group.group_id or "", position, way_back=True, down=down)
@@ -139,8 +141,8 @@ def _node_group(cluster: ClusterSpec, before: BaseOperator, slot: NodeSlot) -> B
             "up, leadership back, several looks in a row; then it soaks.",
             **quick(),
         )
-        # A place that the plan does not use is skipped as soon as the hop begins. What follows it must still wait
-        # for the places before it, or two nodes are rolled at once: `passed` is never skipped by itself.
+        # A place that the plan does not use is skipped as soon as the release step begins. What follows it must still
+        # wait for the places before it, or two nodes are rolled at once: `passed` is never skipped by itself.
         passed = EmptyOperator(
             task_id=PASSED, trigger_rule=PASSED_BY, doc_md="The next node's turn begins here.", **quick()
         )

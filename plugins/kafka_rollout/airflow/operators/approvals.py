@@ -135,7 +135,7 @@ class ApprovePlanOperator(ApprovalOperator):
         from kafka_rollout.steps.planning.upgrade import refuse_new_blockers
 
         refuse_blockers(plan)
-        if not plan.hops:
+        if not plan.release_steps:
             raise AirflowSkipException(f"Every node runs {plan.target} already: there is no roll to approve.")
         refuse_new_blockers(ports, plan, waits=True)
 
@@ -161,19 +161,20 @@ class ApproveCanaryOperator(ApprovalOperator):
         return (APPROVE, REJECT, ROLL_BACK)
 
     def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
-        # The places that are passed by are skipped when the hop begins, and come to life when they are cleared.
+        # The places that are passed by are skipped when the release step begins, and come to life when they are
+        # cleared.
         if not (context["params"]["canary_approval"] and self.slot.is_canary(plan)):
             raise AirflowSkipException("Only the first node of a roll that asks for it is a canary.")
 
     def subject(self, plan: Plan) -> str:
-        return f"{plan.cluster}: the first node runs {plan.hops[0].to_release}. Roll the others?"
+        return f"{plan.cluster}: the first node runs {plan.release_steps[0].to_release}. Roll the others?"
 
     def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
         from kafka_rollout.steps.common.approval import canary_body
 
         return (
             f"{canary_body(plan)}\n\n- **{APPROVE}**: roll the others\n- **{REJECT}**: stop here, as it is\n"
-            f"- **{ROLL_BACK}**: bring it back to {plan.hops[0].from_release}; the run ends then"
+            f"- **{ROLL_BACK}**: bring it back to {plan.release_steps[0].from_release}; the run ends then"
         )
 
 
@@ -188,7 +189,7 @@ class ApproveFinalizeOperator(ApprovalOperator):
 
     def choices(self, plan: Plan) -> tuple[str, ...]:
         # A run that found the binary rolled has no node to take back.
-        return (APPROVE, REJECT, ROLL_BACK) if plan.hops else (APPROVE, REJECT)
+        return (APPROVE, REJECT, ROLL_BACK) if plan.release_steps else (APPROVE, REJECT)
 
     def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
         from kafka_rollout.steps.common.approval import refuse_blockers
@@ -214,6 +215,6 @@ class ApproveFinalizeOperator(ApprovalOperator):
         shown = replace(plan, feature_changes=undo_by_controller(ports, plan))
         body = approval_body(shown, support, what=self.what, scan=str(scan.get("sentence", "")))
         body = body.replace(shown.hash[:12], plan.hash[:12])  # it is this plan that is approved
-        if plan.hops:
+        if plan.release_steps:
             body += f"\n\n**{ROLL_BACK}** brings every node back to {plan.origin} instead: the last chance for it."
         return body

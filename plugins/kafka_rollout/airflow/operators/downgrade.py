@@ -144,7 +144,7 @@ class PassLevelsOperator(RolloutOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)
-        if plan.offline or not (plan.feature_changes or plan.hops):
+        if plan.offline or not (plan.feature_changes or plan.release_steps):
             self.log.info("The snapshot at the new level is written while all nodes are stopped.")
             raise DownstreamTasksSkipped(tasks=self.skipped)
 

@@ -72,9 +72,9 @@ class FinalizeNowOperator(RolloutOperator):
         from kafka_rollout.steps.runner import ROLLED
 
         plan = frozen_plan(ports, context)
-        if plan.hops:
+        if plan.release_steps:
             ports.run.record(ROLLED, {"target": str(plan.target)})
-        if context["params"]["finalize"] == FINALIZE_LATER and plan.hops:
+        if context["params"]["finalize"] == FINALIZE_LATER and plan.release_steps:
             self.log.info(
                 "The binary is rolled, finalizing is left for later: run this DAG again when it has soaked. It finds "
                 "nothing to roll and goes on from here."

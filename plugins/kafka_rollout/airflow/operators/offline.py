@@ -106,8 +106,12 @@ class OfflineGateSensor(GateSensor):
     def _ref(self, plan: Plan) -> GateRef:
         from kafka_rollout.steps.offline.record import offline_hop
 
-        hop = offline_hop(plan)
-        return GateRef(kind=self.kind, hop=(hop.reversed() if self.way_back else hop).key, node_id=self.kafka_node)
+        release_step = offline_hop(plan)
+        return GateRef(
+            kind=self.kind,
+            release_step=(release_step.reversed() if self.way_back else release_step).key,
+            node_id=self.kafka_node,
+        )
 
 
 class UndoOfflineOperator(RolloutOperator):

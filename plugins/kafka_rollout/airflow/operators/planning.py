@@ -84,13 +84,13 @@ def plan_for_xcom(task: RolloutOperator, plan: Plan) -> dict[str, Any]:
     """What a task that froze the plan leaves, and says in its log."""
     for finding in plan.findings:
         task.log.info("%s", finding)
-    for hop in plan.hops:
-        task.log.info("%s → %s: %s", hop.from_release, hop.to_release, hop.reason)
+    for release_step in plan.release_steps:
+        task.log.info("%s → %s: %s", release_step.from_release, release_step.to_release, release_step.reason)
     return {
         "plan_hash": plan.hash,
         "origin": str(plan.origin),
         "target": str(plan.target),
-        "hops": [hop.key for hop in plan.hops],
+        "hops": [release_step.key for release_step in plan.release_steps],
         "features": {change.feature: [change.current, change.target] for change in plan.feature_changes},
         "findings": [str(finding) for finding in plan.findings],
         "blockers": len(plan.blockers),
@@ -122,13 +122,13 @@ class BeginHopOperator(RolloutOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)
-        hop = self.slots[0].hop(plan)
-        if hop is None:
-            self.log.info("The plan has no hop at this place.")
+        release_step = self.slots[0].release_step(plan)
+        if release_step is None:
+            self.log.info("The plan has no release step at this place.")
         else:
-            self.log.info("%s → %s: %s", hop.from_release, hop.to_release, hop.reason)
+            self.log.info("%s → %s: %s", release_step.from_release, release_step.to_release, release_step.reason)
         unused = [task_id for slot in self.slots for task_id in self._unused(context, plan, slot)]
-        if hop is None:
+        if release_step is None:
             unused += [slot.passed_id for slot in self.slots]
         if unused:
             raise DownstreamTasksSkipped(tasks=unused)
@@ -136,7 +136,11 @@ class BeginHopOperator(RolloutOperator):
     def _unused(self, context: Context, plan: Plan, slot: NodeSlot) -> list[str]:
         turn = slot.turn(plan)
         if turn is None:
-            if slot.node_id is not None and (hop := slot.hop(plan)) is not None and hop.turn(slot.node_id):
+            if (
+                slot.node_id is not None
+                and (release_step := slot.release_step(plan)) is not None
+                and release_step.turn(slot.node_id)
+            ):
                 self.log.info("Node %s is rolled last among the controllers, for it is the active one.", slot.node_id)
             return list(slot.task_ids)
         if slot.has_canary and not (slot.is_canary(plan) and context["params"]["canary_approval"]):

@@ -18,7 +18,7 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, Transien
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.domain.model.plan import Hop, Plan
+    from kafka_rollout.domain.model.plan import Plan, ReleaseStep
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
     from kafka_rollout.steps.roll.node import NodeReplaced
 
@@ -29,28 +29,29 @@ _LOOKED_AT_AGAIN = (
 )
 
 
-def refuse_out_of_turn(ports: ClusterPorts, plan: Plan, hop: Hop, node_id: int) -> None:
+def refuse_out_of_turn(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> None:
     """The graph keeps the order; this keeps it also against a graph that was drawn wrongly, or cleared in parts."""
     from kafka_rollout.steps.roll.node import needs_turn
 
-    for earlier in hop.order:
+    for earlier in release_step.order:
         if earlier.node_id == node_id:
             return
-        if needs_turn(ports, plan, hop.key, earlier.node_id):
+        if needs_turn(ports, plan, release_step.key, earlier.node_id):
             raise RefusedError(
-                f"It is not node {node_id}'s turn: node {earlier.node_id} comes before it in {hop.key} and does not "
-                f"run {hop.to_release}.",
+                f"It is not node {node_id}'s turn: node {earlier.node_id} comes before it in {release_step.key} and "
+                "does not "
+                f"run {release_step.to_release}.",
                 remedy=f"Clear the tasks of node {earlier.node_id} with everything downstream.",
             )
 
 
-def refuse_without_canary(ports: ClusterPorts, plan: Plan, hop: Hop, node_id: int) -> None:
+def refuse_without_canary(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> None:
     """Nodes after the first one need the canary's approval on record: its task can be marked as done by hand."""
     from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
     from kafka_rollout.steps.roll.node import needs_turn
 
-    is_canary = hop == plan.hops[0] and node_id == hop.order[0].node_id
-    if not is_canary and needs_turn(ports, plan, hop.key, node_id):
+    is_canary = release_step == plan.release_steps[0] and node_id == release_step.order[0].node_id
+    if not is_canary and needs_turn(ports, plan, release_step.key, node_id):
         require_approval(ports, plan, ApprovalOf.CANARY)
 
 
@@ -67,14 +68,14 @@ class ReplaceNodeOperator(RolloutOperator):
         from kafka_rollout.steps.roll.node import TurnState, replace_node, turn_state
 
         plan = frozen_plan(ports, context)
-        hop, turn = self.slot.resolve(plan)
-        if turn_state(ports, plan, hop.key, turn.node_id) is TurnState.PAST:
-            raise AirflowSkipException(f"Node {turn.node_id} is past {hop.to_release} already.")
-        refuse_out_of_turn(ports, plan, hop, turn.node_id)
+        release_step, turn = self.slot.resolve(plan)
+        if turn_state(ports, plan, release_step.key, turn.node_id) is TurnState.PAST:
+            raise AirflowSkipException(f"Node {turn.node_id} is past {release_step.to_release} already.")
+        refuse_out_of_turn(ports, plan, release_step, turn.node_id)
         if context["params"]["canary_approval"] and not self.slot.way_back:
-            refuse_without_canary(ports, plan, hop, turn.node_id)
+            refuse_without_canary(ports, plan, release_step, turn.node_id)
         keep_ledger_running(context, ports)
-        tell(context, f"node {turn.node_id} to stop, be replaced by {hop.to_release} and start")
+        tell(context, f"node {turn.node_id} to stop, be replaced by {release_step.to_release} and start")
         return self._replaced(context, ports, plan, replace_node)
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
@@ -99,9 +100,9 @@ class ReplaceNodeOperator(RolloutOperator):
     ) -> Any:
         from kafka_rollout.steps.roll.node import has_stopped_nodes
 
-        hop, turn = self.slot.resolve(plan)
+        release_step, turn = self.slot.resolve(plan)
         try:
-            replaced = act(ports, plan, hop.key, turn.node_id)
+            replaced = act(ports, plan, release_step.key, turn.node_id)
         except FatalError as error:
             self._ask(context, ports, plan, str(error), _STARTED_ONCE_MORE)
         except (RefusedError, TransientError) as error:

@@ -41,13 +41,13 @@ class BeginRollBackOperator(RolloutOperator):
         from kafka_rollout.steps.roll.node import roll_back_turns
 
         plan = frozen_plan(ports, context)
-        turns = {(hop.key, turn.node_id) for hop, turn in roll_back_turns(ports, plan)}
-        for hop_key, node_id in sorted(turns):
-            self.log.info("Node %s goes back (%s).", node_id, hop_key)
+        turns = {(release_step.key, turn.node_id) for release_step, turn in roll_back_turns(ports, plan)}
+        for release_step_key, node_id in sorted(turns):
+            self.log.info("Node %s goes back (%s).", node_id, release_step_key)
         unused: list[str] = []
         for slot in self.slots:
-            hop, turn = slot.hop(plan), slot.turn(plan)
-            if hop is None or turn is None or (hop.key, turn.node_id) not in turns:
+            release_step, turn = slot.release_step(plan), slot.turn(plan)
+            if release_step is None or turn is None or (release_step.key, turn.node_id) not in turns:
                 unused += slot.task_ids
         context["ti"].xcom_push(key="return_value", value={"decision": self._decision(context), "turns": len(turns)})
         if unused:

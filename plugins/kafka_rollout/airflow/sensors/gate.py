@@ -120,8 +120,8 @@ class GateSensor(BaseSensorOperator):
     def _ref(self, plan: Plan) -> GateRef:
         if self.slot is None:
             return GateRef(kind=self.kind)
-        hop, turn = self.slot.resolve(plan)
-        return GateRef(kind=self.kind, hop=hop.key, node_id=turn.node_id)
+        release_step, turn = self.slot.resolve(plan)
+        return GateRef(kind=self.kind, release_step=release_step.key, node_id=turn.node_id)
 
     def _policy(self, context: Context, ports: ClusterPorts) -> GatePolicy:
         params = context["params"]
@@ -153,7 +153,7 @@ def _look_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, ref: Ga
 
 
 def _name(ref: GateRef) -> str:
-    where = f" of node {ref.node_id} ({ref.hop})" if ref.node_id is not None else ""
+    where = f" of node {ref.node_id} ({ref.release_step})" if ref.node_id is not None else ""
     return f"gate {ref.kind.value}{where}"
 
 
@@ -172,6 +172,6 @@ def _stop_is_ahead(ports: ClusterPorts, plan: Plan, ref: GateRef) -> bool:
 
 
 def _hop_and_node(ref: GateRef) -> tuple[str, int]:
-    if ref.hop is None or ref.node_id is None:
+    if ref.release_step is None or ref.node_id is None:
         raise AirflowFailException(f"The gate {ref} is no node's gate.")
-    return ref.hop, ref.node_id
+    return ref.release_step, ref.node_id

@@ -91,16 +91,16 @@ def _nodes(plan: Plan | None, events: Iterable[Mapping[str, Any]]) -> list[dict[
             states[(event["hop"], event["node_id"])] = "now"
         elif event.get("kind") == "gate-held" and event.get("kind_of_gate") == "after-start":
             states[(event["hop"], event["node_id"])] = "done"
-    turns = [(hop, turn) for hop in plan.hops for turn in hop.order]
-    if states.keys() - {(hop.key, turn.node_id) for hop, turn in turns}:
+    turns = [(release_step, turn) for release_step in plan.release_steps for turn in release_step.order]
+    if states.keys() - {(release_step.key, turn.node_id) for release_step, turn in turns}:
         return []
     return [
         {
             "name": turn.name,
-            "release": str(hop.to_release),
-            "state": states.get((hop.key, turn.node_id), "to come"),
+            "release": str(release_step.to_release),
+            "state": states.get((release_step.key, turn.node_id), "to come"),
         }
-        for hop, turn in turns
+        for release_step, turn in turns
     ]
 
 

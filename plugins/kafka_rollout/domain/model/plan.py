@@ -17,8 +17,9 @@ class Direction(StrEnum):
     DOWNGRADE = "downgrade"
 
 
-class HopPosition(StrEnum):
-    """Where a hop stands in the DAG's graph: by way of a tolerant release first (KIP-915), then to the target."""
+class ReleaseStepPosition(StrEnum):
+    """Where a release step stands in the DAG's graph: by way of a tolerant release first (KIP-915), then to the
+    target."""
 
     VIA = "via"
     TARGET = "target"
@@ -34,7 +35,7 @@ class Undo(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTurn:
-    """One node's turn in a hop. `section` is `controllers` (combined nodes included) or `brokers`."""
+    """One node's turn in a release step. `section` is `controllers` (combined nodes included) or `brokers`."""
 
     node_id: int
     name: str
@@ -43,8 +44,8 @@ class NodeTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hop:
-    """One pass over all nodes from a release to the next; `reason` says why the hop exists."""
+class ReleaseStep:
+    """One pass over all nodes from a release to the next; `reason` says why the release step exists."""
 
     from_release: Release
     to_release: Release
@@ -53,12 +54,12 @@ class Hop:
 
     @property
     def key(self) -> str:
-        """Identifies the hop in a run's record: `3.9.1-to-4.3.1`."""
+        """Identifies the release step in a run's record: `3.9.1-to-4.3.1`."""
         return f"{self.from_release}-to-{self.to_release}"
 
-    def reversed(self) -> Hop:
-        """The way back of this hop: same gates, nodes in the reverse order."""
-        return Hop(
+    def reversed(self) -> ReleaseStep:
+        """The way back of this release step: same gates, nodes in the reverse order."""
+        return ReleaseStep(
             from_release=self.to_release,
             to_release=self.from_release,
             reason=f"Roll back to {self.from_release}.",
@@ -94,7 +95,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Frozen by the first task of a run. `hops` is empty when every node already runs the target.
+    """Frozen by the first task of a run. `release_steps` is empty when every node already runs the target.
 
     `unsafe`: levels that fall are asked for as UNSAFE_DOWNGRADE (KIP-1155: go on although something is lost).
     `offline`: released Kafka refuses the level, so it is brought about with all nodes stopped, and the binary with it.
@@ -105,7 +106,7 @@ class Plan:
     direction: Direction
     origin: Release
     target: Release
-    hops: tuple[Hop, ...]
+    release_steps: tuple[ReleaseStep, ...]
     feature_changes: tuple[FeatureChange, ...]
     config_changes: tuple[ConfigChange, ...]
     findings: tuple[Finding, ...]
@@ -142,19 +143,21 @@ class Plan:
     def blockers(self) -> tuple[Finding, ...]:
         return tuple(f for f in self.findings if f.severity == "blocker")
 
-    def hop(self, key: str) -> Hop:
-        """A hop, or the way back of one, by its key."""
-        for hop in self.hops:
-            if hop.key == key:
-                return hop
-            if hop.reversed().key == key:
-                return hop.reversed()
+    def release_step(self, key: str) -> ReleaseStep:
+        """A release step, or the way back of one, by its key."""
+        for release_step in self.release_steps:
+            if release_step.key == key:
+                return release_step
+            if release_step.reversed().key == key:
+                return release_step.reversed()
         raise UserError(
-            f"The plan has no hop {key}.", remedy=f"It has {', '.join(h.key for h in self.hops) or 'none'}."
+            f"The plan has no release step {key}.",
+            remedy=f"It has {', '.join(h.key for h in self.release_steps) or 'none'}.",
         )
 
-    def hop_at(self, position: HopPosition) -> Hop | None:
-        """The hop at a place of the DAG, whose graph is drawn before the plan is known: the last hop is TARGET."""
-        if position is HopPosition.TARGET:
-            return self.hops[-1] if self.hops else None
-        return self.hops[0] if len(self.hops) > 1 else None
+    def release_step_at(self, position: ReleaseStepPosition) -> ReleaseStep | None:
+        """The release step at a place of the DAG, whose graph is drawn before the plan is known: the last release step
+        is TARGET."""
+        if position is ReleaseStepPosition.TARGET:
+            return self.release_steps[-1] if self.release_steps else None
+        return self.release_steps[0] if len(self.release_steps) > 1 else None

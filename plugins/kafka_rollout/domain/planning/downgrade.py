@@ -56,8 +56,8 @@ def make_downgrade_plan(
     refused = refused_by_kafka(cluster, catalogue, state, level)
     # Offline the older binary starts on the lower level: without one there is no such way.
     offline = bool(refused) and where_refused is WhereRefused.OFFLINE and target < origin
-    hops = plan_hops(cluster, catalogue, state, target, together=not offline)
-    path = (origin, *(hop.to_release for hop in hops))
+    release_steps = plan_hops(cluster, catalogue, state, target, together=not offline)
+    path = (origin, *(release_step.to_release for release_step in release_steps))
     changes = downgrade_levels(catalogue, state, path[1:], level)
     planned = {change.feature: change.target for change in changes}
     findings = [
@@ -80,7 +80,7 @@ def make_downgrade_plan(
         direction=Direction.DOWNGRADE,
         origin=origin,
         target=target,
-        hops=hops,
+        release_steps=release_steps,
         feature_changes=changes,
         config_changes=config_changes(cluster, path, configs),
         findings=tuple(f for f in dict.fromkeys(waited_for(findings)) if not (offline and f.code in OF_ROLLS)),

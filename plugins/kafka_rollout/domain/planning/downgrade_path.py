@@ -2,14 +2,15 @@
 
 A release that stops at record types it does not know is never rolled together with one that writes them. So the way
 down from an emitting release to an intolerant one leads through a tolerant one, as the way up does; and what the
-emitting one has written by then decides whether the last hop can be taken at all (the scan of the coordinator logs).
+emitting one has written by then decides whether the last release step can be taken at all (the scan of the coordinator
+logs).
 """
 
 from __future__ import annotations
 
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.findings import Finding, Severity
-from kafka_rollout.domain.model.plan import Hop, NodeTurn
+from kafka_rollout.domain.model.plan import NodeTurn, ReleaseStep
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
@@ -31,10 +32,10 @@ def highest_running(cluster: ClusterSpec, state: ClusterState) -> Release:
 def hops_down(
     catalogue: Catalogue, origin: Release, target: Release, *, together: bool = True
 ) -> tuple[tuple[Release, Release, str], ...]:
-    """The hops (from, to, reason) from origin down to target; none when they are equal.
+    """The release steps (from, to, reason) from origin down to target; none when they are equal.
 
-    `together` False: no node of the one runs beside a node of the other (offline), and there is no hop between. Raises
-    UserError for a release that the catalogue does not know and for a target above the origin.
+    `together` False: no node of the one runs beside a node of the other (offline), and there is no release step
+    between. Raises UserError for a release that the catalogue does not know and for a target above the origin.
     """
     facts, below = catalogue.get(origin), catalogue.get(target)
     if target > origin:
@@ -68,12 +69,12 @@ def order_down(cluster: ClusterSpec, active_controller_id: int | None) -> tuple[
 
 def plan_hops(
     cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, target: Release, *, together: bool
-) -> tuple[Hop, ...]:
-    """The hops with the nodes' order."""
+) -> tuple[ReleaseStep, ...]:
+    """The release steps with the nodes' order."""
     active = state.quorum.leader_id if state.quorum else None
     order = order_down(cluster, active)
     ways = hops_down(catalogue, highest_running(cluster, state), target, together=together)
-    return tuple(Hop(from_release=a, to_release=b, reason=reason, order=order) for a, b, reason in ways)
+    return tuple(ReleaseStep(from_release=a, to_release=b, reason=reason, order=order) for a, b, reason in ways)
 
 
 def behind_first_hop(state: ClusterState, first_stop: Release) -> Finding | None:

@@ -21,8 +21,10 @@ CONTROLLERS = "controllers"
 BROKERS = "brokers"
 
 
-def hop_releases(catalogue: Catalogue, origin: Release, target: Release) -> tuple[tuple[Release, Release, str], ...]:
-    """The hops (from, to, reason) from origin to target; none when they are equal.
+def plan_release_steps(
+    catalogue: Catalogue, origin: Release, target: Release
+) -> tuple[tuple[Release, Release, str], ...]:
+    """The release steps (from, to, reason) from origin to target; none when they are equal.
 
     Raises UserError for a release that the catalogue does not know, for a target below the origin, and where no
     tolerant release lies between an intolerant origin and an emitting target.
@@ -94,7 +96,7 @@ def target_finding(catalogue: Catalogue, text: str) -> Finding | None:
     return None
 
 
-def beyond_first_hop(state: ClusterState, first_stop: Release) -> Finding | None:
+def find_nodes_ahead(state: ClusterState, first_stop: Release) -> Finding | None:
     """Nodes that run a release above the first hop's: rolling them would take them back unasked."""
     ahead = {i: n.release for i, n in state.nodes.items() if n.release is not None and n.release > first_stop}
     if not ahead:

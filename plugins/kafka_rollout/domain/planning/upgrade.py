@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from kafka_rollout.domain.features.checks import feature_changes, range_findings, way_back_findings
 from kafka_rollout.domain.groups.findings import group_findings, waited_for
 from kafka_rollout.domain.model.findings import Finding
-from kafka_rollout.domain.model.plan import Direction, Hop, Plan
+from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.planning.configuration import config_changes, config_findings, java_findings
-from kafka_rollout.domain.planning.release_path import beyond_first_hop, hop_releases, node_order, origin_release
+from kafka_rollout.domain.planning.release_path import find_nodes_ahead, node_order, origin_release, plan_release_steps
 from kafka_rollout.domain.planning.rollback_blockers import way_back_ends
 
 
@@ -33,23 +33,25 @@ def make_plan(
 
     `configs` are the nodes' configurations as they are, `config_problems` what the target's own classes refuse of
     them (release_overrides applied), `java` each host's feature version. `finalize` adds the feature changes.
-    `snapshot_interval_ms` lowers the snapshot interval with the last hop; None leaves it alone. Raises UserError for
-    a target that cannot be planned for (unknown, older than the origin) and RefusedError where no node tells its
-    release.
+    `snapshot_interval_ms` lowers the snapshot interval with the last release step; None leaves it alone. Raises
+    UserError for a target that cannot be planned for (unknown, older than the origin) and RefusedError where no node
+    tells its release.
     """
     origin = origin_release(cluster, state)
-    ways = hop_releases(catalogue, origin, target)
+    ways = plan_release_steps(catalogue, origin, target)
     active = state.quorum.leader_id if state.quorum else None
     order = node_order(cluster, active)
-    hops = tuple(Hop(from_release=a, to_release=b, reason=reason, order=order) for a, b, reason in ways)
-    path = (origin, *(hop.to_release for hop in hops))
+    release_steps = tuple(
+        ReleaseStep(from_release=a, to_release=b, reason=reason, order=order) for a, b, reason in ways
+    )
+    path = (origin, *(release_step.to_release for release_step in release_steps))
     return Plan(
         cluster=cluster.name,
         cluster_id=state.cluster_id,
         direction=Direction.UPGRADE,
         origin=origin,
         target=target,
-        hops=hops,
+        release_steps=release_steps,
         feature_changes=feature_changes(catalogue, state, target) if finalize else (),
         config_changes=config_changes(cluster, path, configs, snapshot_interval_ms=snapshot_interval_ms),
         findings=_findings(
@@ -70,7 +72,7 @@ def _findings(
 ) -> tuple[Finding, ...]:
     origin, target = path[0], path[-1]
     findings = [*cluster_findings(cluster, catalogue, state, target=target).findings]
-    if ahead := beyond_first_hop(state, path[min(1, len(path) - 1)]):
+    if ahead := find_nodes_ahead(state, path[min(1, len(path) - 1)]):
         findings.append(ahead)
     for release in path[1:]:
         findings += range_findings(catalogue, state, release).findings

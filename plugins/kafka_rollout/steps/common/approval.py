@@ -177,17 +177,18 @@ def approval_body(plan: Plan, verdict: Verdict | None = None, *, what: str = App
             *config_part(plan),
             *_features_in_short(plan.feature_changes),
         ]
-    when = "each stop" if plan.hops else "anything is changed"
+    when = "each stop" if plan.release_steps else "anything is changed"
     parts += ["---", f"Plan `{plan.hash[:12]}`. Every finding is looked at again before {when}."]
     return "\n\n".join(parts)
 
 
 def canary_body(plan: Plan) -> str:
     """What a person reads after the first node of a roll, in Markdown."""
-    hop = plan.hops[0]
-    rest = ", ".join(turn.name for turn in hop.order[1:])
+    release_step = plan.release_steps[0]
+    rest = ", ".join(turn.name for turn in release_step.order[1:])
     return (
-        f"**{hop.order[0].name}** was brought from {hop.from_release} to {hop.to_release} and its gate holds.\n\n"
+        f"**{release_step.order[0].name}** was brought from {release_step.from_release} to {release_step.to_release} "
+        "and its gate holds.\n\n"
         f"Still to be rolled: {rest or 'none'}."
     )
 
@@ -205,19 +206,19 @@ def findings_part(findings: tuple[Finding, ...]) -> list[str]:
 
 
 def hops_part(plan: Plan) -> list[str]:
-    if not plan.hops:
+    if not plan.release_steps:
         return [f"Every node runs {plan.target} already: nothing is restarted."]
     parts = []
-    for hop in plan.hops:
+    for release_step in plan.release_steps:
         order = "\n".join(
             f"{place}. {turn.name} ({turn.node_id}{', active controller' if turn.active_controller else ''})"
-            for place, turn in enumerate(hop.order, start=1)
+            for place, turn in enumerate(release_step.order, start=1)
         )
-        way = f"{hop.from_release} → {hop.to_release}"
+        way = f"{release_step.from_release} → {release_step.to_release}"
         if plan.offline:
-            parts += [heading(f"{way}, all nodes at once"), plain(hop.reason)]
+            parts += [heading(f"{way}, all nodes at once"), plain(release_step.reason)]
         else:
-            parts += [heading(f"{way}, one node at a time"), order, plain(hop.reason)]
+            parts += [heading(f"{way}, one node at a time"), order, plain(release_step.reason)]
     return parts
 
 

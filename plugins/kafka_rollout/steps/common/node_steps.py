@@ -5,34 +5,35 @@ from __future__ import annotations
 from enum import StrEnum
 
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
-from kafka_rollout.domain.model.plan import Hop, Plan
+from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
 class TurnState(StrEnum):
-    """Where a node stands in a hop, as observed."""
+    """Where a node stands in a release step, as observed."""
 
     NEEDED = "needed"  # runs the hop's old release, or has no process
     RUNS_TARGET = "runs-target"  # runs the hop's new release: nothing to do but its gate
-    PAST = "past"  # runs the release of a later hop: nothing to do, no gate
+    PAST = "past"  # runs the release of a later release step: nothing to do, no gate
 
 
-def turn_state(ports: ClusterPorts, plan: Plan, hop_key: str, node_id: int) -> TurnState:
-    """Observe one node. Raises RefusedError for a release that the hop does not know, TransientError where a
+def turn_state(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> TurnState:
+    """Observe one node. Raises RefusedError for a release that the release step does not know, TransientError where a
     running node does not tell its release."""
-    hop, node = plan.hop(hop_key), ports.cluster.node(node_id)
+    release_step, node = plan.release_step(release_step_key), ports.cluster.node(node_id)
     release = running_release(ports, node)
-    if release is None or release == hop.from_release:
+    if release is None or release == release_step.from_release:
         return TurnState.NEEDED
-    if release == hop.to_release:
+    if release == release_step.to_release:
         return TurnState.RUNS_TARGET
-    if any(release == later.to_release for later in hops_from(plan, hop)[1:]):
+    if any(release == later.to_release for later in hops_from(plan, release_step)[1:]):
         return TurnState.PAST
     raise RefusedError(
-        f"Node {node_id} runs {release}, but this hop goes from {hop.from_release} to {hop.to_release}.",
-        remedy="Roll the earlier hop first, or plan anew from what runs now.",
+        f"Node {node_id} runs {release}, but this release step goes from {release_step.from_release} to "
+        f"{release_step.to_release}.",
+        remedy="Roll the earlier release step first, or plan anew from what runs now.",
     )
 
 
@@ -65,7 +66,7 @@ def previous_release(ports: ClusterPorts, plan: Plan) -> Release:
     A run that finds the binary rolled (features are finalized later, by default) has its plan begin and end at one
     release: there the runtime's record of starts tells what the nodes ran before.
     """
-    if plan.hops:
+    if plan.release_steps:
         return plan.origin
     others = (
         (start.started_at, start.release)
@@ -76,16 +77,20 @@ def previous_release(ports: ClusterPorts, plan: Plan) -> Release:
     return max(others, default=(0.0, plan.origin))[1]
 
 
-def is_way_back(plan: Plan, hop: Hop) -> bool:
-    """Whether a hop is the reverse of one of the plan's."""
-    return hop.key not in {planned.key for planned in plan.hops}
+def is_way_back(plan: Plan, release_step: ReleaseStep) -> bool:
+    """Whether a release step is the reverse of one of the plan's."""
+    return release_step.key not in {planned.key for planned in plan.release_steps}
 
 
-def hops_from(plan: Plan, hop: Hop) -> tuple[Hop, ...]:
-    """The hop and those after it, in its own direction."""
-    way = tuple(h.reversed() for h in reversed(plan.hops)) if is_way_back(plan, hop) else plan.hops
+def hops_from(plan: Plan, release_step: ReleaseStep) -> tuple[ReleaseStep, ...]:
+    """The release step and those after it, in its own direction."""
+    way = (
+        tuple(h.reversed() for h in reversed(plan.release_steps))
+        if is_way_back(plan, release_step)
+        else plan.release_steps
+    )
     keys = [h.key for h in way]
-    return way[keys.index(hop.key) :]
+    return way[keys.index(release_step.key) :]
 
 
 # The last is how a broker tells, as mere information, that the controller refused its registration.

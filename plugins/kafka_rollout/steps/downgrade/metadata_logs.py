@@ -18,7 +18,7 @@ from kafka_rollout.domain.metadata_log.losses import LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.domain.model.findings import Finding
-from kafka_rollout.domain.model.plan import Direction, Hop, Plan
+from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.downgrade_findings import (
@@ -83,7 +83,7 @@ def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | N
 
 
 def _settings(ports: ClusterPorts, plan: Plan) -> tuple[Finding, ...]:
-    lacking = lacking_settings(ports.catalogue, [hop.to_release for hop in plan.hops])
+    lacking = lacking_settings(ports.catalogue, [release_step.to_release for release_step in plan.release_steps])
     if not lacking:
         return ()
     accepted = plan.unsafe and not plan.offline
@@ -124,12 +124,12 @@ def last_failing_offset(ports: ClusterPorts) -> int | None:
     return max((offset for offset in offsets if offset is not None), default=None)
 
 
-def refuse_unreadable(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec) -> None:
+def refuse_unreadable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
     """Before the stop: raise RefusedError where the release could not start on this node's log, or only after a trim
     that nobody approved; TransientError where a snapshot has to come first. Nothing to do on the way up."""
-    if not goes_down(plan, hop):
+    if not goes_down(plan, release_step):
         return
-    scan = _scan(ports, plan, node, hop.to_release)
+    scan = _scan(ports, plan, node, release_step.to_release)
     needs = readiness(scan)
     if needs is Readiness.READY or (needs is Readiness.TRIM and node.node_id in planned_trims(ports)):
         return
@@ -145,25 +145,25 @@ def refuse_unreadable(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec)
     raise RefusedError(f"On the metadata log of node {node.node_id} {why_not(scan)}", remedy=" ".join(scan.remedies))
 
 
-def make_readable(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec) -> None:
+def make_readable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
     """While the node is stopped: bring its metadata log into a form that the hop's release starts from.
 
     Idempotent: what is done is seen in the log. Raises FatalError where that cannot be; the node is down then.
     """
-    if not goes_down(plan, hop):
+    if not goes_down(plan, release_step):
         return
     try:
-        scan = _scan(ports, plan, node, hop.to_release)
+        scan = _scan(ports, plan, node, release_step.to_release)
         directory = metadata_directory(ports, node)
         if bootstrap_fails(scan):
-            _replace_bootstrap(ports, plan, hop, node, directory)
+            _replace_bootstrap(ports, plan, release_step, node, directory)
         if readiness(scan) is Readiness.TRIM:
-            result = ports.metadata_logs.trim(directory, release=hop.to_release, cluster_id=plan.cluster_id)
+            result = ports.metadata_logs.trim(directory, release=release_step.to_release, cluster_id=plan.cluster_id)
             ports.run.record(
                 "trimmed",
                 {
                     "node_id": node.node_id,
-                    "hop": hop.key,
+                    "hop": release_step.key,
                     "sentence": result.sentence,
                     "backup": str(result.backup) if result.backup else None,
                     "start_offset": result.plan.start_offset if result.plan else None,
@@ -175,26 +175,28 @@ def make_readable(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec) -> 
         raise
     except RolloutError as error:
         raise FatalError(
-            f"Node {node.node_id} is stopped and cannot be started on {hop.to_release}: {error.sentence}",
+            f"Node {node.node_id} is stopped and cannot be started on {release_step.to_release}: {error.sentence}",
             remedy=f"{error.remedy} Then retry the node, or roll back.".strip(),
         ) from error
 
 
-def _replace_bootstrap(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec, directory: Path) -> None:
-    highest = ports.catalogue.get(hop.to_release).features[METADATA_VERSION].supported.max
+def _replace_bootstrap(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, directory: Path
+) -> None:
+    highest = ports.catalogue.get(release_step.to_release).features[METADATA_VERSION].supported.max
     level = min(highest, plan.levels.get(METADATA_VERSION, highest))
     backup = ports.metadata_logs.replace_bootstrap(
-        directory, level=level, release=hop.to_release, cluster_id=plan.cluster_id
+        directory, level=level, release=release_step.to_release, cluster_id=plan.cluster_id
     )
     ports.run.record(
         "bootstrap-replaced",
-        {"node_id": node.node_id, "hop": hop.key, "level": level, "backup": str(backup) if backup else None},
+        {"node_id": node.node_id, "hop": release_step.key, "level": level, "backup": str(backup) if backup else None},
     )
 
 
-def goes_down(plan: Plan, hop: Hop) -> bool:
-    """Whether a hop starts an older release on a log that a newer one wrote."""
-    return plan.direction is Direction.DOWNGRADE and not is_way_back(plan, hop)
+def goes_down(plan: Plan, release_step: ReleaseStep) -> bool:
+    """Whether a release step starts an older release on a log that a newer one wrote."""
+    return plan.direction is Direction.DOWNGRADE and not is_way_back(plan, release_step)
 
 
 def _losses(ports: ClusterPorts, plan: Plan, level: int) -> LossReport:
@@ -216,7 +218,12 @@ def _losses(ports: ClusterPorts, plan: Plan, level: int) -> LossReport:
 def _scan_all(ports: ClusterPorts, plan: Plan) -> tuple[list[tuple[int, MetadataScan]], list[int]]:
     """(node id, scan) for every node and release of the path, and the nodes that cannot be looked into."""
     unseen = [node.node_id for node in ports.cluster.nodes if ports.runtime.metadata_log_dir(node) is None]
-    asked = [(node, hop.to_release) for hop in plan.hops for node in ports.cluster.nodes if node.node_id not in unseen]
+    asked = [
+        (node, release_step.to_release)
+        for release_step in plan.release_steps
+        for node in ports.cluster.nodes
+        if node.node_id not in unseen
+    ]
     scan: Callable[[tuple[NodeSpec, Release]], MetadataScan] = lambda one: _scan(ports, plan, *one)  # noqa: E731
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="metadata-scan") as pool:
         scans = list(pool.map(scan, asked))

@@ -1,7 +1,7 @@
 """Features by themselves, outside a roll: plan what a person asked for, apply it, say what became of each.
 
 The plan is frozen in the run's record, so that a run that was killed goes on with what was asked, and reports levels
-that it finds as already there. It is an ordinary plan without hops: approval, gates and report are the roll's.
+that it finds as already there. It is an ordinary plan without release steps: approval, gates and report are the roll's.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def plan_features(ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, wai
         direction=Direction.DOWNGRADE if any(c.target < c.current for c in changes) else Direction.UPGRADE,
         origin=release,
         target=release,
-        hops=(),
+        release_steps=(),
         feature_changes=changes,
         config_changes=(),
         findings=findings,

@@ -13,7 +13,7 @@ from kafka_rollout.domain.gates import node as node_gates
 from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateLook
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState, WatchStatus
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
-from kafka_rollout.domain.model.plan import Direction, Hop, Plan
+from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import NodeSpec
@@ -45,19 +45,19 @@ class GateKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRef:
-    """Which gate: `hop` (a key of the plan, or of a way back) and `node_id` for the two gates of a node."""
+    """Which gate: `release_step` (a key of the plan, or of a way back) and `node_id` for the two gates of a node."""
 
     kind: GateKind
-    hop: str | None = None
+    release_step: str | None = None
     node_id: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form, for a trigger's arguments."""
-        return {"kind": self.kind.value, "hop": self.hop, "node_id": self.node_id}
+        return {"kind": self.kind.value, "hop": self.release_step, "node_id": self.node_id}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> GateRef:
-        return cls(kind=GateKind(data["kind"]), hop=data.get("hop"), node_id=data.get("node_id"))
+        return cls(kind=GateKind(data["kind"]), release_step=data.get("hop"), node_id=data.get("node_id"))
 
     def __str__(self) -> str:
         return f"{self.kind.value} of node {self.node_id}" if self.node_id is not None else self.kind.value
@@ -118,7 +118,7 @@ def record_outcome(ports: ClusterPorts, ref: GateRef, seen: GateLook, status: Wa
         f"gate-{status.state.value}",
         {
             "kind_of_gate": ref.kind.value,
-            "hop": ref.hop,
+            "hop": ref.release_step,
             "node_id": ref.node_id,
             "gate": seen.gate,
             "message": status.message,
@@ -128,7 +128,7 @@ def record_outcome(ports: ClusterPorts, ref: GateRef, seen: GateLook, status: Wa
 
 def gate_has_held(ports: ClusterPorts, ref: GateRef) -> bool:
     """Whether this run has passed the gate since it last started the node (a resumed run need not wait again)."""
-    held, key = False, (ref.kind.value, ref.hop, ref.node_id)
+    held, key = False, (ref.kind.value, ref.release_step, ref.node_id)
     for event in ports.run.events():
         if event.get("kind") in {"stopping", "started"} and event["node_id"] == ref.node_id:
             held = False
@@ -137,24 +137,29 @@ def gate_has_held(ports: ClusterPorts, ref: GateRef) -> bool:
     return held
 
 
-def load_before_stop(ports: ClusterPorts, plan: Plan, hop: Hop, node_id: int) -> BeforeStop | None:
+def load_before_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> BeforeStop | None:
     """What the node was in before this run stopped it; on the way back, what it was in on the way forth counts too
     (a node that failed to start was in nothing when it was rolled back)."""
-    before = ports.run.load_before_stop(hop.key, node_id)
-    if is_way_back(plan, hop):
-        return ports.run.load_before_stop(hop.reversed().key, node_id) or before
+    before = ports.run.load_before_stop(release_step.key, node_id)
+    if is_way_back(plan, release_step):
+        return ports.run.load_before_stop(release_step.reversed().key, node_id) or before
     return before
 
 
-def _stopped_by_us(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec) -> bool:
-    return load_before_stop(ports, plan, hop, node.node_id) is not None and ports.runtime.process(node).pid is None
+def _stopped_by_us(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
+    return (
+        load_before_stop(ports, plan, release_step, node.node_id) is not None
+        and ports.runtime.process(node).pid is None
+    )
 
 
 def _before_stop(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
-    hop, node = _subject(ports, plan, ref)
-    if turn_state(ports, plan, hop.key, node.node_id) is not TurnState.NEEDED:
-        return _nothing_to_wait_for(ref, f"node {node.node_id} runs {hop.to_release} already and is not stopped")
-    if _stopped_by_us(ports, plan, hop, node):
+    release_step, node = _subject(ports, plan, ref)
+    if turn_state(ports, plan, release_step.key, node.node_id) is not TurnState.NEEDED:
+        return _nothing_to_wait_for(
+            ref, f"node {node.node_id} runs {release_step.to_release} already and is not stopped"
+        )
+    if _stopped_by_us(ports, plan, release_step, node):
         return _nothing_to_wait_for(ref, f"this run stopped node {node.node_id} already; it is to be started")
     return look_before_stop(ports, node)
 
@@ -169,12 +174,12 @@ def look_before_stop(ports: ClusterPorts, node: NodeSpec) -> GateLook:
 
 
 def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
-    hop, node = _subject(ports, plan, ref)
-    if _is_past(ports, plan, hop, node):
+    release_step, node = _subject(ports, plan, ref)
+    if _is_past(ports, plan, release_step, node):
         return _nothing_to_wait_for(ref, f"node {node.node_id} runs the release of a later hop")
-    before = load_before_stop(ports, plan, hop, node.node_id)
+    before = load_before_stop(ports, plan, release_step, node.node_id)
     state = observe_some(ports, (node,), metrics=True)
-    seen = node_gates.after_start(ports.cluster, state, node, before=before, expected=hop.to_release)
+    seen = node_gates.after_start(ports.cluster, state, node, before=before, expected=release_step.to_release)
     if plan.offline:
         look_for_service(ports)
     if state.nodes[node.node_id].process.pid is None:
@@ -202,9 +207,9 @@ def _with_last_words(ports: ClusterPorts, plan: Plan, node: NodeSpec, seen: Gate
     return replace(seen, conditions=conditions)
 
 
-def _is_past(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec) -> bool:
+def _is_past(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
     try:
-        return turn_state(ports, plan, hop.key, node.node_id) is TurnState.PAST
+        return turn_state(ports, plan, release_step.key, node.node_id) is TurnState.PAST
     except (TransientError, RefusedError):
         return False  # the gate's own conditions say what runs
 
@@ -232,7 +237,7 @@ def _metadata_log(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
 def _snapshot(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
     asked = finalization(ports)
     behind = [offset for offset in (asked.epoch_after if asked else None, last_failing_offset(ports)) if offset]
-    if plan.direction is Direction.DOWNGRADE and plan.hops and asked is None and not behind:
+    if plan.direction is Direction.DOWNGRADE and plan.release_steps and asked is None and not behind:
         return _nothing_to_wait_for(ref, "no level was changed, and every log can be read as it is")
     intervals = {
         node.node_id: int(ports.runtime.config(node).get(SNAPSHOT_INTERVAL, _SNAPSHOT_INTERVAL_DEFAULT_MS))
@@ -290,10 +295,10 @@ def _nodes_alone(ports: ClusterPorts, *, metrics: bool) -> ClusterState:
     return observe_some(ports, ports.cluster.nodes, metrics=metrics, brokers=False)
 
 
-def _subject(ports: ClusterPorts, plan: Plan, ref: GateRef) -> tuple[Hop, NodeSpec]:
-    if ref.hop is None or ref.node_id is None:
-        raise UserError(f"The gate {ref.kind.value} is a node's gate.", remedy="Name its hop and node.")
-    return plan.hop(ref.hop), ports.cluster.node(ref.node_id)
+def _subject(ports: ClusterPorts, plan: Plan, ref: GateRef) -> tuple[ReleaseStep, NodeSpec]:
+    if ref.release_step is None or ref.node_id is None:
+        raise UserError(f"The gate {ref.kind.value} is a node's gate.", remedy="Name its release step and node.")
+    return plan.release_step(ref.release_step), ports.cluster.node(ref.node_id)
 
 
 def _nothing_to_wait_for(ref: GateRef, evidence: str) -> GateLook:
@@ -309,8 +314,8 @@ def _gate_name(ref: GateRef) -> str:
 
 def _details(ref: GateRef) -> dict[str, str]:
     details = {"kind": ref.kind.value}
-    if ref.hop is not None:
-        details["hop"] = ref.hop
+    if ref.release_step is not None:
+        details["hop"] = ref.release_step
     if ref.node_id is not None:
         details["node_id"] = str(ref.node_id)
     return details
@@ -330,7 +335,7 @@ class _RecentLooks:
 
     def record(self, ports: ClusterPorts, ref: GateRef, seen: GateLook, *, last: bool = False) -> None:
         """`last`: the look that ended the watch, recorded unless it was already."""
-        key = (ports.cluster.name, ports.run_id, f"{ref.hop} {ref}")
+        key = (ports.cluster.name, ports.run_id, f"{ref.release_step} {ref}")
         outcome = tuple((condition.name, condition.holds) for condition in seen.conditions)
         before, in_a_row, recorded_at = self._last.get(key, ((), 0, 0.0))
         if last:

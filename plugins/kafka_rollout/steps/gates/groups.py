@@ -32,7 +32,7 @@ def look_at_groups(ports: ClusterPorts, plan: Plan) -> GateLook:
     On a way up no type loses its feature, but a release may need one that is not finalized before all nodes run it:
     groups of an earlier release's preview lose their members' coordinator as the first node comes up.
     """
-    releases = [hop.to_release for hop in plan.hops]
+    releases = [release_step.to_release for release_step in plan.release_steps]
     if plan.direction is Direction.DOWNGRADE:
         return look_at_conversion(ports, falling_types(plan), releases)
     finalized = ports.admin.features(ports.cluster.brokers[0]).finalized if releases else {}

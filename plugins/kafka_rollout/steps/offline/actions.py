@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kafka_rollout.domain.gates.node import seen_before_stop
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.model.plan import Hop, Plan
+from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.model.wording import few, nodes
@@ -71,7 +71,7 @@ def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
     second round that is still shutting down after WITHOUT_QUORUM_S is ended by its process id, as the approval says.
     The ids of the nodes that this call stopped.
     """
-    plan, hop = _begin(ports, plan, "Stop all nodes")
+    plan, release_step = _begin(ports, plan, "Stop all nodes")
     with ports.lock.acting(ports.cluster.name, "Stopping all nodes"):
         _refuse_taken_back(ports)
         if not stop_has_begun(ports):
@@ -81,13 +81,13 @@ def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
                     f"Not everything that Kafka lowers is lowered: {', '.join(f'{c.feature} is not' for c in left)}.",
                     remedy="Lower the levels first.",
                 )
-            refuse_new_in_logs(ports, plan, hop)
-            _record_before(ports, hop)
+            refuse_new_in_logs(ports, plan, release_step)
+            _record_before(ports, release_step)
         stopped = []
         for round_, force in ((ports.cluster.brokers_alone, False), (ports.cluster.controllers, True)):
             up = [node for node in round_ if ports.runtime.process(node).pid is not None]
-            running = [node for node in up if not _is_past(ports, node, hop)]
-            _at_once(partial(_stop, ports, hop, force=force), running)
+            running = [node for node in up if not _is_past(ports, node, release_step)]
+            _at_once(partial(_stop, ports, release_step, force=force), running)
             stopped += [node.node_id for node in running]
     return tuple(stopped)
 
@@ -195,17 +195,17 @@ def install_snapshot(ports: ClusterPorts, plan: Plan) -> dict[int, str]:
 
 def install_binaries(ports: ClusterPorts, plan: Plan) -> None:
     """Make the target the release that every stopped node starts next."""
-    plan, hop = _begin(ports, plan, "Install the binary")
+    plan, release_step = _begin(ports, plan, "Install the binary")
     with ports.lock.acting(ports.cluster.name, "Installing the binary"):
         _refuse_not_installed(ports)
         for node in ports.cluster.nodes:
             process = ports.runtime.process(node)
             if process.pid is None:
                 changes = tuple(
-                    c for c in plan.config_changes if c.node_id == node.node_id and c.release == hop.to_release
+                    c for c in plan.config_changes if c.node_id == node.node_id and c.release == release_step.to_release
                 )
-                ports.runtime.install(node, hop.to_release, changes)
-            elif process.installed != hop.to_release:
+                ports.runtime.install(node, release_step.to_release, changes)
+            elif process.installed != release_step.to_release:
                 raise _runs(node, "Stop it first: something started it in between.")
 
 
@@ -216,12 +216,12 @@ def start_controllers(ports: ClusterPorts, plan: Plan) -> Started:
     FatalError for a controller that does not stay up, unless its disk was lost: the others go on without it, and its
     gate waits until it is back.
     """
-    plan, hop = _begin(ports, plan, "Start the controllers")
+    plan, release_step = _begin(ports, plan, "Start the controllers")
     with ports.lock.acting(ports.cluster.name, "Starting the controllers"):
         _refuse_not_installed(ports)
         if any(node.is_broker for node in ports.cluster.controllers):
             _pass_no_return(ports)
-        started = _start(ports, hop, ports.cluster.controllers)
+        started = _start(ports, release_step, ports.cluster.controllers)
         unserved_at = _wait_for_quorum(ports, plan)
         for node in _left_behind(ports, plan):
             sentence = f"The quorum goes on without controller {node.node_id}, whose log was gone: "
@@ -233,46 +233,48 @@ def start_controllers(ports: ClusterPorts, plan: Plan) -> Started:
 
 def start_brokers(ports: ClusterPorts, plan: Plan) -> Started:
     """Start the brokers: from here on there is no undo. Their gates tell when they are back."""
-    plan, hop = _begin(ports, plan, "Start the brokers")
+    plan, release_step = _begin(ports, plan, "Start the brokers")
     with ports.lock.acting(ports.cluster.name, "Starting the brokers"):
         _refuse_not_installed(ports)
         _wait_for_quorum(ports, plan)
         _pass_no_return(ports)
-        started = _start(ports, hop, ports.cluster.brokers_alone)
+        started = _start(ports, release_step, ports.cluster.brokers_alone)
         watch_service(ports, READY_WITHIN_S)
     return started
 
 
-def _begin(ports: ClusterPorts, plan: Plan, what: str) -> tuple[Plan, Hop]:
+def _begin(ports: ClusterPorts, plan: Plan, what: str) -> tuple[Plan, ReleaseStep]:
     plan = check_plan(ports, plan.hash)
-    hop = offline_hop(plan)
+    release_step = offline_hop(plan)
     require_approval(ports, plan, ApprovalOf.ROLL)
-    purpose = f"{what} of cluster {plan.cluster} (offline, {hop.from_release} to {hop.to_release})."
+    purpose = f"{what} of cluster {plan.cluster} (offline, {release_step.from_release} to {release_step.to_release})."
     lock.hold(ports, purpose, for_s=lock.LEASE_S + _LONGEST_S)
-    return plan, hop
+    return plan, release_step
 
 
-def _record_before(ports: ClusterPorts, hop: Hop) -> None:
+def _record_before(ports: ClusterPorts, release_step: ReleaseStep) -> None:
     """The quorum's voters, and what every node is in: for the gates after the start."""
     state = observe_some(ports, ports.cluster.nodes, metrics=False)
     if state.quorum is None:
         raise TransientError("Nobody tells the quorum's voters now.", remedy="Nothing was stopped: try again.")
     for node in ports.cluster.nodes:
-        before = seen_before_stop(state, node.node_id, hop.from_release, time.time())
-        ports.run.save_before_stop(hop.key, before)
+        before = seen_before_stop(state, node.node_id, release_step.from_release, time.time())
+        ports.run.save_before_stop(release_step.key, before)
     voters = [voter.replica_id for voter in state.quorum.voters]
     sentence = f"All nodes are asked to stop; the quorum's voters are {', '.join(map(str, voters))}."
     ports.run.record(STOPPING, {"voters": voters, "unwritable": unwritable(state), "sentence": sentence})
 
 
-def _stop(ports: ClusterPorts, hop: Hop, node: NodeSpec, *, force: bool) -> None:
+def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, force: bool) -> None:
     deadline = WITHOUT_QUORUM_S if force else STOP_DEADLINE_S
     began = time.monotonic()
-    ports.run.record("stopping", {"node_id": node.node_id, "hop": hop.key})
+    ports.run.record("stopping", {"node_id": node.node_id, "hop": release_step.key})
     ports.runtime.stop(node, deadline_s=deadline, force=force)
     took = time.monotonic() - began
     forced = force and took >= deadline
-    ports.run.record("stopped", {"node_id": node.node_id, "hop": hop.key, "seconds": round(took, 3), "forced": forced})
+    ports.run.record(
+        "stopped", {"node_id": node.node_id, "hop": release_step.key, "seconds": round(took, 3), "forced": forced}
+    )
 
 
 def _install(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path) -> str:
@@ -289,21 +291,27 @@ def _install(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path) ->
         return f"{LEFT_AS_IT_IS}: {error.sentence}"
 
 
-def _start(ports: ClusterPorts, hop: Hop, chosen: Sequence[NodeSpec]) -> Started:
+def _start(ports: ClusterPorts, release_step: ReleaseStep, chosen: Sequence[NodeSpec]) -> Started:
     acted = []
     for node in chosen:
         process = ports.runtime.process(node)
         if process.pid is not None:
             continue
-        if process.installed != hop.to_release:
+        if process.installed != release_step.to_release:
             raise RefusedError(
-                f"Node {node.node_id} has {process.installed} installed, not {hop.to_release}.",
+                f"Node {node.node_id} has {process.installed} installed, not {release_step.to_release}.",
                 remedy="Install the binary first.",
             )
         ports.runtime.start(node)
         acted.append(node.node_id)
         pid = ports.runtime.process(node).pid
-        started = {"node_id": node.node_id, "hop": hop.key, "release": str(hop.to_release), "pid": pid, "seconds": 0.0}
+        started = {
+            "node_id": node.node_id,
+            "hop": release_step.key,
+            "release": str(release_step.to_release),
+            "pid": pid,
+            "seconds": 0.0,
+        }
         ports.run.record("started", started)
     return Started(node_ids=tuple(node.node_id for node in chosen), acted=tuple(acted))
 
@@ -383,10 +391,10 @@ def _runs(node: NodeSpec, remedy: str) -> RefusedError:
     return RefusedError(f"Node {node.node_id} ({node.name}) runs.", remedy=remedy)
 
 
-def _is_past(ports: ClusterPorts, node: NodeSpec, hop: Hop) -> bool:
+def _is_past(ports: ClusterPorts, node: NodeSpec, release_step: ReleaseStep) -> bool:
     """Whether the node was started on the target already: a resumed run does not stop it once more."""
     starts = ports.runtime.starts(node)
-    return bool(starts) and starts[-1].release == hop.to_release
+    return bool(starts) and starts[-1].release == release_step.to_release
 
 
 def _at_once(act: Callable[[NodeSpec], None], chosen: Sequence[NodeSpec]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kafka_rollout.domain.model.errors import RefusedError
-from kafka_rollout.domain.model.plan import Hop, Plan
+from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
@@ -29,13 +29,13 @@ LEFT_AS_IT_IS = "Left as it is"  # begins what is recorded as installed on a nod
 SNAPSHOTS = "offline"  # folder of the run's private path
 
 
-def offline_hop(plan: Plan) -> Hop:
-    """The only hop of an offline plan; raises RefusedError for a plan that is none."""
-    if not plan.offline or len(plan.hops) != 1:
+def offline_hop(plan: Plan) -> ReleaseStep:
+    """The only release step of an offline plan; raises RefusedError for a plan that is none."""
+    if not plan.offline or len(plan.release_steps) != 1:
         raise RefusedError(
             f"The plan of cluster {plan.cluster} is no offline downgrade.", remedy="Plan one where Kafka refuses."
         )
-    return plan.hops[0]
+    return plan.release_steps[0]
 
 
 def events_of_this_try(ports: ClusterPorts) -> Iterator[Mapping[str, Any]]:

@@ -6,7 +6,7 @@ Possible until the first broker has registered on the new level: that is asked o
 from __future__ import annotations
 
 from kafka_rollout.domain.model.errors import RefusedError
-from kafka_rollout.domain.model.plan import Hop, Plan
+from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.offline.log_choice import UnreadableLogError
 from kafka_rollout.steps.common import lock
@@ -36,27 +36,27 @@ def undo_offline(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
     The gates after the start (of the hop's way back) tell when the nodes are well.
     """
     plan = check_plan(ports, plan.hash)
-    hop = offline_hop(plan)
+    release_step = offline_hop(plan)
     require_approval(ports, plan, ApprovalOf.ROLL_BACK)
     lock.hold(ports, f"Take the offline downgrade of cluster {plan.cluster} back.")
     with ports.lock.acting(ports.cluster.name, "Taking the offline downgrade back"):
         if not stop_has_begun(ports):
             return ()
         if last(ports, UNDOING) is None:
-            _refuse_too_late(ports, plan, hop)
+            _refuse_too_late(ports, plan, release_step)
             for node in ports.cluster.nodes:
-                if _runs_target(ports, node, hop):
+                if _runs_target(ports, node, release_step):
                     ports.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=True)
             _refuse_used(ports, plan)  # what was written until the stop
             ports.run.record(UNDOING, {"sentence": "No broker has registered on the new level."})
         put_back = [node.node_id for node in ports.cluster.nodes if _put_back(ports, plan, node)]
         for node in ports.cluster.controllers_first:
             if ports.runtime.process(node).pid is None:
-                ports.runtime.install(node, hop.from_release)
+                ports.runtime.install(node, release_step.from_release)
                 ports.runtime.start(node)
-                _record_start(ports, node, hop)
+                _record_start(ports, node, release_step)
         restored = sorted({*put_back, *_restored_before(ports)})
-        sentence = f"Nodes started on {hop.from_release}; put back: {', '.join(map(str, restored)) or 'none'}."
+        sentence = f"Nodes started on {release_step.from_release}; put back: {', '.join(map(str, restored)) or 'none'}."
         ports.run.record(UNDONE, {"nodes": restored, "sentence": sentence})
         watch_service(ports, READY_WITHIN_S)
     return tuple(restored)
@@ -68,16 +68,16 @@ def can_be_undone(ports: ClusterPorts) -> bool:
 
 
 def gates_after_undo(plan: Plan) -> tuple[GateRef, ...]:
-    """One for each node, on the way back of the plan's hop."""
+    """One for each node, on the way back of the plan's release step."""
     back = offline_hop(plan).reversed()
-    return tuple(GateRef(kind=GateKind.AFTER_START, hop=back.key, node_id=turn.node_id) for turn in back.order)
+    return tuple(GateRef(kind=GateKind.AFTER_START, release_step=back.key, node_id=turn.node_id) for turn in back.order)
 
 
-def _refuse_too_late(ports: ClusterPorts, plan: Plan, hop: Hop) -> None:
+def _refuse_too_late(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> None:
     for node in ports.cluster.nodes:
-        if node.is_broker and _runs_target(ports, node, hop):
+        if node.is_broker and _runs_target(ports, node, release_step):
             raise RefusedError(
-                f"Broker {node.node_id} runs {hop.to_release}: the downgrade cannot be taken back any more.",
+                f"Broker {node.node_id} runs {release_step.to_release}: the downgrade cannot be taken back any more.",
                 remedy="Go forward: finish it, then upgrade again.",
             )
     _refuse_used(ports, plan)
@@ -91,11 +91,11 @@ def _refuse_used(ports: ClusterPorts, plan: Plan) -> None:
             continue  # no log, so nothing of it was replaced
 
 
-def _runs_target(ports: ClusterPorts, node: NodeSpec, hop: Hop) -> bool:
+def _runs_target(ports: ClusterPorts, node: NodeSpec, release_step: ReleaseStep) -> bool:
     if ports.runtime.process(node).pid is None:
         return False
     starts = ports.runtime.starts(node)
-    return bool(starts) and starts[-1].release == hop.to_release
+    return bool(starts) and starts[-1].release == release_step.to_release
 
 
 def _put_back(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> bool:
@@ -114,13 +114,13 @@ def _restored_before(ports: ClusterPorts) -> list[int]:
     return [event["node_id"] for event in events_of_this_try(ports) if event.get("kind") == PUT_BACK]
 
 
-def _record_start(ports: ClusterPorts, node: NodeSpec, hop: Hop) -> None:
+def _record_start(ports: ClusterPorts, node: NodeSpec, release_step: ReleaseStep) -> None:
     ports.run.record(
         "started",
         {
             "node_id": node.node_id,
-            "hop": hop.reversed().key,
-            "release": str(hop.from_release),
+            "hop": release_step.reversed().key,
+            "release": str(release_step.from_release),
             "pid": ports.runtime.process(node).pid,
             "seconds": 0.0,
         },

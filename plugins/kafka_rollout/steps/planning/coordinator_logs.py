@@ -8,7 +8,7 @@ from dataclasses import replace
 from kafka_rollout.domain.coordinator_logs.path_findings import CLEANED_AT_GATE, path_findings
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.findings import Finding, Severity
-from kafka_rollout.domain.model.plan import Direction, Hop, Plan
+from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 SCAN_BEFORE_ROLL = "scan/before-roll.json"
@@ -24,10 +24,12 @@ def scan_before_roll(ports: ClusterPorts) -> ScanResult | None:
 def logs_findings(ports: ClusterPorts, scan: ScanResult | None, plan: Plan) -> tuple[Finding, ...]:
     """What a scan means for the plan. Only on the way down the gate of the groups asks what releases can load."""
     gated = ports.catalogue if plan.direction is Direction.DOWNGRADE else None
-    return path_findings(scan, plan.origin, [hop.to_release for hop in plan.hops], gated=gated)
+    return path_findings(
+        scan, plan.origin, [release_step.to_release for release_step in plan.release_steps], gated=gated
+    )
 
 
-def new_in_logs(ports: ClusterPorts, plan: Plan, hop: Hop) -> tuple[Finding, ...]:
+def new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tuple[Finding, ...]:
     """Findings of what the logs hold by now that the plan does not have; only infos are none.
 
     A warning counts as well: whoever approved the plan has not seen it. Where the gate of the groups waited for the
@@ -48,7 +50,7 @@ def new_in_logs(ports: ClusterPorts, plan: Plan, hop: Hop) -> tuple[Finding, ...
     ports.run.record(
         "scan-tail",
         {
-            "hop": hop.key,
+            "hop": release_step.key,
             "offsets": sum(log.end for log in now.logs) - sum(log.end for log in scanned.logs),
             "since": scanned.scanned_at,
             "seconds": round(time.monotonic() - began, 3),

@@ -13,13 +13,13 @@ from dataclasses import replace
 
 from kafka_rollout.domain.model.errors import TransientError, UserError
 from kafka_rollout.domain.model.findings import Finding
-from kafka_rollout.domain.model.plan import Hop, Plan
+from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.configuration import config_findings, effective_config, java_findings
 from kafka_rollout.domain.planning.downgrade_path import hops_down
-from kafka_rollout.domain.planning.release_path import hop_releases
+from kafka_rollout.domain.planning.release_path import plan_release_steps
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 _JUDGED = "configurations.json"  # by node, a hash of what was judged; private, for a configuration holds passwords
@@ -33,14 +33,14 @@ def releases_ahead(
     if target not in ports.catalogue or not known:
         return ()
     try:
-        hops = (
+        release_steps = (
             hops_down(ports.catalogue, max(known), target)
             if down
-            else hop_releases(ports.catalogue, min(known), target)
+            else plan_release_steps(ports.catalogue, min(known), target)
         )
     except UserError:
         return ()
-    return tuple(to for _, to, _ in hops)
+    return tuple(to for _, to, _ in release_steps)
 
 
 def node_configs(ports: ClusterPorts) -> dict[int, Mapping[str, str]]:
@@ -77,9 +77,9 @@ def java_versions(ports: ClusterPorts, nodes: Sequence[NodeSpec] | None = None) 
     return versions
 
 
-def host_findings(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec) -> tuple[Finding, ...]:
+def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> tuple[Finding, ...]:
     """What would keep `node` from starting on the hop's release, as its host is now."""
-    release = hop.to_release
+    release = release_step.to_release
     alone = replace(ports.cluster, nodes=(node,))
     config = ports.runtime.config(node)
     problems: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ def host_findings(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec) -> 
             release, effective_config(node.node_id, config, plan.config_changes, release)
         )
     return (
-        *config_findings(ports.catalogue, hop.from_release, release, {}, {node.node_id: problems}),
+        *config_findings(ports.catalogue, release_step.from_release, release, {}, {node.node_id: problems}),
         *java_findings(alone, ports.catalogue, (release,), java_versions(ports, (node,))),
     )
 

@@ -11,7 +11,7 @@ from kafka_rollout.domain.features.checks import range_findings
 from kafka_rollout.domain.groups.findings import group_findings, waited_for
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.findings import Finding, Verdict
-from kafka_rollout.domain.model.plan import Hop, Plan
+from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import NodeSpec
@@ -43,8 +43,9 @@ def plan_upgrade(
 ) -> Plan:
     """Observe, plan and record the plan in the run's store. `finalize`: feature levels are part of the plan.
 
-    `snapshot_interval_ms` lowers the snapshot interval in the configuration that the last hop brings in anyway.
-    `with_logs` weighs the run's scan of the coordinator logs; without its result that is unknown, and a blocker.
+    `snapshot_interval_ms` lowers the snapshot interval in the configuration that the last release step brings in
+    anyway. `with_logs` weighs the run's scan of the coordinator logs; without its result that is unknown, and a
+    blocker.
     """
     state = observe(ports)
     record_observed(ports, state)
@@ -75,7 +76,7 @@ def freeze(ports: ClusterPorts, plan: Plan, **more: Any) -> None:
             "hash": plan.hash,
             "origin": str(plan.origin),
             "target": str(plan.target),
-            "hops": [hop.key for hop in plan.hops],
+            "hops": [release_step.key for release_step in plan.release_steps],
             "release_overrides": _overrides(ports, plan),
             "blockers": [str(finding) for finding in plan.blockers],
             **more,
@@ -125,8 +126,8 @@ def check_plan(ports: ClusterPorts, plan_hash: str) -> Plan:
     if plan.cluster != ports.cluster.name:
         raise RefusedError(f"The plan is for cluster {plan.cluster}, not for {ports.cluster.name}.", remedy=again)
     inventory = {node.node_id for node in ports.cluster.nodes}
-    for hop in plan.hops:
-        planned = {turn.node_id for turn in hop.order}
+    for release_step in plan.release_steps:
+        planned = {turn.node_id for turn in release_step.order}
         if planned != inventory:
             changed = ", ".join(str(node_id) for node_id in sorted(planned ^ inventory))
             raise RefusedError(
@@ -145,12 +146,12 @@ def check_plan(ports: ClusterPorts, plan_hash: str) -> Plan:
 
 def _overrides(ports: ClusterPorts, plan: Plan) -> dict[str, dict[str, str]]:
     """The configuration that the roll brings in with each release, by the inventory."""
-    releases = [str(hop.to_release) for hop in plan.hops]
+    releases = [str(release_step.to_release) for release_step in plan.release_steps]
     return {release: dict(ports.cluster.release_overrides.get(release, {})) for release in releases}
 
 
 def recheck(
-    ports: ClusterPorts, plan: Plan, stop: tuple[Hop, NodeSpec] | None = None, *, waits: bool = False
+    ports: ClusterPorts, plan: Plan, stop: tuple[ReleaseStep, NodeSpec] | None = None, *, waits: bool = False
 ) -> Verdict:
     """Look at the findings again: its blockers are those that were not there when the plan was approved.
 
@@ -183,7 +184,7 @@ def recheck(
 
 
 def refuse_new_blockers(
-    ports: ClusterPorts, plan: Plan, stop: tuple[Hop, NodeSpec] | None = None, *, waits: bool = False
+    ports: ClusterPorts, plan: Plan, stop: tuple[ReleaseStep, NodeSpec] | None = None, *, waits: bool = False
 ) -> None:
     """Raise RefusedError "approval is void" when `recheck` finds a new blocker that stays.
 

@@ -54,7 +54,7 @@ def _outcome(plan: Plan, data: Mapping[str, Any], *, acted: bool) -> tuple[Outco
     told = Outcome(data["outcome"]), str(data["sentence"])
     if told[0] is Outcome.ROLLED_BACK:
         return Outcome.ROLLED_BACK, f"{told[1]} What was lowered stays lowered."
-    if not acted and (plan.hops or plan.feature_changes) and not _arrived(plan, data):
+    if not acted and (plan.release_steps or plan.feature_changes) and not _arrived(plan, data):
         return Outcome.REFUSED, told[1] if told[0] is Outcome.REFUSED else f"Nothing was touched: {told[1]}"
     if any(node["release"] != str(plan.target) for node in data["nodes"]):
         if told[0] is Outcome.REFUSED:  # no node was started, but levels fell

@@ -44,7 +44,7 @@ def outcome_of(
     started = [event for event in events if event.get("kind") == "started"]
     if state is None:
         return Outcome.STOPPED, "The cluster did not answer when the report was written: see the last gate."
-    back = {hop.reversed().key for hop in plan.hops}
+    back = {release_step.reversed().key for release_step in plan.release_steps}
     newest: Mapping[str, Any] = next((event for event in reversed(events) if event.get("kind") in _TURNS), {})
     if started and (started[-1]["hop"] in back or newest.get("kind") == CLOSED):
         if _all_run(ports, state, plan.origin):

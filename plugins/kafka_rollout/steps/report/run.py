@@ -58,7 +58,16 @@ def build_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool = False) -> d
         "began_at": began,
         "ended_at": ended,
         "duration_s": round(ended - began, 3),
-        "hops": [_hop(hop.key, str(hop.from_release), str(hop.to_release), hop.reason, hop.order) for hop in plan.hops],
+        "hops": [
+            _release_step(
+                release_step.key,
+                str(release_step.from_release),
+                str(release_step.to_release),
+                release_step.reason,
+                release_step.order,
+            )
+            for release_step in plan.release_steps
+        ],
         "findings": [{**asdict(finding), "severity": finding.severity.value} for finding in plan.findings],
         "config_changes": [{**asdict(change), "release": str(change.release)} for change in plan.config_changes],
         "nodes": [_node(ports, node, state, events, gates) for node in ports.cluster.nodes],
@@ -76,7 +85,7 @@ def build_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool = False) -> d
     }
 
 
-def _hop(key: str, origin: str, target: str, reason: str, order: Iterable[Any]) -> dict[str, Any]:
+def _release_step(key: str, origin: str, target: str, reason: str, order: Iterable[Any]) -> dict[str, Any]:
     return {"key": key, "from": origin, "to": target, "reason": reason, "order": [asdict(turn) for turn in order]}
 
 
@@ -116,11 +125,11 @@ def _gates(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return list(gates.values())
 
 
-def _new_gate(name: str, kind: str, hop: str, node_id: str) -> dict[str, Any]:
+def _new_gate(name: str, kind: str, release_step: str, node_id: str) -> dict[str, Any]:
     return {
         "gate": name,
         "kind": kind,
-        "hop": hop or None,
+        "hop": release_step or None,
         "node_id": int(node_id) if node_id else None,
         "state": "waits",
         "message": "",
@@ -155,7 +164,8 @@ def _node(
 def _turns(
     node_id: int, events: Sequence[Mapping[str, Any]], gates: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """What a node's turn in each hop took: from the stop (or the start, where it was down) to its gate's end."""
+    """What a node's turn in each release step took: from the stop (or the start, where it was down) to its gate's
+    end."""
     acts: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     for event in events:
         if event.get("kind") in {"stopping", "stopped", "started"} and event["node_id"] == node_id:
@@ -163,16 +173,20 @@ def _turns(
             if "seconds" in event:
                 acts[event["hop"]][f"{'stop' if event['kind'] == 'stopped' else 'start'}_s"] = event["seconds"]
     turns = []
-    for hop, seen in acts.items():
+    for release_step, seen in acts.items():
         after = next(
-            (g for g in gates if g["kind"] == GateKind.AFTER_START and g["hop"] == hop and g["node_id"] == node_id),
+            (
+                g
+                for g in gates
+                if g["kind"] == GateKind.AFTER_START and g["hop"] == release_step and g["node_id"] == node_id
+            ),
             None,
         )
         began = seen.get("stopping_at", seen.get("started_at"))
         ended = after["ended_at"] if after and after["state"] in {"held", "holds"} else None
         turns.append(
             {
-                "hop": hop,
+                "hop": release_step,
                 "began_at": began,
                 "started_at": seen.get("started_at"),
                 "ended_at": ended,

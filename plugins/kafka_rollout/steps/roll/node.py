@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kafka_rollout.domain.gates.check import GateLook
 from kafka_rollout.domain.gates.node import seen_before_stop
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.model.plan import Hop, NodeTurn, Plan
+from kafka_rollout.domain.model.plan import NodeTurn, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ProcessState
 from kafka_rollout.domain.model.topology import NodeSpec
@@ -52,7 +52,7 @@ class NodeReplaced:
     """`acted` False: the node ran the release already. `started_at` in epoch seconds, durations in seconds."""
 
     node_id: int
-    hop: str
+    release_step: str
     release: str
     acted: bool
     started_at: float | None
@@ -60,12 +60,12 @@ class NodeReplaced:
     start_s: float = 0.0
 
 
-def needs_turn(ports: ClusterPorts, plan: Plan, hop_key: str, node_id: int) -> bool:
+def needs_turn(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> bool:
     """False when the node already runs the hop's release (or a later hop's): then only its gate remains."""
-    return turn_state(ports, plan, hop_key, node_id) is TurnState.NEEDED
+    return turn_state(ports, plan, release_step_key, node_id) is TurnState.NEEDED
 
 
-def replace_node(ports: ClusterPorts, plan: Plan, hop_key: str, node_id: int) -> NodeReplaced:
+def replace_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> NodeReplaced:
     """Bring one node to the hop's release: findings looked at again, gate looked at once, what the node is in
     recorded, stop, install, start. Returns once started; AFTER_START is the gate that tells whether it is well.
 
@@ -78,29 +78,29 @@ def replace_node(ports: ClusterPorts, plan: Plan, hop_key: str, node_id: int) ->
             f"The plan of cluster {plan.cluster} is an offline downgrade: no node has a turn of its own.",
             remedy="Use its own steps; roll-back takes it back from the backups.",
         )
-    hop, node = _begin(ports, plan, hop_key, node_id, "Replace")
+    release_step, node = _begin(ports, plan, release_step_key, node_id, "Replace")
     with ports.lock.acting(ports.cluster.name, f"Replacing node {node_id}"):
         process = ports.runtime.process(node)
-        state = turn_state(ports, plan, hop_key, node_id)
+        state = turn_state(ports, plan, release_step_key, node_id)
         if state is not TurnState.NEEDED:
-            return _nothing_to_do(hop, node, process)
+            return _nothing_to_do(release_step, node, process)
         stop_s = 0.0
         if process.pid is not None:
-            _prepare_stop(ports, plan, hop, node)
-            stop_s = _stop(ports, hop, node)
+            _prepare_stop(ports, plan, release_step, node)
+            stop_s = _stop(ports, release_step, node)
         else:
-            _refuse_unexplained_absence(ports, hop, node)
-        return _start(ports, plan, hop, node, stop_s)
+            _refuse_unexplained_absence(ports, release_step, node)
+        return _start(ports, plan, release_step, node, stop_s)
 
 
-def retry_node(ports: ClusterPorts, plan: Plan, hop_key: str, node_id: int) -> NodeReplaced:
-    """A person's "retry": a node that this run has stopped or started in the hop is started once more, for any other
-    its turn begins again."""
+def retry_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> NodeReplaced:
+    """A person's "retry": a node that this run has stopped or started in the release step is started once more, for any
+    other its turn begins again."""
     begun = {"stopping", "started"}
-    ours = (event for event in ports.run.events() if event.get("kind") in begun and event["hop"] == hop_key)
+    ours = (event for event in ports.run.events() if event.get("kind") in begun and event["hop"] == release_step_key)
     if any(event["node_id"] == node_id for event in ours):
-        return restart_node(ports, plan, hop_key, node_id)
-    return replace_node(ports, plan, hop_key, node_id)
+        return restart_node(ports, plan, release_step_key, node_id)
+    return replace_node(ports, plan, release_step_key, node_id)
 
 
 def has_stopped_nodes(ports: ClusterPorts) -> bool:
@@ -108,16 +108,17 @@ def has_stopped_nodes(ports: ClusterPorts) -> bool:
     return any(event.get("kind") == "stopping" for event in ports.run.events())
 
 
-def restart_node(ports: ClusterPorts, plan: Plan, hop_key: str, node_id: int) -> NodeReplaced:
+def restart_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> NodeReplaced:
     """Start the node on the hop's release once more (ends a process that hangs first).
 
     Raises TransientError where the rest of the cluster cannot spare a process that still runs.
     """
-    hop, node = _begin(ports, plan, hop_key, node_id, "Retry")
-    before = load_before_stop(ports, plan, hop, node_id)
+    release_step, node = _begin(ports, plan, release_step_key, node_id, "Retry")
+    before = load_before_stop(ports, plan, release_step, node_id)
     if before is None:
         raise RefusedError(
-            f"Node {node_id} was not stopped by this run in hop {hop_key}, so there is nothing to retry.",
+            f"Node {node_id} was not stopped by this run in release step {release_step_key}, so there is nothing to "
+            "retry.",
             remedy="Let its turn come.",
         )
     with ports.lock.acting(ports.cluster.name, f"Restarting node {node_id}"):
@@ -125,107 +126,112 @@ def restart_node(ports: ClusterPorts, plan: Plan, hop_key: str, node_id: int) ->
         if ports.runtime.process(node).pid is not None:
             _refuse_unsafe_stop(node, look_before_stop(ports, node))
             # Whoever said "retry" is the named person without whom nothing is forced.
-            stop_s = _stop(ports, hop, node, force=True)
-        return _start(ports, plan, hop, node, stop_s)
+            stop_s = _stop(ports, release_step, node, force=True)
+        return _start(ports, plan, release_step, node, stop_s)
 
 
-def way_back(plan: Plan) -> tuple[Hop, ...]:
-    """The hops of the roll back, in their order: the last hop first, each reversed."""
-    return tuple(hop.reversed() for hop in reversed(plan.hops))
+def way_back(plan: Plan) -> tuple[ReleaseStep, ...]:
+    """The release steps of the roll back, in their order: the last release step first, each reversed."""
+    return tuple(release_step.reversed() for release_step in reversed(plan.release_steps))
 
 
-def touched(ports: ClusterPorts, plan: Plan, hop_key: str, node_id: int) -> bool:
-    """Whether this run stopped the node in this hop (for a way back: in either direction)."""
-    return load_before_stop(ports, plan, plan.hop(hop_key), node_id) is not None
+def touched(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> bool:
+    """Whether this run stopped the node in this release step (for a way back: in either direction)."""
+    return load_before_stop(ports, plan, plan.release_step(release_step_key), node_id) is not None
 
 
-def roll_back_turns(ports: ClusterPorts, plan: Plan) -> tuple[tuple[Hop, NodeTurn], ...]:
+def roll_back_turns(ports: ClusterPorts, plan: Plan) -> tuple[tuple[ReleaseStep, NodeTurn], ...]:
     """Turns of the roll back that have something to do: nodes that this run's roll touched or that run a newer
     release of the plan, from the exact node where it stopped. Nodes that never left the old release are not in it."""
-    turns: list[tuple[Hop, NodeTurn]] = []
-    beyond: set[Release] = set()  # whoever runs one of these takes the hops before this one, and then this one
-    for hop in way_back(plan):
-        for turn in hop.order:
+    turns: list[tuple[ReleaseStep, NodeTurn]] = []
+    beyond: set[Release] = set()  # whoever runs one of these takes the release steps before this one, and then this one
+    for release_step in way_back(plan):
+        for turn in release_step.order:
             if running_release(ports, ports.cluster.node(turn.node_id)) in beyond:
-                turns.append((hop, turn))
+                turns.append((release_step, turn))
                 continue
-            state = turn_state(ports, plan, hop.key, turn.node_id)
-            ours = touched(ports, plan, hop.key, turn.node_id)
+            state = turn_state(ports, plan, release_step.key, turn.node_id)
+            ours = touched(ports, plan, release_step.key, turn.node_id)
             if (state is TurnState.NEEDED and (ours or not _is_down_since_another_hop(ports, plan, turn))) or (
                 state is TurnState.RUNS_TARGET and ours
             ):
-                turns.append((hop, turn))
-        beyond.add(hop.from_release)
+                turns.append((release_step, turn))
+        beyond.add(release_step.from_release)
     return tuple(turns)
 
 
 def _is_down_since_another_hop(ports: ClusterPorts, plan: Plan, turn: NodeTurn) -> bool:
-    """A node that did not come up on the via release never saw the last hop, and has nothing to take back there."""
+    """A node that did not come up on the via release never saw the last release step, and has nothing to take back
+    there."""
     down = ports.runtime.process(ports.cluster.node(turn.node_id)).pid is None
-    return down and any(touched(ports, plan, hop.key, turn.node_id) for hop in plan.hops)
+    return down and any(touched(ports, plan, release_step.key, turn.node_id) for release_step in plan.release_steps)
 
 
-def _begin(ports: ClusterPorts, plan: Plan, hop_key: str, node_id: int, verb: str) -> tuple[Hop, NodeSpec]:
+def _begin(
+    ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int, verb: str
+) -> tuple[ReleaseStep, NodeSpec]:
     frozen = check_plan(ports, plan.hash)
-    hop, node = frozen.hop(hop_key), ports.cluster.node(node_id)
-    what = ApprovalOf.ROLL_BACK if is_way_back(frozen, hop) else ApprovalOf.ROLL
+    release_step, node = frozen.release_step(release_step_key), ports.cluster.node(node_id)
+    what = ApprovalOf.ROLL_BACK if is_way_back(frozen, release_step) else ApprovalOf.ROLL
     require_approval(ports, frozen, what)
-    lock.hold(ports, f"{verb} node {node_id} ({hop.from_release} to {hop.to_release}).")
-    return hop, node
+    lock.hold(ports, f"{verb} node {node_id} ({release_step.from_release} to {release_step.to_release}).")
+    return release_step, node
 
 
-def _nothing_to_do(hop: Hop, node: NodeSpec, process: ProcessState) -> NodeReplaced:
+def _nothing_to_do(release_step: ReleaseStep, node: NodeSpec, process: ProcessState) -> NodeReplaced:
     return NodeReplaced(
         node_id=node.node_id,
-        hop=hop.key,
-        release=str(hop.to_release),
+        release_step=release_step.key,
+        release=str(release_step.to_release),
         acted=False,
         started_at=process.started_at,
     )
 
 
-def _prepare_stop(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec) -> None:
+def _prepare_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
     """Everything that must be true and known before the node goes down."""
-    if _stop_is_under_way(ports, hop, node):
+    if _stop_is_under_way(ports, release_step, node):
         # Decided and recorded by the call that was killed; what the half-stopped node now looks like must not be held
         # against it. The others must still be able to do without it.
         _refuse_unsafe_stop(node, look_before_stop(ports, node))
         return
-    if is_way_back(plan, hop):
-        refuse_closed(ports, plan, hop, first_stop=_is_first_stop(ports, hop))
+    if is_way_back(plan, release_step):
+        refuse_closed(ports, plan, release_step, first_stop=_is_first_stop(ports, release_step))
     else:
-        refuse_new_blockers(ports, plan, (hop, node))
-        refuse_unready(ports, plan, hop, node)
-        if _is_first_stop(ports, hop):
-            refuse_new_in_logs(ports, plan, hop)
-    _refuse_unsafe_stop(node, look(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, hop=hop.key, node_id=node.node_id)))
+        refuse_new_blockers(ports, plan, (release_step, node))
+        refuse_unready(ports, plan, release_step, node)
+        if _is_first_stop(ports, release_step):
+            refuse_new_in_logs(ports, plan, release_step)
+    _refuse_unsafe_stop(
+        node, look(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=release_step.key, node_id=node.node_id))
+    )
     state = observe_some(ports, (node,), metrics=False)
-    seen = seen_before_stop(state, node.node_id, hop.from_release, time.time())
+    seen = seen_before_stop(state, node.node_id, release_step.from_release, time.time())
     # Of a stop that was asked for the first record counts: by now the node may have left what it was in.
-    ports.run.save_before_stop(hop.key, seen, anew=not _stop_is_unfinished(ports, hop, node))
+    ports.run.save_before_stop(release_step.key, seen, anew=not _stop_is_unfinished(ports, release_step, node))
 
 
-def refuse_unready(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec) -> None:
+def refuse_unready(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
     """Raise where an older release could not start on what the cluster, or this node's metadata log, holds now."""
-    if not goes_down(plan, hop):
+    if not goes_down(plan, release_step):
         return
     if left := pending_changes(ports, plan):
         raise RefusedError(
-            f"Node {node.node_id} is not taken to {hop.to_release} yet: "
+            f"Node {node.node_id} is not taken to {release_step.to_release} yet: "
             f"{', '.join(f'{c.feature} is not at {c.target}' for c in left)}.",
             remedy="Lower the levels first (in a DAG: clear lower_features with everything downstream).",
         )
-    refuse_unreadable(ports, plan, hop, node)
+    refuse_unreadable(ports, plan, release_step, node)
 
 
-def _is_first_stop(ports: ClusterPorts, hop: Hop) -> bool:
-    return not any(event.get("kind") == "stopping" and event["hop"] == hop.key for event in ports.run.events())
+def _is_first_stop(ports: ClusterPorts, release_step: ReleaseStep) -> bool:
+    return not any(event.get("kind") == "stopping" and event["hop"] == release_step.key for event in ports.run.events())
 
 
-def refuse_new_in_logs(ports: ClusterPorts, plan: Plan, hop: Hop) -> None:
+def refuse_new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> None:
     """Raise RefusedError when what was written to the coordinator logs since the run's scan of them makes a verdict
     worse than the approved plan says: records keep coming while a person thinks."""
-    if new := new_in_logs(ports, plan, hop):
+    if new := new_in_logs(ports, plan, release_step):
         refuse_as_void(ports, plan, new)
 
 
@@ -237,62 +243,69 @@ def _refuse_unsafe_stop(node: NodeSpec, seen: GateLook) -> None:
         )
 
 
-def _stop_is_under_way(ports: ClusterPorts, hop: Hop, node: NodeSpec) -> bool:
-    if ports.run.load_before_stop(hop.key, node.node_id) is None:
+def _stop_is_under_way(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> bool:
+    if ports.run.load_before_stop(release_step.key, node.node_id) is None:
         return False
     asked = [
         event["at"]
         for event in ports.run.events()
-        if event.get("kind") == "stopping" and event["hop"] == hop.key and event["node_id"] == node.node_id
+        if event.get("kind") == "stopping" and event["hop"] == release_step.key and event["node_id"] == node.node_id
     ]
     return bool(asked) and time.time() - float(asked[-1]) < _STOP_UNDER_WAY_S
 
 
-def _stop_is_unfinished(ports: ClusterPorts, hop: Hop, node: NodeSpec) -> bool:
+def _stop_is_unfinished(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> bool:
     """Whether this run asked for the stop, however long ago, and has not started the node since."""
     unfinished = False
     for event in ports.run.events():
         if event.get("kind") in {"stopping", "started"} and event["node_id"] == node.node_id:
-            unfinished = event["kind"] == "stopping" and event["hop"] == hop.key
+            unfinished = event["kind"] == "stopping" and event["hop"] == release_step.key
     return unfinished
 
 
-def _refuse_unexplained_absence(ports: ClusterPorts, hop: Hop, node: NodeSpec) -> None:
+def _refuse_unexplained_absence(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> None:
     """A node without a process is only ours to start if this run stopped it and did not start it since."""
-    if ports.run.load_before_stop(hop.key, node.node_id) is None:
-        other = ports.run.load_before_stop(hop.reversed().key, node.node_id)
+    if ports.run.load_before_stop(release_step.key, node.node_id) is None:
+        other = ports.run.load_before_stop(release_step.reversed().key, node.node_id)
         if other is None:
             raise RefusedError(
                 f"Node {node.node_id} has no process, and this run did not stop it.",
                 remedy=f"Find out why it is down ({last_words(ports, node)}), start it, then call again.",
             )
         # Rolled back right after a failed start: what it was in was seen before the stop on the way forth.
-        ports.run.save_before_stop(hop.key, other)
+        ports.run.save_before_stop(release_step.key, other)
     starts = ports.runtime.starts(node)
-    if starts and starts[-1].release == hop.to_release:
+    if starts and starts[-1].release == release_step.to_release:
         raise FatalError(
-            f"Node {node.node_id} was started on {hop.to_release} and its process is gone: {last_words(ports, node)}.",
+            f"Node {node.node_id} was started on {release_step.to_release} and its process is gone: "
+            f"{last_words(ports, node)}.",
             remedy="Correct what its log names and retry the node, or roll back.",
         )
 
 
-def _stop(ports: ClusterPorts, hop: Hop, node: NodeSpec, *, force: bool = False) -> float:
+def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, force: bool = False) -> float:
     began = time.monotonic()
     lock.hold(ports, f"Stop node {node.node_id}.", for_s=lock.LEASE_S + STOP_DEADLINE_S)
-    ports.run.record("stopping", {"node_id": node.node_id, "hop": hop.key})  # a resumed call takes it at its word
+    ports.run.record(
+        "stopping", {"node_id": node.node_id, "hop": release_step.key}
+    )  # a resumed call takes it at its word
     ports.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=force)
     took = time.monotonic() - began
     # A killed process's log is recovered at its next start; the record says why that took longer.
     forced = force and took >= STOP_DEADLINE_S
-    ports.run.record("stopped", {"node_id": node.node_id, "hop": hop.key, "seconds": round(took, 3), "forced": forced})
+    ports.run.record(
+        "stopped", {"node_id": node.node_id, "hop": release_step.key, "seconds": round(took, 3), "forced": forced}
+    )
     return took
 
 
-def _start(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec, stop_s: float) -> NodeReplaced:
+def _start(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, stop_s: float) -> NodeReplaced:
     began = time.monotonic()
-    make_readable(ports, plan, hop, node)
-    changes = tuple(c for c in plan.config_changes if c.node_id == node.node_id and c.release == hop.to_release)
-    ports.runtime.install(node, hop.to_release, changes)
+    make_readable(ports, plan, release_step, node)
+    changes = tuple(
+        c for c in plan.config_changes if c.node_id == node.node_id and c.release == release_step.to_release
+    )
+    ports.runtime.install(node, release_step.to_release, changes)
     ports.runtime.start(node)
     started = ports.runtime.process(node)
     took = time.monotonic() - began
@@ -300,16 +313,16 @@ def _start(ports: ClusterPorts, plan: Plan, hop: Hop, node: NodeSpec, stop_s: fl
         "started",
         {
             "node_id": node.node_id,
-            "hop": hop.key,
-            "release": str(hop.to_release),
+            "hop": release_step.key,
+            "release": str(release_step.to_release),
             "pid": started.pid,
             "seconds": round(took, 3),
         },
     )
     return NodeReplaced(
         node_id=node.node_id,
-        hop=hop.key,
-        release=str(hop.to_release),
+        release_step=release_step.key,
+        release=str(release_step.to_release),
         acted=True,
         started_at=started.started_at,
         stop_s=stop_s,

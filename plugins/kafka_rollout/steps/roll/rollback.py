@@ -1,10 +1,10 @@
-"""May a hop of the way back be taken: by the finalized levels, by settings of kinds that the older release does not
-know, and by what the coordinator logs hold by now."""
+"""May a release step of the way back be taken: by the finalized levels, by settings of kinds that the older release
+does not know, and by what the coordinator logs hold by now."""
 
 from __future__ import annotations
 
 from kafka_rollout.domain.model.errors import RefusedError
-from kafka_rollout.domain.model.plan import Hop, Plan
+from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.planning.downgrade_findings import lacking_settings, settings_findings
 from kafka_rollout.domain.planning.rollback_blockers import ClosingRecord, closes_way_back
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -15,67 +15,70 @@ from kafka_rollout.steps.planning.upgrade import check_way_back
 CLOSED = "way-back-closed"  # kind of the event in the run's record
 
 
-def refuse_closed(ports: ClusterPorts, plan: Plan, hop: Hop, *, first_stop: bool) -> None:
+def refuse_closed(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, *, first_stop: bool) -> None:
     """Raise RefusedError where the older release could not run the cluster, or would lose something. Before the hop's
     first stop settings are asked for, and the coordinator logs are read if a release that this run has started writes
     records which the older one cannot load."""
-    way = check_way_back(ports, plan, hop.to_release)
+    way = check_way_back(ports, plan, release_step.to_release)
     if not way.ok:
         raise RefusedError(
-            f"{hop.to_release} can no longer run this cluster: "
+            f"{release_step.to_release} can no longer run this cluster: "
             f"{'; '.join(finding.sentence for finding in way.blockers)}",
             remedy=" ".join(dict.fromkeys(finding.remedy for finding in way.blockers)),
         )
     if not first_stop:
         return
-    _refuse_settings(ports, hop)
-    if closing := _closing(ports, plan, hop):
-        _refuse_unloadable(ports, plan, hop, closing)
+    _refuse_settings(ports, release_step)
+    if closing := _closing(ports, plan, release_step):
+        _refuse_unloadable(ports, plan, release_step, closing)
 
 
-def _refuse_settings(ports: ClusterPorts, hop: Hop) -> None:
+def _refuse_settings(ports: ClusterPorts, release_step: ReleaseStep) -> None:
     """What came since the upgrade's first node and the older release has no place for: its next snapshot of the
     metadata makes it unreadable for every release."""
-    lacking = lacking_settings(ports.catalogue, [hop.to_release])
+    lacking = lacking_settings(ports.catalogue, [release_step.to_release])
     if not lacking:
         return
     found = settings_findings(lacking, ports.admin.settings(), accepted=False, acceptable=False)
     if not found:
         return
     told = " ".join(f"{finding.code}: {finding.sentence}" for finding in found)
-    sentence = f"The way back to {hop.to_release} is closed. {told}"
-    ports.run.record(CLOSED, {"hop": hop.key, "sentence": sentence})
+    sentence = f"The way back to {release_step.to_release} is closed. {told}"
+    ports.run.record(CLOSED, {"hop": release_step.key, "sentence": sentence})
     raise RefusedError(sentence, remedy=f"{found[0].remedy} Then roll back again.")
 
 
-def _closing(ports: ClusterPorts, plan: Plan, hop: Hop) -> tuple[ClosingRecord, ...]:
+def _closing(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tuple[ClosingRecord, ...]:
     """What the releases that ran in this run write and the older one cannot load; mostly nothing (KIP-915)."""
     begun = {event["hop"] for event in ports.run.events() if event.get("kind") == "started"}
     levels = levels_now(ports).finalized
     return tuple(
         record
-        for rolled in plan.hops
+        for rolled in plan.release_steps
         if rolled.key in begun
-        for record in closes_way_back(ports.catalogue, hop.to_release, rolled.to_release, levels)
+        for record in closes_way_back(ports.catalogue, release_step.to_release, rolled.to_release, levels)
     )
 
 
-def _refuse_unloadable(ports: ClusterPorts, plan: Plan, hop: Hop, closing: tuple[ClosingRecord, ...]) -> None:
+def _refuse_unloadable(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, closing: tuple[ClosingRecord, ...]
+) -> None:
     scanned = scan_before_roll(ports)
     if scanned is None:
         why = f"{closing[0].record} records of {plan.target} stop it, and nobody scanned whether there are any"
     else:
-        failing = ports.logs.scan_on(scanned).failing(hop.to_release)
+        failing = ports.logs.scan_on(scanned).failing(release_step.to_release)
         if not failing:
             return
         first = failing[0]
         where = f"{first.topic}-{first.partition}"
         reason = f": {first.first_failure.reason}" if first.first_failure is not None else ""
         why = f"it could not load {len(failing)} partition(s) of the coordinator logs any more, first {where}{reason}"
-    sentence = f"The way back to {hop.to_release} is closed: {why}."
-    ports.run.record(CLOSED, {"hop": hop.key, "sentence": sentence})
+    sentence = f"The way back to {release_step.to_release} is closed: {why}."
+    ports.run.record(CLOSED, {"hop": release_step.key, "sentence": sentence})
     raise RefusedError(
         sentence,
-        remedy=f"Stay on {hop.from_release}, which loads them, and go down from there with kafka_downgrade: it scans, "
+        remedy=f"Stay on {release_step.from_release}, which loads them, and go down from there with kafka_downgrade: "
+        "it scans, "
         "and says what to convert and how long to wait.",
     )

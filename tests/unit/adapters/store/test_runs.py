@@ -18,7 +18,7 @@ from kafka_rollout.adapters.store.runs import FileRunStore, list_runs
 from kafka_rollout.domain.gates.check import BeforeStop, Condition, GateLook
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity
-from kafka_rollout.domain.model.plan import ConfigChange, Direction, FeatureChange, Hop, NodeTurn, Plan, Undo
+from kafka_rollout.domain.model.plan import ConfigChange, Direction, FeatureChange, NodeTurn, Plan, ReleaseStep, Undo
 from kafka_rollout.domain.model.releases import Release
 from tests.paths import ROOT
 
@@ -37,7 +37,7 @@ def _plan() -> Plan:
         direction=Direction.UPGRADE,
         origin=old,
         target=new,
-        hops=(Hop(from_release=old, to_release=new, reason="Straight.", order=turns),),
+        release_steps=(ReleaseStep(from_release=old, to_release=new, reason="Straight.", order=turns),),
         feature_changes=(
             FeatureChange(
                 feature="metadata.version",

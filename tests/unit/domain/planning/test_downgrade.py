@@ -61,8 +61,8 @@ def test_a_level_that_kafka_lowers_goes_online_brokers_first_and_the_active_cont
     found = plan(at(29), R421, level=23)
     assert (found.direction, found.origin, found.target) == (Direction.DOWNGRADE, R431, R421)
     assert (found.levels, found.offline, found.blockers) == ({"metadata.version": 23}, False, ())
-    assert [turn.node_id for turn in found.hops[0].order] == [4, 5, 6, 1, 2, 3]
-    assert found.hops[0].order[-1].active_controller
+    assert [turn.node_id for turn in found.release_steps[0].order] == [4, 5, 6, 1, 2, 3]
+    assert found.release_steps[0].order[-1].active_controller
 
 
 def test_the_highest_level_that_the_target_knows_is_meant_and_never_one_above_the_present() -> None:
@@ -95,13 +95,13 @@ def test_offline_the_other_features_fall_online_first_and_there_is_no_release_be
     found = plan(seen, R391, level=21, where_refused=WhereRefused.OFFLINE)
     assert [change.feature for change in found.online_changes] == ["share.version"]
     seen = at(30)
-    (hop,) = plan(seen, R340, level=8, where_refused=WhereRefused.OFFLINE).hops
-    assert (hop.from_release, hop.to_release) == (R431, R340)
+    (release_step,) = plan(seen, R340, level=8, where_refused=WhereRefused.OFFLINE).release_steps
+    assert (release_step.from_release, release_step.to_release) == (R431, R340)
 
 
 def test_a_level_may_fall_while_the_binary_stays_but_not_offline() -> None:
     found = plan(at(29), R431, level=23)
-    assert (found.levels, found.hops, found.blockers) == ({"metadata.version": 23}, (), ())
+    assert (found.levels, found.release_steps, found.blockers) == ({"metadata.version": 23}, (), ())
     refused = plan(at(30), R431, level=29, where_refused=WhereRefused.OFFLINE)
     assert (codes(refused), refused.offline) == ({"FEATURE-DOWNGRADE-REFUSED"}, False)
 
@@ -168,7 +168,7 @@ def test_an_interrupted_roll_goes_on_from_the_highest_release_and_a_node_below_b
     seen = at(8)
     below = node_state(4, R341, supported={"metadata.version": (1, 8)}, finalized={"metadata.version": 8})
     seen = replace(seen, nodes=replace_node(seen, below))
-    assert [hop.key for hop in plan(seen, R341).hops] == ["4.3.1-to-3.4.1"]
+    assert [release_step.key for release_step in plan(seen, R341).release_steps] == ["4.3.1-to-3.4.1"]
     assert codes(plan(seen, R341)) == set()
     assert "NODE-BEHIND" in codes(plan(seen, R421))
 

@@ -58,7 +58,7 @@ def plan(*changes: FeatureChange, **other: Any) -> Plan:
         direction=Direction.DOWNGRADE,
         origin=NEW,
         target=OLD,
-        hops=(),
+        release_steps=(),
         feature_changes=changes,
         config_changes=(),
         findings=(),

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release
 from kafka_rollout.domain.planning.release_path import (
-    beyond_first_hop,
-    hop_releases,
+    find_nodes_ahead,
     node_order,
     origin_release,
+    plan_release_steps,
     target_finding,
 )
 from tests.unit.domain.builders import (
@@ -32,13 +32,13 @@ from tests.unit.domain.builders import (
 
 
 def _hops(origin: Release, target: Release) -> list[tuple[Release, Release]]:
-    return [(a, b) for a, b, _ in hop_releases(catalogue(), origin, target)]
+    return [(a, b) for a, b, _ in plan_release_steps(catalogue(), origin, target)]
 
 
 def test_an_intolerant_release_goes_to_an_emitting_one_by_way_of_its_own_lines_tolerant_one() -> None:
-    hops = hop_releases(catalogue(), R340, R431)
-    assert [(a, b) for a, b, _ in hops] == [(R340, R341), (R341, R431)]
-    assert all("KIP-915" in reason for _, _, reason in hops)
+    release_steps = plan_release_steps(catalogue(), R340, R431)
+    assert [(a, b) for a, b, _ in release_steps] == [(R340, R341), (R341, R431)]
+    assert all("KIP-915" in reason for _, _, reason in release_steps)
 
 
 @pytest.mark.parametrize(("origin", "target"), [(R340, R341), (R340, R391), (R341, R431), (R391, R431), (R421, R431)])
@@ -48,14 +48,14 @@ def test_other_pairs_take_one_hop(origin: Release, target: Release) -> None:
 
 def test_without_a_tolerant_release_of_its_own_line_the_nearest_one_above_is_taken() -> None:
     r332 = facts(Release(3, 3, 2), CoordinatorClass.INTOLERANT, feature("metadata.version", 1, 7))
-    hops = hop_releases(catalogue(r332), r332.release, R431)
-    assert hops[0][1] == R341
+    release_steps = plan_release_steps(catalogue(r332), r332.release, R431)
+    assert release_steps[0][1] == R341
 
 
 def test_without_any_tolerant_release_between_there_is_no_path() -> None:
     known = {r: f for r, f in catalogue().releases.items() if f.coordinator_class is not CoordinatorClass.TOLERANT}
     with pytest.raises(UserError, match="KIP-915"):
-        hop_releases(Catalogue(known), R340, R431)
+        plan_release_steps(Catalogue(known), R340, R431)
 
 
 def test_the_same_release_is_no_hop_and_an_older_one_is_a_downgrade() -> None:
@@ -81,14 +81,14 @@ def test_no_hop_ever_joins_an_intolerant_with_an_emitting_release(
     known = {r: facts(r, kind, feature("metadata.version", 1, 8)) for r, kind in zip(releases, classes, strict=True)}
     origin, target = sorted(releases[end % len(releases)] for end in ends)
     try:
-        hops = hop_releases(Catalogue(known), origin, target)
+        release_steps = plan_release_steps(Catalogue(known), origin, target)
     except UserError:
         assert not any(known[r].coordinator_class is CoordinatorClass.TOLERANT for r in releases if origin < r < target)
         return
-    met = [origin, *(b for _, b, _ in hops)]
+    met = [origin, *(b for _, b, _ in release_steps)]
     assert met[-1] == target
     assert met == sorted(set(met))
-    for a, b, _ in hops:
+    for a, b, _ in release_steps:
         pair = {known[a].coordinator_class, known[b].coordinator_class}
         assert not (a < b and pair == {CoordinatorClass.INTOLERANT, CoordinatorClass.EMITTING}) or (
             known[a].coordinator_class is CoordinatorClass.EMITTING
@@ -108,11 +108,11 @@ def test_an_origin_that_nobody_tells_is_refused() -> None:
 
 def test_a_node_above_the_first_hop_is_a_blocker_because_the_hop_would_take_it_back() -> None:
     nodes = {**state(COMBINED, R340).nodes, 3: node_state(3, R431)}
-    ahead = beyond_first_hop(state(COMBINED, nodes=nodes), R341)
+    ahead = find_nodes_ahead(state(COMBINED, nodes=nodes), R341)
     assert ahead is not None
     assert ahead.code == "NODE-AHEAD"
     assert "3" in ahead.subject
-    assert beyond_first_hop(state(COMBINED, nodes=nodes), R431) is None
+    assert find_nodes_ahead(state(COMBINED, nodes=nodes), R431) is None
 
 
 @pytest.mark.parametrize("text", ["latest", "9.9.9", "4.3"])

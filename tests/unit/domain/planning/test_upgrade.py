@@ -55,24 +55,24 @@ def test_a_well_cluster_is_planned_in_one_hop_without_findings() -> None:
     plan = _plan(state(), finalize=True)
     assert plan.findings == ()
     assert (plan.direction, plan.origin, plan.target) == (Direction.UPGRADE, R391, R431)
-    assert [h.key for h in plan.hops] == ["3.9.1-to-4.3.1"]
-    assert [t.node_id for t in plan.hops[0].order] == [1, 2, 3, 4, 5, 6]
-    assert plan.hops[0].order[2].active_controller
+    assert [h.key for h in plan.release_steps] == ["3.9.1-to-4.3.1"]
+    assert [t.node_id for t in plan.release_steps[0].order] == [1, 2, 3, 4, 5, 6]
+    assert plan.release_steps[0].order[2].active_controller
     assert plan.feature_changes[0].feature == "metadata.version"
     assert plan.config_changes == ()
 
 
 def test_an_intolerant_cluster_is_planned_by_way_of_the_tolerant_release_with_the_reason() -> None:
     plan = _plan(_old())
-    assert [h.key for h in plan.hops] == ["3.4.0-to-3.4.1", "3.4.1-to-4.3.1"]
-    assert "KIP-915" in plan.hops[0].reason
+    assert [h.key for h in plan.release_steps] == ["3.4.0-to-3.4.1", "3.4.1-to-4.3.1"]
+    assert "KIP-915" in plan.release_steps[0].reason
     assert plan.blockers == ()
 
 
 def test_without_finalizing_no_feature_is_changed_and_a_rolled_cluster_has_no_hops() -> None:
     assert _plan(state()).feature_changes == ()
     rolled = _plan(state(release=R431), finalize=True, configs={}, java={})
-    assert rolled.hops == ()
+    assert rolled.release_steps == ()
     assert rolled.feature_changes
     assert rolled.blockers == ()
 
@@ -81,7 +81,7 @@ def test_an_interrupted_roll_goes_on_from_the_lowest_release() -> None:
     seen = state()
     seen = replace(seen, nodes=replace_node(seen, node_state(1, R431)))
     plan = _plan(seen)
-    assert [h.key for h in plan.hops] == ["3.9.1-to-4.3.1"]
+    assert [h.key for h in plan.release_steps] == ["3.9.1-to-4.3.1"]
     assert plan.blockers == ()
 
 

@@ -10,7 +10,7 @@ from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.domain.features.checks import feature_changes
 from kafka_rollout.domain.model.plan import Undo
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
-from kafka_rollout.domain.planning.release_path import hop_releases
+from kafka_rollout.domain.planning.release_path import plan_release_steps
 from tests.paths import INCLUDE
 from tests.unit.domain.builders import R340, R341, R391, R431, SEPARATE, node_state, state
 
@@ -34,7 +34,7 @@ def released() -> Catalogue:
 def test_paths_between_released_versions(
     released: Catalogue, origin: Release, target: Release, stops: list[Release]
 ) -> None:
-    assert [to for _, to, _ in hop_releases(released, origin, target)] == stops
+    assert [to for _, to, _ in plan_release_steps(released, origin, target)] == stops
 
 
 def test_finalizing_4_3_1_on_a_cluster_of_3_9_1(released: Catalogue) -> None:

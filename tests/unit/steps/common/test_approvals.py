@@ -14,7 +14,7 @@ from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node, retry_node
 from tests.fake_cluster import R431, FakeCluster
 
-HOP = "3.9.1-to-4.3.1"
+RELEASE_STEP = "3.9.1-to-4.3.1"
 NODE = 12  # a broker
 
 
@@ -23,25 +23,25 @@ def test_a_new_blocker_voids_the_approval_before_anything_stops(
 ) -> None:
     cluster.ghost_controllers.add(9)
     with pytest.raises(RefusedError, match=r"approval is void.*GHOST-CONTROLLER"):
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
     cluster.ghost_controllers.clear()
     with pytest.raises(RefusedError, match=r"approval of the roll by alice is void.*GHOST-CONTROLLER"):
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "the ghost is unregistered")
-    assert replace_node(ports, plan, HOP, NODE).acted
+    assert replace_node(ports, plan, RELEASE_STEP, NODE).acted
 
 
 def test_a_configuration_that_was_edited_since_the_plan_is_judged_again_before_the_stop(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.config_problems[R431] = ("num.nonsense is no setting",)
-    assert replace_node(ports, plan, HOP, 2).acted, "judged once is judged"
+    assert replace_node(ports, plan, RELEASE_STEP, 2).acted, "judged once is judged"
     settle(cluster)
     cluster.nodes[NODE].config["num.nonsense"] = "1"
     with pytest.raises(RefusedError, match=r"approval is void.*CONFIG-REJECTED node 12.*num\.nonsense"):
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == [2]
 
 
@@ -50,7 +50,7 @@ def test_a_java_that_is_too_old_by_now_voids_the_approval(
 ) -> None:
     cluster.java = 11
     with pytest.raises(RefusedError, match=r"approval is void.*JAVA-TOO-OLD node 12"):
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
 
 
@@ -59,18 +59,18 @@ def test_a_person_s_retry_renews_what_a_blocker_voided_and_nothing_else(
 ) -> None:
     cluster.ghost_controllers.add(9)
     with pytest.raises(RefusedError, match="approval is void"):
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
     renew_void(ports, plan, "bob", "try again")
     with pytest.raises(RefusedError, match="approval is void"):  # the ghost is still there
-        retry_node(ports, plan, HOP, NODE)
+        retry_node(ports, plan, RELEASE_STEP, NODE)
     cluster.ghost_controllers.clear()
     renew_void(ports, plan, "bob", "the ghost is unregistered")
-    assert retry_node(ports, plan, HOP, NODE).acted
+    assert retry_node(ports, plan, RELEASE_STEP, NODE).acted
     assert [a.by for a in approvals(ports)] == ["alice", "bob", "bob"]
     record_approval(ports, ApprovalOf.ROLL, "alice", REJECTED, "enough for today")
     renew_void(ports, plan, "bob", "let us go on")
     with pytest.raises(RefusedError, match="alice answered 'rejected'"):
-        replace_node(ports, plan, HOP, 13)
+        replace_node(ports, plan, RELEASE_STEP, 13)
 
 
 def settle(cluster: FakeCluster) -> None:
@@ -86,7 +86,7 @@ def test_a_plan_made_anew_with_blockers_is_not_covered_by_the_old_approval(
     again = plan_upgrade(ports, R431, finalize=True)  # its task was cleared
     assert again.hash == plan.hash
     with pytest.raises(RefusedError, match=r"1 blocker\(s\), and no approval changes that"):
-        replace_node(ports, again, HOP, NODE)
+        replace_node(ports, again, RELEASE_STEP, NODE)
     assert cluster.stops == []
 
 
@@ -95,7 +95,7 @@ def test_a_decision_to_roll_back_overtakes_the_approval_of_the_roll(
 ) -> None:
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
     with pytest.raises(RefusedError, match="overtaken: alice approved the roll-back"):
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
 
 
@@ -104,7 +104,7 @@ def test_a_blocker_that_is_gone_at_the_next_look_voids_nothing(
 ) -> None:
     cluster.silent.add(13)
     monkeypatch.setattr("time.sleep", lambda seconds: cluster.silent.clear())
-    assert replace_node(ports, plan, HOP, NODE).acted
+    assert replace_node(ports, plan, RELEASE_STEP, NODE).acted
 
 
 @pytest.mark.parametrize("decision", [None, REJECTED])
@@ -115,7 +115,7 @@ def test_nothing_is_stopped_without_an_approval(
     if decision:
         record_approval(ports, ApprovalOf.ROLL, "alice", decision, "not today")
     with pytest.raises(RefusedError):
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
 
 
@@ -125,5 +125,5 @@ def test_configuration_that_came_into_the_inventory_after_the_approval_is_not_ro
     overrides = {"4.3.1": {"unclean.leader.election.enable": "true"}}
     edited = replace(ports, cluster=replace(ports.cluster, release_overrides=overrides))
     with pytest.raises(RefusedError, match="release_overrides of cluster fake changed"):
-        replace_node(edited, plan, HOP, NODE)
+        replace_node(edited, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []

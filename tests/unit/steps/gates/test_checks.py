@@ -12,8 +12,8 @@ from kafka_rollout.steps.gates.checks import GateKind, GateRef, gate_has_held, l
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import FakeCluster
 
-HOP = "3.9.1-to-4.3.1"
-AFTER = GateRef(kind=GateKind.AFTER_START, hop=HOP, node_id=12)
+RELEASE_STEP = "3.9.1-to-4.3.1"
+AFTER = GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=12)
 
 
 def test_a_reference_survives_json() -> None:
@@ -21,7 +21,7 @@ def test_a_reference_survives_json() -> None:
 
 
 def test_leadership_comes_back_because_it_is_asked_for(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
-    replace_node(ports, plan, HOP, 12)
+    replace_node(ports, plan, RELEASE_STEP, 12)
     assert cluster.topics["orders-1"].leader != 12
     seen = wait_for_gate(ports, plan, AFTER, GatePolicy(looks=2, interval_s=0))
     assert seen.holds
@@ -31,11 +31,11 @@ def test_leadership_comes_back_because_it_is_asked_for(ports: ClusterPorts, clus
 def test_a_gate_that_held_is_passed_until_the_node_is_started_again(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    replace_node(ports, plan, HOP, 12)
+    replace_node(ports, plan, RELEASE_STEP, 12)
     assert not gate_has_held(ports, AFTER)
     wait_for_gate(ports, plan, AFTER, GatePolicy(looks=1, interval_s=0))
     assert gate_has_held(ports, AFTER)
-    ports.run.record("started", {"node_id": 12, "hop": HOP})
+    ports.run.record("started", {"node_id": 12, "hop": RELEASE_STEP})
     assert not gate_has_held(ports, AFTER)
 
 
@@ -43,7 +43,7 @@ def test_a_gate_that_never_holds_fails_and_says_what_it_waited_for(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.catch_up_looks = 10_000
-    replace_node(ports, plan, HOP, 12)
+    replace_node(ports, plan, RELEASE_STEP, 12)
     heard: list[str] = []
     with pytest.raises(RefusedError, match=r"after node 12 failed: it gives up .*in every ISR it was in"):
         wait_for_gate(
@@ -60,7 +60,7 @@ def test_the_record_keeps_first_looks_changes_and_the_last(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.catch_up_looks = 100
-    replace_node(ports, plan, HOP, 12)
+    replace_node(ports, plan, RELEASE_STEP, 12)
     heard: list[bool] = []
     wait_for_gate(ports, plan, AFTER, GatePolicy(looks=3, interval_s=0), lambda seen, _: heard.append(seen.holds))
     looks = [e for e in ports.run.events() if e["kind"] == "gate" and e["gate"] == "after node 12"]
@@ -71,7 +71,7 @@ def test_the_record_keeps_first_looks_changes_and_the_last(
 
 
 def test_a_look_renews_the_lock_and_stops_at_somebody_else_s(ports: ClusterPorts, plan: Plan) -> None:
-    ref = GateRef(kind=GateKind.BEFORE_STOP, hop=HOP, node_id=12)
+    ref = GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12)
     assert look(ports, plan, ref).holds
     held = ports.lock.holder("fake")
     assert held is not None
@@ -85,7 +85,7 @@ def test_a_look_renews_the_lock_and_stops_at_somebody_else_s(ports: ClusterPorts
 def test_the_lock_knows_the_cluster_by_its_id_and_keeps_its_other_names_out(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    ref = GateRef(kind=GateKind.BEFORE_STOP, hop=HOP, node_id=12)
+    ref = GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12)
     cluster.silent.update({11, 12, 13})
     look(ports, plan, ref)
     cluster.silent.clear()
@@ -103,6 +103,6 @@ def test_a_cluster_that_does_not_answer_is_a_condition_that_does_not_hold(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.silent.update({11, 12, 13})
-    seen = look(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, hop=HOP, node_id=12))
+    seen = look(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12))
     assert not seen.holds
     assert seen.waits_for.startswith("the cluster answers: ")

@@ -22,7 +22,7 @@ def falling(plan: Plan, *, to: int = 0, unsafe: bool = False) -> Plan:
     change = FeatureChange(
         feature="group.version", current=1, target=to, undo=Undo.POSSIBLE, undo_source="the test", loss=""
     )
-    return replace(plan, direction=Direction.DOWNGRADE, hops=(), feature_changes=(change,), unsafe=unsafe)
+    return replace(plan, direction=Direction.DOWNGRADE, release_steps=(), feature_changes=(change,), unsafe=unsafe)
 
 
 def test_members_first_then_tombstones_then_it_holds(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
@@ -55,7 +55,7 @@ def test_where_no_type_falls_or_a_person_accepted_it_there_is_nothing_to_wait_fo
     plans = {
         "a level that serves them": falling(plan, to=1),
         "accepted losses": falling(plan, unsafe=True),
-        "a way up": replace(plan, hops=()),
+        "a way up": replace(plan, release_steps=()),
     }
     seen = look(ports, plans[kept], GATE)
     assert [condition.name for condition in seen.conditions] == ["nothing to wait for"]

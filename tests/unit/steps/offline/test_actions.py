@@ -28,7 +28,7 @@ from tests.fake_cluster import R431, FakeCluster
 from tests.fakes import fake_bench
 
 R421 = Release(4, 2, 1)
-HOP = "4.3.1-to-4.2.1"
+RELEASE_STEP = "4.3.1-to-4.2.1"
 Step = Callable[[ClusterPorts, Plan], Any]
 FORWARD: tuple[Step, ...] = tuple(step.act for step in OfflineStep)
 
@@ -76,7 +76,7 @@ def test_brokers_stop_first_and_start_last_and_all_run_the_target_at_the_level(
     assert world.finalized[METADATA_VERSION] == 29
     starts = {node_id: node.starts[-1].started_at for node_id, node in world.nodes.items()}
     assert max(starts[i] for i in (1, 2, 3)) <= min(starts[i] for i in (11, 12, 13))
-    assert all(ports.run.load_before_stop(HOP, node_id) is not None for node_id in world.nodes)
+    assert all(ports.run.load_before_stop(RELEASE_STEP, node_id) is not None for node_id in world.nodes)
 
 
 @pytest.mark.parametrize("dies_after", range(len(FORWARD)))
@@ -151,7 +151,10 @@ def test_a_controller_whose_disk_is_lost_is_left_behind_and_the_others_go_on(
     assert releases(world) == {"4.2.1", "None"}
     (left,) = [event for event in ports.run.events() if event["kind"] == "offline-left-behind"]
     assert left["sentence"].startswith("The quorum goes on without controller 1, whose log was gone: its log says")
-    gates = {node: look(ports, plan, GateRef(kind=GateKind.AFTER_START, hop=HOP, node_id=node)) for node in (1, 11)}
+    gates = {
+        node: look(ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=node))
+        for node in (1, 11)
+    }
     assert (
         f"give it a new disk, format it on 4.2.1 (kafka-storage.sh format -t {plan.cluster_id} " in gates[1].waits_for
     )
@@ -269,7 +272,7 @@ def test_once_a_broker_has_started_it_is_too_late(world: FakeCluster, ports: Clu
 def test_no_node_takes_a_turn_of_its_own(ports: ClusterPorts) -> None:
     plan = approved(ports)
     with pytest.raises(RefusedError, match="no node has a turn of its own"):
-        replace_node(ports, plan, HOP, 11)
+        replace_node(ports, plan, RELEASE_STEP, 11)
 
 
 def test_the_facts_name_the_outage_the_last_moment_for_an_undo_and_its_command(ports: ClusterPorts) -> None:

@@ -20,7 +20,7 @@ from kafka_rollout.steps.offline.facts import shown_facts
 from kafka_rollout.steps.report.downgrade import build_downgrade_report
 from tests.fake_cluster import R431, FakeCluster, make_spec
 from tests.fakes import fake_bench
-from tests.unit.steps.offline.test_actions import FORWARD, HOP, approved, go, take_back
+from tests.unit.steps.offline.test_actions import FORWARD, RELEASE_STEP, approved, go, take_back
 
 SOON = GatePolicy(looks=1, interval_s=0, timeout_s=60)
 
@@ -104,7 +104,9 @@ def test_killed_before_anybody_looked_the_gate_sees_it_and_the_bounds_say_that_n
             go(ports, plan)
     started = [event["at"] for event in ports.run.events() if event["kind"] == "started"]
     for node in ports.cluster.nodes:
-        wait_for_gate(ports, plan, GateRef(kind=GateKind.AFTER_START, hop=HOP, node_id=node.node_id), SOON)
+        wait_for_gate(
+            ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=node.node_id), SOON
+        )
     (measured,) = outage.outages(ports)
     assert measured.unserved_at == started[-1]
     assert measured.served_at is not None

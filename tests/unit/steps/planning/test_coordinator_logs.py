@@ -29,7 +29,7 @@ OFFSETS = "__consumer_offsets"
 COMMITS = RecordClass(topic=OFFSETS, partition=0, key_version=1, value_version=3, count=4, first_offset=0)
 UNREADABLE = RecordClass(topic=OFFSETS, partition=0, key_version=1, value_version=9, count=1, first_offset=4)
 UNKNOWN_TYPE = RecordClass(topic=OFFSETS, partition=0, key_version=99, value_version=0, count=2, first_offset=4)
-HOP = "3.9.1-to-4.3.1"
+RELEASE_STEP = "3.9.1-to-4.3.1"
 
 
 @pytest.fixture
@@ -78,29 +78,29 @@ def test_a_verdict_that_got_worse_since_stops_before_the_first_node(
     plan = planned(ports, COMMITS)
     world.written_since.append(written)
     with pytest.raises(RefusedError, match="approval is void") as refused:
-        replace_node(ports, plan, HOP, plan.hops[0].order[0].node_id)
+        replace_node(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id)
     assert "start a new run" in refused.value.remedy
     assert world.stops == []
     with pytest.raises(RefusedError, match="is void"):  # also the one after it, until somebody approves anew
-        replace_node(ports, plan, HOP, plan.hops[0].order[0].node_id)
+        replace_node(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id)
 
 
 def test_what_was_approved_with_the_plan_stops_nothing(ports: ClusterPorts, world: FakeCluster) -> None:
     plan = planned(ports, COMMITS, UNKNOWN_TYPE)
     world.written_since.append(UNKNOWN_TYPE)
-    assert replace_node(ports, plan, HOP, plan.hops[0].order[0].node_id).acted
+    assert replace_node(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id).acted
 
 
 def test_the_logs_are_read_on_once_before_the_first_stop_of_a_hop(ports: ClusterPorts, world: FakeCluster) -> None:
     plan = planned(ports, COMMITS)
-    first, second = (turn.node_id for turn in plan.hops[0].order[:2])
+    first, second = (turn.node_id for turn in plan.release_steps[0].order[:2])
     world.written_since += [COMMITS, COMMITS]
-    replace_node(ports, plan, HOP, first)
+    replace_node(ports, plan, RELEASE_STEP, first)
     assert tails(ports) == [2]
-    ref = GateRef(kind=GateKind.AFTER_START, hop=HOP, node_id=first)
+    ref = GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=first)
     while not look(ports, plan, ref).holds:
         pass
-    replace_node(ports, plan, HOP, second)
+    replace_node(ports, plan, RELEASE_STEP, second)
     assert world.stops == [first, second]
     assert tails(ports) == [2]
 
@@ -116,5 +116,5 @@ def test_what_the_gate_waited_for_is_read_again_and_voids_the_approval_if_it_is_
     plan = replace(plan, findings=(waited,), direction=Direction.DOWNGRADE)
     left = (COMMITS, UNREADABLE) if still_there else (COMMITS,)
     world.group_records = GroupRecords(read_at=0.0, offsets=9, classes=left)
-    found = [finding.code for finding in new_in_logs(ports, plan, plan.hops[0])]
+    found = [finding.code for finding in new_in_logs(ports, plan, plan.release_steps[0])]
     assert ("LOGS-NOT-LOADABLE" in found) is still_there

@@ -18,7 +18,7 @@ from tests.fake_cluster import R341, R431, FakeCluster
 from tests.fakes import fake_bench
 from tests.unit.steps.roll.test_node import Killed, killed_after
 
-HOP = "4.3.1-to-3.4.1"
+RELEASE_STEP = "4.3.1-to-3.4.1"
 NODE = 11
 
 
@@ -40,7 +40,7 @@ def plan(ports: ClusterPorts) -> Plan:
 
 def test_the_log_is_trimmed_while_the_node_is_stopped(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     assert planned_trims(ports) == (NODE,)
-    assert replace_node(ports, plan, HOP, NODE).acted
+    assert replace_node(ports, plan, RELEASE_STEP, NODE).acted
     assert (cluster.trims, cluster.release_of(NODE)) == ([NODE], R341)
 
 
@@ -53,10 +53,10 @@ def test_a_turn_that_is_killed_anywhere_ends_on_the_release_with_one_trim_and_on
     look_at_metadata_logs(ports, plan)
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "with its trim")
     try:
-        replace_node(killed_after(ports, calls), plan, HOP, NODE)
+        replace_node(killed_after(ports, calls), plan, RELEASE_STEP, NODE)
     except Killed:
         again = fake_bench(cluster, tmp_path)
-        replace_node(again, plan, HOP, NODE)
+        replace_node(again, plan, RELEASE_STEP, NODE)
     assert cluster.release_of(NODE) == R341
     assert cluster.trims == [NODE]
     assert [start.release for start in cluster.nodes[NODE].starts] == [R341]
@@ -67,7 +67,7 @@ def test_a_trim_that_nobody_approved_is_refused_before_the_stop(
 ) -> None:
     cluster.unreadable.add((12, R341))
     with pytest.raises(RefusedError, match="needs a trim that nobody approved"):
-        replace_node(ports, plan, HOP, 12)
+        replace_node(ports, plan, RELEASE_STEP, 12)
     assert cluster.stops == []
 
 
@@ -76,7 +76,7 @@ def test_nothing_goes_down_before_the_levels_have_fallen(ports: ClusterPorts, cl
     plan = plan_downgrade(ports, R341)
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "too early")
     with pytest.raises(RefusedError, match=r"group\.version is not at 0"):
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
 
 
@@ -91,7 +91,7 @@ def test_a_log_without_a_usable_snapshot_is_waited_for(
 
     monkeypatch.setattr(ports.metadata_logs, "scan", without_snapshot)
     with pytest.raises(TransientError, match="may not be stopped yet"):
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
 
 
@@ -105,7 +105,7 @@ def test_a_trim_that_fails_leaves_a_node_that_can_be_retried(
 
     monkeypatch.setattr(ports.metadata_logs, "trim", no_room)
     with pytest.raises(FatalError, match=r"is stopped and cannot be started on 3\.4\.1: The backup needs"):
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
     monkeypatch.setattr(ports.metadata_logs, "trim", trim)
-    assert restart_node(ports, plan, HOP, NODE).acted
+    assert restart_node(ports, plan, RELEASE_STEP, NODE).acted
     assert (cluster.trims, cluster.release_of(NODE)) == ([NODE], R341)

@@ -21,7 +21,7 @@ from kafka_rollout.steps.roll.node import needs_turn, replace_node, restart_node
 from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes import fake_bench
 
-HOP = "3.9.1-to-4.3.1"
+RELEASE_STEP = "3.9.1-to-4.3.1"
 NODE = 12  # a broker
 PORTS = ("admin", "runtime", "metrics", "metadata_logs", "run", "lock")
 
@@ -86,21 +86,21 @@ def test_a_kill_after_any_call_ends_with_one_start_on_the_release(tmp_path: Path
         return cluster, ports, plan
 
     _, ports, plan = fresh(0)
-    total = count_calls(ports, lambda counted: replace_node(counted, plan, HOP, NODE))
+    total = count_calls(ports, lambda counted: replace_node(counted, plan, RELEASE_STEP, NODE))
     assert total > 20
     for calls in range(1, total + 1):
         cluster, ports, plan = fresh(calls)
         led = {name for name, p in cluster.topics.items() if p.leader == NODE}
         with pytest.raises(Killed):
-            replace_node(killed_after(ports, calls), plan, HOP, NODE)
-        replace_node(ports, plan, HOP, NODE)
+            replace_node(killed_after(ports, calls), plan, RELEASE_STEP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
         assert cluster.release_of(NODE) == R431, calls
         assert starts_on(cluster, NODE, R431) == 1, calls
         assert cluster.stops == [NODE], calls
-        before = ports.run.load_before_stop(HOP, NODE)
+        before = ports.run.load_before_stop(RELEASE_STEP, NODE)
         assert before is not None
         assert before.leads == led, calls
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
         assert starts_on(cluster, NODE, R431) == 1, calls
 
 
@@ -118,20 +118,20 @@ def test_of_a_stop_that_hung_for_long_the_first_record_counts(
 
     stop, cluster.stop = cluster.stop, stop_in_part  # type: ignore[method-assign]
     with pytest.raises(Killed):
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
     cluster.stop = stop  # type: ignore[method-assign]
     monkeypatch.setattr("kafka_rollout.steps.roll.node._STOP_UNDER_WAY_S", 0.0)
-    replace_node(ports, plan, HOP, NODE)
-    before = ports.run.load_before_stop(HOP, NODE)
+    replace_node(ports, plan, RELEASE_STEP, NODE)
+    before = ports.run.load_before_stop(RELEASE_STEP, NODE)
     assert before is not None
     assert before.leads == led != set()
 
 
 def test_a_node_on_the_release_is_left_alone(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
-    assert needs_turn(ports, plan, HOP, NODE)
-    assert replace_node(ports, plan, HOP, NODE).acted
-    assert not needs_turn(ports, plan, HOP, NODE)
-    assert not replace_node(ports, plan, HOP, NODE).acted
+    assert needs_turn(ports, plan, RELEASE_STEP, NODE)
+    assert replace_node(ports, plan, RELEASE_STEP, NODE).acted
+    assert not needs_turn(ports, plan, RELEASE_STEP, NODE)
+    assert not replace_node(ports, plan, RELEASE_STEP, NODE).acted
     assert starts_on(cluster, NODE, R431) == 1
 
 
@@ -140,8 +140,8 @@ def test_what_the_node_was_in_is_recorded_before_the_stop(
 ) -> None:
     seen: list[Any] = []
     stop = cluster.stop
-    cluster.stop = lambda node_id: (seen.append(ports.run.load_before_stop(HOP, node_id)), stop(node_id))[1]  # type: ignore[func-returns-value,assignment]
-    replace_node(ports, plan, HOP, NODE)
+    cluster.stop = lambda node_id: (seen.append(ports.run.load_before_stop(RELEASE_STEP, node_id)), stop(node_id))[1]  # type: ignore[func-returns-value,assignment]
+    replace_node(ports, plan, RELEASE_STEP, NODE)
     assert seen[0] is not None
     assert seen[0].in_isr == {"orders-0", "orders-1", "orders-2"}
 
@@ -159,11 +159,11 @@ def test_a_stop_that_never_came_leaves_no_old_record_of_what_the_node_was_in(
 
     ports.run.record = record_until_stop  # type: ignore[method-assign]
     with pytest.raises(Killed):
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
     ports.run.record = record  # type: ignore[method-assign]
     cluster.add_partition("new", 0, [NODE, 13, 11], min_isr=2)
-    replace_node(ports, plan, HOP, NODE)
-    before = ports.run.load_before_stop(HOP, NODE)
+    replace_node(ports, plan, RELEASE_STEP, NODE)
+    before = ports.run.load_before_stop(RELEASE_STEP, NODE)
     assert before is not None
     assert "new-0" in before.leads
 
@@ -171,21 +171,21 @@ def test_a_stop_that_never_came_leaves_no_old_record_of_what_the_node_was_in(
 def test_the_gate_is_looked_at_right_before_the_stop(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     cluster.nodes[3].behind = 50
     with pytest.raises(TransientError, match=r"may not be stopped now: quorum without it"):
-        replace_node(ports, plan, HOP, 2)
+        replace_node(ports, plan, RELEASE_STEP, 2)
     assert cluster.stops == []
 
 
 def test_another_run_s_lock_refuses_the_turn(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     ports.lock.acquire("fake", "another run", "downgrade", for_s=60)
     with pytest.raises(LockHeldError, match="another run"):
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
 
 
 def test_an_inventory_edited_meanwhile_refuses_the_turn(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     edited = replace(ports, cluster=replace(ports.cluster, nodes=ports.cluster.nodes[:-1]))
     with pytest.raises(RefusedError, match=r"inventory .* changed .*13"):
-        replace_node(edited, plan, HOP, NODE)
+        replace_node(edited, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
 
 
@@ -193,13 +193,13 @@ def test_a_node_that_died_after_its_start_is_not_started_blindly_again(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.cannot_start.add((NODE, R431))
-    replace_node(ports, plan, HOP, NODE)
+    replace_node(ports, plan, RELEASE_STEP, NODE)
     with pytest.raises(FatalError, match=r"cannot start on 4\.3\.1"):
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
     assert starts_on(cluster, NODE, R431) == 1
-    assert not look(ports, plan, GateRef(kind=GateKind.AFTER_START, hop=HOP, node_id=NODE)).holds
+    assert not look(ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=NODE)).holds
     cluster.cannot_start.clear()
-    assert retry_node(ports, plan, HOP, NODE).acted
+    assert retry_node(ports, plan, RELEASE_STEP, NODE).acted
     assert cluster.release_of(NODE) == R431
 
 
@@ -208,33 +208,33 @@ def test_a_node_that_somebody_else_stopped_is_not_started(
 ) -> None:
     cluster.stop(NODE)
     with pytest.raises(RefusedError, match="this run did not stop it"):
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.nodes[NODE].starts == []
 
 
 def test_a_broken_node_is_rolled_back_from_where_the_roll_stopped(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    replace_node(ports, plan, HOP, 2)
-    look(ports, plan, GateRef(kind=GateKind.AFTER_START, hop=HOP, node_id=2))
+    replace_node(ports, plan, RELEASE_STEP, 2)
+    look(ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=2))
     cluster.cannot_start.add((3, R431))
-    replace_node(ports, plan, HOP, 3)
-    turns = [(hop.key, turn.node_id) for hop, turn in roll_back_turns(ports, plan)]
+    replace_node(ports, plan, RELEASE_STEP, 3)
+    turns = [(release_step.key, turn.node_id) for release_step, turn in roll_back_turns(ports, plan)]
     assert turns == [("4.3.1-to-3.9.1", 3), ("4.3.1-to-3.9.1", 2)]
     with pytest.raises(RefusedError, match="roll-back"):
         replace_node(ports, plan, *turns[0])
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
     for turn in turns:
-        assert look(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, hop=turn[0], node_id=turn[1])).holds
+        assert look(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=turn[0], node_id=turn[1])).holds
         assert replace_node(ports, plan, *turn).acted
-        after = GateRef(kind=GateKind.AFTER_START, hop=turn[0], node_id=turn[1])
+        after = GateRef(kind=GateKind.AFTER_START, release_step=turn[0], node_id=turn[1])
         look(ports, plan, after)
         assert look(ports, plan, after).holds
     assert {node.running for node in cluster.nodes.values()} == {R391}
 
 
 def test_a_roll_back_over_finalized_levels_is_refused(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
-    replace_node(ports, plan, HOP, NODE)
+    replace_node(ports, plan, RELEASE_STEP, NODE)
     cluster.look()
     cluster.finalized["metadata.version"] = 30
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "try")
@@ -247,26 +247,26 @@ def test_in_two_hops_a_node_is_needed_on_its_way_and_past_afterwards(tmp_path: P
     cluster = FakeCluster(R340)
     ports = fake_bench(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
-    first, second = (hop.key for hop in plan.hops)
+    first, second = (release_step.key for release_step in plan.release_steps)
     assert (first, second) == ("3.4.0-to-3.4.1", "3.4.1-to-4.3.1")
     cluster.nodes[1].running = cluster.nodes[1].installed = R431
     assert turn_state(ports, plan, first, 1) is TurnState.PAST
     assert turn_state(ports, plan, second, 1) is TurnState.RUNS_TARGET
     assert turn_state(ports, plan, first, 2) is TurnState.NEEDED
-    with pytest.raises(RefusedError, match="Roll the earlier hop first"):
+    with pytest.raises(RefusedError, match="Roll the earlier release step first"):
         turn_state(ports, plan, second, 2)
-    assert [hop.key for hop in way_back(plan)] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
-    assert plan.hops[0].to_release == R341
+    assert [release_step.key for release_step in way_back(plan)] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
+    assert plan.release_steps[0].to_release == R341
 
 
 def test_a_retry_does_not_stop_a_node_that_the_others_cannot_spare(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    replace_node(ports, plan, HOP, NODE)
+    replace_node(ports, plan, RELEASE_STEP, NODE)
     cluster.look()
     cluster.stop(13)  # another broker died meanwhile, which is why the gate after the start does not hold
     with pytest.raises(TransientError, match=r"Node 12 may not be stopped now:.* all other nodes are up: node 13"):
-        restart_node(ports, plan, HOP, NODE)
+        restart_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == [NODE, 13]
 
 
@@ -276,9 +276,9 @@ def test_a_shutdown_that_hangs_is_forced_by_a_persons_retry_alone(
     cluster.hangs_in_shutdown.add(NODE)
     for _ in range(2):
         with pytest.raises(FatalError, match="still shutting down"):
-            replace_node(ports, plan, HOP, NODE)
+            replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.nodes[NODE].running == R391
-    assert restart_node(ports, plan, HOP, NODE).acted
+    assert restart_node(ports, plan, RELEASE_STEP, NODE).acted
     assert cluster.nodes[NODE].running == R431
 
 
@@ -287,11 +287,11 @@ def test_a_stop_under_way_is_not_repeated_while_another_node_is_down(
 ) -> None:
     stop, cluster.stop = cluster.stop, raise_killed  # type: ignore[method-assign]
     with pytest.raises(Killed):
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
     cluster.stop = stop  # type: ignore[method-assign]
     cluster.stop(13)
     with pytest.raises(TransientError, match="may not be stopped now"):
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == [13]
 
 
@@ -304,14 +304,14 @@ def test_a_lock_lost_before_the_stop_leaves_no_stop_in_the_record(
 ) -> None:
     save = ports.run.save_before_stop
 
-    def save_and_lose(hop: str, before: Any, **more: Any) -> None:
-        save(hop, before, **more)
+    def save_and_lose(release_step: str, before: Any, **more: Any) -> None:
+        save(release_step, before, **more)
         ports.lock.break_("fake", "bob")
         ports.lock.acquire("fake", "another run", "downgrade", for_s=60)
 
     ports.run.save_before_stop = save_and_lose  # type: ignore[method-assign]
     with pytest.raises(LockHeldError):
-        replace_node(ports, plan, HOP, NODE)
+        replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
     assert not [event for event in ports.run.events() if event["kind"] == "stopping"]
 
@@ -322,12 +322,12 @@ def test_a_task_that_runs_twice_at_once_acts_once(ports: ClusterPorts, cluster: 
 
     def stop_with_twin(node_id: int) -> None:
         with pytest.raises(TransientError, match="another process acts on cluster fake") as refused:
-            replace_node(twin, plan, HOP, NODE)
+            replace_node(twin, plan, RELEASE_STEP, NODE)
         said.append(refused)
         stop(node_id)
 
     cluster.stop = stop_with_twin  # type: ignore[method-assign]
-    replace_node(ports, plan, HOP, NODE)
+    replace_node(ports, plan, RELEASE_STEP, NODE)
     assert said
     assert starts_on(cluster, NODE, R431) == 1
 
@@ -337,12 +337,12 @@ def test_a_node_that_did_not_come_up_on_the_via_release_is_taken_back_by_that_ho
     ports = fake_bench(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
-    first = plan.hops[0].key
+    first = plan.release_steps[0].key
     replace_node(ports, plan, first, 2)
     cluster.look()
     cluster.cannot_start.add((3, R341))
     replace_node(ports, plan, first, 3)
-    turns = [(hop.key, turn.node_id) for hop, turn in roll_back_turns(ports, plan)]
+    turns = [(release_step.key, turn.node_id) for release_step, turn in roll_back_turns(ports, plan)]
     assert turns == [("3.4.1-to-3.4.0", 3), ("3.4.1-to-3.4.0", 2)]
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
     for turn in turns:

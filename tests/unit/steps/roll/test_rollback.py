@@ -17,7 +17,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.report.run import build_report
-from kafka_rollout.steps.runner import roll_back, roll_hops
+from kafka_rollout.steps.runner import roll_back, roll_release_steps
 from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes import fake_bench
 
@@ -42,7 +42,7 @@ def rolled(cluster: FakeCluster, home: Path, *, scanned: bool = True) -> tuple[C
     (told,) = [finding for finding in plan.findings if finding.code == "WAY-BACK-ENDS"]
     assert "a roll back goes to 3.4.1 at the most" in told.sentence
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
-    assert roll_hops(ports, plan, QUICK)
+    assert roll_release_steps(ports, plan, QUICK)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
     return ports, plan
 
@@ -80,7 +80,7 @@ def test_settings_that_the_older_release_would_make_unreadable_are_taken_away_by
     ports = fake_bench(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
-    assert roll_hops(ports, plan, QUICK)
+    assert roll_release_steps(ports, plan, QUICK)
     cluster.group_configs = {"billing": {"consumer.session.timeout.ms": "50000"}}
     stopped = list(cluster.stops)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
@@ -99,13 +99,13 @@ def test_whoever_stays_after_a_refused_way_back_has_rolled_and_stopped_nowhere(t
     ports = fake_bench(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
-    assert roll_hops(ports, plan, QUICK)
+    assert roll_release_steps(ports, plan, QUICK)
     cluster.group_configs = {"billing": {"consumer.session.timeout.ms": "50000"}}
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
     with pytest.raises(RefusedError, match="closed"):
         roll_back(ports, plan, QUICK)
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "then it stays")
-    assert roll_hops(ports, plan, QUICK)
+    assert roll_release_steps(ports, plan, QUICK)
     report = build_report(ports, plan)
     assert report["outcome"] == "rolled_not_finalized"
     assert "Every node runs 4.3.1; not finalized yet" in report["sentence"]
