@@ -90,7 +90,7 @@ def _cluster(folder: Path, name: str, arguments: argparse.Namespace) -> LocalClu
     settings = Settings.from_environment()
     cache = ReleaseCache(settings.cache, settings.include)
     cache.libs(Release.parse(arguments.target))
-    return LocalCluster.create(folder, name, Release.parse(arguments.origin), cache=cache, layout=arguments.layout)
+    return LocalCluster.create(folder, name, Release.parse(arguments.source), cache=cache, layout=arguments.layout)
 
 
 def _by_script(cluster: LocalCluster, target: str) -> float:

@@ -17,7 +17,15 @@ from kafka_rollout.airflow.graphs.cluster_dags import (
     roll_care,
 )
 from kafka_rollout.airflow.graphs.offline_groups import offline_group
-from kafka_rollout.airflow.graphs.roll_groups import PASSED_BY, ROLL, VIA, acting, quick, roll_back_group, roll_group
+from kafka_rollout.airflow.graphs.roll_groups import (
+    ROLL,
+    RUN_IF_NONE_FAILED,
+    VIA,
+    acting,
+    read_task_args,
+    roll_back_group,
+    roll_group,
+)
 from kafka_rollout.airflow.operators.downgrade import (
     SAFE,
     UNSAFE,
@@ -136,12 +144,12 @@ def downgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Par
 
 def _build_tasks(cluster: ClusterSpec) -> None:
     name: dict[str, Any] = {"cluster": cluster.name}
-    observe = ObserveOperator(task_id="observe", doc_md="What runs, and how it is.", **name, **quick())
+    observe = ObserveOperator(task_id="observe", doc_md="What runs, and how it is.", **name, **read_task_args())
     plan = PlanDowngradeOperator(
         task_id="plan",
         doc_md="The levels and the way to the target, frozen. Every later task checks its hash.",
         **name,
-        **quick(),
+        **read_task_args(),
     )
     scan = ScanBeforeRollOperator(
         task_id="scan_before_roll",
@@ -164,25 +172,27 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         **name,
         **_reading(),
     )
-    end_dry_run = DryRunOperator(task_id="dry_run", doc_md="A dry run goes on with the report.", **name, **quick())
+    end_dry_run = DryRunOperator(
+        task_id="dry_run", doc_md="A dry run goes on with the report.", **name, **read_task_args()
+    )
     approve_levels = ApproveLevelsOperator(
-        task_id="approve_levels", doc_md="A person approves the levels, with what is lost.", **name, **quick()
+        task_id="approve_levels", doc_md="A person approves the levels, with what is lost.", **name, **read_task_args()
     )
     groups = GateSensor(
         task_id="gate_groups",
         doc_md="Groups that lose their type are converted, their tombstones written, and the older releases can load "
         "what is left.",
         kind=GateKind.GROUPS,
-        trigger_rule=PASSED_BY,
+        trigger_rule=RUN_IF_NONE_FAILED,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     before = InventoryBeforeOperator(
         task_id="inventory_before",
         doc_md="Topics, offsets, groups, ACLs, configurations, users, quotas.",
-        trigger_rule=PASSED_BY,
+        trigger_rule=RUN_IF_NONE_FAILED,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     start_ledger = StartLedgerOperator(
         task_id="start_ledger", doc_md="Live traffic, if the run asks for it.", **name, **acting()
@@ -193,9 +203,9 @@ def _build_tasks(cluster: ClusterSpec) -> None:
     approve_roll = ApproveRollDownOperator(
         task_id="approve_roll",
         doc_md="A person approves the roll, each trim included.",
-        trigger_rule=PASSED_BY,
+        trigger_rule=RUN_IF_NONE_FAILED,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     via = roll_group(
         cluster, VIA, ReleaseStepPosition.VIA, "First to a release that ignores newer records (KIP-915).", down=True
@@ -211,7 +221,7 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         task_id="stop_ledger", doc_md="Acknowledged against consumed.", trigger_rule="all_done", **name, **acting()
     )
     report = ReportOperator(
-        task_id="report", doc_md="One HTML page and one JSON file.", trigger_rule="all_done", **name, **quick()
+        task_id="report", doc_md="One HTML page and one JSON file.", trigger_rule="all_done", **name, **read_task_args()
     )
     outcome = OutcomeOperator(
         task_id="outcome",
@@ -220,7 +230,7 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         report_task=report.task_id,
         ledger_task=stop_ledger.task_id,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     chain(observe, plan, scan, scan_metadata, losses, end_dry_run, approve_levels, groups, before, start_ledger)
     chain(start_ledger, lowering[0])
@@ -245,34 +255,34 @@ def _lowering(cluster: ClusterSpec) -> list[BaseOperator]:
     """From the approved levels to metadata logs that the older release can read."""
     name: dict[str, Any] = {"cluster": cluster.name}
     lower = FinalizeOperator(
-        task_id="lower_features", doc_md="metadata.version last.", trigger_rule=PASSED_BY, **name, **acting()
+        task_id="lower_features", doc_md="metadata.version last.", trigger_rule=RUN_IF_NONE_FAILED, **name, **acting()
     )
     gate_finalized = GateSensor(
         task_id="gate_finalized",
         doc_md="Every node reports the new levels.",
         kind=GateKind.FINALIZED,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     pass_levels = PassLevelsOperator(
-        task_id="pass_levels", doc_md="Passes by what the plan has no use for.", skipped=[], **name, **quick()
+        task_id="pass_levels", doc_md="Passes by what the plan has no use for.", skipped=[], **name, **read_task_args()
     )
     gate_snapshot = GateSensor(
         task_id="gate_snapshot",
         doc_md="Every node has a snapshot at the new level, behind every record that the older release cannot read.",
         kind=GateKind.SNAPSHOT,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     prove_snapshot = ProveSnapshotOperator(
-        task_id="prove_snapshot", doc_md="One is loaded with the target's own classes.", **name, **quick()
+        task_id="prove_snapshot", doc_md="One is loaded with the target's own classes.", **name, **read_task_args()
     )
     current = GateSensor(
         task_id="gate_metadata_version",
         doc_md="CurrentMetadataVersion of every node, by Prometheus and Jolokia.",
         kind=GateKind.METADATA_VERSION,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     check_logs = GateSensor(
         task_id="check_metadata_logs",
@@ -295,19 +305,19 @@ def _proving(cluster: ClusterSpec) -> list[BaseOperator]:
         task_id="verify_levels",
         doc_md="Every node, on the older release, reports the planned levels.",
         kind=GateKind.LEVELS,
-        trigger_rule=PASSED_BY,
+        trigger_rule=RUN_IF_NONE_FAILED,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     metadata_version = GateSensor(
         task_id="verify_metadata_version",
         doc_md="CurrentMetadataVersion of every node, by Prometheus and Jolokia.",
         kind=GateKind.FINAL_METADATA_VERSION,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     after = InventoryAfterOperator(
-        task_id="inventory_after", doc_md="Is everything there that was there before?", **name, **quick()
+        task_id="inventory_after", doc_md="Is everything there that was there before?", **name, **read_task_args()
     )
     tasks: list[BaseOperator] = [levels, metadata_version, after]
     chain(*tasks)
@@ -316,7 +326,7 @@ def _proving(cluster: ClusterSpec) -> list[BaseOperator]:
 
 def _reading() -> dict[str, Any]:
     """Each node's metadata log takes seconds, and a large cluster has many."""
-    return {**quick(), "execution_timeout": timedelta(hours=1)}
+    return {**read_task_args(), "execution_timeout": timedelta(hours=1)}
 
 
 for _dag in dags_of_clusters(Settings.from_environment(), DOWNGRADE_DAG_PREFIX, build_downgrade, tags=TAGS):

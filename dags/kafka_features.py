@@ -8,7 +8,7 @@ from airflow.sdk import DAG, Param
 from airflow.sdk.bases.operator import chain
 
 from kafka_rollout.airflow.graphs.cluster_dags import approvals, cluster_dag, dags_of_clusters, dry_run, gate_timeout
-from kafka_rollout.airflow.graphs.roll_groups import PASSED_BY, acting, quick
+from kafka_rollout.airflow.graphs.roll_groups import RUN_IF_NONE_FAILED, acting, read_task_args
 from kafka_rollout.airflow.operators.ending import OutcomeOperator, ReportOperator
 from kafka_rollout.airflow.operators.features_change import (
     ALWAYS,
@@ -133,48 +133,53 @@ def _features(title: str, pattern: str, description: str) -> Param:
 
 def _build_tasks(cluster: ClusterSpec) -> None:
     name: dict[str, Any] = {"cluster": cluster.name}
-    observe = ObserveOperator(task_id="observe", doc_md="What runs, and how it is.", **name, **quick())
+    observe = ObserveOperator(task_id="observe", doc_md="What runs, and how it is.", **name, **read_task_args())
     plan = PlanFeaturesOperator(
-        task_id="plan", doc_md="Every rule of KIP-584, every node; frozen by its hash.", **name, **quick()
+        task_id="plan", doc_md="Every rule of KIP-584, every node; frozen by its hash.", **name, **read_task_args()
     )
-    end_dry_run = DryRunOperator(task_id="dry_run", doc_md="A dry run goes on with the report.", **name, **quick())
+    end_dry_run = DryRunOperator(
+        task_id="dry_run", doc_md="A dry run goes on with the report.", **name, **read_task_args()
+    )
     approve = ApproveFeaturesOperator(
-        task_id="approve", doc_md="A person approves what changes and who uses it.", **name, **quick()
+        task_id="approve", doc_md="A person approves what changes and who uses it.", **name, **read_task_args()
     )
     gate_groups = GateSensor(
         task_id="gate_groups",
         doc_md="Groups that lose their type are converted, and their tombstones written.",
         kind=GateKind.GROUPS,
-        trigger_rule=PASSED_BY,
+        trigger_rule=RUN_IF_NONE_FAILED,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     update = UpdateFeaturesOperator(
         task_id="update",
         doc_md="metadata.version first on the way up, last on the way down.",
-        trigger_rule=PASSED_BY,
+        trigger_rule=RUN_IF_NONE_FAILED,
         **name,
         **acting(),
     )
     look_again = LookAgainOperator(
-        task_id="look_again", doc_md="Did a node with a narrower range join meanwhile (KIP-584)?", **name, **quick()
+        task_id="look_again",
+        doc_md="Did a node with a narrower range join meanwhile (KIP-584)?",
+        **name,
+        **read_task_args(),
     )
     gate_finalized = GateSensor(
         task_id="gate_finalized",
         doc_md="Every node reports the new levels.",
         kind=GateKind.FINALIZED,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     verify = GateSensor(
         task_id="verify_metadata_version",
         doc_md="CurrentMetadataVersion of every node, by Prometheus and Jolokia.",
         kind=GateKind.METADATA_VERSION,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     report = ReportOperator(
-        task_id="report", doc_md="One HTML page and one JSON file.", trigger_rule="all_done", **name, **quick()
+        task_id="report", doc_md="One HTML page and one JSON file.", trigger_rule="all_done", **name, **read_task_args()
     )
     outcome = OutcomeOperator(
         task_id="outcome",
@@ -182,7 +187,7 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         trigger_rule="all_done",
         report_task=report.task_id,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     # A node that the levels keep out is named before a gate waits for it.
     changing = [approve, gate_groups, update, look_again, gate_finalized, verify]

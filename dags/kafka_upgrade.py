@@ -15,7 +15,15 @@ from kafka_rollout.airflow.graphs.cluster_dags import (
     ledger,
     roll_care,
 )
-from kafka_rollout.airflow.graphs.roll_groups import PASSED_BY, ROLL, VIA, acting, quick, roll_back_group, roll_group
+from kafka_rollout.airflow.graphs.roll_groups import (
+    ROLL,
+    RUN_IF_NONE_FAILED,
+    VIA,
+    acting,
+    read_task_args,
+    roll_back_group,
+    roll_group,
+)
 from kafka_rollout.airflow.operators.approvals import ApproveFinalizeOperator, ApprovePlanOperator
 from kafka_rollout.airflow.operators.ending import (
     FinalizeNowOperator,
@@ -121,7 +129,7 @@ def upgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param
 
 def _build_tasks(cluster: ClusterSpec) -> None:
     name: dict[str, Any] = {"cluster": cluster.name}
-    observe = ObserveOperator(task_id="observe", doc_md="What runs, and how it is.", **name, **quick())
+    observe = ObserveOperator(task_id="observe", doc_md="What runs, and how it is.", **name, **read_task_args())
     scan = ScanBeforeRollOperator(
         task_id="scan_before_roll",
         doc_md="A Spark job reads the coordinator logs: the releases of the roll will have to load them.",
@@ -135,24 +143,29 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         doc_md="The way to the target, frozen. Every later task checks its hash.",
         trigger_rule="all_done",  # a scan that could not be done is one finding among others
         **name,
-        **quick(),
+        **read_task_args(),
     )
-    end_dry_run = DryRunOperator(task_id="dry_run", doc_md="A dry run goes on with the report.", **name, **quick())
+    end_dry_run = DryRunOperator(
+        task_id="dry_run", doc_md="A dry run goes on with the report.", **name, **read_task_args()
+    )
     approve_plan = ApprovePlanOperator(
-        task_id="approve_plan", doc_md="A person approves plan and findings. Blockers refuse.", **name, **quick()
+        task_id="approve_plan",
+        doc_md="A person approves plan and findings. Blockers refuse.",
+        **name,
+        **read_task_args(),
     )
     gate_groups = GateSensor(
         task_id="gate_groups",
         doc_md="Groups of a preview that the next release would not serve are gone.",
         kind=GateKind.GROUPS,
-        trigger_rule=PASSED_BY,
+        trigger_rule=RUN_IF_NONE_FAILED,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     start_ledger = StartLedgerOperator(
         task_id="start_ledger",
         doc_md="Live traffic, if the run asks for it.",
-        trigger_rule=PASSED_BY,
+        trigger_rule=RUN_IF_NONE_FAILED,
         **name,
         **acting(),
     )
@@ -172,7 +185,7 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         **acting(),
     )
     report = ReportOperator(
-        task_id="report", doc_md="One HTML page and one JSON file.", trigger_rule="all_done", **name, **quick()
+        task_id="report", doc_md="One HTML page and one JSON file.", trigger_rule="all_done", **name, **read_task_args()
     )
     outcome = OutcomeOperator(
         task_id="outcome",
@@ -181,7 +194,7 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         report_task=report.task_id,
         ledger_task=stop_ledger.task_id,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     chain(observe, scan, plan, end_dry_run, approve_plan, gate_groups, start_ledger, via.first)
     chain(via.last, roll.first)
@@ -208,9 +221,9 @@ def _finalizing(
     check_features = CheckFeaturesOperator(
         task_id="check_features",
         doc_md="Does every node support the levels to be finalized (KIP-584)?",
-        trigger_rule=PASSED_BY,
+        trigger_rule=RUN_IF_NONE_FAILED,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     scan = ScanForRunOperator(
         task_id="scan_coordinator_logs",
@@ -220,44 +233,48 @@ def _finalizing(
         **scanning(),
     )
     scan_verdict = ScanVerdictOperator(
-        task_id="scan_verdict", doc_md="Could the previous release still load them?", **name, **quick()
+        task_id="scan_verdict", doc_md="Could the previous release still load them?", **name, **read_task_args()
     )
     finalize_now = FinalizeNowOperator(
-        task_id="finalize_now", doc_md="The policy 'later' ends a run that rolled here.", skipped=[], **name, **quick()
+        task_id="finalize_now",
+        doc_md="The policy 'later' ends a run that rolled here.",
+        skipped=[],
+        **name,
+        **read_task_args(),
     )
     approve_finalize = ApproveFinalizeOperator(
         task_id="approve_finalize",
         doc_md="The point of no return.",
         scan_task=scan_verdict.task_id,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     finalize = FinalizeOperator(
-        task_id="finalize", doc_md="metadata.version first.", trigger_rule=PASSED_BY, **name, **acting()
+        task_id="finalize", doc_md="metadata.version first.", trigger_rule=RUN_IF_NONE_FAILED, **name, **acting()
     )
     gate_finalized = GateSensor(
         task_id="gate_finalized",
         doc_md="Every node reports the new levels.",
         kind=GateKind.FINALIZED,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     gate_snapshot = GateSensor(
         task_id="gate_snapshot",
         doc_md="Every node has a snapshot with the new metadata.version.",
         kind=GateKind.SNAPSHOT,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     prove_snapshot = ProveSnapshotOperator(
-        task_id="prove_snapshot", doc_md="One is loaded with the target's own classes.", **name, **quick()
+        task_id="prove_snapshot", doc_md="One is loaded with the target's own classes.", **name, **read_task_args()
     )
     verify = GateSensor(
         task_id="verify_metadata_version",
         doc_md="CurrentMetadataVersion of every node, by Prometheus and Jolokia.",
         kind=GateKind.METADATA_VERSION,
         **name,
-        **quick(),
+        **read_task_args(),
     )
     after_decision = [approve_finalize, finalize, gate_finalized, gate_snapshot, prove_snapshot, verify]
     tasks: list[BaseOperator] = [check_features, scan, scan_verdict, finalize_now, *after_decision]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.domain.coordinator_logs.scan import RecordClass
+from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
@@ -63,7 +63,8 @@ class FakeNode:
 
 
 class FakeCluster:
-    """The world. Change its attributes to stage a test: `cannot_start`, `ghost_controllers`, `silent`, `java`, …"""
+    """The world. Change its attributes to stage a test: `cannot_start`, `find_unlisted_controllers`, `silent`, `java`,
+    …"""
 
     def __init__(
         self,
@@ -95,8 +96,8 @@ class FakeCluster:
         for number in range(len(brokers)):
             order = brokers[number:] + brokers[:number]
             self.add_partition("orders", number, order[:3], min_isr=min(2, len(brokers)))
-        self.ghost_controllers: set[int] = set()
-        self.ghost_brokers: set[int] = set()
+        self.find_unlisted_controllers: set[int] = set()
+        self.find_unlisted_brokers: set[int] = set()
         self.groups: list[GroupState] = []
         self.transactions: list[TransactionState] = []
         self.silent: set[int] = set()  # nodes that run and do not answer
@@ -114,7 +115,7 @@ class FakeCluster:
         self.replaced: dict[int, int] = {}  # nodes with a snapshot as their log → starts before
         self.level_before: int | None = None  # of the metadata logs that are in the backups
         self.unseen: set[int] = set()  # nodes whose files the runtime does not see
-        self.written_since: list[RecordClass] = []  # to the coordinator logs, after they were scanned
+        self.written_since: list[RecordKind] = []  # to the coordinator logs, after they were scanned
         self.group_records = GroupRecords(read_at=0.0, offsets=0)
         self.updates: list[tuple[dict[str, int], bool]] = []  # (targets, validate_only) that were accepted
         self.stops: list[int] = []

@@ -15,7 +15,7 @@ from typing import cast
 
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.store.runs import FileRunStore
-from kafka_rollout.domain.coordinator_logs.incremental_scan import carry_on
+from kafka_rollout.domain.coordinator_logs.incremental_scan import merge_scans
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.features.checks import undo_of
 from kafka_rollout.domain.groups.records import GroupRecords
@@ -103,10 +103,10 @@ class FakeAdmin:
         world = self._cluster
         brokers = {node.node_id for node in world.spec.brokers}
         up = {node_id for node_id in brokers if world.runs(node_id) and world.nodes[node_id].behind == 0}
-        down = (brokers - up) | world.ghost_brokers
+        down = (brokers - up) | world.find_unlisted_brokers
         running = [node.running for node in world.nodes.values() if node.running is not None]
         lists_fenced = min(running) >= _LISTS_FENCED_SINCE
-        controllers = {node.node_id for node in world.spec.controllers} | world.ghost_controllers
+        controllers = {node.node_id for node in world.spec.controllers} | world.find_unlisted_controllers
         level = world.finalized.get(METADATA_VERSION, 0)
         registers = min(running) >= _REGISTERS_CONTROLLERS_SINCE and level >= _REGISTERS_CONTROLLERS_AT
         return RegisteredNodes(
@@ -342,7 +342,7 @@ class FakeLogs:
             classes=tuple(replace(c, first_offset=ends[c.topic, c.partition]) for c in written),
             sizes=(),
         )
-        return carry_on(self._cluster.catalogue, before, tail)
+        return merge_scans(self._cluster.catalogue, before, tail)
 
     def group_records(self, *, by_spark: bool = False) -> GroupRecords:
         return self._cluster.group_records

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-from kafka_rollout.domain.gates.check import BeforeStop, GateLook
+from kafka_rollout.domain.gates.check import BeforeStop, GateCheck
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
@@ -270,7 +270,7 @@ class RunStore(Protocol):
         """Append one event (`at` is added); kinds: observed, plan, approval, gate, stopped, started, finalized, …"""
         ...
 
-    def record_look(self, look: GateLook) -> None: ...
+    def record_check(self, look: GateCheck) -> None: ...
     def events(self) -> tuple[Mapping[str, Any], ...]: ...
     def attachment(self, name: str) -> Any | None:
         """JSON that another part left in the run's folder (`ledger/verdict.json`); None when there is none."""

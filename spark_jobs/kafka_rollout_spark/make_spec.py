@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, ordered_types
 from kafka_rollout.adapters.releases.definitions import Schemas
 from kafka_rollout.domain.coordinator_logs.contents import describes_owner
-from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, RecordClass
+from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, RecordKind
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.groups.records import OFFSETS_TOPIC
 from kafka_rollout.domain.model.releases import Catalogue, Release
@@ -85,7 +85,7 @@ def _loaded_by_all(
         if record.topic == OFFSETS_TOPIC and record.key_version in by_their_order:
             continue
         for value_version in (None, *record.values):
-            one = RecordClass(
+            one = RecordKind(
                 topic=record.topic,
                 partition=0,
                 key_version=record.key_version,

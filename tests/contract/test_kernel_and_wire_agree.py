@@ -17,7 +17,7 @@ from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.settings import Settings
-from kafka_rollout.wire.coordinator_records import ClassCounts, classify
+from kafka_rollout.wire.coordinator_records import KindCounts, classify
 from kafka_rollout.wire.field_rules import take
 from kafka_rollout.wire.layouts import Layout
 from kafka_rollout.wire.messages import Decoded, MessageFormatError
@@ -61,7 +61,7 @@ def by_kernel(data: bytes, *, start: int = 0, end: int = END) -> tuple[dict[Any,
 
 
 def by_wire(data: bytes, *, start: int = 0, end: int = END) -> tuple[dict[Any, Any], int, str | None]:
-    counts, damage = ClassCounts(), None
+    counts, damage = KindCounts(), None
     try:
         counts.add(data, CODECS, start=start, end=end)
     except LogFormatError as error:

@@ -103,8 +103,8 @@ class FakeRuns(Asked):
         from airflow.sdk import timezone
 
         dag = self.load()[dag_id]
-        quick = {"target_release": "4.3.1", "soak_seconds": 0, "looks": 2, "gate_timeout_minutes": 2, **conf}
-        run = dag.test(run_conf=quick, logical_date=timezone.utcnow())
+        read_task_args = {"target_release": "4.3.1", "soak_seconds": 0, "looks": 2, "gate_timeout_minutes": 2, **conf}
+        run = dag.test(run_conf=read_task_args, logical_date=timezone.utcnow())
         states = {ti.task_id: ti.state for ti in run.get_task_instances()}
         return str(run.state), states, FileRunStore(self.home, "fake", run.run_id)
 

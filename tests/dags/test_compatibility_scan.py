@@ -15,7 +15,7 @@ import pytest
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.releases.catalogue import load_catalogue, release_names
 from kafka_rollout.adapters.store.scan_reports import ScanReports
-from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.settings import PROJECT_ROOT
 from tests.dags.conftest import spec_with_homes
@@ -28,12 +28,12 @@ pytestmark = pytest.mark.airflow
 DAG_ID = "kafka_compatibility_scan_fake"
 VARIABLE = "AIRFLOW_VAR_KAFKA_ROLLOUT_ALERT"
 OFFSETS = "__consumer_offsets"
-COMMITS = RecordClass(topic=OFFSETS, partition=0, key_version=1, value_version=3, count=4, first_offset=0)
-CONSUMER_GROUPS = RecordClass(topic=OFFSETS, partition=0, key_version=3, value_version=0, count=2, first_offset=4)
+COMMITS = RecordKind(topic=OFFSETS, partition=0, key_version=1, value_version=3, count=4, first_offset=0)
+CONSUMER_GROUPS = RecordKind(topic=OFFSETS, partition=0, key_version=3, value_version=0, count=2, first_offset=4)
 CATALOGUE = load_catalogue(PROJECT_ROOT / "include")
 
 
-def scan_of(*classes: RecordClass, releases: list[str] | None = None) -> ScanResult:
+def scan_of(*classes: RecordKind, releases: list[str] | None = None) -> ScanResult:
     judged = [release for release in CATALOGUE if releases is None or str(release) in releases]
     return ScanResult(
         cluster="fake",

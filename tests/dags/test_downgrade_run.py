@@ -11,7 +11,7 @@ import pytest
 
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.store.runs import FileRunStore
-from kafka_rollout.domain.coordinator_logs.scan import RecordClass
+from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.releases import Release
 from tests.dags.conftest import GONE_S, FakeRuns, spec_with_homes
@@ -26,7 +26,7 @@ DAG_ID = "kafka_downgrade_fake"
 R401 = Release(4, 0, 1)
 LEVELS = {"metadata.version": 29, "group.version": 1, "transaction.version": 2, "share.version": 1}
 CORDONED = Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")
-COMMITS = RecordClass(topic="__consumer_offsets", partition=0, key_version=1, value_version=4, count=4, first_offset=0)
+COMMITS = RecordKind(topic="__consumer_offsets", partition=0, key_version=1, value_version=4, count=4, first_offset=0)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.store.runs import FileRunStore
-from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.records import no_members_condition
@@ -19,11 +19,11 @@ from tests.fake_cluster import R340, R391, R431, FakeCluster
 
 pytestmark = pytest.mark.airflow
 
-COMMITS = RecordClass(topic="__consumer_offsets", partition=0, key_version=1, value_version=3, count=4, first_offset=0)
+COMMITS = RecordKind(topic="__consumer_offsets", partition=0, key_version=1, value_version=3, count=4, first_offset=0)
 ONE_TURN = ("stopping", "started", "passed")
 
 
-def turns(record: FileRunStore) -> list[tuple[str, str, int]]:
+def node_steps(record: FileRunStore) -> list[tuple[str, str, int]]:
     """What happened to nodes, in its order: (release step, stopping | started | passed, node)."""
     words = {"stopping": "stopping", "started": "started", "gate-held": "passed"}
     return [
@@ -46,7 +46,7 @@ def test_nodes_are_rolled_one_after_the_other_and_the_active_controller_last(run
     runs.world.groups = [GroupState(group_id="billing", type="consumer", state="EMPTY")]
     state, states, record = runs.run(finalize="after_approval", snapshot_interval_seconds=5)
     assert state == "success", states
-    assert turns(record) == one_by_one("3.9.1-to-4.3.1", [1, 3, 2, 11, 12, 13])
+    assert node_steps(record) == one_by_one("3.9.1-to-4.3.1", [1, 3, 2, 11, 12, 13])
     assert {node.config["metadata.log.max.snapshot.interval.ms"] for node in runs.world.nodes.values()} == {"5000"}
     assert "1 group: 1 consumer" in runs.bodies["approve_plan"]
     assert runs.asked == ["approve_plan", "approve_finalize"]
@@ -84,7 +84,7 @@ def test_the_way_leads_over_a_tolerant_release_and_a_canary_is_asked_for_once(ru
     assert state == "success", states
     # The controller that is active when the plan is made is rolled last in both release steps.
     order = [2, 3, 1, 11, 12, 13]
-    assert turns(record) == one_by_one("3.4.0-to-3.4.1", order) + one_by_one("3.4.1-to-4.3.1", order)
+    assert node_steps(record) == one_by_one("3.4.0-to-3.4.1", order) + one_by_one("3.4.1-to-4.3.1", order)
     assert runs.asked == ["approve_plan", "via_tolerant_release.controller-2.approve_canary"]
     assert outcome(record) == "rolled_not_finalized"
     assert states["finalize"] == "skipped"
@@ -97,7 +97,7 @@ def test_a_run_that_finds_the_binary_rolled_goes_on_with_the_features(runs: Fake
     runs.scanned = scan_of(runs, COMMITS)
     state, states, record = runs.run(finalize="later")
     assert state == "success", states
-    assert turns(record) == []
+    assert node_steps(record) == []
     assert runs.asked == ["approve_finalize"]
     assert runs.offered["approve_finalize"] == ("Approve", "Reject"), "no node was rolled that could go back"
     assert "3.9.1 could still load all 4 records" in runs.bodies["approve_finalize"], "the way back is not to 4.3.1"
@@ -147,15 +147,15 @@ def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back
     assert states[gate] == "failed"
     assert states["roll.active_controller.replace"] == "upstream_failed"
     forth, back = "3.9.1-to-4.3.1", "4.3.1-to-3.9.1"
-    seen = turns(record)
-    assert [turn for turn in seen if turn[0] == back] == [
+    seen = node_steps(record)
+    assert [node_step for node_step in seen if node_step[0] == back] == [
         (back, "started", 3),  # it has no process to stop
         (back, "passed", 3),
         (back, "stopping", 2),
         (back, "started", 2),
         (back, "passed", 2),
     ]
-    assert [turn for turn in seen if turn[0] == forth and turn[1] == "started"] == [
+    assert [node_step for node_step in seen if node_step[0] == forth and node_step[1] == "started"] == [
         (forth, "started", 2),
         (forth, "started", 3),
         (forth, "started", 3),  # the retry
@@ -173,7 +173,7 @@ def test_a_blocker_that_comes_in_the_middle_of_the_roll_is_asked_about_and_no_an
 
     def stop_and_leave_a_ghost(node_id: int) -> None:
         stop(node_id)
-        runs.world.ghost_controllers.add(9)
+        runs.world.find_unlisted_controllers.add(9)
 
     runs.world.stop = stop_and_leave_a_ghost  # type: ignore[method-assign]
     runs.answers[asked] = ["Retry", "Roll back"]
@@ -182,7 +182,7 @@ def test_a_blocker_that_comes_in_the_middle_of_the_roll_is_asked_about_and_no_an
     assert runs.asked == ["approve_plan", asked, asked]
     assert "GHOST-CONTROLLER" in runs.bodies[asked]
     assert "start the node once more" not in runs.bodies[asked]
-    assert [turn for turn in turns(record) if turn[1] == "stopping"] == [
+    assert [node_step for node_step in node_steps(record) if node_step[1] == "stopping"] == [
         ("3.9.1-to-4.3.1", "stopping", 2),
         ("4.3.1-to-3.9.1", "stopping", 2),
     ]
@@ -196,7 +196,9 @@ def test_roll_back_is_offered_a_last_time_before_the_point_of_no_return(runs: Fa
     assert state == "failed"
     assert "point of no return" not in runs.bodies["approve_plan"]
     assert "last chance" in runs.bodies["approve_finalize"]
-    back = [node for release_step, what, node in turns(record) if release_step == "4.3.1-to-3.9.1" and what == "passed"]
+    back = [
+        node for release_step, what, node in node_steps(record) if release_step == "4.3.1-to-3.9.1" and what == "passed"
+    ]
     assert back == [13, 12, 11, 1, 3, 2]
     assert states["finalize"] == "upstream_failed"
     assert outcome(record) == "rolled_back"
@@ -218,7 +220,7 @@ def test_roll_back_goes_over_both_hops_the_newer_one_first(runs: FakeRuns) -> No
     runs.answers["approve_finalize"] = ["Roll back"]
     state, _, record = runs.run(finalize="after_approval")
     assert state == "failed"
-    back = [(release_step, node) for release_step, what, node in turns(record) if what == "passed"][12:]
+    back = [(release_step, node) for release_step, what, node in node_steps(record) if what == "passed"][12:]
     order = [13, 12, 11, 1, 3, 2]
     assert back == [(release_step, node) for release_step in ("4.3.1-to-3.4.1", "3.4.1-to-3.4.0") for node in order]
     assert outcome(record) == "rolled_back"
@@ -257,7 +259,7 @@ def test_a_verdict_that_got_worse_after_the_approval_stops_before_the_first_node
     assert "fails at offset 4" in tail["findings"][0]
 
 
-def scan_of(runs: FakeRuns, *classes: RecordClass) -> ScanResult:
+def scan_of(runs: FakeRuns, *classes: RecordKind) -> ScanResult:
     catalogue = runs.world.catalogue
     return ScanResult(
         cluster="fake",

@@ -23,7 +23,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     LoadVerdict,
     LogRange,
     OwnerRecords,
-    RecordClass,
+    RecordKind,
     ReleaseVerdict,
     ScanResult,
 )
@@ -104,7 +104,7 @@ def result() -> ScanResult:
         cluster="one",
         scanned_at=1_700_000_000.0,
         logs=(LogRange(topic=OFFSETS, partition=0, start=0, end=9),),
-        classes=(RecordClass(topic=OFFSETS, partition=0, key_version=3, value_version=None, count=9, first_offset=0),),
+        classes=(RecordKind(topic=OFFSETS, partition=0, key_version=3, value_version=None, count=9, first_offset=0),),
         verdicts=(
             ReleaseVerdict(
                 release=release,

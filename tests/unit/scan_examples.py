@@ -17,7 +17,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     LogRange,
     LogSize,
     OwnerRecords,
-    RecordClass,
+    RecordKind,
     ScanResult,
     TaggedFields,
 )
@@ -32,8 +32,8 @@ PARTITIONS = 50
 
 def records(
     topic: str, partition: int, key: int, value: int | None, count: int, *, live: int | None, first: int = 10
-) -> RecordClass:
-    return RecordClass(
+) -> RecordKind:
+    return RecordKind(
         topic=topic,
         partition=partition,
         key_version=key,
@@ -80,7 +80,7 @@ def small_scan(catalogue: Catalogue, *, at: float, consumer_groups: bool = True)
 def large_scan(catalogue: Catalogue, *, at: float = 1_763_697_600.0) -> ScanResult:
     """Fifty partitions, a thousand groups of all types, hostile and long names, broken records, damage, copies."""
     dice = random.Random(7)
-    classes: list[RecordClass] = []
+    classes: list[RecordKind] = []
     for partition in range(PARTITIONS):
         if partition % 9 == 4:
             continue

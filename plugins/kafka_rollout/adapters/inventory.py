@@ -207,7 +207,7 @@ def readable_clusters(folder: Path) -> tuple[dict[str, ClusterSpec], dict[Path, 
     if not folder.is_dir():
         raise UserError(f"There is no folder of inventories {folder}.", remedy="Set KAFKA_ROLLOUT_CLUSTERS to one.")
     clusters: dict[str, ClusterSpec] = {}
-    origin: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     problems: dict[Path, UserError] = {}
     for path in sorted((*folder.glob("*.yaml"), *folder.glob("*.yml"))):
         try:
@@ -217,11 +217,11 @@ def readable_clusters(folder: Path) -> tuple[dict[str, ClusterSpec], dict[Path, 
             continue
         if spec.name in clusters:
             problems[path] = UserError(
-                f"The inventories {origin[spec.name]} and {path} both describe cluster {spec.name}.",
+                f"The inventories {files[spec.name]} and {path} both describe cluster {spec.name}.",
                 remedy="Rename one of them or take it away.",
             )
             continue
-        clusters[spec.name], origin[spec.name] = spec, path
+        clusters[spec.name], files[spec.name] = spec, path
     return dict(sorted(clusters.items())), problems
 
 

@@ -14,7 +14,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
 @contextmanager
-def beside_the_roll(
+def run_background_checks(
     ports: ClusterPorts, settings: Settings, ledger: bool, security_file: Path | None
 ) -> Iterator[None]:
     """The watch of groups, and live traffic if asked for; the report shows both."""

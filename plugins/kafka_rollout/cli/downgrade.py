@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from kafka_rollout.adapters.kafka.security import ClientSecurity
-from kafka_rollout.cli.background import beside_the_roll
+from kafka_rollout.cli.background import run_background_checks
 from kafka_rollout.cli.options import (
     Approved,
     ClusterName,
@@ -48,7 +48,7 @@ from kafka_rollout.steps.offline.facts import shown_facts
 from kafka_rollout.steps.offline.order import OfflineStep
 from kafka_rollout.steps.offline.record import stop_has_begun
 from kafka_rollout.steps.planning.downgrade import is_downgrade, plan_downgrade
-from kafka_rollout.steps.planning.plan_findings import weigh_coordinator_logs
+from kafka_rollout.steps.planning.plan_findings import replace_coordinator_log_findings
 from kafka_rollout.steps.planning.upgrade import refuse_new_blockers
 from kafka_rollout.steps.roll.node import touched
 from kafka_rollout.steps.runner import roll_release_steps
@@ -123,7 +123,7 @@ def downgrade(
 
 def go_down(ports: ClusterPorts, settings: Settings, request: DowngradeRequest) -> int:
     """The whole downgrade; returns the exit code. The report is written however it ends."""
-    with nullcontext() if request.dry_run else lock.held_before(ports, f"Downgrade to {request.target}."):
+    with nullcontext() if request.dry_run else lock.lock_before_run(ports, f"Downgrade to {request.target}."):
         plan = _plan(ports, settings, request)
     if request.dry_run:
         print_body(plan_body(ports, plan, _facts(ports, plan)))
@@ -144,7 +144,7 @@ def go_down(ports: ClusterPorts, settings: Settings, request: DowngradeRequest) 
         if not lowered:  # before the inventory: what people do meanwhile is not for it to find
             _wait(ports, plan, GateRef(kind=GateKind.GROUPS), request.policy, progress)
         take_inventory(ports)
-        with beside_the_roll(ports, settings, request.ledger, request.security_file):
+        with run_background_checks(ports, settings, request.ledger, request.security_file):
             if not lowered:
                 _lower(ports, plan, request, progress)
             if plan.release_steps and not (plan.offline and stopping):
@@ -167,9 +167,9 @@ def go_down(ports: ClusterPorts, settings: Settings, request: DowngradeRequest) 
 
 def _roll_has_begun(ports: ClusterPorts, plan: Plan) -> bool:
     return any(
-        touched(ports, plan, release_step.key, turn.node_id)
+        touched(ports, plan, release_step.key, node_step.node_id)
         for release_step in plan.release_steps
-        for turn in release_step.order
+        for node_step in release_step.order
     )
 
 
@@ -197,7 +197,7 @@ def _plan(ports: ClusterPorts, settings: Settings, request: DowngradeRequest) ->
     if plan.release_steps:
         scan_before_planning(ports, settings, request.security)
     progress.say("metadata logs: replaying every node's with the older release's classes")
-    weigh_coordinator_logs(ports, scan_metadata_logs(ports, plan))
+    replace_coordinator_log_findings(ports, scan_metadata_logs(ports, plan))
     progress.say("losses: writing the metadata at the lower level")
     weighed, _ = report_losses(ports, plan)
     return weighed
@@ -228,4 +228,4 @@ def _offline(ports: ClusterPorts, plan: Plan, request: DowngradeRequest, progres
 def _wait(ports: ClusterPorts, plan: Plan, ref: GateRef, policy: GatePolicy, progress: ProgressLines) -> None:
     # Only a node that was just started has to soak, and to hold several looks in a row.
     after_start = ref.kind is GateKind.AFTER_START
-    wait_for_gate(ports, plan, ref, policy if after_start else replace(policy, soak_s=0.0, looks=1), progress.on_look)
+    wait_for_gate(ports, plan, ref, policy if after_start else replace(policy, soak_s=0.0, looks=1), progress.on_check)

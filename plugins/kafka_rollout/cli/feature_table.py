@@ -13,7 +13,7 @@ from kafka_rollout.cli.show import out
 from kafka_rollout.domain.features.outcomes import FeatureOutcome
 from kafka_rollout.domain.model.state import ClusterState, NodeFeatures
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.domain.model.unlisted_nodes import ghost_brokers, ghost_controllers
+from kafka_rollout.domain.model.unlisted_nodes import find_unlisted_brokers, find_unlisted_controllers
 from kafka_rollout.domain.model.wording import nodes
 
 _NO_ANSWER = "no answer"
@@ -51,8 +51,8 @@ def describe_json(cluster: ClusterSpec, state: ClusterState) -> dict[str, Any]:
             for node_id, node in sorted(state.nodes.items())
         },
         "ghosts": {
-            "brokers": sorted(ghost_brokers(cluster, state)),
-            "controllers": sorted(ghost_controllers(cluster, state)),
+            "brokers": sorted(find_unlisted_brokers(cluster, state)),
+            "controllers": sorted(find_unlisted_controllers(cluster, state)),
         },
         "unanswered": list(state.unanswered),
     }
@@ -87,7 +87,10 @@ def print_description(cluster: ClusterSpec, state: ClusterState) -> None:
     problems = {node.problem for node in state.nodes.values()}
     for sentence in (sentence for sentence in state.unanswered if sentence not in problems):
         out.print(f"[yellow]Not answered:[/yellow] {escape(sentence)}")
-    for kind, ghosts in (("Broker", ghost_brokers(cluster, state)), ("Controller", ghost_controllers(cluster, state))):
+    for kind, ghosts in (
+        ("Broker", find_unlisted_brokers(cluster, state)),
+        ("Controller", find_unlisted_controllers(cluster, state)),
+    ):
         for ghost in sorted(ghosts):
             out.print(f"[yellow]{kind} {ghost} is registered and not in the inventory: nobody can ask it.[/yellow]")
 

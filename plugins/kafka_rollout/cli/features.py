@@ -198,7 +198,7 @@ def _change(cluster: str, order: FeatureOrder, way: _Way, *, unsafe: bool) -> No
             plan = plan_features(ports, order, unsafe=unsafe)
             outcomes, race = (planned_outcomes(plan), ()) if way.dry_run else _apply(ports, plan, way)
         finally:
-            lock.let_go(ports)
+            lock.release_lock(ports)
     _tell(ports, plan, outcomes, race, as_json=way.as_json, dry_run=way.dry_run)
 
 
@@ -218,7 +218,7 @@ def resume(
         try:
             outcomes = apply_features(ports, plan)
         finally:
-            lock.let_go(ports)
+            lock.release_lock(ports)
         race = look_for_narrower_nodes(ports).findings
     _tell(ports, plan, outcomes, race, as_json=as_json)
 

@@ -18,7 +18,7 @@ from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, Interval, Timeout, open_bench
-from kafka_rollout.domain.gates.check import Condition, GateLook
+from kafka_rollout.domain.gates.check import Condition, GateCheck
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState
 from kafka_rollout.domain.groups.described import (
     CLASSIC,
@@ -189,13 +189,13 @@ def watch(
         raise typer.Exit(RefusedError.exit_code)
 
 
-def _look(ports: ClusterPorts, kinds: frozenset[str], releases: list[Release]) -> GateLook:
+def _look(ports: ClusterPorts, kinds: frozenset[str], releases: list[Release]) -> GateCheck:
     """A cluster that does not answer for a while ends no watch."""
     try:
         return look_at_conversion(ports, kinds, releases)
     except TransientError as error:
         unanswered = Condition(name="the cluster answers", holds=False, evidence=error.sentence)
-        return GateLook(gate=GATE, at=time.time(), conditions=(unanswered,))
+        return GateCheck(gate=GATE, at=time.time(), conditions=(unanswered,))
 
 
 def _print(plans: tuple[GroupPlan, ...], facts: ClusterFacts, to: Goal) -> None:

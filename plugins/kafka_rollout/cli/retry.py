@@ -23,7 +23,7 @@ from kafka_rollout.cli.show import ProgressLines, err
 from kafka_rollout.cli.upgrade import Approver, command_of
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.plan import NodeTurn, Plan, ReleaseStep
+from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ApprovalOf
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -57,31 +57,31 @@ def retry(
 
 def start_once_more(ports: ClusterPorts, policy: GatePolicy, approver: Approver) -> None:
     plan = ports.run.load_plan()
-    release_step, turn = _stopped_at(ports, plan)
+    release_step, node_step = _stopped_at(ports, plan)
     progress = ProgressLines()
-    what = f"{turn.name} ({turn.node_id}) on {release_step.to_release}"
-    with lock.held_before(ports, f"Start {what} once more."):
+    what = f"{node_step.name} ({node_step.node_id}) on {release_step.to_release}"
+    with lock.lock_before_run(ports, f"Start {what} once more."):
         approver.approve(ports, plan, ApprovalOf.FAILED_GATE, f"**Start {what} once more**", decision="Retry")
     try:
         progress.say(f"starting {what} once more")
-        retry_node(ports, plan, release_step.key, turn.node_id)
-        gate = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=turn.node_id)
-        wait_for_gate(ports, plan, gate, policy, progress.on_look)
+        retry_node(ports, plan, release_step.key, node_step.node_id)
+        gate = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node_step.node_id)
+        wait_for_gate(ports, plan, gate, policy, progress.on_check)
     finally:
-        lock.let_go(ports)
+        lock.release_lock(ports)
     err.print(
         f"It is back. Go on with: {command_of(ports, plan, back=is_way_back(plan, release_step))}", soft_wrap=True
     )
 
 
-def _stopped_at(ports: ClusterPorts, plan: Plan) -> tuple[ReleaseStep, NodeTurn]:
+def _stopped_at(ports: ClusterPorts, plan: Plan) -> tuple[ReleaseStep, NodeStep]:
     """The turn that the run was in when it stopped: that of the node which it stopped or started last."""
     acts = [event for event in ports.run.events() if event.get("kind") in {"stopping", "started"}]
     release_step = plan.release_step(acts[-1]["hop"]) if acts and not plan.offline else None
-    turn = release_step.turn(acts[-1]["node_id"]) if release_step is not None else None
-    if release_step is None or turn is None:
+    node_step = release_step.node_step(acts[-1]["node_id"]) if release_step is not None else None
+    if release_step is None or node_step is None:
         raise UserError(
             f"Run {ports.run_id} has stopped no node by itself, so there is none to start once more.",
             remedy=f"Go on with the run: {command_of(ports, plan)}",
         )
-    return release_step, turn
+    return release_step, node_step

@@ -16,7 +16,7 @@ from rich.markdown import Markdown
 from rich.markup import escape
 from rich.table import Table
 
-from kafka_rollout.domain.gates.check import GateLook
+from kafka_rollout.domain.gates.check import GateCheck
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Catalogue, Release, VersionRange
@@ -151,7 +151,7 @@ def print_findings(findings: tuple[Finding, ...]) -> None:
         out.print(f"  {escape(finding.sentence)} {escape(finding.remedy)}")
 
 
-def print_look(look: GateLook) -> None:
+def print_look(look: GateCheck) -> None:
     for condition in look.conditions:
         mark = "[green]✓[/green]" if condition.holds else "[red]✗[/red]"
         out.print(f"{mark} {escape(condition.name)}: {escape(condition.evidence)}")
@@ -172,7 +172,7 @@ class ProgressLines:
         line = f"node {progress.k} of {progress.n}, {progress.node}: {progress.message}"
         self.say(line, f"[{_span(progress.elapsed_s)}{left}]")
 
-    def on_look(self, seen: GateLook, message: str) -> None:
+    def on_check(self, seen: GateCheck, message: str) -> None:
         """A look at a gate, as `wait_for_gate` tells it."""
         self.say(f"gate {seen.gate}: {message}")
 

@@ -15,7 +15,7 @@ import typer
 
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.pages.run_report import write_run_report
-from kafka_rollout.cli.background import beside_the_roll, run_folder
+from kafka_rollout.cli.background import run_background_checks, run_folder
 from kafka_rollout.cli.show import ProgressLines, err, out, print_body
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.gates.watch import GatePolicy
@@ -44,7 +44,7 @@ from kafka_rollout.steps.offline.outage import outage_sentence
 from kafka_rollout.steps.offline.record import UNDOING, last
 from kafka_rollout.steps.offline.undo import can_be_undone, gates_after_undo, undo_offline
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL, scan_before_roll
-from kafka_rollout.steps.planning.plan_findings import weigh_coordinator_logs
+from kafka_rollout.steps.planning.plan_findings import replace_coordinator_log_findings
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.report.run import SCAN_VERDICT
 from kafka_rollout.steps.roll.node import has_stopped_nodes
@@ -108,7 +108,7 @@ class RollRequest:
 
 def roll(ports: ClusterPorts, settings: Settings, request: RollRequest) -> int:
     """The whole upgrade from a shell; returns the exit code. The report is written however it ends."""
-    with nullcontext() if request.dry_run else lock.held_before(ports, f"Roll to {request.target}."):
+    with nullcontext() if request.dry_run else lock.lock_before_run(ports, f"Roll to {request.target}."):
         plan = _plan(ports, settings, request)
     if request.dry_run:
         print_body(approval_body(plan))
@@ -119,7 +119,7 @@ def roll(ports: ClusterPorts, settings: Settings, request: RollRequest) -> int:
         refuse_blockers(plan)
         if plan.release_steps:
             request.approver.approve(ports, plan, ApprovalOf.ROLL, approval_body(plan))
-        with beside_the_roll(ports, settings, request.ledger, request.security_file):
+        with run_background_checks(ports, settings, request.ledger, request.security_file):
             if plan.release_steps:
                 _wait_for_groups(ports, plan, request.policy, progress)
             canary = _canary(ports, plan, request, progress)
@@ -139,7 +139,7 @@ def _wait_for_groups(ports: ClusterPorts, plan: Plan, policy: GatePolicy, progre
     """Until the groups that the next release would not serve are gone; mid-roll this was passed already."""
     gate = GateRef(kind=GateKind.GROUPS)
     if not gate_has_held(ports, gate):
-        wait_for_gate(ports, plan, gate, replace(policy, looks=1, soak_s=0.0), progress.on_look)
+        wait_for_gate(ports, plan, gate, replace(policy, looks=1, soak_s=0.0), progress.on_check)
 
 
 def _canary(
@@ -169,21 +169,21 @@ def _canary(
 def back(ports: ClusterPorts, settings: Settings, policy: GatePolicy, approver: Approver) -> int:
     """Roll a run back from the shell; returns the exit code."""
     plan = ports.run.load_plan()
-    lock.hold(ports, f"Roll back to {plan.origin}.")
+    lock.hold(ports, f"Roll back to {plan.source}.")
 
     def take_back(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
-        body = f"**Take the offline downgrade of cluster {plan.cluster} back**\n\nFrom the backups, to {plan.origin}."
+        body = f"**Take the offline downgrade of cluster {plan.cluster} back**\n\nFrom the backups, to {plan.source}."
         approver.approve(ports, plan, ApprovalOf.ROLL_BACK, body)
         progress.say("offline downgrade: putting every node's metadata log back")
         undo_offline(ports, plan)
 
         for gate in gates_after_undo(plan):
-            wait_for_gate(ports, plan, gate, policy, progress.on_look)
+            wait_for_gate(ports, plan, gate, policy, progress.on_check)
         return True
 
     def act(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
         body = (
-            f"**Roll back cluster {plan.cluster} to {plan.origin}**\n\nThe same gates, from the node where it stopped."
+            f"**Roll back cluster {plan.cluster} to {plan.source}**\n\nThe same gates, from the node where it stopped."
         )
         approver.approve(ports, plan, ApprovalOf.ROLL_BACK, body)
         return roll_back(ports, plan, policy, on_progress=progress, stop_asked=stop_asked)
@@ -204,7 +204,7 @@ def _plan(ports: ClusterPorts, settings: Settings, request: RollRequest) -> Plan
         if not (request.scan and plan.release_steps and unscanned):
             return plan
         scan_before_planning(ports, settings, request.security)
-        return weigh_coordinator_logs(ports, plan)
+        return replace_coordinator_log_findings(ports, plan)
     if request.scan:
         scan_before_planning(ports, settings, request.security)
     return plan_upgrade(
@@ -233,11 +233,11 @@ def run_to_report(
         err.print(f"Ended in the middle; call it again with --run {ports.run_id}: it goes on where it was.")
         raise
     except RolloutError:
-        lock.let_go(ports)
+        lock.release_lock(ports)
         report(ports, plan, settings)
         _tell_ways_on(ports, plan)
         raise
-    lock.let_go(ports)
+    lock.release_lock(ports)
     report(ports, plan, settings)
     if not done:
         err.print(f"Stopped at a safe point. It goes on with: {command_of(ports, plan)}", soft_wrap=True)
@@ -292,7 +292,7 @@ def _finalize(
         # A snapshot may take as long as the nodes' interval says; the gate's own message tells until when.
         longest = 2 * 3600.0 if kind is GateKind.SNAPSHOT else request.policy.timeout_s
         policy = GatePolicy(looks=request.policy.looks, interval_s=request.policy.interval_s, timeout_s=longest)
-        wait_for_gate(ports, plan, GateRef(kind=kind), policy, progress.on_look)
+        wait_for_gate(ports, plan, GateRef(kind=kind), policy, progress.on_check)
         if kind is GateKind.SNAPSHOT:
             progress.say("snapshot: loading one with the target release's own classes")
             prove_snapshot(ports, plan)
@@ -315,7 +315,7 @@ def scan_logs(
 
     def on_progress(line: str) -> None:
         progress.say(f"scan: {line}")
-        lock.hold_on(ports, "Scan the coordinator logs.", for_s=lock.LEASE_S)  # a scan may take longer than a lease
+        lock.renew_lock(ports, "Scan the coordinator logs.", for_s=lock.LEASE_S)  # a scan may take longer than a lease
 
     progress.say("scan: starting Spark")
     _, result = scan_command(

@@ -166,10 +166,16 @@ def place(plan: Plan | None, event: Mapping[str, Any]) -> str:
     if plan is None:
         return f"node {node_id}"
     forth = [
-        (one.key, turn.node_id, turn.name, str(one.to_release)) for one in plan.release_steps for turn in one.order
+        (one.key, node_step.node_id, node_step.name, str(one.to_release))
+        for one in plan.release_steps
+        for node_step in one.order
     ]
     ways_back = [one.reversed() for one in reversed(plan.release_steps)]
-    back = [(one.key, turn.node_id, turn.name, str(one.to_release)) for one in ways_back for turn in one.order]
+    back = [
+        (one.key, node_step.node_id, node_step.name, str(one.to_release))
+        for one in ways_back
+        for node_step in one.order
+    ]
     for direction, places in (("", forth), ("back: ", back)):
         for number, (key, known, name, release) in enumerate(places, start=1):
             if (key, known) == (release_step, node_id):

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         prog="kafka-rollout demo",
         description="Start a real cluster with live traffic and Airflow, and upgrade or downgrade it by the DAG.",
     )
-    parser.add_argument("--from", dest="origin", default="3.9.1", metavar="RELEASE", help="default: 3.9.1")
+    parser.add_argument("--from", dest="source", default="3.9.1", metavar="RELEASE", help="default: 3.9.1")
     parser.add_argument("--to", dest="target", default="4.3.1", metavar="RELEASE", help="default: 4.3.1")
     parser.add_argument(
         "--approve",
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--keep", action="store_true", help="leave cluster and Airflow running (make clean ends them)")
     given = parser.parse_args(list(arguments))
     return run_demo(
-        Release.parse(given.origin),
+        Release.parse(given.source),
         Release.parse(given.target),
         approve=given.approve or "ui",
         keep=given.keep,
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run_demo(
-    origin: Release, target: Release, *, approve: Approve = "ui", keep: bool = False, below: Path = DEMOS
+    source: Release, target: Release, *, approve: Approve = "ui", keep: bool = False, below: Path = DEMOS
 ) -> int:
     """Exit code 0 exactly when the run finished and the ledger lost nothing. Ends what it started, unless `keep`.
 
@@ -70,10 +70,10 @@ def run_demo(
 
     The last line on the standard output is the path of the report's JSON form.
     """
-    _check(origin, target, Settings.from_environment())
+    _check(source, target, Settings.from_environment())
     folder = DemoFolder.create(below)
     console = Console(highlight=False)
-    demo = _Demo(folder=folder, origin=origin, target=target, approve=approve, console=console, began=time.monotonic())
+    demo = _Demo(folder=folder, source=source, target=target, approve=approve, console=console, began=time.monotonic())
     with ended_politely():
         try:
             report_path, report = demo.run()
@@ -105,23 +105,23 @@ def kept(folder: DemoFolder) -> str:
     )
 
 
-def _check(origin: Release, target: Release, settings: Settings) -> None:
+def _check(source: Release, target: Release, settings: Settings) -> None:
     """Before anything is started: both releases are known, and there is a way to go."""
     catalogue = load_catalogue(settings.include)
     cache = ReleaseCache(settings.cache, settings.include)
-    for release in (origin, target):
+    for release in (source, target):
         catalogue.get(release)
         if release not in cache.known():
             raise UserError(
                 f"Kafka {release} has no lock of its jars.",
                 remedy=f"Choose one of {', '.join(map(str, cache.known()))}.",
             )
-    if target == origin:
+    if target == source:
         raise UserError(
             f"The demo goes from one release to another, and both are {target}.",
             remedy="Give a later TO for an upgrade, or an earlier one for a downgrade.",
         )
-    for release in (origin, target):
+    for release in (source, target):
         cache.libs(release)
     cache.agents()
 
@@ -129,7 +129,7 @@ def _check(origin: Release, target: Release, settings: Settings) -> None:
 @dataclass(slots=True, kw_only=True)
 class _Demo:
     folder: DemoFolder
-    origin: Release
+    source: Release
     target: Release
     approve: Approve
     console: Console
@@ -137,7 +137,7 @@ class _Demo:
 
     @property
     def goes_down(self) -> bool:
-        return self.target < self.origin
+        return self.target < self.source
 
     @property
     def dag_id(self) -> str:
@@ -149,8 +149,8 @@ class _Demo:
 
     def run(self) -> tuple[Path, dict[str, Any]]:
         """Cluster, traffic, Airflow, the run; where its report lies, and the report."""
-        self.say(f"starting three controllers and three brokers on Kafka {self.origin} in {self.folder.path}")
-        cluster = create_cluster(self.folder, self.origin, metadata_version=self._level())
+        self.say(f"starting three controllers and three brokers on Kafka {self.source} in {self.folder.path}")
+        cluster = create_cluster(self.folder, self.source, metadata_version=self._level())
         self.say(f"the cluster is in service at {cluster.spec.bootstrap_servers}")
         with live_traffic(cluster.spec):
             self.say("live traffic runs; starting Airflow")
@@ -193,7 +193,7 @@ class _Demo:
         if not self.goes_down:
             return None
         catalogue = load_catalogue(Settings.from_environment().include)
-        return lowerable_from(catalogue.get(self.origin), catalogue.get(self.target)).name
+        return lowerable_from(catalogue.get(self.source), catalogue.get(self.target)).name
 
     def _store(self, run_id: str) -> FileRunStore:
         return FileRunStore(self.folder.settings.home, NAME, run_id)

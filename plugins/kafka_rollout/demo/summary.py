@@ -37,13 +37,15 @@ def _nodes(report: Mapping[str, Any]) -> Table:
         table.add_column(column, no_wrap=column == "node")
     levels = {one["node_id"]: one for one in report["current_metadata_version"]}
     for node in report["nodes"]:
-        turns = [duration(turn["total_s"]) if turn["total_s"] is not None else "-" for turn in node["turns"]]
+        node_steps = [
+            duration(node_step["total_s"]) if node_step["total_s"] is not None else "-" for node_step in node["turns"]
+        ]
         starts = ", ".join(f"{release}: {count}" for release, count in node["starts_per_release"].items())
         table.add_row(
             node["name"],
             str(node["release"]),
             starts or "none",
-            ", ".join(turns) or "-",
+            ", ".join(node_steps) or "-",
             _level(levels.get(node["node_id"], {})),
         )
     return table

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_rollout.domain.gates.check import GateLook
+from kafka_rollout.domain.gates.check import GateCheck
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import TransientError
-from kafka_rollout.domain.model.plan import NodeTurn, Plan, ReleaseStep
+from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.node_steps import TurnState, turn_state
+from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
 from kafka_rollout.steps.gates.checks import GateKind, GateRef, gate_has_held, wait_for_gate
 from kafka_rollout.steps.roll.node import replace_node, roll_back_turns
 
@@ -55,7 +55,9 @@ def roll_release_steps(
     stopped.
     """
     walk = _Walk(ports=ports, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked, canary=canary)
-    done = walk.go(tuple((release_step, turn) for release_step in plan.release_steps for turn in release_step.order))
+    done = walk.go(
+        tuple((release_step, node_step) for release_step in plan.release_steps for node_step in release_step.order)
+    )
     ports.run.record(ROLLED if done else "stopped-by-person", {"target": str(plan.target)})
     return done
 
@@ -71,7 +73,7 @@ def roll_back(
     """Roll the touched nodes back to the release the plan came from, from the node where the roll stopped."""
     walk = _Walk(ports=ports, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked)
     done = walk.go(roll_back_turns(ports, plan))
-    ports.run.record("rolled-back" if done else "stopped-by-person", {"target": str(plan.origin)})
+    ports.run.record("rolled-back" if done else "stopped-by-person", {"target": str(plan.source)})
     return done
 
 
@@ -87,58 +89,58 @@ class _Walk:
     took: list[float] = field(default_factory=list)
     done: int = 0
 
-    def go(self, turns: Sequence[tuple[ReleaseStep, NodeTurn]]) -> bool:
-        for k, (release_step, turn) in enumerate(turns, start=1):
+    def go(self, node_steps: Sequence[tuple[ReleaseStep, NodeStep]]) -> bool:
+        for k, (release_step, node_step) in enumerate(node_steps, start=1):
             if self._asked_to_stop() or (k == 2 and self.canary is not None and not self.canary(bool(self.took))):
                 return False
             try:
-                self._turn(release_step, turn, k, len(turns))
+                self._turn(release_step, node_step, k, len(node_steps))
             except _StopAskedError:
                 return False
         return True
 
-    def _turn(self, release_step: ReleaseStep, turn: NodeTurn, k: int, n: int) -> None:
+    def _turn(self, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
         began = time.monotonic()
-        after = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=turn.node_id)
-        state = turn_state(self.ports, self.plan, release_step.key, turn.node_id)
-        if state is TurnState.PAST or (state is TurnState.RUNS_TARGET and gate_has_held(self.ports, after)):
+        after = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node_step.node_id)
+        state = node_step_state(self.ports, self.plan, release_step.key, node_step.node_id)
+        if state is NodeStepState.PAST or (state is NodeStepState.RUNS_TARGET and gate_has_held(self.ports, after)):
             self.done += 1
-            self._say(release_step, turn, k, n, "is done already")
+            self._say(release_step, node_step, k, n, "is done already")
             return
-        if state is TurnState.NEEDED:
-            self._wait(replace(after, kind=GateKind.BEFORE_STOP), release_step, turn, k, n)
-            self._replace(release_step, turn, k, n)
-        self._wait(after, release_step, turn, k, n)
+        if state is NodeStepState.NEEDED:
+            self._wait(replace(after, kind=GateKind.BEFORE_STOP), release_step, node_step, k, n)
+            self._replace(release_step, node_step, k, n)
+        self._wait(after, release_step, node_step, k, n)
         self.took.append(time.monotonic() - began)
         self.done += 1
-        self._say(release_step, turn, k, n, f"is done after {self.took[-1]:.0f} s")
+        self._say(release_step, node_step, k, n, f"is done after {self.took[-1]:.0f} s")
 
-    def _replace(self, release_step: ReleaseStep, turn: NodeTurn, k: int, n: int) -> None:
+    def _replace(self, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
         for attempt in range(1, _REPLACE_TRIES + 1):
-            self._say(release_step, turn, k, n, f"is stopped, replaced and started on {release_step.to_release}")
+            self._say(release_step, node_step, k, n, f"is stopped, replaced and started on {release_step.to_release}")
             try:
-                replace_node(self.ports, self.plan, release_step.key, turn.node_id)
+                replace_node(self.ports, self.plan, release_step.key, node_step.node_id)
                 return
             except TransientError as error:
                 if attempt == _REPLACE_TRIES:
                     raise
-                self._say(release_step, turn, k, n, f"not now: {error.sentence}")
+                self._say(release_step, node_step, k, n, f"not now: {error.sentence}")
                 time.sleep(self.policy.interval_s)
 
-    def _wait(self, ref: GateRef, release_step: ReleaseStep, turn: NodeTurn, k: int, n: int) -> None:
-        def on_look(seen: GateLook, message: str) -> None:
-            self._say(release_step, turn, k, n, f"gate {seen.gate}: {message}")
+    def _wait(self, ref: GateRef, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
+        def on_check(seen: GateCheck, message: str) -> None:
+            self._say(release_step, node_step, k, n, f"gate {seen.gate}: {message}")
             if self._asked_to_stop():
                 raise _StopAskedError
 
         # Nothing has changed before a stop, so there is nothing to soak.
         policy = self.policy if ref.kind is GateKind.AFTER_START else replace(self.policy, soak_s=0.0)
-        wait_for_gate(self.ports, self.plan, ref, policy, on_look)
+        wait_for_gate(self.ports, self.plan, ref, policy, on_check)
 
     def _asked_to_stop(self) -> bool:
         return self.stop_asked is not None and self.stop_asked()
 
-    def _say(self, release_step: ReleaseStep, turn: NodeTurn, k: int, n: int, message: str) -> None:
+    def _say(self, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int, message: str) -> None:
         if self.on_progress is None:
             return
         self.on_progress(
@@ -146,7 +148,7 @@ class _Walk:
                 release_step=release_step.key,
                 k=k,
                 n=n,
-                node=f"{turn.name} ({turn.node_id})",
+                node=f"{node_step.name} ({node_step.node_id})",
                 message=message,
                 elapsed_s=time.monotonic() - self.began,
                 remaining_s=(n - self.done) * sum(self.took) / len(self.took) if self.took else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_rollout.domain.gates import cluster as cluster_gates
-from kafka_rollout.domain.gates.check import GateLook
+from kafka_rollout.domain.gates.check import GateCheck
 from kafka_rollout.domain.model.findings import Verdict
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
@@ -17,8 +17,8 @@ from kafka_rollout.steps.common.observe import observe
 class Verification:
     """One look at the whole cluster, outside a run."""
 
-    finalized: GateLook
-    metadata_version: GateLook
+    finalized: GateCheck
+    metadata_version: GateCheck
     verdict: Verdict
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_rollout.domain.coordinator_logs.scan import RecordClass
+from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.model.releases import FieldRule
 from kafka_rollout.wire.field_rules import with_rules
 from kafka_rollout.wire.layouts import Layout, MessageSchema, StructLayout
@@ -64,7 +64,7 @@ class WrittenBack:
 
 
 @dataclass(slots=True, kw_only=True)
-class ClassCounts:
+class KindCounts:
     """Counts by (key version, value version) of one log partition or a range of it.
 
     Key version None: the key is null or too short to hold a version. Value version None: a tombstone.
@@ -108,10 +108,10 @@ class ClassCounts:
                 continue
             self._add_records(batch, data, start, end, on_record)
 
-    def classes(self, topic: str, partition: int) -> list[RecordClass]:
+    def classes(self, topic: str, partition: int) -> list[RecordKind]:
         """The counts as the classes of a log partition, in the order of `counts`."""
         return [
-            RecordClass(
+            RecordKind(
                 topic=topic,
                 partition=partition,
                 key_version=key,

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_rollout.adapters.codecs import CODECS, MOST_PAYLOAD_BYTES
-from kafka_rollout.wire.coordinator_records import ClassCounts
+from kafka_rollout.wire.coordinator_records import KindCounts
 from kafka_rollout.wire.field_rules import take
 from kafka_rollout.wire.messages import MessageFormatError
 from kafka_rollout.wire.record_batch import Batch, LogFormatError, RecordSpan, batches, check_crc, payload, records
@@ -312,7 +312,7 @@ def _sentence(status: int, chunk: Chunk, data: memoryview) -> str:
     if status == scanning.NO_BATCH:
         return "No record batch begins here; what follows in this piece of the segment was not read."
     try:
-        ClassCounts().add(data, CODECS, start=chunk.start, end=chunk.end)
+        KindCounts().add(data, CODECS, start=chunk.start, end=chunk.end)
     except LogFormatError as error:
         return error.sentence
     return "The batch is corrupt."

@@ -13,7 +13,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     LogRange,
     LogSize,
     OwnerRecords,
-    RecordClass,
+    RecordKind,
     TaggedFields,
 )
 from kafka_rollout.domain.model.releases import Catalogue, Release
@@ -31,9 +31,9 @@ def of_kind(rows: Iterable[Row], kind: RowKind) -> Iterator[Row]:
     return (row for row in rows if row["kind"] == kind)
 
 
-def record_classes(rows: Iterable[Row], *, live: bool) -> tuple[RecordClass, ...]:
+def record_classes(rows: Iterable[Row], *, live: bool) -> tuple[RecordKind, ...]:
     classes = (
-        RecordClass(
+        RecordKind(
             **_fields(row, "topic", "partition", "key_version", "value_version", "count", "first_offset"),
             live=_live(row, live),
         )
@@ -42,7 +42,7 @@ def record_classes(rows: Iterable[Row], *, live: bool) -> tuple[RecordClass, ...
     return tuple(sorted(classes, key=lambda c: (c.topic, c.partition, c.first_offset)))
 
 
-def with_last_batches(rows: Iterable[Row], classes: Iterable[RecordClass]) -> Iterator[tuple[RecordClass, int]]:
+def with_last_batches(rows: Iterable[Row], classes: Iterable[RecordKind]) -> Iterator[tuple[RecordKind, int]]:
     """With each class the base offset of the last batch that holds such a record."""
     places = ("topic", "partition", "key_version", "value_version")
     lasts = {tuple(row[name] for name in places): row["last_offset"] for row in of_kind(rows, RowKind.CLASS)}

@@ -26,7 +26,7 @@ from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, LogRange, Sc
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings
-from kafka_rollout.wire.coordinator_records import ClassCounts
+from kafka_rollout.wire.coordinator_records import KindCounts
 from tests.waiting import wait_until
 from tools.coordinator_traffic import (
     CONSUMER_OFFSETS,
@@ -229,8 +229,8 @@ def test_a_topic_that_the_cluster_lacks_is_bad_input(scanned: Scanned) -> None:
         scan_command(scanned.cluster.spec, Settings.from_environment(), topics=["__share_group_state"])
 
 
-def count(source: FetchSource, log: LogRange) -> ClassCounts:
-    counts = ClassCounts()
+def count(source: FetchSource, log: LogRange) -> KindCounts:
+    counts = KindCounts()
     for fetched in source.read(log):
         counts.add(fetched.data, CODECS, start=max(log.start, fetched.fetch_offset), end=log.end)
     return counts
@@ -242,7 +242,7 @@ def test_small_fetches_give_the_same_counts(scanned: Scanned) -> None:
             assert _plain(count(whole, log)) == _plain(count(small, log))
 
 
-def _plain(counts: ClassCounts) -> tuple[dict[object, int], dict[object, int], int]:
+def _plain(counts: KindCounts) -> tuple[dict[object, int], dict[object, int], int]:
     return dict(counts.counts), dict(counts.first_offsets), counts.control_batches
 
 

@@ -28,7 +28,7 @@ from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.steps.features.race import look_for_narrower_nodes
-from kafka_rollout.steps.features.sending import make_true
+from kafka_rollout.steps.features.sending import ensure_levels
 from kafka_rollout.steps.features.update import apply_features, plan_features
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import Command, approved, codes, eventually, has_groups, opened, planned
@@ -240,7 +240,7 @@ class Test431:
             plan = approved(ports, planned(ports, down="share.version:0"))
             with KafkaAdmin(cluster.spec, timeout_s=180) as patient:  # an election on a busy machine
                 cluster.runtime.stop(victim, deadline_s=0, force=True)
-                (answer,) = make_true(replace(ports, admin=patient), plan.feature_changes)
+                (answer,) = ensure_levels(replace(ports, admin=patient), plan.feature_changes)
                 assert answer.accepted
                 assert patient.quorum().leader_id != victim.node_id
             race = look_for_narrower_nodes(ports)

@@ -280,7 +280,7 @@ def leadership(cluster: LocalCluster) -> tuple[int, int]:
 def planned_last(plan: Plan, cluster: LocalCluster, before: tuple[int, int]) -> int:
     """The plan's last controller. It is the active one, by `before` the plan and by a look now; on a busy machine
     there may be an election between the two, and then nobody knows which of them the plan saw."""
-    (active,) = (turn.node_id for turn in plan.release_steps[0].order if turn.active_controller)
+    (active,) = (node_step.node_id for node_step in plan.release_steps[0].order if node_step.active_controller)
     assert active == before[0] or leadership(cluster) != before
     return active
 

@@ -32,7 +32,7 @@ def opened(cluster: LocalCluster, home: Path, run_id: str = "run") -> Iterator[C
     settings = replace(Settings.from_environment(), clusters=cluster.inventory_path.parent, home=home)
     with open_cluster_ports(cluster.spec.name, run_id, None, settings) as ports:
         yield ports
-        lock.let_go(ports)
+        lock.release_lock(ports)
 
 
 def planned(ports: ClusterPorts, *, up: str = "", down: str = "", unsafe: bool = False) -> Plan:
@@ -70,7 +70,7 @@ def meanwhile(
     monkeypatch: pytest.MonkeyPatch, *, before: Callable[[], object] = bool, after: Callable[[], object] = bool
 ) -> None:
     """What happens between our own checks of the change and the request, and right after its answer."""
-    send = feature_sending.make_true
+    send = feature_sending.ensure_levels
 
     def with_others(ports: ClusterPorts, batch: Sequence[Any], **options: Any) -> Any:
         before()
@@ -78,4 +78,4 @@ def meanwhile(
         after()
         return answers
 
-    monkeypatch.setattr(feature_update, "make_true", with_others)
+    monkeypatch.setattr(feature_update, "ensure_levels", with_others)

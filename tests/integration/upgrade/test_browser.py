@@ -15,7 +15,7 @@ from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.store.scan_reports import ScanReports
 from kafka_rollout.adapters.store.scans import ScanHistory
-from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.settings import PROJECT_ROOT
 from tests.integration.conftest import MakeCluster
@@ -152,7 +152,7 @@ def scanned() -> ScanResult:
     """Three hours ago: commits, and two records of a consumer group (KIP-848)."""
     topic, catalogue = "__consumer_offsets", load_catalogue(PROJECT_ROOT / "include")
     classes = tuple(
-        RecordClass(topic=topic, partition=0, key_version=key, value_version=value, count=count, first_offset=first)
+        RecordKind(topic=topic, partition=0, key_version=key, value_version=value, count=count, first_offset=first)
         for key, value, count, first in ((1, 3, 40, 0), (3, 0, 2, 40))
     )
     return ScanResult(
@@ -221,8 +221,8 @@ def the_roll_goes_on(page: Page, house: House, run: Run, pictures: Path) -> None
     box(page, "roll").get_by_role("button", name="Tasks").click()
     page.mouse.move(0, 0)  # no tooltip in the way of what comes next
     expect(box(page, "roll.begin")).to_contain_text("success", timeout=TASKS_MS)
-    turns = page.locator(".react-flow__node[data-id^='roll.node-']")
-    expect(turns.filter(has_text=re.compile("running|deferred")).first).to_be_visible(timeout=TASKS_MS)
+    node_steps = page.locator(".react-flow__node[data-id^='roll.node-']")
+    expect(node_steps.filter(has_text=re.compile("running|deferred")).first).to_be_visible(timeout=TASKS_MS)
     page.get_by_role("link", name="Progress").click()
     expect(page.frame_locator("iframe").get_by_role("article")).to_contain_text("anna approved: roll")
     page.get_by_role("button", name="Collapse Details Panel").click()

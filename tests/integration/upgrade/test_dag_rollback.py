@@ -24,7 +24,7 @@ def test_a_node_that_does_not_start_stops_the_roll_and_roll_back_loses_nothing(
     run = house.trigger(cluster, "4.3.1", finalize="after_approval", gate_timeout_minutes=20)
     run.wait_for_question("approve_plan")
     order = run.store.load_plan().release_steps[0].order
-    first, second, last = (cluster.spec.node(turn.node_id) for turn in order)
+    first, second, last = (cluster.spec.node(node_step.node_id) for node_step in order)
     (Path(str(second.directory)) / "figures").write_text("in the way")
     run.approve("approve_plan")
     gate = f"roll.{second.name}.gate_after"

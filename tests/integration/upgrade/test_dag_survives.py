@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.plan import NodeTurn
+from kafka_rollout.domain.model.plan import NodeStep
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import (
     PATIENCE_S,
@@ -33,9 +33,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 def test_a_killed_scheduler_started_again_ends_the_roll_without_rolling_a_node_twice(
     house: House, make_cluster: MakeCluster
 ) -> None:
-    run, turn = planned(house, make_cluster("3.9.1", name="scheduler-killed", layout="combined"), "4.3.1")
+    run, node_step = planned(house, make_cluster("3.9.1", name="scheduler-killed", layout="combined"), "4.3.1")
     scheduler = house.server.component_pid("scheduler")
-    with in_the_middle_of(run, turn):
+    with in_the_middle_of(run, node_step):
         os.kill(scheduler, signal.SIGKILL)
     house.server.start_component("scheduler")
     ends_right(run, "3.9.1", "4.3.1")
@@ -44,9 +44,9 @@ def test_a_killed_scheduler_started_again_ends_the_roll_without_rolling_a_node_t
 def test_a_killed_task_is_taken_up_where_it_was_and_starts_its_node_once(
     house: House, make_cluster: MakeCluster
 ) -> None:
-    run, turn = planned(house, make_cluster("3.4.1", name="task-killed", layout="combined"), "3.9.1")
-    task_id = replace_task(turn)
-    with in_the_middle_of(run, turn):
+    run, node_step = planned(house, make_cluster("3.4.1", name="task-killed", layout="combined"), "3.9.1")
+    task_id = replace_task(node_step)
+    with in_the_middle_of(run, node_step):
         process_of(run.client.tasks(run.dag_id, run.run_id)[task_id]["id"]).kill()
     ends_right(run, "3.4.1", "3.9.1")
     assert run.client.tasks(run.dag_id, run.run_id)[task_id]["try_number"] > 1, "the task was not killed"
@@ -79,7 +79,7 @@ def first_in_order(run: Run) -> int:
     return run.store.load_plan().release_steps[0].order[0].node_id
 
 
-def planned(house: House, cluster: LocalCluster, target: str) -> tuple[Run, NodeTurn]:
+def planned(house: House, cluster: LocalCluster, target: str) -> tuple[Run, NodeStep]:
     """A run that waits for its approval, and the second node's turn."""
     house.add(cluster)
     run = house.trigger(cluster, target, finalize="later")
@@ -88,24 +88,24 @@ def planned(house: House, cluster: LocalCluster, target: str) -> tuple[Run, Node
 
 
 @contextmanager
-def in_the_middle_of(run: Run, turn: NodeTurn) -> Iterator[None]:
+def in_the_middle_of(run: Run, node_step: NodeStep) -> Iterator[None]:
     """The node is asked to stop, and does not before the block ends, however slow who comes to kill: stop and start
     wait for the lock of the node's home."""
-    home = Path(str(run.cluster.spec.node(turn.node_id).directory))
+    home = Path(str(run.cluster.spec.node(node_step.node_id).directory))
     with (home / ".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         run.approve("approve_plan")
         run.wait_for_task("start_ledger")
-        wait_for(lambda: events_of(run, "stopping", turn.node_id), timeout_s=PATIENCE_S, said="the stop")
+        wait_for(lambda: events_of(run, "stopping", node_step.node_id), timeout_s=PATIENCE_S, said="the stop")
         yield
-        assert not events_of(run, "stopped", turn.node_id)
+        assert not events_of(run, "stopped", node_step.node_id)
 
 
-def ends_right(run: Run, origin: str, target: str) -> None:
+def ends_right(run: Run, source: str, target: str) -> None:
     cluster = run.cluster
     run.wait_success()
     all_run(cluster, target)
-    each_started_once(cluster, origin, target)
+    each_started_once(cluster, source, target)
     stops = Counter(event["node_id"] for event in run.store.events() if event["kind"] == "stopped")
     order = run.store.load_plan().release_steps[0].order
     assert stops[order[0].node_id] == 1, "the first node was rolled again"
@@ -117,8 +117,8 @@ def ends_right(run: Run, origin: str, target: str) -> None:
     no_lock_left(run.house, cluster)
 
 
-def replace_task(turn: NodeTurn) -> str:
-    return f"roll.{'active_controller' if turn.active_controller else turn.name}.replace"
+def replace_task(node_step: NodeStep) -> str:
+    return f"roll.{'active_controller' if node_step.active_controller else node_step.name}.replace"
 
 
 def events_of(run: Run, kind: str, node_id: int) -> list[object]:

@@ -30,9 +30,9 @@ sys.exit(code)
 """
 
 
-def start(origin: str, target: str, below: Path) -> subprocess.Popen[str]:
+def start(source: str, target: str, below: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, origin, target, str(below)],
+        [sys.executable, "-c", PROGRAM, source, target, str(below)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -151,11 +151,11 @@ def test_groups_of_a_preview_hold_the_roll_up_before_its_first_stop(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    cluster, quick = FakeCluster(), GatePolicy(looks=1, interval_s=0, timeout_s=0)
+    cluster, read_task_args = FakeCluster(), GatePolicy(looks=1, interval_s=0, timeout_s=0)
     cluster.groups = [GroupState(group_id="early", type="consumer", state="Stable", members=1)]
     ports = fake_bench(cluster, home)
     with pytest.raises(RefusedError, match="gate groups failed"):
-        cli_run.roll(ports, Settings.from_environment(), request_for(policy=quick))
+        cli_run.roll(ports, Settings.from_environment(), request_for(policy=read_task_args))
     assert "1 group to be converted: early" in " ".join(capsys.readouterr().err.split())
     assert cluster.stops == []
     cluster.groups = []
@@ -168,21 +168,21 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     monkeypatch.setattr("kafka_rollout.domain.gates.watch.GONE_S", 0.5)
-    cluster, quick = FakeCluster(), GatePolicy(looks=1, interval_s=0, timeout_s=600)
+    cluster, read_task_args = FakeCluster(), GatePolicy(looks=1, interval_s=0, timeout_s=600)
     ports = fake_bench(cluster, home)
     plan_upgrade(ports, R431, finalize=False)
     with pytest.raises(UserError, match="has stopped no node"):
-        start_once_more(ports, quick, request_for().approver)
+        start_once_more(ports, read_task_args, request_for().approver)
     cluster.cannot_start.add((3, R431))
     with pytest.raises(RefusedError, match="after node 3 failed"):
-        cli_run.roll(ports, Settings.from_environment(), request_for(policy=quick))
+        cli_run.roll(ports, Settings.from_environment(), request_for(policy=read_task_args))
     told = capsys.readouterr().err
     assert "start the node once more: kafka-rollout retry --cluster fake --run run-1" in told
     assert "roll back: kafka-rollout roll-back --cluster fake --run run-1" in told
     with pytest.raises(RefusedError, match="mallory may not"):
-        start_once_more(ports, quick, cli_run.Approver(name="mallory", reason="I can", asks=False))
+        start_once_more(ports, read_task_args, cli_run.Approver(name="mallory", reason="I can", asks=False))
     cluster.cannot_start.clear()
-    start_once_more(ports, quick, request_for().approver)
+    start_once_more(ports, read_task_args, request_for().approver)
     assert "Go on with: kafka-rollout roll --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
     assert ("failed-gate", "alice", "Retry") in {(a.what, a.by, a.decision) for a in approvals(ports)}
     assert FileChangeLock(home).holder("fake") is None

@@ -11,7 +11,7 @@ import pytest
 from kafka_rollout.cli import downgrade as cli_downgrade
 from kafka_rollout.cli import upgrade as cli_run
 from kafka_rollout.cli.upgrade import Approver
-from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.groups.records import GroupRecords
@@ -29,7 +29,7 @@ from tests.dying_files import KilledError
 from tests.fake_cluster import R340, R341, R431, FakeCluster
 from tests.fakes import FakeLogs, FakeRuntime, fake_bench
 
-COMMITS = RecordClass(topic="__consumer_offsets", partition=0, key_version=1, value_version=4, count=4, first_offset=0)
+COMMITS = RecordKind(topic="__consumer_offsets", partition=0, key_version=1, value_version=4, count=4, first_offset=0)
 QUICK = GatePolicy(looks=1, interval_s=0.0, timeout_s=600.0, soak_s=0.0)
 NOTHING = {"cluster": "fake", "scanned_at": 0.0, "logs": (), "classes": (), "verdicts": ()}
 

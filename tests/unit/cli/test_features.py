@@ -187,7 +187,7 @@ def test_describe_marks_the_nodes_that_differ_and_names_the_silent_and_the_ghost
 ) -> None:
     cluster.nodes[13].running = Release(4, 2, 1)
     cluster.silent.add(12)
-    cluster.ghost_brokers.add(99)
+    cluster.find_unlisted_brokers.add(99)
     code, told, _ = shell("describe")
     assert code == 0
     assert "! 7-29: node 13" in told

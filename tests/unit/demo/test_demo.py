@@ -24,15 +24,15 @@ from kafka_rollout.demo.run import kept, main
 from kafka_rollout.demo.summary import show, succeeded
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity
-from kafka_rollout.domain.model.plan import Direction, NodeTurn, Plan, ReleaseStep
+from kafka_rollout.domain.model.plan import Direction, NodeStep, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import PROJECT_ROOT
 from tests.waiting import wait_until
 
 OLD, MIDDLE, NEW = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)
 ORDER = (
-    NodeTurn(node_id=101, name="controller-101", section="controllers"),
-    NodeTurn(node_id=1, name="broker-1", section="brokers"),
+    NodeStep(node_id=101, name="controller-101", section="controllers"),
+    NodeStep(node_id=1, name="broker-1", section="brokers"),
 )
 
 
@@ -41,7 +41,7 @@ def plan(*findings: Finding) -> Plan:
         cluster="demo",
         cluster_id="x",
         direction=Direction.UPGRADE,
-        origin=OLD,
+        source=OLD,
         target=NEW,
         release_steps=(
             ReleaseStep(from_release=OLD, to_release=MIDDLE, reason="KIP-915", order=ORDER),

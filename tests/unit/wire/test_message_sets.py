@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.wire.coordinator_records import ClassCounts
+from kafka_rollout.wire.coordinator_records import KindCounts
 from kafka_rollout.wire.record_batch import Codec, LogFormatError, batches, check_crc, payload, records
 from tools.record_message_sets import FOLDER, RECORDS
 
@@ -116,7 +116,7 @@ def test_records_of_all_three_formats_in_one_log_are_classed_alike() -> None:
     log += message(1, (7, 5, b"\x00\x02", value)) + wrapped(
         1, Codec.LZ4, [(8, 5, key, value), (9, 5, key, b"\x00\x01")]
     )
-    counts = ClassCounts()
+    counts = KindCounts()
     counts.add(log, CODECS, start=0, end=1 << 60)
     assert counts.first_offsets == {(1, 3): 3, (1, None): 4, (2, 3): 7, (1, 1): 9}
     assert dict(counts.counts) == {(1, 3): 3, (1, None): 1, (2, 3): 1, (1, 1): 1}
@@ -127,7 +127,7 @@ def test_a_range_may_begin_and_end_within_a_compressed_message() -> None:
     log = wrapped(1, Codec.GZIP, [(offset, 0, b"\x00\x01", b"\x00\x01") for offset in range(10, 20)])
     parts = []
     for start, end in ((0, 12), (12, 15), (15, 40)):
-        counts = ClassCounts()
+        counts = KindCounts()
         counts.add(log, CODECS, start=start, end=end)
         parts.append(counts.counts.total())
     assert parts == [2, 3, 5]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.wire.coordinator_records import UNREADABLE_VALUE, ClassCounts
+from kafka_rollout.wire.coordinator_records import UNREADABLE_VALUE, KindCounts
 from kafka_rollout.wire.record_batch import Batch, Codec, LogFormatError, batches, payload, records
 from tests.paths import FIXTURES
 
@@ -79,8 +79,8 @@ def decode(buffer: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
     ]
 
 
-def count(buffer: bytes, start: int = 0, end: int = 1 << 60) -> ClassCounts:
-    counts = ClassCounts()
+def count(buffer: bytes, start: int = 0, end: int = 1 << 60) -> KindCounts:
+    counts = KindCounts()
     counts.add(buffer, CODECS, start=start, end=end)
     return counts
 

@@ -19,14 +19,14 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     DeletedWhilePending,
     LogRange,
     OutOfOrder,
-    RecordClass,
+    RecordKind,
     ScanResult,
 )
 from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, unloadable_groups
 from kafka_rollout.domain.groups.records import OFFSETS_TOPIC, SERVED_BY, GroupRecords, alive_by_type
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Catalogue
-from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassCounts, ClassKey, RecordLayouts
+from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassKey, KindCounts, RecordLayouts
 from kafka_rollout.wire.messages import MessageFormatError, decode
 from kafka_rollout.wire.pending_commits import PendingCommits, text_at
 from kafka_rollout.wire.record_batch import RecordSpan
@@ -95,7 +95,7 @@ def records_of_scan(scan: ScanResult) -> GroupRecords:
 class _Partition:
     log: LogRange
     parsing: ParsingChecks
-    counts: ClassCounts = field(default_factory=ClassCounts)
+    counts: KindCounts = field(default_factory=KindCounts)
     newest: dict[bytes, tuple[int, bytes | None]] = field(default_factory=dict)
     commits: PendingCommits = field(default_factory=PendingCommits)
 
@@ -158,7 +158,7 @@ class _Partition:
             found.append(record)
         return found
 
-    def classes(self) -> list[RecordClass]:
+    def classes(self) -> list[RecordKind]:
         return self.counts.classes(self.log.topic, self.log.partition)
 
 

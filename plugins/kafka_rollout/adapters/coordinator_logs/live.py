@@ -22,13 +22,13 @@ from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory
-from kafka_rollout.domain.coordinator_logs.incremental_scan import carry_on, releases_of, tail_of
+from kafka_rollout.domain.coordinator_logs.incremental_scan import find_unscanned_ranges, merge_scans, releases_of
 from kafka_rollout.domain.coordinator_logs.scan import (
     DeletedWhilePending,
     LogRange,
     LogSize,
     OutOfOrder,
-    RecordClass,
+    RecordKind,
     ScanResult,
 )
 from kafka_rollout.domain.coordinator_logs.verdicts import unknown_ends
@@ -38,7 +38,7 @@ from kafka_rollout.domain.model.errors import RefusedError, RolloutError
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.settings import Settings
-from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassCounts, ClassKey
+from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassKey, KindCounts
 from kafka_rollout.wire.pending_commits import PendingCommits, text_at
 from kafka_rollout.wire.record_batch import RecordSpan
 
@@ -62,8 +62,8 @@ class LiveCoordinatorLogs:
             if tail is None:
                 before = self._scan_anew(before)
                 # What came meanwhile is read here, however long it is: the next one would be as long.
-                tail = tail_of(before.logs, self._ranges(source)) or ()
-            return carry_on(self.catalogue, before, self._read(source, before, tail))
+                tail = find_unscanned_ranges(before.logs, self._ranges(source)) or ()
+            return merge_scans(self.catalogue, before, self._read(source, before, tail))
 
     def group_records(self, *, by_spark: bool = False) -> GroupRecords:
         # Spark starts in the time in which `short` records are read here twice.
@@ -87,7 +87,7 @@ class LiveCoordinatorLogs:
 
     def _tail(self, source: FetchSource, before: ScanResult) -> tuple[LogRange, ...] | None:
         """None for Spark: it is long, or the logs are no longer those that were scanned."""
-        tail = tail_of(before.logs, self._ranges(source))
+        tail = find_unscanned_ranges(before.logs, self._ranges(source))
         return None if tail is None or sum(log.end - log.start for log in tail) > self.short else tail
 
     def _ranges(self, source: FetchSource) -> tuple[LogRange, ...]:
@@ -203,7 +203,7 @@ class _Reading:
     log: LogRange
     parsing: ParsingChecks
     ordered: frozenset[int]  # key versions
-    counts: ClassCounts = field(default_factory=ClassCounts)
+    counts: KindCounts = field(default_factory=KindCounts)
     commits: PendingCommits = field(default_factory=PendingCommits)
     groups: set[bytes] = field(default_factory=set)  # with records of `ordered`
 
@@ -232,7 +232,7 @@ class _Reading:
             if (group := text_at(key, VERSION_BYTES)[0]) is not None:
                 self.groups.add(group)
 
-    def classes(self) -> list[tuple[RecordClass, int]]:
+    def classes(self) -> list[tuple[RecordKind, int]]:
         """With each the base offset of the last batch that holds such a record."""
         return [
             (each, self.counts.last_batches[each.key_version, each.value_version])

@@ -63,11 +63,13 @@ def render(data: Mapping[str, Any], *, settings: Settings | None = None) -> str:
 
 def _timeline(data: Mapping[str, Any]) -> dict[str, Any] | None:
     """Bars of every node's turns: stopping and starting, then the gate; positions in pixels of the picture."""
-    turns = [turn for node in data["nodes"] for turn in node["turns"] if turn["began_at"] is not None]
-    if not turns:
+    node_steps = [
+        node_step for node in data["nodes"] for node_step in node["turns"] if node_step["began_at"] is not None
+    ]
+    if not node_steps:
         return None
-    first = min(turn["began_at"] for turn in turns)
-    last = max((turn["ended_at"] or turn["started_at"] or turn["began_at"]) for turn in turns)
+    first = min(node_step["began_at"] for node_step in node_steps)
+    last = max((node_step["ended_at"] or node_step["started_at"] or node_step["began_at"]) for node_step in node_steps)
     longest = max(len(f"{node['name']} ({node['node_id']})") for node in data["nodes"] if node["turns"])
     label = min(max(longest * _PX_PER_LETTER + 12, _LABEL_PX[0]), _LABEL_PX[1])
     scale = (_WIDTH_PX - label) / max(last - first, 1.0)
@@ -78,13 +80,17 @@ def _timeline(data: Mapping[str, Any]) -> dict[str, Any] | None:
     rows = []
     for number, node in enumerate(sorted((n for n in data["nodes"] if n["turns"]), key=_first_turn)):
         bars = []
-        for turn in node["turns"]:
-            if turn["began_at"] is None:
+        for node_step in node["turns"]:
+            if node_step["began_at"] is None:
                 continue
-            up = turn["started_at"] or turn["began_at"]
-            end = turn["ended_at"] or up
+            up = node_step["started_at"] or node_step["began_at"]
+            end = node_step["ended_at"] or up
             bars.append(
-                {"kind": "down", "x": x(turn["began_at"]), "w": max(2.0, round((up - turn["began_at"]) * scale, 1))}
+                {
+                    "kind": "down",
+                    "x": x(node_step["began_at"]),
+                    "w": max(2.0, round((up - node_step["began_at"]) * scale, 1)),
+                }
             )
             bars.append({"kind": "gate", "x": x(up), "w": max(2.0, round((end - up) * scale, 1))})
         rows.append({"name": f"{node['name']} ({node['node_id']})", "y": number * _ROW_PX + 8, "bars": bars})
@@ -99,7 +105,7 @@ def _timeline(data: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _first_turn(node: Mapping[str, Any]) -> float:
-    return min(float(turn["began_at"] or 0.0) for turn in node["turns"])
+    return min(float(node_step["began_at"] or 0.0) for node_step in node["turns"])
 
 
 def _scan(data: Mapping[str, Any]) -> dict[str, Any] | None:

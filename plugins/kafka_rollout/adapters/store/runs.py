@@ -23,7 +23,7 @@ from pydantic_core import to_jsonable_python
 
 from kafka_rollout.adapters.store.event_log import EventLog
 from kafka_rollout.adapters.system.files import original_name, safe_name, write_whole
-from kafka_rollout.domain.gates.check import BeforeStop, GateLook
+from kafka_rollout.domain.gates.check import BeforeStop, GateCheck
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.plan import Plan
 
@@ -83,7 +83,7 @@ class FileRunStore:
         """Append one event; `at` is now unless `data` has its own."""
         self._events.record(kind, data)
 
-    def record_look(self, look: GateLook) -> None:
+    def record_check(self, look: GateCheck) -> None:
         self.record("gate", {**to_jsonable_python(look), "holds": look.holds, "waits_for": look.waits_for})
 
     def events(self) -> tuple[Mapping[str, Any], ...]:

@@ -77,10 +77,10 @@ def hold_while_asking(context: Context, ports: ClusterPorts, purpose: str) -> ti
 def record_decision(context: Context, ports: ClusterPorts, what: str, answer: Answer) -> None:
     """Keep who decided what. Rolling back and stopping fail the task: nothing after it may begin."""
     from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
-    from kafka_rollout.steps.common.lock import hold_again
+    from kafka_rollout.steps.common.lock import shorten_lease
 
     reason = answer.reason or NO_REASON
-    hold_again(ports, f"{what}: {answer.option}")
+    shorten_lease(ports, f"{what}: {answer.option}")
     record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.option, f"{what}: {reason}")
     if answer.option == ROLL_BACK:
         record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, APPROVED, f"{what}: {reason}")

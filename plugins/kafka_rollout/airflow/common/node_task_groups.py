@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from kafka_rollout.domain.model.plan import NodeTurn, Plan, ReleaseStep, ReleaseStepPosition
+from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep, ReleaseStepPosition
 from kafka_rollout.domain.model.topology import ClusterSpec
 
 ACTIVE_CONTROLLER = "active_controller"
@@ -23,7 +23,7 @@ PASSED = "passed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSlot:
+class NodeTaskGroup:
     """One group: `node_id` None is the place of the active controller. `group_id` is the group's full name."""
 
     group_id: str
@@ -48,34 +48,34 @@ class NodeSlot:
         )  # offline no node has a turn of its own
         return release_step.reversed() if release_step is not None and self.way_back else release_step
 
-    def turn(self, plan: Plan) -> NodeTurn | None:
+    def node_step(self, plan: Plan) -> NodeStep | None:
         """The turn that the plan puts here; None when it puts none."""
         release_step = self.release_step(plan)
         if release_step is None:
             return None
         if self.node_id is None:
-            return next((turn for turn in release_step.order if turn.active_controller), None)
-        turn = release_step.turn(self.node_id)
-        return None if turn is None or turn.active_controller else turn
+            return next((node_step for node_step in release_step.order if node_step.active_controller), None)
+        node_step = release_step.node_step(self.node_id)
+        return None if node_step is None or node_step.active_controller else node_step
 
     def is_canary(self, plan: Plan) -> bool:
         """Whether the first node of the whole roll has its turn here."""
         return (
             bool(plan.release_steps)
             and self.release_step(plan) == plan.release_steps[0]
-            and self.turn(plan) == plan.release_steps[0].order[0]
+            and self.node_step(plan) == plan.release_steps[0].order[0]
         )
 
-    def resolve(self, plan: Plan) -> tuple[ReleaseStep, NodeTurn]:
+    def resolve(self, plan: Plan) -> tuple[ReleaseStep, NodeStep]:
         """Hop and turn of this place; skips the task with the reason when the plan puts nothing here."""
-        release_step, turn = self.release_step(plan), self.turn(plan)
+        release_step, node_step = self.release_step(plan), self.node_step(plan)
         if release_step is None:
             raise AirflowSkipException(f"The plan has no release step at this place ({self.position}).")
-        if turn is not None:
-            return release_step, turn
+        if node_step is not None:
+            return release_step, node_step
         if self.node_id is None:
             raise AirflowSkipException("No controller of this cluster was active when the plan was made.")
-        if release_step.turn(self.node_id) is None:
+        if release_step.node_step(self.node_id) is None:
             raise AirflowFailException(
                 f"Node {self.node_id} is in the inventory but not in the plan, which was made before it came. "
                 "Start a new run: it plans anew."
@@ -85,7 +85,7 @@ class NodeSlot:
 
 def node_slots(
     cluster: ClusterSpec, group: str, position: ReleaseStepPosition, *, way_back: bool = False, down: bool = False
-) -> list[NodeSlot]:
+) -> list[NodeTaskGroup]:
     """The places of a release step, in their order: controllers, the active one, brokers; `down` brokers, controllers,
     the active one (the way back: the reverse)."""
     controllers = cluster.controllers
@@ -97,7 +97,7 @@ def node_slots(
     if way_back:
         places.reverse()
     return [
-        NodeSlot(
+        NodeTaskGroup(
             group_id=f"{group}.{name}",
             position=position,
             node_id=node_id,

@@ -11,7 +11,7 @@ from airflow.sdk import BaseOperator, TaskGroup
 from airflow.sdk.bases.operator import chain
 
 from kafka_rollout.airflow.common.node_task_groups import PASSED
-from kafka_rollout.airflow.graphs.roll_groups import PASSED_BY, acting, quick
+from kafka_rollout.airflow.graphs.roll_groups import RUN_IF_NONE_FAILED, acting, read_task_args
 from kafka_rollout.airflow.operators.offline import (
     BeginOfflineOperator,
     OfflineGateSensor,
@@ -53,13 +53,17 @@ def offline_group(cluster: ClusterSpec) -> OfflineGroup:
         "Only where released Kafka refuses to lower metadata.version: all nodes stopped, a snapshot at the lower level."
     )
     with TaskGroup(OFFLINE, tooltip=doc, prefix_group_id=True):
-        begin = BeginOfflineOperator(task_id="begin", trigger_rule=PASSED_BY, doc_md=doc, **name, **quick())
+        begin = BeginOfflineOperator(
+            task_id="begin", trigger_rule=RUN_IF_NONE_FAILED, doc_md=doc, **name, **read_task_args()
+        )
         steps = [
             OfflineStepOperator(task_id=step.value, step=step, doc_md=_DOC[step], **name, **_long())
             for step in OfflineStep
         ]
         gates = _gates(cluster, way_back=False)
-        passed = EmptyOperator(task_id=PASSED, trigger_rule=PASSED_BY, doc_md="All nodes are back.", **quick())
+        passed = EmptyOperator(
+            task_id=PASSED, trigger_rule=RUN_IF_NONE_FAILED, doc_md="All nodes are back.", **read_task_args()
+        )
         chain(begin, *steps, *gates, passed)
         chain(begin, passed)
         begin.skipped = [task.task_id for task in (*steps, *gates)]
@@ -74,7 +78,9 @@ def offline_group(cluster: ClusterSpec) -> OfflineGroup:
                 **_long(),
             )
             back = _gates(cluster, way_back=True)
-            undone = EmptyOperator(task_id="done", trigger_rule=PASSED_BY, doc_md="Nothing is left to undo.", **quick())
+            undone = EmptyOperator(
+                task_id="done", trigger_rule=RUN_IF_NONE_FAILED, doc_md="Nothing is left to undo.", **read_task_args()
+            )
             chain(passed, undo, *back, undone)
             undo.skipped = [task.task_id for task in back]
     tasks = (begin, *steps, *gates, passed, undo, *back, undone)
@@ -93,7 +99,7 @@ def _gates(cluster: ClusterSpec, *, way_back: bool) -> list[BaseOperator]:
             way_back=way_back,
             doc_md=f"{node.name}: running release, registered and unfenced, back in every ISR, quorum caught up, "
             "leadership back.",
-            **quick(),
+            **read_task_args(),
         )
         for node in cluster.controllers_first
     ]

@@ -22,7 +22,7 @@ from kafka_rollout.airflow.common.node_task_groups import (
     GATE_BEFORE,
     PASSED,
     REPLACE,
-    NodeSlot,
+    NodeTaskGroup,
     node_slots,
 )
 from kafka_rollout.airflow.operators.approvals import ApproveCanaryOperator
@@ -36,7 +36,7 @@ from kafka_rollout.steps.gates.checks import GateKind
 
 # Places that the plan does not use are skipped; what follows a skipped place goes on, what follows a failed one
 # never does.
-PASSED_BY = "none_failed"
+RUN_IF_NONE_FAILED = "none_failed"
 
 VIA = "via_tolerant_release"
 ROLL = "roll"
@@ -60,7 +60,12 @@ def roll_group(
     slots = node_slots(cluster, group, position, down=down)
     with TaskGroup(group, tooltip=doc, prefix_group_id=True):
         begin = BeginHopOperator(
-            task_id="begin", cluster=cluster.name, slots=slots, trigger_rule=PASSED_BY, doc_md=doc, **quick()
+            task_id="begin",
+            cluster=cluster.name,
+            slots=slots,
+            trigger_rule=RUN_IF_NONE_FAILED,
+            doc_md=doc,
+            **read_task_args(),
         )
         last = _chain(cluster, begin, slots)
     tasks = tuple(task_id for slot in slots for task_id in slot.task_ids)
@@ -87,7 +92,7 @@ def roll_back_group(cluster: ClusterSpec, deciders: Sequence[str], *, down: bool
             deciders=deciders,
             trigger_rule="all_done",
             doc_md=doc,
-            **quick(),
+            **read_task_args(),
         )
         last: BaseOperator = begin
         for position, group in groups.items():
@@ -96,17 +101,17 @@ def roll_back_group(cluster: ClusterSpec, deciders: Sequence[str], *, down: bool
     return RollGroup(first=begin, last=last, deciders=(), task_ids=_all_ids(begin, slots))
 
 
-def _all_ids(begin: BaseOperator, slots: Sequence[NodeSlot]) -> tuple[str, ...]:
+def _all_ids(begin: BaseOperator, slots: Sequence[NodeTaskGroup]) -> tuple[str, ...]:
     return (begin.task_id, *(task_id for slot in slots for task_id in (*slot.task_ids, slot.passed_id)))
 
 
-def _chain(cluster: ClusterSpec, before: BaseOperator, slots: Sequence[NodeSlot]) -> BaseOperator:
+def _chain(cluster: ClusterSpec, before: BaseOperator, slots: Sequence[NodeTaskGroup]) -> BaseOperator:
     for slot in slots:
         before = _node_group(cluster, before, slot)
     return before
 
 
-def _node_group(cluster: ClusterSpec, before: BaseOperator, slot: NodeSlot) -> BaseOperator:
+def _node_group(cluster: ClusterSpec, before: BaseOperator, slot: NodeTaskGroup) -> BaseOperator:
     """Gate, replace, gate: and after the first node the canary's approval, if the run asks for it."""
     name = slot.group_id.rsplit(".", 1)[-1]
     who = (
@@ -120,10 +125,10 @@ def _node_group(cluster: ClusterSpec, before: BaseOperator, slot: NodeSlot) -> B
             cluster=cluster.name,
             kind=GateKind.BEFORE_STOP,
             slot=slot,
-            trigger_rule=PASSED_BY,
+            trigger_rule=RUN_IF_NONE_FAILED,
             doc_md=f"Would stopping {who} leave a partition under its min ISR or without a leader, and is the quorum "
             "safe without it?",
-            **quick(),
+            **read_task_args(),
         )
         replace = ReplaceNodeOperator(
             task_id=REPLACE,
@@ -139,12 +144,15 @@ def _node_group(cluster: ClusterSpec, before: BaseOperator, slot: NodeSlot) -> B
             slot=slot,
             doc_md=f"{who.capitalize()}: running release, registered and unfenced, back in every ISR, quorum caught "
             "up, leadership back, several looks in a row; then it soaks.",
-            **quick(),
+            **read_task_args(),
         )
         # A place that the plan does not use is skipped as soon as the release step begins. What follows it must still
         # wait for the places before it, or two nodes are rolled at once: `passed` is never skipped by itself.
         passed = EmptyOperator(
-            task_id=PASSED, trigger_rule=PASSED_BY, doc_md="The next node's turn begins here.", **quick()
+            task_id=PASSED,
+            trigger_rule=RUN_IF_NONE_FAILED,
+            doc_md="The next node's turn begins here.",
+            **read_task_args(),
         )
         chain(before, gate_before, replace, gate_after, passed)
         chain(before, passed)
@@ -154,13 +162,13 @@ def _node_group(cluster: ClusterSpec, before: BaseOperator, slot: NodeSlot) -> B
                 cluster=cluster.name,
                 slot=slot,
                 doc_md="Asked after the first node of the roll, if the run asks for it.",
-                **quick(),
+                **read_task_args(),
             )
             chain(gate_after, canary, passed)
         return passed
 
 
-def quick() -> dict[str, Any]:
+def read_task_args() -> dict[str, Any]:
     """A task that only looks; retried, for a cluster that rolls does not answer every time."""
     return {"retries": 3, "retry_delay": timedelta(seconds=5), "execution_timeout": timedelta(minutes=5)}
 
@@ -170,4 +178,13 @@ def acting() -> dict[str, Any]:
     return {"retries": 6, "retry_delay": timedelta(seconds=5), "execution_timeout": timedelta(minutes=15)}
 
 
-__all__ = ["ACTIVE_CONTROLLER", "PASSED_BY", "ROLL", "ROLL_BACK", "VIA", "RollGroup", "roll_back_group", "roll_group"]
+__all__ = [
+    "ACTIVE_CONTROLLER",
+    "ROLL",
+    "ROLL_BACK",
+    "RUN_IF_NONE_FAILED",
+    "VIA",
+    "RollGroup",
+    "roll_back_group",
+    "roll_group",
+]

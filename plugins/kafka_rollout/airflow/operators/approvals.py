@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from kafka_rollout.airflow.common.asking import Answer, Question, approvers, ask, read_answer
 from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, errors_for_airflow, frozen_plan
 from kafka_rollout.airflow.common.deciding import ROLL_BACK, hold_while_asking, leave_roll_back
-from kafka_rollout.airflow.common.node_task_groups import NodeSlot
+from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -44,7 +44,7 @@ class ApprovalOperator(RolloutOperator):
     def answered(self, context: Context, event: dict[str, Any]) -> Any:
         """A person answered, or the time is over."""
         from kafka_rollout.steps.common.approval import APPROVED, REJECTED, ApprovalOf, record_approval
-        from kafka_rollout.steps.common.lock import hold_again
+        from kafka_rollout.steps.common.lock import shorten_lease
 
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)
@@ -52,7 +52,7 @@ class ApprovalOperator(RolloutOperator):
             if not answer.reason:
                 self.log.warning("%s chose '%s' without a reason: asked again.", answer.by, answer.option)
                 self._ask(context, ports, plan)
-            hold_again(ports, f"{self.what} of {plan.direction} to {plan.target}: {answer.option}")
+            shorten_lease(ports, f"{self.what} of {plan.direction} to {plan.target}: {answer.option}")
             decision = APPROVED if answer.option == APPROVE else REJECTED
             record_approval(ports, self.what, answer.by, decision, answer.reason)
             if answer.option == ROLL_BACK:
@@ -140,7 +140,7 @@ class ApprovePlanOperator(ApprovalOperator):
         refuse_new_blockers(ports, plan, waits=True)
 
     def subject(self, plan: Plan) -> str:
-        return f"Roll {plan.cluster} from {plan.origin} to {plan.target}?"
+        return f"Roll {plan.cluster} from {plan.source} to {plan.target}?"
 
     def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
         from kafka_rollout.steps.common.approval import approval_body
@@ -153,7 +153,7 @@ class ApproveCanaryOperator(ApprovalOperator):
 
     what = "canary"
 
-    def __init__(self, *, slot: NodeSlot, **kwargs: Any) -> None:
+    def __init__(self, *, slot: NodeTaskGroup, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.slot = slot
 
@@ -216,5 +216,5 @@ class ApproveFinalizeOperator(ApprovalOperator):
         body = approval_body(shown, support, what=self.what, scan=str(scan.get("sentence", "")))
         body = body.replace(shown.hash[:12], plan.hash[:12])  # it is this plan that is approved
         if plan.release_steps:
-            body += f"\n\n**{ROLL_BACK}** brings every node back to {plan.origin} instead: the last chance for it."
+            body += f"\n\n**{ROLL_BACK}** brings every node back to {plan.source} instead: the last chance for it."
         return body

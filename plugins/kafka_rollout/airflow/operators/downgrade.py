@@ -47,10 +47,10 @@ class ScanMetadataLogsOperator(RolloutOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.steps.downgrade.metadata_logs import scan_metadata_logs
-        from kafka_rollout.steps.planning.plan_findings import weigh_coordinator_logs
+        from kafka_rollout.steps.planning.plan_findings import replace_coordinator_log_findings
 
         plan = scan_metadata_logs(ports, frozen_plan(ports, context))
-        plan = weigh_coordinator_logs(ports, plan)
+        plan = replace_coordinator_log_findings(ports, plan)
         for finding in plan.findings:
             self.log.info("%s", finding)
         return {"findings": [str(finding) for finding in plan.findings], "blockers": len(plan.blockers)}
@@ -155,8 +155,8 @@ class ApproveRollDownOperator(ApprovePlanOperator):
     def subject(self, plan: Plan) -> str:
         if plan.offline:
             levels = ", ".join(f"{c.feature} {c.current} → {c.target}" for c in plan.offline_changes)
-            return f"Stop all nodes of {plan.cluster} and take them from {plan.origin} to {plan.target} ({levels})?"
-        return f"Roll {plan.cluster} down from {plan.origin} to {plan.target}?"
+            return f"Stop all nodes of {plan.cluster} and take them from {plan.source} to {plan.target} ({levels})?"
+        return f"Roll {plan.cluster} down from {plan.source} to {plan.target}?"
 
     def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
         from kafka_rollout.steps.downgrade.approval import roll_body

@@ -89,16 +89,16 @@ class ReportOperator(RolloutOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.adapters.pages.run_report import render, report_of
-        from kafka_rollout.steps.common.lock import let_go
+        from kafka_rollout.steps.common.lock import release_lock
 
         if not context["ti"].xcom_pull(task_ids=PLAN_TASK):
-            let_go(ports)
+            release_lock(ports)
             why = why_failed(ports.run.events())
             raise AirflowFailException(f"The run has no plan, so there is nothing to report.{why}")
         plan = frozen_plan(ports, context)
         data = report_of(ports, plan, dry_run=bool(context["params"]["dry_run"]))
         page, machine_form = ports.run.write_report(render(data), data)
-        let_go(ports)
+        release_lock(ports)
         self.log.info("Report: %s", page)
         return {"outcome": data["outcome"], "sentence": data["sentence"], "html": str(page), "json": str(machine_form)}
 

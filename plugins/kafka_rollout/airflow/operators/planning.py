@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from kafka_rollout.airflow.common.base import RolloutOperator, frozen_plan
-from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY, NodeSlot
+from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY, NodeTaskGroup
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -88,7 +88,7 @@ def plan_for_xcom(task: RolloutOperator, plan: Plan) -> dict[str, Any]:
         task.log.info("%s → %s: %s", release_step.from_release, release_step.to_release, release_step.reason)
     return {
         "plan_hash": plan.hash,
-        "origin": str(plan.origin),
+        "origin": str(plan.source),
         "target": str(plan.target),
         "hops": [release_step.key for release_step in plan.release_steps],
         "features": {change.feature: [change.current, change.target] for change in plan.feature_changes},
@@ -116,7 +116,7 @@ class DryRunOperator(RolloutOperator):
 class BeginHopOperator(RolloutOperator):
     """Passes by the places of the graph that the plan does not use, so that no task starts only to say so."""
 
-    def __init__(self, *, slots: Sequence[NodeSlot], **kwargs: Any) -> None:
+    def __init__(self, *, slots: Sequence[NodeTaskGroup], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.slots = list(slots)
 
@@ -133,13 +133,13 @@ class BeginHopOperator(RolloutOperator):
         if unused:
             raise DownstreamTasksSkipped(tasks=unused)
 
-    def _unused(self, context: Context, plan: Plan, slot: NodeSlot) -> list[str]:
-        turn = slot.turn(plan)
-        if turn is None:
+    def _unused(self, context: Context, plan: Plan, slot: NodeTaskGroup) -> list[str]:
+        node_step = slot.node_step(plan)
+        if node_step is None:
             if (
                 slot.node_id is not None
                 and (release_step := slot.release_step(plan)) is not None
-                and release_step.turn(slot.node_id)
+                and release_step.node_step(slot.node_id)
             ):
                 self.log.info("Node %s is rolled last among the controllers, for it is the active one.", slot.node_id)
             return list(slot.task_ids)

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from kafka_rollout.airflow.common.asking import read_answer, tell
 from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, errors_for_airflow, frozen_plan
 from kafka_rollout.airflow.common.deciding import NO_REASON, RETRY, ROLL_BACK, ask_what_now, record_decision
-from kafka_rollout.airflow.common.node_task_groups import NodeSlot
+from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.airflow.operators.traffic import keep_ledger_running
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 
@@ -60,22 +60,22 @@ class ReplaceNodeOperator(RolloutOperator):
     may not be stopped in the middle of a roll: a half-rolled cluster is left to nobody's chance.
     """
 
-    def __init__(self, *, slot: NodeSlot, **kwargs: Any) -> None:
+    def __init__(self, *, slot: NodeTaskGroup, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.slot = slot
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        from kafka_rollout.steps.roll.node import TurnState, replace_node, turn_state
+        from kafka_rollout.steps.roll.node import NodeStepState, node_step_state, replace_node
 
         plan = frozen_plan(ports, context)
-        release_step, turn = self.slot.resolve(plan)
-        if turn_state(ports, plan, release_step.key, turn.node_id) is TurnState.PAST:
-            raise AirflowSkipException(f"Node {turn.node_id} is past {release_step.to_release} already.")
-        refuse_out_of_turn(ports, plan, release_step, turn.node_id)
+        release_step, node_step = self.slot.resolve(plan)
+        if node_step_state(ports, plan, release_step.key, node_step.node_id) is NodeStepState.PAST:
+            raise AirflowSkipException(f"Node {node_step.node_id} is past {release_step.to_release} already.")
+        refuse_out_of_turn(ports, plan, release_step, node_step.node_id)
         if context["params"]["canary_approval"] and not self.slot.way_back:
-            refuse_without_canary(ports, plan, release_step, turn.node_id)
+            refuse_without_canary(ports, plan, release_step, node_step.node_id)
         keep_ledger_running(context, ports)
-        tell(context, f"node {turn.node_id} to stop, be replaced by {release_step.to_release} and start")
+        tell(context, f"node {node_step.node_id} to stop, be replaced by {release_step.to_release} and start")
         return self._replaced(context, ports, plan, replace_node)
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
@@ -100,9 +100,9 @@ class ReplaceNodeOperator(RolloutOperator):
     ) -> Any:
         from kafka_rollout.steps.roll.node import has_stopped_nodes
 
-        release_step, turn = self.slot.resolve(plan)
+        release_step, node_step = self.slot.resolve(plan)
         try:
-            replaced = act(ports, plan, release_step.key, turn.node_id)
+            replaced = act(ports, plan, release_step.key, node_step.node_id)
         except FatalError as error:
             self._ask(context, ports, plan, str(error), _STARTED_ONCE_MORE)
         except (RefusedError, TransientError) as error:
@@ -110,7 +110,7 @@ class ReplaceNodeOperator(RolloutOperator):
             if again or self.slot.way_back or not has_stopped_nodes(ports):
                 raise
             self._ask(context, ports, plan, str(error), _LOOKED_AT_AGAIN)
-        tell(context, f"nothing: node {turn.node_id} runs {replaced.release}")
+        tell(context, f"nothing: node {node_step.node_id} runs {replaced.release}")
         return asdict(replaced)
 
     def _ask(self, context: Context, ports: ClusterPorts, plan: Plan, why: str, retry: str) -> NoReturn:
@@ -118,8 +118,8 @@ class ReplaceNodeOperator(RolloutOperator):
         ask_what_now(context, ports, what=self._what(plan), why=why, options=options, meanings={RETRY: retry})
 
     def _what(self, plan: Plan) -> str:
-        _, turn = self.slot.resolve(plan)
-        return f"replacing node {turn.node_id}"
+        _, node_step = self.slot.resolve(plan)
+        return f"replacing node {node_step.node_id}"
 
 
 def _has_tries_left(context: Context) -> bool:

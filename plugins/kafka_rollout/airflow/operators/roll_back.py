@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from kafka_rollout.airflow.common.base import RolloutOperator, frozen_plan
 from kafka_rollout.airflow.common.deciding import ROLL_BACK_DECISION
-from kafka_rollout.airflow.common.node_task_groups import NodeSlot
+from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -24,7 +24,7 @@ class BeginRollBackOperator(RolloutOperator):
     for what somebody decided before.
     """
 
-    def __init__(self, *, slots: Sequence[NodeSlot], deciders: Sequence[str], **kwargs: Any) -> None:
+    def __init__(self, *, slots: Sequence[NodeTaskGroup], deciders: Sequence[str], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.slots = list(slots)
         self.deciders = list(deciders)
@@ -41,15 +41,17 @@ class BeginRollBackOperator(RolloutOperator):
         from kafka_rollout.steps.roll.node import roll_back_turns
 
         plan = frozen_plan(ports, context)
-        turns = {(release_step.key, turn.node_id) for release_step, turn in roll_back_turns(ports, plan)}
-        for release_step_key, node_id in sorted(turns):
+        node_steps = {(release_step.key, node_step.node_id) for release_step, node_step in roll_back_turns(ports, plan)}
+        for release_step_key, node_id in sorted(node_steps):
             self.log.info("Node %s goes back (%s).", node_id, release_step_key)
         unused: list[str] = []
         for slot in self.slots:
-            release_step, turn = slot.release_step(plan), slot.turn(plan)
-            if release_step is None or turn is None or (release_step.key, turn.node_id) not in turns:
+            release_step, node_step = slot.release_step(plan), slot.node_step(plan)
+            if release_step is None or node_step is None or (release_step.key, node_step.node_id) not in node_steps:
                 unused += slot.task_ids
-        context["ti"].xcom_push(key="return_value", value={"decision": self._decision(context), "turns": len(turns)})
+        context["ti"].xcom_push(
+            key="return_value", value={"decision": self._decision(context), "turns": len(node_steps)}
+        )
         if unused:
             raise DownstreamTasksSkipped(tasks=unused)
 

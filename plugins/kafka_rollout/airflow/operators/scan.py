@@ -35,19 +35,19 @@ class ScanForRunOperator(SparkScanOperator):
         self.file = file
 
     def execute(self, context: Context) -> Any:
-        from kafka_rollout.steps.common.lock import LEASE_S, hold_again, hold_on
+        from kafka_rollout.steps.common.lock import LEASE_S, renew_lock, shorten_lease
 
         purpose = "Scan the coordinator logs."
         longest = LEASE_S if self.execution_timeout is None else self.execution_timeout.total_seconds()
         with cluster_ports(self.cluster, context) as ports:
             scan_file(ports, self.file).unlink(missing_ok=True)  # of an earlier try: it must not pass for this one's
-            held = hold_on(ports, purpose, for_s=longest)  # a long scan must not let another change in between
+            held = renew_lock(ports, purpose, for_s=longest)  # a long scan must not let another change in between
         try:
             return super().execute(context)
         finally:
             if held:
                 with cluster_ports(self.cluster, context) as ports:
-                    hold_again(ports, purpose)
+                    shorten_lease(ports, purpose)
 
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
         from kafka_rollout.adapters.pages.scan_report import render_scan

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from kafka_rollout.airflow.common.asking import WAITS_FOR, is_answer, read_answer, tell
 from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan
 from kafka_rollout.airflow.common.deciding import RETRY, ROLL_BACK, STOP_HERE, WAIT_ON, ask_what_now, record_decision
-from kafka_rollout.airflow.common.node_task_groups import NodeSlot
+from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState, WatchStatus
 from kafka_rollout.steps.gates.checks import GateKind, GateRef
 
@@ -36,7 +36,7 @@ class GateSensor(BaseSensorOperator):
     back; elsewhere stop here. Roll back fails this task and leaves the decision for the group `roll_back`.
     """
 
-    def __init__(self, *, cluster: str, kind: GateKind, slot: NodeSlot | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, cluster: str, kind: GateKind, slot: NodeTaskGroup | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.cluster = cluster
         self.kind = kind
@@ -120,8 +120,8 @@ class GateSensor(BaseSensorOperator):
     def _ref(self, plan: Plan) -> GateRef:
         if self.slot is None:
             return GateRef(kind=self.kind)
-        release_step, turn = self.slot.resolve(plan)
-        return GateRef(kind=self.kind, release_step=release_step.key, node_id=turn.node_id)
+        release_step, node_step = self.slot.resolve(plan)
+        return GateRef(kind=self.kind, release_step=release_step.key, node_id=node_step.node_id)
 
     def _policy(self, context: Context, ports: ClusterPorts) -> GatePolicy:
         params = context["params"]

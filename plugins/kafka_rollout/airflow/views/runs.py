@@ -91,16 +91,16 @@ def _nodes(plan: Plan | None, events: Iterable[Mapping[str, Any]]) -> list[dict[
             states[(event["hop"], event["node_id"])] = "now"
         elif event.get("kind") == "gate-held" and event.get("kind_of_gate") == "after-start":
             states[(event["hop"], event["node_id"])] = "done"
-    turns = [(release_step, turn) for release_step in plan.release_steps for turn in release_step.order]
-    if states.keys() - {(release_step.key, turn.node_id) for release_step, turn in turns}:
+    node_steps = [(release_step, node_step) for release_step in plan.release_steps for node_step in release_step.order]
+    if states.keys() - {(release_step.key, node_step.node_id) for release_step, node_step in node_steps}:
         return []
     return [
         {
-            "name": turn.name,
+            "name": node_step.name,
             "release": str(release_step.to_release),
-            "state": states.get((release_step.key, turn.node_id), "to come"),
+            "state": states.get((release_step.key, node_step.node_id), "to come"),
         }
-        for release_step, turn in turns
+        for release_step, node_step in node_steps
     ]
 
 

@@ -52,9 +52,9 @@ def is_overdue(schedule: str, scanned_at: float, now: float) -> bool:
     """Whether a whole turn of the schedule went by without a scan: then something keeps it from running."""
     if schedule == NEVER:
         return False
-    turns = croniter(schedule, datetime.fromtimestamp(now, UTC))
-    turns.get_prev(float)  # this turn's scan may still be under way
-    return scanned_at < float(turns.get_prev(float))
+    times = croniter(schedule, datetime.fromtimestamp(now, UTC))
+    times.get_prev(float)  # this turn's scan may still be under way
+    return scanned_at < float(times.get_prev(float))
 
 
 def _shown(alert: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from kafka_rollout.domain.coordinator_logs.scan import (
     BrokenRecords,
     LoadVerdict,
-    RecordClass,
+    RecordKind,
     ReleaseVerdict,
     ScanResult,
 )
@@ -48,7 +48,7 @@ class OffendingPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offence:
+class IncompatibleRecords:
     """Records of one kind that stop the release, or that it ignores (`stops` False).
 
     `record`: their type's name, None if no release of the catalogue knows it; `known`: whether this one does.
@@ -133,12 +133,14 @@ class Offence:
 class _Judged:
     """Records of one class in one partition, and why the release stops at them or passes them over."""
 
-    records: RecordClass | BrokenRecords
+    records: RecordKind | BrokenRecords
     reason: str
     stops: bool
 
 
-def find_offences(scan: ScanResult, catalogue: Catalogue, release: Release) -> tuple[Offence, ...]:
+def find_incompatible_records(
+    scan: ScanResult, catalogue: Catalogue, release: Release
+) -> tuple[IncompatibleRecords, ...]:
     """What of the logs stops the release or is ignored by it, those that stop it first."""
     catalogue = catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
     held: defaultdict[tuple[object, ...], list[_Judged]] = defaultdict(list)
@@ -152,7 +154,7 @@ def find_offences(scan: ScanResult, catalogue: Catalogue, release: Release) -> t
 
 def _judged(scan: ScanResult, catalogue: Catalogue, release: Release) -> Iterator[_Judged]:
     """Each class by itself, by the rules that judge whole partitions."""
-    pairs: list[tuple[RecordClass | BrokenRecords, ReleaseVerdict]] = [
+    pairs: list[tuple[RecordKind | BrokenRecords, ReleaseVerdict]] = [
         (found, judge(catalogue, (found,), (release,))[0]) for found in scan.classes
     ]
     pairs += [(found, judge(catalogue, (), (release,), broken=(found,))[0]) for found in scan.broken]
@@ -163,10 +165,10 @@ def _judged(scan: ScanResult, catalogue: Catalogue, release: Release) -> Iterato
             yield _Judged(found, "it is passed over with a warning", False)
 
 
-def _offence(catalogue: Catalogue, release: Release, members: Sequence[_Judged]) -> Offence:
+def _offence(catalogue: Catalogue, release: Release, members: Sequence[_Judged]) -> IncompatibleRecords:
     first = members[0].records
     knowing = [] if first.key_version is None else facts_of_type(catalogue, first.topic, first.key_version)
-    return Offence(
+    return IncompatibleRecords(
         topic=first.topic,
         record=knowing[-1][1].name if knowing else None,
         known=any(known_to == release for known_to, _ in knowing),

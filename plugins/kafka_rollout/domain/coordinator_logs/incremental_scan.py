@@ -11,7 +11,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     LogRange,
     LogSize,
     OwnerRecords,
-    RecordClass,
+    RecordKind,
     ScanResult,
     TaggedFields,
 )
@@ -19,12 +19,12 @@ from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, 
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Catalogue, Release
 
-Counted = TypeVar("Counted", bound=RecordClass | BrokenRecords | TaggedFields | OwnerRecords)
+Counted = TypeVar("Counted", bound=RecordKind | BrokenRecords | TaggedFields | OwnerRecords)
 
 _NOT_IDENTITY = frozenset({"count", "first_offset", "reason", "live"})
 
 
-def tail_of(scanned: Iterable[LogRange], now: Iterable[LogRange]) -> tuple[LogRange, ...] | None:
+def find_unscanned_ranges(scanned: Iterable[LogRange], now: Iterable[LogRange]) -> tuple[LogRange, ...] | None:
     """What the logs hold beyond a scan of them; None where a log ends before the scan did: it is another log now."""
     ends = {(log.topic, log.partition): log.end for log in scanned}
     tail = []
@@ -41,7 +41,7 @@ def releases_of(catalogue: Catalogue, scan: ScanResult) -> tuple[Release, ...]:
     return tuple(sorted({verdict.release for verdict in scan.verdicts})) or tuple(catalogue)
 
 
-def carry_on(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> ScanResult:
+def merge_scans(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> ScanResult:
     """What both say together, judged anew: `tail` is what was read of the same logs from where `before` ended.
 
     Records that the cleaner removed in between still count: the verdict may be worse than a new scan's, never better.

@@ -13,7 +13,11 @@ from dataclasses import replace
 
 from kafka_rollout.domain.coordinator_logs.cleaning import defaults_of
 from kafka_rollout.domain.coordinator_logs.failing import Failing
-from kafka_rollout.domain.coordinator_logs.incompatible_records import ENDED_WITH_GROUPS, facts_of_type, find_offences
+from kafka_rollout.domain.coordinator_logs.incompatible_records import (
+    ENDED_WITH_GROUPS,
+    facts_of_type,
+    find_incompatible_records,
+)
 from kafka_rollout.domain.coordinator_logs.remedies import cleaned_when
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.groups.records import OFFSETS_TOPIC
@@ -31,9 +35,9 @@ _ENDINGS = {
 
 
 def path_findings(
-    scan: ScanResult | None, origin: Release, path: Sequence[Release], *, gated: Catalogue | None = None
+    scan: ScanResult | None, source: Release, path: Sequence[Release], *, gated: Catalogue | None = None
 ) -> tuple[Finding, ...]:
-    """`origin` runs now; `path` are the releases that the nodes will run, the target last (empty: nothing is rolled).
+    """`source` runs now; `path` are the releases that the nodes will run, the target last (empty: nothing is rolled).
 
     `scan` is None when it could not be done. Without a coordinator log there is nothing to load, and nothing unknown.
     `gated`: the catalogue, where the run has a gate that waits until the releases of the path can load the log of
@@ -48,7 +52,7 @@ def path_findings(
         by_release[verdict.release][verdict.topic].append(verdict)
     findings = [
         _to_be_cleaned(finding, scan)
-        if gated is not None and topic == OFFSETS_TOPIC and _ends_at_gate(scan, gated, origin, release)
+        if gated is not None and topic == OFFSETS_TOPIC and _ends_at_gate(scan, gated, source, release)
         else finding
         for release in path
         for topic, verdicts in sorted(by_release[release].items())
@@ -56,8 +60,8 @@ def path_findings(
     ]
     findings += [_unknown(release) for release in path if not by_release[release]]
     findings += [
-        _of_origin(origin, topic, failing)
-        for topic, verdicts in sorted(by_release[origin].items())
+        _of_origin(source, topic, failing)
+        for topic, verdicts in sorted(by_release[source].items())
         if (failing := Failing.among(scan, verdicts))
     ]
     return tuple(findings)
@@ -92,17 +96,17 @@ def _of_path(release: Release, topic: str, verdicts: Sequence[ReleaseVerdict], s
     return None
 
 
-def _ends_at_gate(scan: ScanResult, catalogue: Catalogue, origin: Release, release: Release) -> bool:
-    """Whether nothing stops the release but groups of the newer types, for whose records `origin` writes tombstones."""
+def _ends_at_gate(scan: ScanResult, catalogue: Catalogue, source: Release, release: Release) -> bool:
+    """Whether nothing stops the release but groups of the newer types, for whose records `source` writes tombstones."""
     stopping = [
         offence
-        for offence in find_offences(scan, catalogue, release)
+        for offence in find_incompatible_records(scan, catalogue, release)
         if offence.stops and offence.topic == OFFSETS_TOPIC
     ]
     return bool(stopping) and all(
         offence.family in ENDED_WITH_GROUPS
         and offence.key_version is not None
-        and origin in dict(facts_of_type(catalogue, OFFSETS_TOPIC, offence.key_version))
+        and source in dict(facts_of_type(catalogue, OFFSETS_TOPIC, offence.key_version))
         for offence in stopping
     )
 
@@ -119,12 +123,12 @@ def _to_be_cleaned(finding: Finding, scan: ScanResult) -> Finding:
     )
 
 
-def _of_origin(origin: Release, topic: str, failing: Failing) -> Finding:
+def _of_origin(source: Release, topic: str, failing: Failing) -> Finding:
     unavailable = "Expect their groups or transactional ids to be unavailable until the node with them is rolled"
     return Finding(
         code="ORIGIN-CANNOT-LOAD",
         severity=Severity.WARNING,
-        subject=f"{origin}, topic {topic}",
+        subject=f"{source}, topic {topic}",
         sentence=f"{failing.sentence} It runs now, and a roll moves each coordinator between nodes still on it.",
         remedy=f"{failing.remedy(unavailable)}.",
     )

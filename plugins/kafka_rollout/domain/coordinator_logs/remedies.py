@@ -13,8 +13,13 @@ from enum import StrEnum
 
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig, SettingChange, defaults_of
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, GroupSummary
-from kafka_rollout.domain.coordinator_logs.incompatible_records import NEWER_GROUPS, Family, Offence, find_offences
-from kafka_rollout.domain.coordinator_logs.removal_actions import ending_of
+from kafka_rollout.domain.coordinator_logs.incompatible_records import (
+    NEWER_GROUPS,
+    Family,
+    IncompatibleRecords,
+    find_incompatible_records,
+)
+from kafka_rollout.domain.coordinator_logs.removal_actions import choose_removal_action
 from kafka_rollout.domain.coordinator_logs.scan import OwnerRecords, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import producers_in_words
 from kafka_rollout.domain.model.releases import Catalogue, Release
@@ -76,7 +81,7 @@ class Remedy:
     """
 
     release: Release
-    offences: tuple[Offence, ...]
+    offences: tuple[IncompatibleRecords, ...]
     waiting_is_enough: bool | None
     steps: tuple[RemedyStep, ...]
 
@@ -117,11 +122,13 @@ def find_remedies(
     """
     catalogue = catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
     asked = sorted({verdict.release for verdict in scan.verdicts}) if releases is None else list(releases)
-    found = ((release, find_offences(scan, catalogue, release)) for release in asked)
+    found = ((release, find_incompatible_records(scan, catalogue, release)) for release in asked)
     return tuple(_remedy(scan, catalogue, release, offences) for release, offences in found if offences)
 
 
-def _remedy(scan: ScanResult, catalogue: Catalogue, release: Release, offences: tuple[Offence, ...]) -> Remedy:
+def _remedy(
+    scan: ScanResult, catalogue: Catalogue, release: Release, offences: tuple[IncompatibleRecords, ...]
+) -> Remedy:
     stopping = [offence for offence in offences if offence.stops]
     to_be_ended = [offence.to_be_ended for offence in stopping]
     endings = _endings(scan, catalogue, release, offences)
@@ -136,10 +143,12 @@ def _remedy(scan: ScanResult, catalogue: Catalogue, release: Release, offences: 
     )
 
 
-def _endings(scan: ScanResult, catalogue: Catalogue, release: Release, offences: Sequence[Offence]) -> list[RemedyStep]:
+def _endings(
+    scan: ScanResult, catalogue: Catalogue, release: Release, offences: Sequence[IncompatibleRecords]
+) -> list[RemedyStep]:
     """What is to be ended, in the order of the families; dead records need nothing."""
     known = _known(scan)
-    by_family: defaultdict[Family, list[Offence]] = defaultdict(list)
+    by_family: defaultdict[Family, list[IncompatibleRecords]] = defaultdict(list)
     for offence in offences:
         if offence.to_be_ended != 0:
             by_family[offence.family].append(offence)
@@ -148,7 +157,7 @@ def _endings(scan: ScanResult, catalogue: Catalogue, release: Release, offences:
         held = by_family[family]
         for together in [held] if held and family in _ENDED_TOGETHER else [[offence] for offence in held]:
             concerned = _concerned_by(scan, release, family, together, known)
-            ending = ending_of(catalogue, release, family, together[0])
+            ending = choose_removal_action(catalogue, release, family, together[0])
             steps.append(
                 RemedyStep(
                     kind=StepKind.THROUGH if ending.through_releases else StepKind.END,
@@ -165,7 +174,7 @@ def _concerned_by(
     scan: ScanResult,
     release: Release,
     family: Family,
-    offences: Sequence[Offence],
+    offences: Sequence[IncompatibleRecords],
     known: Mapping[tuple[str, str], str],
 ) -> list[Concerned]:
     match family:
@@ -200,7 +209,7 @@ def _about(group: GroupSummary) -> str:
 
 
 def _concerned(
-    owners: Iterable[OwnerRecords], offences: Sequence[Offence], known: Mapping[tuple[str, str], str]
+    owners: Iterable[OwnerRecords], offences: Sequence[IncompatibleRecords], known: Mapping[tuple[str, str], str]
 ) -> list[Concerned]:
     """Owners of live records of these classes (of all of them where live was not looked at), most records first."""
     wanted = {(offence.topic, offence.key_version, offence.value_version) for offence in offences}
@@ -212,7 +221,7 @@ def _concerned(
 
 
 def _cleaning_steps(
-    stopping: Sequence[Offence], cleaning: Mapping[str, CleaningConfig]
+    stopping: Sequence[IncompatibleRecords], cleaning: Mapping[str, CleaningConfig]
 ) -> tuple[list[RemedyStep], list[RemedyStep]]:
     """For the topics that hold what stops the release: settings before, waiting and putting back after."""
     changes: list[SettingChange] = []

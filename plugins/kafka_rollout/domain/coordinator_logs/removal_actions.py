@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_rollout.domain.coordinator_logs.incompatible_records import Family, Offence, facts_of_type
+from kafka_rollout.domain.coordinator_logs.incompatible_records import Family, IncompatibleRecords, facts_of_type
 from kafka_rollout.domain.model.releases import Catalogue, RecordTypeFacts, Release
 from kafka_rollout.domain.model.wording import few
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class RemovalAction:
     """How records are ended. `through_releases`: by way of which alone it goes; empty: on the release that runs."""
 
     title: str
@@ -23,7 +23,7 @@ class Ending:
     through_releases: tuple[Release, ...] = ()
 
 
-_CONSUMER_GROUPS = Ending(
+_CONSUMER_GROUPS = RemovalAction(
     title="Take the consumers back first: convert these groups to the classic protocol, or delete them",
     sentence=(
         "Restart their members one by one with group.protocol=classic. When the last one has moved, the coordinator "
@@ -32,7 +32,7 @@ _CONSUMER_GROUPS = Ending(
         "turned when a classic member joins it, or goes with `kafka-consumer-groups.sh --delete`, its offsets with it."
     ),
 )
-_STREAMS_GROUPS = Ending(
+_STREAMS_GROUPS = RemovalAction(
     title="Close these streams applications, then start them with group.protocol=classic, or delete the groups",
     sentence=(
         "A streams group with members cannot be converted. An empty one is turned into a classic group when a classic "
@@ -40,14 +40,14 @@ _STREAMS_GROUPS = Ending(
         "`kafka-streams-groups.sh --delete`, its offsets with it."
     ),
 )
-_SHARE_GROUPS = Ending(
+_SHARE_GROUPS = RemovalAction(
     title="Stop the members of these share groups and delete the groups",
     sentence=(
         "A share group has no classic form: `kafka-share-groups.sh --delete` writes tombstones for its records. What "
         "it had delivered and what was acknowledged is forgotten."
     ),
 )
-_LOG_ENDS = Ending(
+_LOG_ENDS = RemovalAction(
     title="Let a record that the release knows follow in these partitions",
     sentence=(
         "The release passes over records of types that it does not know, but where they end a partition of the "
@@ -55,7 +55,7 @@ _LOG_ENDS = Ending(
         "these partitions begin anew, right before a broker of the release leads it, and scan again."
     ),
 )
-_OPEN_TRANSACTIONS = Ending(
+_OPEN_TRANSACTIONS = RemovalAction(
     title="Let the transactions end that commit offsets for these deleted groups",
     sentence=(
         "Each group was deleted while a transaction had committed offsets for it. The release complains of it when it "
@@ -66,7 +66,7 @@ _OPEN_TRANSACTIONS = Ending(
         "`kafka-transactions.sh abort` ends it. Then scan again. No cleaner is waited for."
     ),
 )
-_OUT_OF_ORDER = Ending(
+_OUT_OF_ORDER = RemovalAction(
     title="Delete these groups, or go by way of a release that takes their records in this order",
     sentence=(
         "The cleaner kept an old record of each, most often a committed offset, and removed what lay before it; the "
@@ -82,7 +82,9 @@ _SHADOWED_BY: Mapping[Family, str] = {
 }
 
 
-def ending_of(catalogue: Catalogue, release: Release, family: Family, offence: Offence) -> Ending:
+def choose_removal_action(
+    catalogue: Catalogue, release: Release, family: Family, offence: IncompatibleRecords
+) -> RemovalAction:
     """How the live records of an offence are ended, so that `release` could load the log."""
     if family is Family.CONSUMER_GROUPS:
         return _CONSUMER_GROUPS
@@ -97,7 +99,7 @@ def ending_of(catalogue: Catalogue, release: Release, family: Family, offence: O
     if family is Family.OUT_OF_ORDER:
         return _OUT_OF_ORDER
     if offence.unreadable:
-        return Ending(
+        return RemovalAction(
             title=f"Replace the unreadable records: {offence.title}",
             sentence=(
                 "No coordinator of the catalogue's releases wrote them. Keep a copy of the partition's directory, then "
@@ -106,7 +108,7 @@ def ending_of(catalogue: Catalogue, release: Release, family: Family, offence: O
             ),
         )
     if family is Family.UNKNOWN or offence.key_version is None or offence.value_version is None:
-        return Ending(
+        return RemovalAction(
             title=f"Find out what wrote the records of key version {offence.key_version}",
             sentence=(
                 "No release of the catalogue knows this type. A newer Kafka or another program wrote it; only that can "
@@ -124,7 +126,7 @@ def ending_of(catalogue: Catalogue, release: Release, family: Family, offence: O
 
 def _newer_value(
     known: Sequence[tuple[Release, RecordTypeFacts]], release: Release, family: Family, *, what: str, value_version: int
-) -> Ending:
+) -> RemovalAction:
     """For a type that the release knows with a value that is too new.
 
     A value version bound to a feature level ends with that level; one that a release writes always ends only on
@@ -144,12 +146,12 @@ def _newer_value(
     shadow = _SHADOWED_BY[family]
     if writers and not always:
         level = writers[-1][1].written_from[value_version]
-        return Ending(
+        return RemovalAction(
             title=f"Lower {level.feature} below {level.level}, then {shadow}",
             sentence=f"{what} is written only from {level.feature} {level.level} on.{_LOWERING.get(family, '')}",
         )
     if not through:
-        return Ending(
+        return RemovalAction(
             title=f"Let newer records shadow {what}",
             sentence=(
                 f"No release of the catalogue both reads {what} and writes what {release} reads: {shadow} with what "
@@ -157,11 +159,11 @@ def _newer_value(
             ),
         )
     if not writers:
-        return Ending(
+        return RemovalAction(
             title=f"On {few(through, limit=9)}, {shadow}",
             sentence=f"No release of the catalogue writes {what}; these read it and write what {release} reads.",
         )
-    return Ending(
+    return RemovalAction(
         title=f"Go back by way of {few(through, limit=9)} and {shadow} there",
         sentence=(
             f"{few(always, limit=9)} always write {what}, whatever the feature levels: no conversion helps as long as "

@@ -45,7 +45,7 @@ class LogRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordClass:
+class RecordKind:
     """Records of one partition with the same key version and value version.
 
     `key_version` None: a key that is null or too short to hold a version; `value_version` None: tombstones,
@@ -292,7 +292,7 @@ class ScanResult:
     cluster: str
     scanned_at: float
     logs: tuple[LogRange, ...]
-    classes: tuple[RecordClass, ...]
+    classes: tuple[RecordKind, ...]
     verdicts: tuple[ReleaseVerdict, ...]
     sizes: tuple[LogSize, ...] = ()
     broken: tuple[BrokenRecords, ...] = ()
@@ -372,7 +372,7 @@ class ScanResult:
 
 _LISTS: Mapping[str, Any] = {
     "logs": LogRange,
-    "classes": RecordClass,
+    "classes": RecordKind,
     "verdicts": ReleaseVerdict,
     "sizes": LogSize,
     "broken": BrokenRecords,

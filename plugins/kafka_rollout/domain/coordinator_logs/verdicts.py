@@ -14,7 +14,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     Failure,
     LoadVerdict,
     OutOfOrder,
-    RecordClass,
+    RecordKind,
     ReleaseVerdict,
 )
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorLogFacts, RecordTypeFacts, Release, ReleaseFacts
@@ -26,7 +26,7 @@ UNREADABLE_VALUE = -1  # RecordClass.value_version of a value too short to hold 
 
 def judge(
     catalogue: Catalogue,
-    classes: Iterable[RecordClass],
+    classes: Iterable[RecordKind],
     releases: Sequence[Release],
     *,
     broken: Iterable[BrokenRecords] = (),
@@ -36,7 +36,7 @@ def judge(
 
     `ignored` counts all records of the partition that the release skips, those behind the first failure included.
     """
-    held: dict[tuple[str, int], tuple[list[RecordClass], list[BrokenRecords]]] = {
+    held: dict[tuple[str, int], tuple[list[RecordKind], list[BrokenRecords]]] = {
         key: ([], []) for key in sorted(set(partitions))
     }
     for record_class in classes:
@@ -54,7 +54,7 @@ def _judge_partition(
     release_facts: ReleaseFacts,
     topic: str,
     partition: int,
-    classes: Sequence[RecordClass],
+    classes: Sequence[RecordKind],
     broken: Sequence[BrokenRecords],
 ) -> ReleaseVerdict:
     release, facts = release_facts.release, release_facts.coordinator_logs.get(topic)
@@ -75,7 +75,7 @@ def _judge_partition(
     )
 
 
-def _is_ignored(facts: CoordinatorLogFacts, record: RecordClass) -> bool:
+def _is_ignored(facts: CoordinatorLogFacts, record: RecordKind) -> bool:
     if record.key_version is None:
         return False
     known = facts.record(record.key_version)
@@ -88,7 +88,7 @@ def _skips_value(facts: CoordinatorLogFacts, known: RecordTypeFacts, value_versi
     return value_version not in known.reads
 
 
-def failure_reason(facts: CoordinatorLogFacts, record: RecordClass) -> str | None:
+def failure_reason(facts: CoordinatorLogFacts, record: RecordKind) -> str | None:
     """Why the release cannot load records of this class; None when it can, or skips them.
 
     An intolerant release stops at an unknown key even when the value is a tombstone. Tolerance (KIP-915) is for
@@ -132,17 +132,17 @@ def _broken_reason(facts: CoordinatorLogFacts, records: BrokenRecords) -> str | 
 
 
 def unknown_ends(
-    catalogue: Catalogue, classes: Iterable[tuple[RecordClass, int]], releases: Sequence[Release]
+    catalogue: Catalogue, classes: Iterable[tuple[RecordKind, int]], releases: Sequence[Release]
 ) -> tuple[BrokenRecords, ...]:
     """Unknown keys at the ends of logs, for the releases that stall there (CoordinatorLogFacts.stalls_at_unknown_end).
 
     With each class: where the last batch with such a record begins. If a class lies before the end of the log, too,
     the first of its records at the end is not known, and the last batch stands for it.
     """
-    by_log: dict[tuple[str, int], list[tuple[RecordClass, int]]] = {}
+    by_log: dict[tuple[str, int], list[tuple[RecordKind, int]]] = {}
     for record_class, last_batch in classes:
         by_log.setdefault((record_class.topic, record_class.partition), []).append((record_class, last_batch))
-    stalled: dict[tuple[RecordClass, int], list[Release]] = {}
+    stalled: dict[tuple[RecordKind, int], list[Release]] = {}
     for (topic, _), held in sorted(by_log.items()):
         for release in releases:
             facts = catalogue.get(release).coordinator_logs.get(topic)
@@ -238,7 +238,7 @@ def producers_in_words(producers: Sequence[int]) -> str:
     return f"producer {few(producers)}"
 
 
-def _is_unknown(facts: CoordinatorLogFacts, record: RecordClass) -> bool:
+def _is_unknown(facts: CoordinatorLogFacts, record: RecordKind) -> bool:
     return record.key_version is not None and facts.record(record.key_version) is None
 
 

@@ -144,9 +144,9 @@ def range_findings(
     return Verdict(question=f"Can {release} run at the finalized levels?", findings=tuple(findings))
 
 
-def way_back_findings(catalogue: Catalogue, state: ClusterState, origin: Release) -> Verdict:
-    """Warnings where the levels finalized now already bar the way back to `origin`."""
-    return range_findings(catalogue, state, origin, code="NO-WAY-BACK", severity=Severity.WARNING)
+def way_back_findings(catalogue: Catalogue, state: ClusterState, source: Release) -> Verdict:
+    """Warnings where the levels finalized now already bar the way back to `source`."""
+    return range_findings(catalogue, state, source, code="NO-WAY-BACK", severity=Severity.WARNING)
 
 
 def undo_of(facts: ReleaseFacts, feature: str, current: int, target: int) -> tuple[Undo, str]:

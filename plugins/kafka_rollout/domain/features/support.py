@@ -8,7 +8,7 @@ from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, VersionRange
 from kafka_rollout.domain.model.state import ClusterState, NodeState
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.domain.model.unlisted_nodes import ghost_brokers, ghost_controllers
+from kafka_rollout.domain.model.unlisted_nodes import find_unlisted_brokers, find_unlisted_controllers
 from kafka_rollout.domain.model.wording import nodes
 
 
@@ -97,7 +97,10 @@ def held_back_findings(cluster: ClusterSpec, catalogue: Catalogue, state: Cluste
 
 def ghost_findings(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
     """Nodes that are registered and count, and that the inventory does not have."""
-    for kind, ghosts in (("broker", ghost_brokers(cluster, state)), ("controller", ghost_controllers(cluster, state))):
+    for kind, ghosts in (
+        ("broker", find_unlisted_brokers(cluster, state)),
+        ("controller", find_unlisted_controllers(cluster, state)),
+    ):
         for node_id in sorted(ghosts):
             yield Finding(
                 code="FEATURE-SUPPORT-UNKNOWN",
@@ -140,7 +143,7 @@ def lowers_with_loss(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterS
     """Whether every node implements KIP-1155: "merely supporting the new metadata version is enough". A node that
     does not answer, or one that is no more in the inventory, does not."""
     level = catalogue.lossy_downgrade_level
-    if level is None or ghost_brokers(cluster, state) or ghost_controllers(cluster, state):
+    if level is None or find_unlisted_brokers(cluster, state) or find_unlisted_controllers(cluster, state):
         return False
     for node in cluster.nodes:
         seen = state.nodes.get(node.node_id)

@@ -18,7 +18,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateLook:
+class GateCheck:
     """One look at a gate. `gate` is `before node 3`, `after node 3`, `finalized`, …; `at` in epoch seconds."""
 
     gate: str

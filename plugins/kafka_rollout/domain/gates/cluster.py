@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from kafka_rollout.domain.gates.check import Condition, GateLook
+from kafka_rollout.domain.gates.check import Condition, GateCheck
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue
 from kafka_rollout.domain.model.state import ClusterState, NodeFeatures, NodeState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
@@ -24,7 +24,7 @@ class Checkpoint(Protocol):
 
 def finalized(
     cluster: ClusterSpec, state: ClusterState, targets: Mapping[str, int], *, after_epoch: int | None = None
-) -> GateLook:
+) -> GateCheck:
     """Every node itself reports every level, with an epoch.
 
     Epochs are not compared with each other: a KRaft broker's is the offset of its newest metadata image, so it
@@ -32,7 +32,7 @@ def finalized(
     seen before finalizing, tells a fresh answer from an old one. Controllers before 3.5 report no finalized levels:
     their logs must hold what the brokers that report the levels have read.
     """
-    return GateLook(
+    return GateCheck(
         gate="finalized",
         at=state.observed_at,
         conditions=tuple(_levels(cluster, state, node, targets, after_epoch) for node in cluster.nodes),
@@ -78,7 +78,7 @@ def snapshots(
     finalized_at: float,
     after_offset: int | None = None,
     interval_ms: Mapping[int, int] | None = None,
-) -> GateLook:
+) -> GateCheck:
     """Every node has written a metadata snapshot since `finalized_at` (epoch seconds).
 
     By its files where the runtime sees them (`checkpoints` by node; with `after_offset`, the offset at which the
@@ -99,7 +99,7 @@ def snapshots(
                 evidence=f"{condition.evidence}; it writes one at least every {interval / 1000:.0f} s",
             )
         conditions.append(condition)
-    return GateLook(gate="snapshot", at=state.observed_at, conditions=tuple(conditions))
+    return GateCheck(gate="snapshot", at=state.observed_at, conditions=tuple(conditions))
 
 
 def _by_file(node: NodeSpec, files: Sequence[Checkpoint], finalized_at: float, after_offset: int | None) -> Condition:
@@ -127,14 +127,14 @@ def _by_metric(node: NodeSpec, seen: NodeState | None, observed_at: float, final
     return Condition(name=name, holds=age > 0, evidence=f"SnapshotEmitter wrote its latest {when}")
 
 
-def metadata_version(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, level: int) -> GateLook:
+def metadata_version(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, level: int) -> GateCheck:
     """Every node runs at metadata.version `level`: CurrentMetadataVersion by both agents.
 
     Falls back on the finalized level of ApiVersions where the node's release has no such metric or the inventory
     names no agent, and the evidence says which source was asked.
     """
     conditions = tuple(_current(cluster, catalogue, state, node, level) for node in cluster.nodes)
-    return GateLook(gate="metadata-version", at=state.observed_at, conditions=conditions)
+    return GateCheck(gate="metadata-version", at=state.observed_at, conditions=conditions)
 
 
 def _current(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, node: NodeSpec, level: int) -> Condition:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateLook
+from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck
 from kafka_rollout.domain.model.findings import Finding
 from kafka_rollout.domain.model.quorum import caught_up, spare_voters
 from kafka_rollout.domain.model.releases import Release
@@ -41,7 +41,7 @@ def before_stop(
     *,
     new_blockers: Sequence[Finding] = (),
     accept_unavailable: Collection[str] = (),
-) -> GateLook:
+) -> GateCheck:
     """Whether `node` may be stopped now.
 
     `new_blockers` are those that nobody saw when the plan was approved; `accept_unavailable` are topics (by name)
@@ -57,12 +57,12 @@ def before_stop(
         conditions.append(
             Condition(name="no new blocker", holds=False, evidence=few([f.sentence for f in new_blockers], limit=2))
         )
-    return GateLook(gate=f"before node {node.node_id}", at=state.observed_at, conditions=tuple(conditions))
+    return GateCheck(gate=f"before node {node.node_id}", at=state.observed_at, conditions=tuple(conditions))
 
 
 def after_start(
     cluster: ClusterSpec, state: ClusterState, node: NodeSpec, *, before: BeforeStop | None, expected: Release
-) -> GateLook:
+) -> GateCheck:
     """Whether `node` is back on release `expected`.
 
     `before` is what it was in before its stop; without such a record every replica it has must be in sync.
@@ -89,7 +89,7 @@ def after_start(
     ]
     if node.is_broker:
         conditions += [_registered(state, node), _in_isrs(state, node, before), _leads(state, node, before)]
-    return GateLook(gate=f"after node {node.node_id}", at=state.observed_at, conditions=tuple(conditions))
+    return GateCheck(gate=f"after node {node.node_id}", at=state.observed_at, conditions=tuple(conditions))
 
 
 def led_elsewhere(state: ClusterState, node_id: int, before: BeforeStop | None) -> tuple[PartitionState, ...]:

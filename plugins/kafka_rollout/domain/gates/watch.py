@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from kafka_rollout.domain.gates.check import PROCESS, GateLook
+from kafka_rollout.domain.gates.check import PROCESS, GateCheck
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.wording import count
 
@@ -74,7 +74,7 @@ class GateWatch:
     held_since: float | None = None  # the look that completed the row
     gone_since: float | None = None  # the first of the looks in a row that saw no process
 
-    def seen(self, look: GateLook, now: float) -> WatchStatus:
+    def seen(self, look: GateCheck, now: float) -> WatchStatus:
         """Count one look; `now` in epoch seconds. A look that does not hold starts the row and the soak anew."""
         if self.started_at is None:
             self.started_at = now
@@ -96,7 +96,7 @@ class GateWatch:
         looks = count(self.held_in_a_row, "look")
         return WatchStatus(state=WatchState.HELD, message=f"holds after {now - self.started_at:.0f} s, {looks}")
 
-    def _note_process(self, look: GateLook, now: float) -> None:
+    def _note_process(self, look: GateCheck, now: float) -> None:
         gone = any(condition.name == PROCESS and not condition.holds for condition in look.conditions)
         if not gone:
             self.gone_since = None

@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.contents import StateRecord, camel_fields
-from kafka_rollout.domain.coordinator_logs.incompatible_records import ENDED_WITH_GROUPS, Family, find_offences
+from kafka_rollout.domain.coordinator_logs.incompatible_records import (
+    ENDED_WITH_GROUPS,
+    Family,
+    find_incompatible_records,
+)
 from kafka_rollout.domain.coordinator_logs.remedies import cleaned_when
-from kafka_rollout.domain.coordinator_logs.scan import BrokenRecords, LoadVerdict, RecordClass, ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import BrokenRecords, LoadVerdict, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.described import CONSUMER, SHARE, STREAMS
@@ -35,7 +39,7 @@ class GroupRecords:
     offsets: int
     alive: Mapping[str, frozenset[str]] = field(default_factory=dict)
     newest: tuple[StateRecord, ...] = ()
-    classes: tuple[RecordClass, ...] = ()
+    classes: tuple[RecordKind, ...] = ()
     broken: tuple[BrokenRecords, ...] = ()
     partitions: tuple[tuple[str, int], ...] = ()
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
@@ -128,7 +132,7 @@ def _until_it_can(catalogue: Catalogue, records: GroupRecords, release: Release)
     scan = ScanResult(
         cluster="", scanned_at=records.read_at, logs=(), classes=records.classes, broken=records.broken, verdicts=()
     )
-    stopping = [offence for offence in find_offences(scan, catalogue, release) if offence.stops]
+    stopping = [offence for offence in find_incompatible_records(scan, catalogue, release) if offence.stops]
     cleaned = [offence for offence in stopping if not offence.pending]
     if others := [offence.title for offence in cleaned if offence.family not in (*ENDED_WITH_GROUPS, Family.UNKNOWN)]:
         return f"no conversion of groups ends that: {few(others)}; `kafka-rollout scan` says what does"

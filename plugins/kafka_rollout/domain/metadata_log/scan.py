@@ -41,7 +41,7 @@ class ReplayFailure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordClass:
+class RecordKind:
     """Records of one type and version in what was read; `problem` says why the release cannot replay them."""
 
     type: int
@@ -66,7 +66,7 @@ class MetadataScan:
     end_offset: int
     starts_at: str
     failures: tuple[ReplayFailure, ...]
-    records: tuple[RecordClass, ...]
+    records: tuple[RecordKind, ...]
     remedies: tuple[str, ...]
     notes: tuple[str, ...]
     way: WayOut | None = None
@@ -100,10 +100,10 @@ def feature_problem(name: str, level: int, supported: Mapping[str, VersionRange]
 
 def record_classes(
     counted: Mapping[tuple[int, int], tuple[int, int, int]], facts: MetadataLogFacts
-) -> tuple[RecordClass, ...]:
+) -> tuple[RecordKind, ...]:
     """`counted`: (count, first offset, last offset) by (type, version)."""
     return tuple(
-        RecordClass(
+        RecordKind(
             type=kind,
             name=facts.name(kind),
             version=version,

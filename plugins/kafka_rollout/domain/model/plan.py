@@ -34,7 +34,7 @@ class Undo(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeTurn:
+class NodeStep:
     """One node's turn in a release step. `section` is `controllers` (combined nodes included) or `brokers`."""
 
     node_id: int
@@ -50,7 +50,7 @@ class ReleaseStep:
     from_release: Release
     to_release: Release
     reason: str
-    order: tuple[NodeTurn, ...]
+    order: tuple[NodeStep, ...]
 
     @property
     def key(self) -> str:
@@ -66,8 +66,8 @@ class ReleaseStep:
             order=tuple(reversed(self.order)),
         )
 
-    def turn(self, node_id: int) -> NodeTurn | None:
-        return next((turn for turn in self.order if turn.node_id == node_id), None)
+    def node_step(self, node_id: int) -> NodeStep | None:
+        return next((node_step for node_step in self.order if node_step.node_id == node_id), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ class Plan:
     cluster: str
     cluster_id: str
     direction: Direction
-    origin: Release
+    source: Release
     target: Release
     release_steps: tuple[ReleaseStep, ...]
     feature_changes: tuple[FeatureChange, ...]
@@ -132,7 +132,7 @@ class Plan:
     @property
     def way(self) -> str:
         """From where to where, in a few words."""
-        return f"{self.origin} → {self.target}" if self.origin != self.target else f"features, on {self.target}"
+        return f"{self.source} → {self.target}" if self.source != self.target else f"features, on {self.target}"
 
     @property
     def levels(self) -> dict[str, int]:

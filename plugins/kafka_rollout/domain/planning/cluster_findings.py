@@ -19,7 +19,7 @@ from kafka_rollout.domain.model.quorum import caught_up, majority
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, Catalogue, Release
 from kafka_rollout.domain.model.state import ClusterState, NodeState, PartitionState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.unlisted_nodes import ghost_brokers, ghost_controllers
+from kafka_rollout.domain.model.unlisted_nodes import find_unlisted_brokers, find_unlisted_controllers
 from kafka_rollout.domain.model.wording import count, few, nodes
 from kafka_rollout.domain.planning.client_findings import client_findings
 
@@ -85,7 +85,7 @@ def _hidden(state: ClusterState) -> Iterable[Finding]:
 
 
 def _ghosts(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
-    for node_id in sorted(ghost_controllers(cluster, state)):
+    for node_id in sorted(find_unlisted_controllers(cluster, state)):
         yield _blocker(
             "GHOST-CONTROLLER",
             f"controller {node_id}",
@@ -93,7 +93,7 @@ def _ghosts(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
             f"Add it to the inventory if it runs, else remove it (kafka-metadata-quorum.sh remove-controller "
             f"--controller-id {node_id}, kafka-cluster.sh unregister --id {node_id}).",
         )
-    for node_id in sorted(ghost_brokers(cluster, state)):
+    for node_id in sorted(find_unlisted_brokers(cluster, state)):
         yield _blocker(
             "GHOST-BROKER",
             f"broker {node_id}",

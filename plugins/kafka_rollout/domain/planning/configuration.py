@@ -78,7 +78,7 @@ def effective_config(
 
 def config_findings(
     catalogue: Catalogue,
-    origin: Release,
+    source: Release,
     target: Release,
     configs: Mapping[int, Mapping[str, str]],
     config_problems: Mapping[int, tuple[str, ...]],
@@ -95,7 +95,7 @@ def config_findings(
         for node_id, problems in sorted(config_problems.items())
         if problems
     ]
-    dropped = catalogue.get(origin).config_names - catalogue.get(target).config_names
+    dropped = catalogue.get(source).config_names - catalogue.get(target).config_names
     users: defaultdict[str, list[int]] = defaultdict(list)
     for node_id, config in configs.items():
         for key in dropped.intersection(config):
@@ -105,7 +105,7 @@ def config_findings(
             code="CONFIG-UNKNOWN-TO-TARGET",
             severity=Severity.WARNING,
             subject=f"configuration {key}",
-            sentence=f"{key} is set on {nodes(ids)}; {origin} knows it, {target} does not and ignores it.",
+            sentence=f"{key} is set on {nodes(ids)}; {source} knows it, {target} does not and ignores it.",
             remedy="See the release notes for what replaces it, and take the line out.",
         )
         for key, ids in sorted(users.items())

@@ -51,13 +51,13 @@ def make_downgrade_plan(
     `configs`, `config_problems` and `java` are those of make_plan. Raises UserError for a target or a level that cannot
     be planned for, RefusedError where no node tells its release.
     """
-    origin = highest_running(cluster, state)
+    source = highest_running(cluster, state)
     level = target_level(catalogue, state, target, level)
     refused = refused_by_kafka(cluster, catalogue, state, level)
     # Offline the older binary starts on the lower level: without one there is no such way.
-    offline = bool(refused) and where_refused is WhereRefused.OFFLINE and target < origin
+    offline = bool(refused) and where_refused is WhereRefused.OFFLINE and target < source
     release_steps = plan_hops(cluster, catalogue, state, target, together=not offline)
-    path = (origin, *(release_step.to_release for release_step in release_steps))
+    path = (source, *(release_step.to_release for release_step in release_steps))
     changes = downgrade_levels(catalogue, state, path[1:], level)
     planned = {change.feature: change.target for change in changes}
     findings = [
@@ -66,9 +66,9 @@ def make_downgrade_plan(
         *(f for release in path[1:] for f in range_findings(catalogue, state, release, planned=planned).findings),
         *(f for release in path[1:] for f in group_findings(catalogue, state, release)),
         *range_findings(
-            catalogue, state, origin, planned=planned, code="NO-WAY-BACK", severity=Severity.WARNING
+            catalogue, state, source, planned=planned, code="NO-WAY-BACK", severity=Severity.WARNING
         ).findings,
-        *config_findings(catalogue, origin, target, configs, config_problems),
+        *config_findings(catalogue, source, target, configs, config_problems),
         *java_findings(cluster, catalogue, path[1:], java),
         *_of_levels(
             check_feature_support(cluster, catalogue, state, planned, unsafe=unsafe).findings, refused, offline=offline
@@ -78,7 +78,7 @@ def make_downgrade_plan(
         cluster=cluster.name,
         cluster_id=state.cluster_id,
         direction=Direction.DOWNGRADE,
-        origin=origin,
+        source=source,
         target=target,
         release_steps=release_steps,
         feature_changes=changes,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.findings import Finding, Severity
-from kafka_rollout.domain.model.plan import NodeTurn, ReleaseStep
+from kafka_rollout.domain.model.plan import NodeStep, ReleaseStep
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
@@ -30,41 +30,41 @@ def highest_running(cluster: ClusterSpec, state: ClusterState) -> Release:
 
 
 def hops_down(
-    catalogue: Catalogue, origin: Release, target: Release, *, together: bool = True
+    catalogue: Catalogue, source: Release, target: Release, *, together: bool = True
 ) -> tuple[tuple[Release, Release, str], ...]:
     """The release steps (from, to, reason) from origin down to target; none when they are equal.
 
     `together` False: no node of the one runs beside a node of the other (offline), and there is no release step
     between. Raises UserError for a release that the catalogue does not know and for a target above the origin.
     """
-    facts, below = catalogue.get(origin), catalogue.get(target)
-    if target > origin:
+    facts, below = catalogue.get(source), catalogue.get(target)
+    if target > source:
         raise UserError(
-            f"Target {target} is newer than the running release {origin}.", remedy="Use kafka_upgrade to go up."
+            f"Target {target} is newer than the running release {source}.", remedy="Use kafka_upgrade to go up."
         )
-    if target == origin:
+    if target == source:
         return ()
     if not together:
-        return ((origin, target, f"All nodes are stopped, so {origin} and {target} never run side by side."),)
+        return ((source, target, f"All nodes are stopped, so {source} and {target} never run side by side."),)
     intolerant = below.coordinator_class is CoordinatorClass.INTOLERANT
     if not (intolerant and facts.coordinator_class is CoordinatorClass.EMITTING):
-        return ((origin, target, f"Releases {origin} and {target} may run side by side (KIP-915)."),)
-    via = tolerant_between(catalogue, target, origin)
-    reason = f"KIP-915: {target} cannot load coordinator records that {origin} writes, so all nodes first go to {via}"
+        return ((source, target, f"Releases {source} and {target} may run side by side (KIP-915)."),)
+    via = tolerant_between(catalogue, target, source)
+    reason = f"KIP-915: {target} cannot load coordinator records that {source} writes, so all nodes first go to {via}"
     return (
-        (origin, via, f"{reason}, which ignores what it does not know."),
+        (source, via, f"{reason}, which ignores what it does not know."),
         (via, target, f"KIP-915: no node writes records any more that {target} does not know."),
     )
 
 
-def order_down(cluster: ClusterSpec, active_controller_id: int | None) -> tuple[NodeTurn, ...]:
+def order_down(cluster: ClusterSpec, active_controller_id: int | None) -> tuple[NodeStep, ...]:
     """Brokers first, then controllers (combined nodes are controllers), the active one last; else by id.
 
     The controllers stay on the newer release for as long as a broker runs it: a controller serves older brokers, an
     older one need not serve newer ones.
     """
     order = node_order(cluster, active_controller_id)
-    return tuple(turn for section in (BROKERS, CONTROLLERS) for turn in order if turn.section == section)
+    return tuple(node_step for section in (BROKERS, CONTROLLERS) for node_step in order if node_step.section == section)
 
 
 def plan_hops(

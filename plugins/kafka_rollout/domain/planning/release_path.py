@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity
-from kafka_rollout.domain.model.plan import NodeTurn
+from kafka_rollout.domain.model.plan import NodeStep
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
@@ -22,7 +22,7 @@ BROKERS = "brokers"
 
 
 def plan_release_steps(
-    catalogue: Catalogue, origin: Release, target: Release
+    catalogue: Catalogue, source: Release, target: Release
 ) -> tuple[tuple[Release, Release, str], ...]:
     """The release steps (from, to, reason) from origin to target; none when they are equal.
 
@@ -30,37 +30,37 @@ def plan_release_steps(
     tolerant release lies between an intolerant origin and an emitting target.
     """
     target_facts = catalogue.get(target)
-    origin_facts = catalogue.get(origin)
-    if target == origin:
+    origin_facts = catalogue.get(source)
+    if target == source:
         return ()
-    if target < origin:
+    if target < source:
         raise UserError(
-            f"Target {target} is older than the running release {origin}.", remedy="Use kafka_downgrade to go back."
+            f"Target {target} is older than the running release {source}.", remedy="Use kafka_downgrade to go back."
         )
     intolerant = origin_facts.coordinator_class is CoordinatorClass.INTOLERANT
     if not (intolerant and target_facts.coordinator_class is CoordinatorClass.EMITTING):
-        return ((origin, target, f"Releases {origin} and {target} may run side by side (KIP-915)."),)
-    via = tolerant_between(catalogue, origin, target)
+        return ((source, target, f"Releases {source} and {target} may run side by side (KIP-915)."),)
+    via = tolerant_between(catalogue, source, target)
     reason = (
-        f"KIP-915: {origin} cannot load coordinator records that {target} writes, "
+        f"KIP-915: {source} cannot load coordinator records that {target} writes, "
         f"so all nodes first go to {via}, which ignores what it does not know."
     )
     return (
-        (origin, via, reason),
+        (source, via, reason),
         (via, target, f"KIP-915: every coordinator now tolerates the records that {target} writes."),
     )
 
 
-def tolerant_between(catalogue: Catalogue, origin: Release, target: Release) -> Release:
+def tolerant_between(catalogue: Catalogue, source: Release, target: Release) -> Release:
     """The nearest tolerant release above the origin: its own minor line if that has one (the smallest change)."""
     between = [
         release
         for release in catalogue
-        if origin < release < target and catalogue.get(release).coordinator_class is CoordinatorClass.TOLERANT
+        if source < release < target and catalogue.get(release).coordinator_class is CoordinatorClass.TOLERANT
     ]
     if not between:
         raise UserError(
-            f"KIP-915 asks for a tolerant release between {origin} and {target}, and the catalogue has none.",
+            f"KIP-915 asks for a tolerant release between {source} and {target}, and the catalogue has none.",
             remedy="Derive the facts of one, for example 3.4.1, with tools/derive_catalogue.py.",
         )
     return min(between)
@@ -111,16 +111,16 @@ def find_nodes_ahead(state: ClusterState, first_stop: Release) -> Finding | None
     )
 
 
-def node_order(cluster: ClusterSpec, active_controller_id: int | None) -> tuple[NodeTurn, ...]:
+def node_order(cluster: ClusterSpec, active_controller_id: int | None) -> tuple[NodeStep, ...]:
     """Controllers first (combined nodes are controllers), the active one last among them, then brokers; else by id.
 
     The active controller goes last so that leadership of the quorum moves once, and to a node on the new release.
     """
 
-    def turn(node: NodeSpec, section: str) -> NodeTurn:
+    def node_step(node: NodeSpec, section: str) -> NodeStep:
         active = node.is_controller and node.node_id == active_controller_id
-        return NodeTurn(node_id=node.node_id, name=node.name, section=section, active_controller=active)
+        return NodeStep(node_id=node.node_id, name=node.name, section=section, active_controller=active)
 
     controllers = sorted(cluster.controllers, key=lambda n: (n.node_id == active_controller_id, n.node_id))
     brokers = sorted(cluster.brokers_alone, key=lambda n: n.node_id)
-    return tuple([turn(n, CONTROLLERS) for n in controllers] + [turn(n, BROKERS) for n in brokers])
+    return tuple([node_step(n, CONTROLLERS) for n in controllers] + [node_step(n, BROKERS) for n in brokers])

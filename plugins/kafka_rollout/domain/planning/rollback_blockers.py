@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_rollout.domain.coordinator_logs.scan import RecordClass
+from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.coordinator_logs.verdicts import failure_reason
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.releases import Catalogue, FeatureLevel, Release
@@ -31,15 +31,15 @@ class ClosingRecord:
 
 
 def closes_way_back(
-    catalogue: Catalogue, origin: Release, target: Release, levels: Mapping[str, int]
+    catalogue: Catalogue, source: Release, target: Release, levels: Mapping[str, int]
 ) -> tuple[ClosingRecord, ...]:
-    """What `target`, with these finalized levels, writes and `origin` cannot load; what comes earliest is first.
+    """What `target`, with these finalized levels, writes and `source` cannot load; what comes earliest is first.
 
-    Empty: `origin` could load the coordinator logs after a roll to `target`, though it may ignore records in them.
+    Empty: `source` could load the coordinator logs after a roll to `target`, though it may ignore records in them.
     """
     closing = []
     for topic, written in catalogue.get(target).coordinator_logs.items():
-        facts = catalogue.get(origin).coordinator_logs.get(topic)
+        facts = catalogue.get(source).coordinator_logs.get(topic)
         if facts is None or not facts.loaded:
             continue
         for record in written.records:
@@ -47,7 +47,7 @@ def closes_way_back(
                 needs = record.written_from.get(version)
                 if needs is not None and levels.get(needs.feature, 0) < needs.level:
                     continue
-                held = RecordClass(
+                held = RecordKind(
                     topic=topic,
                     partition=0,
                     key_version=record.key_version,
@@ -74,18 +74,18 @@ def way_back_ends(catalogue: Catalogue, path: Sequence[Release], levels: Mapping
     runs: what a person should know before the first node is stopped."""
     if len(path) < 2 or any(release not in catalogue for release in path):
         return
-    origin, before_last, target = path[0], path[-2], path[-1]
-    closing = closes_way_back(catalogue, origin, target, levels)
+    source, before_last, target = path[0], path[-2], path[-1]
+    closing = closes_way_back(catalogue, source, target, levels)
     if not closing:
         return
-    ends = f"goes to {before_last} at the most" if before_last != origin else "is closed then"
+    ends = f"goes to {before_last} at the most" if before_last != source else "is closed then"
     yield Finding(
         code="WAY-BACK-ENDS",
         severity=Severity.WARNING,
-        subject=f"release {origin}",
+        subject=f"release {source}",
         sentence=f"Brokers of {target} write {', '.join(dict.fromkeys(record.record for record in closing))} records "
-        f"that {origin} cannot load, from their first node on: a roll back {ends}, unless none was written.",
-        remedy=f"Soak long enough on {before_last} before {target}, or accept that the way back to {origin} is a "
+        f"that {source} cannot load, from their first node on: a roll back {ends}, unless none was written.",
+        remedy=f"Soak long enough on {before_last} before {target}, or accept that the way back to {source} is a "
         "downgrade of its own, which waits until the logs are clean.",
     )
 

@@ -37,19 +37,19 @@ def make_plan(
     UserError for a target that cannot be planned for (unknown, older than the origin) and RefusedError where no node
     tells its release.
     """
-    origin = origin_release(cluster, state)
-    ways = plan_release_steps(catalogue, origin, target)
+    source = origin_release(cluster, state)
+    ways = plan_release_steps(catalogue, source, target)
     active = state.quorum.leader_id if state.quorum else None
     order = node_order(cluster, active)
     release_steps = tuple(
         ReleaseStep(from_release=a, to_release=b, reason=reason, order=order) for a, b, reason in ways
     )
-    path = (origin, *(release_step.to_release for release_step in release_steps))
+    path = (source, *(release_step.to_release for release_step in release_steps))
     return Plan(
         cluster=cluster.name,
         cluster_id=state.cluster_id,
         direction=Direction.UPGRADE,
-        origin=origin,
+        source=source,
         target=target,
         release_steps=release_steps,
         feature_changes=feature_changes(catalogue, state, target) if finalize else (),
@@ -70,15 +70,15 @@ def _findings(
     config_problems: Mapping[int, tuple[str, ...]],
     java: Mapping[int, int],
 ) -> tuple[Finding, ...]:
-    origin, target = path[0], path[-1]
+    source, target = path[0], path[-1]
     findings = [*cluster_findings(cluster, catalogue, state, target=target).findings]
     if ahead := find_nodes_ahead(state, path[min(1, len(path) - 1)]):
         findings.append(ahead)
     for release in path[1:]:
         findings += range_findings(catalogue, state, release).findings
         findings += waited_for(group_findings(catalogue, state, release))
-    findings += way_back_findings(catalogue, state, origin).findings
+    findings += way_back_findings(catalogue, state, source).findings
     findings += way_back_ends(catalogue, path, state.finalized)
-    findings += config_findings(catalogue, origin, target, configs, config_problems)
+    findings += config_findings(catalogue, source, target, configs, config_problems)
     findings += java_findings(cluster, catalogue, path[1:], java)
     return tuple(findings)

@@ -185,7 +185,7 @@ def approval_body(plan: Plan, verdict: Verdict | None = None, *, what: str = App
 def canary_body(plan: Plan) -> str:
     """What a person reads after the first node of a roll, in Markdown."""
     release_step = plan.release_steps[0]
-    rest = ", ".join(turn.name for turn in release_step.order[1:])
+    rest = ", ".join(node_step.name for node_step in release_step.order[1:])
     return (
         f"**{release_step.order[0].name}** was brought from {release_step.from_release} to {release_step.to_release} "
         "and its gate holds.\n\n"
@@ -211,8 +211,9 @@ def hops_part(plan: Plan) -> list[str]:
     parts = []
     for release_step in plan.release_steps:
         order = "\n".join(
-            f"{place}. {turn.name} ({turn.node_id}{', active controller' if turn.active_controller else ''})"
-            for place, turn in enumerate(release_step.order, start=1)
+            f"{place}. {node_step.name} "
+            f"({node_step.node_id}{', active controller' if node_step.active_controller else ''})"
+            for place, node_step in enumerate(release_step.order, start=1)
         )
         way = f"{release_step.from_release} → {release_step.to_release}"
         if plan.offline:

@@ -34,18 +34,18 @@ def hold(ports: ClusterPorts, purpose: str, *, for_s: float = LEASE_S) -> Lock:
 
 
 @contextmanager
-def held_before(ports: ClusterPorts, purpose: str) -> Iterator[None]:
+def lock_before_run(ports: ClusterPorts, purpose: str) -> Iterator[None]:
     """Take the lock before anything is scanned, planned or asked: a second change of the cluster is refused at once.
     What fails in here lets go of it; what comes after has to see to that itself."""
     hold(ports, purpose)
     try:
         yield
     except BaseException:
-        let_go(ports)
+        release_lock(ports)
         raise
 
 
-def hold_on(ports: ClusterPorts, purpose: str, *, for_s: float) -> bool:
+def renew_lock(ports: ClusterPorts, purpose: str, *, for_s: float) -> bool:
     """Renew the lock for a longer step if this run holds it; nothing is taken. Whether it holds it."""
     held = ports.lock.holder(ports.cluster.name)
     if held is None or held.holder != ports.run_id:
@@ -54,7 +54,7 @@ def hold_on(ports: ClusterPorts, purpose: str, *, for_s: float) -> bool:
     return True
 
 
-def hold_again(ports: ClusterPorts, purpose: str) -> Lock:
+def shorten_lease(ports: ClusterPorts, purpose: str) -> Lock:
     """An ordinary lease again after a long one, once the person it was kept for has answered: a run that dies now
     must not keep others out for the rest of that time."""
     return ports.lock.acquire(ports.cluster.name, ports.run_id, purpose, for_s=LEASE_S, shorten=True)
@@ -67,7 +67,7 @@ def _cluster_id(ports: ClusterPorts) -> str:
         return ""  # asked again with the next renewal
 
 
-def let_go(ports: ClusterPorts) -> None:
+def release_lock(ports: ClusterPorts) -> None:
     """Release the lock if this run holds it."""
     held = ports.lock.holder(ports.cluster.name)
     if held is not None and held.holder == ports.run_id:

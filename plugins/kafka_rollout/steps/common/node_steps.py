@@ -11,7 +11,7 @@ from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
-class TurnState(StrEnum):
+class NodeStepState(StrEnum):
     """Where a node stands in a release step, as observed."""
 
     NEEDED = "needed"  # runs the hop's old release, or has no process
@@ -19,17 +19,17 @@ class TurnState(StrEnum):
     PAST = "past"  # runs the release of a later release step: nothing to do, no gate
 
 
-def turn_state(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> TurnState:
+def node_step_state(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> NodeStepState:
     """Observe one node. Raises RefusedError for a release that the release step does not know, TransientError where a
     running node does not tell its release."""
     release_step, node = plan.release_step(release_step_key), ports.cluster.node(node_id)
     release = running_release(ports, node)
     if release is None or release == release_step.from_release:
-        return TurnState.NEEDED
+        return NodeStepState.NEEDED
     if release == release_step.to_release:
-        return TurnState.RUNS_TARGET
+        return NodeStepState.RUNS_TARGET
     if any(release == later.to_release for later in hops_from(plan, release_step)[1:]):
-        return TurnState.PAST
+        return NodeStepState.PAST
     raise RefusedError(
         f"Node {node_id} runs {release}, but this release step goes from {release_step.from_release} to "
         f"{release_step.to_release}.",
@@ -67,14 +67,14 @@ def previous_release(ports: ClusterPorts, plan: Plan) -> Release:
     release: there the runtime's record of starts tells what the nodes ran before.
     """
     if plan.release_steps:
-        return plan.origin
+        return plan.source
     others = (
         (start.started_at, start.release)
         for node in ports.cluster.nodes
         for start in ports.runtime.starts(node)
         if start.release != plan.target and start.release in ports.catalogue
     )
-    return max(others, default=(0.0, plan.origin))[1]
+    return max(others, default=(0.0, plan.source))[1]
 
 
 def is_way_back(plan: Plan, release_step: ReleaseStep) -> bool:
@@ -97,7 +97,7 @@ def hops_from(plan: Plan, release_step: ReleaseStep) -> tuple[ReleaseStep, ...]:
 _WRONG = ("ERROR", "FATAL", "Exception", "Unable to register")
 
 
-def last_words(ports: ClusterPorts, node: NodeSpec) -> str:
+def read_last_error(ports: ClusterPorts, node: NodeSpec) -> str:
     """The last line of the node's log that says something went wrong (no frame of a trace), else the last line."""
     lines = [line.strip() for line in ports.runtime.log_tail(node, lines=80) if line.strip()]
     if not lines:

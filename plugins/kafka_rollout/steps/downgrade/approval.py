@@ -17,7 +17,7 @@ _LOSSES_SHOWN = 100
 def levels_body(ports: ClusterPorts, plan: Plan, support: Verdict) -> str:
     """Markdown: what would be lost first, then the levels, then the findings."""
     parts = [
-        f"**Downgrade of cluster {plan.cluster}: {plan.origin} → {plan.target}. First its feature levels fall.**",
+        f"**Downgrade of cluster {plan.cluster}: {plan.source} → {plan.target}. First its feature levels fall.**",
         *_type(plan),
         *losses_part(ports, plan),
         heading("Levels that fall, metadata.version last"),
@@ -43,7 +43,7 @@ def plan_body(ports: ClusterPorts, plan: Plan, offline: Sequence[str] = ()) -> s
 
 
 def _title(plan: Plan) -> list[str]:
-    return [f"**Downgrade of cluster {plan.cluster}: {plan.origin} → {plan.target}**", *_type(plan)]
+    return [f"**Downgrade of cluster {plan.cluster}: {plan.source} → {plan.target}**", *_type(plan)]
 
 
 def _outage(offline: Sequence[str]) -> list[str]:

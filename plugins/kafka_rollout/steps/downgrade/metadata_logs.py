@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.domain.gates.check import Condition, GateLook
+from kafka_rollout.domain.gates.check import Condition, GateCheck
 from kafka_rollout.domain.metadata_log.losses import LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
@@ -39,7 +39,7 @@ from kafka_rollout.domain.planning.downgrade_findings import (
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import metadata_directory, named_directories
 from kafka_rollout.steps.common.node_steps import is_way_back
-from kafka_rollout.steps.planning.plan_findings import weigh
+from kafka_rollout.steps.planning.plan_findings import replace_findings
 
 LOSSES = "metadata/losses.json"
 SCANNED = "metadata-scan"  # kind of the event in the run's record
@@ -51,7 +51,7 @@ def scan_metadata_logs(ports: ClusterPorts, plan: Plan) -> Plan:
     scans, unseen = _scan_all(ports, plan)
     _record(ports, "before", scans)
     found = (*unseen_findings(unseen, ports.cluster.runtime), *metadata_findings(plan, scans))
-    return weigh(ports, METADATA_CODES, found)
+    return replace_findings(ports, METADATA_CODES, found)
 
 
 def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | None]:
@@ -62,11 +62,11 @@ def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | N
     level, settings = plan.levels.get(METADATA_VERSION), _settings(ports, plan)
     if level is None:
         ports.run.attach(LOSSES, None)
-        return weigh(ports, LOSS_CODES, settings), None
+        return replace_findings(ports, LOSS_CODES, settings), None
     try:
         report = _losses(ports, plan, level)
     except RolloutError as error:
-        return weigh(ports, LOSS_CODES, (*losses_unknown(str(error)), *settings)), None
+        return replace_findings(ports, LOSS_CODES, (*losses_unknown(str(error)), *settings)), None
     ports.run.attach(LOSSES, report.to_dict())
     ports.run.record(
         "losses",
@@ -79,7 +79,7 @@ def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | N
             "first": [loss.sentence for loss in report.losses[:20]],
         },
     )
-    return weigh(ports, LOSS_CODES, (*loss_findings(plan, report), *settings)), report
+    return replace_findings(ports, LOSS_CODES, (*loss_findings(plan, report), *settings)), report
 
 
 def _settings(ports: ClusterPorts, plan: Plan) -> tuple[Finding, ...]:
@@ -90,7 +90,7 @@ def _settings(ports: ClusterPorts, plan: Plan) -> tuple[Finding, ...]:
     return settings_findings(lacking, ports.admin.settings(), accepted=accepted, acceptable=not plan.offline)
 
 
-def look_at_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateLook:
+def look_at_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
     """Could every node start on every release of the path, after a trim where it takes one? Recorded."""
     scans, unseen = _scan_all(ports, plan)
     _record(ports, "ready", scans)
@@ -110,7 +110,7 @@ def look_at_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateLook:
         conditions.append(
             Condition(name=f"node {node_id}'s metadata log for {scan.release}", holds=holds, evidence=evidence)
         )
-    return GateLook(gate="metadata-log", at=time.time(), conditions=tuple(conditions))
+    return GateCheck(gate="metadata-log", at=time.time(), conditions=tuple(conditions))
 
 
 def planned_trims(ports: ClusterPorts) -> tuple[int, ...]:

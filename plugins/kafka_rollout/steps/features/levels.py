@@ -18,9 +18,9 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe
 from kafka_rollout.steps.features.race import look_for_narrower_nodes
 from kafka_rollout.steps.features.sending import (
+    ensure_levels,
     levels_now,
     levels_of_changes,
-    make_true,
     named,
     refusals,
     second_opinion,
@@ -93,7 +93,7 @@ def finalize(ports: ClusterPorts, plan: Plan) -> tuple[FeatureUpdateResult, ...]
             refuse(check_support(ports, plan))
         results: list[FeatureUpdateResult] = []
         for batch in feature_request_batches(plan.online_changes):
-            answers = make_true(ports, batch, unsafe=plan.unsafe)
+            answers = ensure_levels(ports, batch, unsafe=plan.unsafe)
             _raise_refusals(ports, batch, answers)
             results += answers
     if pending:

@@ -16,7 +16,7 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION, ReleaseFacts
 from kafka_rollout.domain.model.state import NodeState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.node_steps import last_words
+from kafka_rollout.steps.common.node_steps import read_last_error
 from kafka_rollout.steps.common.observe import observe_some
 
 # A node that ends, or registers anew, is settled by then.
@@ -57,7 +57,7 @@ def _look(ports: ClusterPorts) -> Verdict:
 def _gone(ports: ClusterPorts, node: NodeSpec, seen: NodeState, levels: Mapping[str, int]) -> Finding:
     """A node that does not answer, and what the catalogue says of the release that is installed there."""
     installed = seen.process.installed
-    told = f"{seen.problem} {last_words(ports, node)}".strip()
+    told = f"{seen.problem} {read_last_error(ports, node)}".strip()
     if installed is None or installed not in ports.catalogue:
         sentence = f"may support less than {_named(levels)}: {told}"
         remedy = (

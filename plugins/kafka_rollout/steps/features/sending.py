@@ -29,7 +29,7 @@ NOT_SENT = "NOT_SENT"  # stands where Kafka's error name would
 _NOT_SENT_WHY = "Another feature of the same request was refused."
 
 
-def make_true(
+def ensure_levels(
     ports: ClusterPorts, batch: Sequence[FeatureChange], *, unsafe: bool = False
 ) -> tuple[FeatureUpdateResult, ...]:
     """Look the levels up, validate-only, update, look them up again; what was refused carries Kafka's own answer.

@@ -28,9 +28,9 @@ from kafka_rollout.steps.common.observe import observe, observe_some
 from kafka_rollout.steps.features.levels import refuse, with_disagreement
 from kafka_rollout.steps.features.sending import (
     NOT_SENT,
+    ensure_levels,
     levels_now,
     levels_of_changes,
-    make_true,
     named,
     refusals,
     second_opinion,
@@ -85,7 +85,7 @@ def plan_features(ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, wai
         cluster=ports.cluster.name,
         cluster_id=state.cluster_id,
         direction=Direction.DOWNGRADE if any(c.target < c.current for c in changes) else Direction.UPGRADE,
-        origin=release,
+        source=release,
         target=release,
         release_steps=(),
         feature_changes=changes,
@@ -99,7 +99,7 @@ def plan_features(ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, wai
         {
             "hash": plan.hash,
             "run_of": FEATURES,
-            "origin": str(plan.origin),
+            "origin": str(plan.source),
             "target": str(plan.target),
             "requests": [str(request) for request in requests],
             "unsafe": unsafe,
@@ -175,7 +175,7 @@ def _apply(ports: ClusterPorts, plan: Plan, pending: set[str]) -> tuple[FeatureO
             outcomes |= {c.feature: _outcome(c, Result.NOT_SENT, "a request before it was refused") for c in batch}
             continue
         try:
-            answers = make_true(ports, batch, unsafe=plan.unsafe)
+            answers = ensure_levels(ports, batch, unsafe=plan.unsafe)
         except TransientError as error:
             outcomes |= {c.feature: _outcome(c, Result.UNKNOWN, str(error)) for c in batch if c.feature in pending}
             stopped = True

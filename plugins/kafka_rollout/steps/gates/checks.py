@@ -10,7 +10,7 @@ from typing import Any
 
 from kafka_rollout.domain.gates import cluster as cluster_gates
 from kafka_rollout.domain.gates import node as node_gates
-from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateLook
+from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState, WatchStatus
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
@@ -19,7 +19,7 @@ from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.node_steps import TurnState, is_way_back, last_words, turn_state
+from kafka_rollout.steps.common.node_steps import NodeStepState, is_way_back, node_step_state, read_last_error
 from kafka_rollout.steps.common.observe import observe_some
 from kafka_rollout.steps.downgrade.metadata_logs import last_failing_offset, look_at_metadata_logs
 from kafka_rollout.steps.features.finalization import finalization
@@ -63,7 +63,7 @@ class GateRef:
         return f"{self.kind.value} of node {self.node_id}" if self.node_id is not None else self.kind.value
 
 
-def look(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
+def look(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     """Look at a gate once and record it; renews the cluster's lock.
 
     After a start it asks for preferred leaders where the node's own partitions are led by others. No answer from
@@ -75,7 +75,7 @@ def look(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
         seen = _LOOKS[ref.kind](ports, plan, ref)
     except TransientError as error:
         condition = Condition(name="the cluster answers", holds=False, evidence=error.sentence)
-        seen = GateLook(gate=_gate_name(ref), at=time.time(), conditions=(condition,))
+        seen = GateCheck(gate=_gate_name(ref), at=time.time(), conditions=(condition,))
     seen = replace(seen, details={**seen.details, **_details(ref)})
     _RECENT.record(ports, ref, seen)
     return seen
@@ -86,9 +86,9 @@ def wait_for_gate(
     plan: Plan,
     ref: GateRef,
     policy: GatePolicy,
-    on_look: Callable[[GateLook, str], None] | None = None,
-) -> GateLook:
-    """Look until the gate holds by its policy; `on_look` hears every look and the watch's message.
+    on_check: Callable[[GateCheck, str], None] | None = None,
+) -> GateCheck:
+    """Look until the gate holds by its policy; `on_check` hears every look and the watch's message.
 
     For the shell (the DAG's sensors defer instead). Raises RefusedError when the gate fails or its time is over.
     """
@@ -96,8 +96,8 @@ def wait_for_gate(
     while True:
         seen = look(ports, plan, ref)
         status = watch.seen(seen, time.time())
-        if on_look is not None:
-            on_look(seen, status.message)
+        if on_check is not None:
+            on_check(seen, status.message)
         record_outcome(ports, ref, seen, status)
         if status.state is WatchState.HELD:
             return seen
@@ -109,7 +109,7 @@ def wait_for_gate(
         time.sleep(policy.interval_s)
 
 
-def record_outcome(ports: ClusterPorts, ref: GateRef, seen: GateLook, status: WatchStatus) -> None:
+def record_outcome(ports: ClusterPorts, ref: GateRef, seen: GateCheck, status: WatchStatus) -> None:
     """Record that the watch is over, with the look that ended it; nothing while it still waits."""
     if not status.done:
         return
@@ -153,9 +153,9 @@ def _stopped_by_us(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, n
     )
 
 
-def _before_stop(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
+def _before_stop(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     release_step, node = _subject(ports, plan, ref)
-    if turn_state(ports, plan, release_step.key, node.node_id) is not TurnState.NEEDED:
+    if node_step_state(ports, plan, release_step.key, node.node_id) is not NodeStepState.NEEDED:
         return _nothing_to_wait_for(
             ref, f"node {node.node_id} runs {release_step.to_release} already and is not stopped"
         )
@@ -164,7 +164,7 @@ def _before_stop(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
     return look_before_stop(ports, node)
 
 
-def look_before_stop(ports: ClusterPorts, node: NodeSpec) -> GateLook:
+def look_before_stop(ports: ClusterPorts, node: NodeSpec) -> GateCheck:
     """Whether the rest of the cluster can do without the node, whatever the node itself runs; not recorded."""
     state = observe_some(ports, ports.cluster.nodes, metrics=False)
     # A node that is down already, or hangs, may be stopped whatever it does not answer.
@@ -173,7 +173,7 @@ def look_before_stop(ports: ClusterPorts, node: NodeSpec) -> GateLook:
     return node_gates.before_stop(ports.cluster, state, node)
 
 
-def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
+def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     release_step, node = _subject(ports, plan, ref)
     if _is_past(ports, plan, release_step, node):
         return _nothing_to_wait_for(ref, f"node {node.node_id} runs the release of a later hop")
@@ -195,9 +195,9 @@ def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
     return replace(seen, details={**seen.details, "elected": asked})
 
 
-def _with_last_words(ports: ClusterPorts, plan: Plan, node: NodeSpec, seen: GateLook) -> GateLook:
+def _with_last_words(ports: ClusterPorts, plan: Plan, node: NodeSpec, seen: GateCheck) -> GateCheck:
     """A process that is gone has said why, and that is what a person is asked about."""
-    said = last_words(ports, node)
+    said = read_last_error(ports, node)
     if plan.offline and (way_out := lost_disk(ports, plan, node)):
         said = f"{way_out}; {said}"
     conditions = tuple(
@@ -209,12 +209,12 @@ def _with_last_words(ports: ClusterPorts, plan: Plan, node: NodeSpec, seen: Gate
 
 def _is_past(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
     try:
-        return turn_state(ports, plan, release_step.key, node.node_id) is TurnState.PAST
+        return node_step_state(ports, plan, release_step.key, node.node_id) is NodeStepState.PAST
     except (TransientError, RefusedError):
         return False  # the gate's own conditions say what runs
 
 
-def _finalized(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
+def _finalized(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     asked = finalization(ports)
     # The quorum too: older controllers name no levels, their logs are compared.
     state = replace(_nodes_alone(ports, metrics=False), quorum=ports.admin.quorum())
@@ -224,17 +224,17 @@ def _finalized(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
     )
 
 
-def _all_levels(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
+def _all_levels(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     # The quorum too, as in _finalized.
     state = observe_some(ports, ports.cluster.nodes, metrics=False)
     return replace(cluster_gates.finalized(ports.cluster, state, plan.levels), gate=_gate_name(ref))
 
 
-def _metadata_log(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
+def _metadata_log(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     return look_at_metadata_logs(ports, plan)
 
 
-def _snapshot(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
+def _snapshot(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     asked = finalization(ports)
     behind = [offset for offset in (asked.epoch_after if asked else None, last_failing_offset(ports)) if offset]
     if plan.direction is Direction.DOWNGRADE and plan.release_steps and asked is None and not behind:
@@ -266,19 +266,19 @@ def _with_due(condition: Condition, due: str) -> Condition:
     return condition if condition.holds else replace(condition, evidence=f"{condition.evidence}, so by {due} at latest")
 
 
-def _metadata_version(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
+def _metadata_version(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     # The quorum too: controllers of releases that name no levels are judged by their logs.
     state = observe_some(ports, ports.cluster.nodes, metrics=True)
     level = plan.levels.get(METADATA_VERSION, state.finalized.get(METADATA_VERSION, 0))
     return replace(cluster_gates.metadata_version(ports.cluster, ports.catalogue, state, level), gate=_gate_name(ref))
 
 
-def _groups(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateLook:
+def _groups(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     seen = look_at_groups(ports, plan)
     return seen if seen.conditions else _nothing_to_wait_for(ref, "no group loses its type by this plan")
 
 
-_LOOKS: Mapping[GateKind, Callable[[ClusterPorts, Plan, GateRef], GateLook]] = {
+_LOOKS: Mapping[GateKind, Callable[[ClusterPorts, Plan, GateRef], GateCheck]] = {
     GateKind.BEFORE_STOP: _before_stop,
     GateKind.AFTER_START: _after_start,
     GateKind.FINALIZED: _finalized,
@@ -301,9 +301,9 @@ def _subject(ports: ClusterPorts, plan: Plan, ref: GateRef) -> tuple[ReleaseStep
     return plan.release_step(ref.release_step), ports.cluster.node(ref.node_id)
 
 
-def _nothing_to_wait_for(ref: GateRef, evidence: str) -> GateLook:
+def _nothing_to_wait_for(ref: GateRef, evidence: str) -> GateCheck:
     condition = Condition(name="nothing to wait for", holds=True, evidence=evidence)
-    return GateLook(gate=_gate_name(ref), at=time.time(), conditions=(condition,))
+    return GateCheck(gate=_gate_name(ref), at=time.time(), conditions=(condition,))
 
 
 def _gate_name(ref: GateRef) -> str:
@@ -333,7 +333,7 @@ class _RecentLooks:
     def __init__(self) -> None:
         self._last: dict[tuple[str, str, str], tuple[tuple[tuple[str, bool], ...], int, float]] = {}
 
-    def record(self, ports: ClusterPorts, ref: GateRef, seen: GateLook, *, last: bool = False) -> None:
+    def record(self, ports: ClusterPorts, ref: GateRef, seen: GateCheck, *, last: bool = False) -> None:
         """`last`: the look that ended the watch, recorded unless it was already."""
         key = (ports.cluster.name, ports.run_id, f"{ref.release_step} {ref}")
         outcome = tuple((condition.name, condition.holds) for condition in seen.conditions)
@@ -341,13 +341,13 @@ class _RecentLooks:
         if last:
             self._last.pop(key, None)
             if recorded_at != seen.at:
-                ports.run.record_look(seen)
+                ports.run.record_check(seen)
             return
         in_a_row = in_a_row + 1 if outcome == before else 1
         if in_a_row > self.SAME_IN_A_ROW and seen.at - recorded_at < self.EVERY_S:
             self._last[key] = (outcome, in_a_row, recorded_at)
             return
-        ports.run.record_look(seen)
+        ports.run.record_check(seen)
         self._last[key] = (outcome, in_a_row, seen.at)
 
 

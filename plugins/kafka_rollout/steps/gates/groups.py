@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 
-from kafka_rollout.domain.gates.check import Condition, GateLook
+from kafka_rollout.domain.gates.check import Condition, GateCheck
 from kafka_rollout.domain.groups.findings import unserved_types
 from kafka_rollout.domain.groups.records import SERVED_BY, conversion_conditions, no_members_condition
 from kafka_rollout.domain.model.plan import Direction, Plan
@@ -26,7 +26,7 @@ def falling_types(plan: Plan) -> frozenset[str]:
     )
 
 
-def look_at_groups(ports: ClusterPorts, plan: Plan) -> GateLook:
+def look_at_groups(ports: ClusterPorts, plan: Plan) -> GateCheck:
     """What the plan's next step needs of groups.
 
     On a way up no type loses its feature, but a release may need one that is not finalized before all nodes run it:
@@ -38,10 +38,10 @@ def look_at_groups(ports: ClusterPorts, plan: Plan) -> GateLook:
     finalized = ports.admin.features(ports.cluster.brokers[0]).finalized if releases else {}
     unserved = unserved_types(ports.catalogue, finalized, releases)
     conditions = (no_members_condition(ports.admin.groups(), unserved),) if unserved else ()
-    return GateLook(gate=GATE, at=time.time(), conditions=conditions)
+    return GateCheck(gate=GATE, at=time.time(), conditions=conditions)
 
 
-def look_at_conversion(ports: ClusterPorts, kinds: Collection[str], releases: Sequence[Release]) -> GateLook:
+def look_at_conversion(ports: ClusterPorts, kinds: Collection[str], releases: Sequence[Release]) -> GateCheck:
     """Whether groups of these types are converted, and what releases would do with their records."""
     conditions: tuple[Condition, ...] = ()
     if kinds or releases:
@@ -53,4 +53,4 @@ def look_at_conversion(ports: ClusterPorts, kinds: Collection[str], releases: Se
             catalogue=ports.catalogue,
             releases=tuple(dict.fromkeys(releases)),
         )
-    return GateLook(gate=GATE, at=time.time(), conditions=conditions)
+    return GateCheck(gate=GATE, at=time.time(), conditions=conditions)

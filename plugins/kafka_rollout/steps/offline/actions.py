@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import metadata_directory, named_directories
-from kafka_rollout.steps.common.node_steps import last_words
+from kafka_rollout.steps.common.node_steps import read_last_error
 from kafka_rollout.steps.common.observe import observe_some
 from kafka_rollout.steps.features.levels import pending_changes
 from kafka_rollout.steps.offline.outage import watch_service
@@ -39,6 +38,7 @@ from kafka_rollout.steps.offline.record import (
     STOPPING,
     UNDOING,
     WRITTEN,
+    Started,
     installed_on,
     last,
     offline_hop,
@@ -54,14 +54,6 @@ READY_WITHIN_S = 120.0
 _LONGEST_S = 3600.0  # a single call: the largest metadata logs are read, written and copied in less
 _POLL_S = 0.5
 _AT_ONCE = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """Nodes that run the target now; `acted` are those that this call started."""
-
-    node_ids: tuple[int, ...]
-    acted: tuple[int, ...]
 
 
 def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
@@ -225,7 +217,9 @@ def start_controllers(ports: ClusterPorts, plan: Plan) -> Started:
         unserved_at = _wait_for_quorum(ports, plan)
         for node in _left_behind(ports, plan):
             sentence = f"The quorum goes on without controller {node.node_id}, whose log was gone: "
-            ports.run.record(LEFT_BEHIND, {"node_id": node.node_id, "sentence": sentence + last_words(ports, node)})
+            ports.run.record(
+                LEFT_BEHIND, {"node_id": node.node_id, "sentence": sentence + read_last_error(ports, node)}
+            )
         if not ports.cluster.brokers_alone:
             watch_service(ports, READY_WITHIN_S, unserved_at)
     return started
@@ -327,7 +321,7 @@ def _wait_for_quorum(ports: ClusterPorts, plan: Plan) -> float:
         for node in ports.cluster.controllers:
             if node.node_id in had_a_log and ports.runtime.process(node).pid is None:
                 raise FatalError(
-                    f"Controller {node.node_id} does not stay up: {last_words(ports, node)}.",
+                    f"Controller {node.node_id} does not stay up: {read_last_error(ports, node)}.",
                     remedy="No broker was started by this step: correct what its log names, or take the downgrade back "
                     "(roll-back).",
                 )

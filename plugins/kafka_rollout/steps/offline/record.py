@@ -7,6 +7,7 @@ chosen, for the chosen one is among those that are replaced.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kafka_rollout.domain.model.errors import RefusedError
@@ -27,6 +28,14 @@ WRITABLE = "offline-writable"
 SERVED = "offline-served"
 LEFT_AS_IT_IS = "Left as it is"  # begins what is recorded as installed on a node without a log
 SNAPSHOTS = "offline"  # folder of the run's private path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """Nodes that run the target now; `acted` are those that this call started."""
+
+    node_ids: tuple[int, ...]
+    acted: tuple[int, ...]
 
 
 def offline_hop(plan: Plan) -> ReleaseStep:

@@ -70,7 +70,9 @@ def can_be_undone(ports: ClusterPorts) -> bool:
 def gates_after_undo(plan: Plan) -> tuple[GateRef, ...]:
     """One for each node, on the way back of the plan's release step."""
     back = offline_hop(plan).reversed()
-    return tuple(GateRef(kind=GateKind.AFTER_START, release_step=back.key, node_id=turn.node_id) for turn in back.order)
+    return tuple(
+        GateRef(kind=GateKind.AFTER_START, release_step=back.key, node_id=node_step.node_id) for node_step in back.order
+    )
 
 
 def _refuse_too_late(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> None:

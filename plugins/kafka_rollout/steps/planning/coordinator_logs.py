@@ -25,7 +25,7 @@ def logs_findings(ports: ClusterPorts, scan: ScanResult | None, plan: Plan) -> t
     """What a scan means for the plan. Only on the way down the gate of the groups asks what releases can load."""
     gated = ports.catalogue if plan.direction is Direction.DOWNGRADE else None
     return path_findings(
-        scan, plan.origin, [release_step.to_release for release_step in plan.release_steps], gated=gated
+        scan, plan.source, [release_step.to_release for release_step in plan.release_steps], gated=gated
     )
 
 

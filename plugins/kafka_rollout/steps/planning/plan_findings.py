@@ -12,7 +12,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import logs_findings, scan_before_roll
 
 
-def weigh(ports: ClusterPorts, codes: frozenset[str], findings: Iterable[Finding]) -> Plan:
+def replace_findings(ports: ClusterPorts, codes: frozenset[str], findings: Iterable[Finding]) -> Plan:
     """The frozen plan with `findings` in place of those with `codes` that it had: a repeated scan counts once.
 
     Findings are no part of the plan's hash: it stays the same plan.
@@ -23,7 +23,7 @@ def weigh(ports: ClusterPorts, codes: frozenset[str], findings: Iterable[Finding
     return weighed
 
 
-def weigh_coordinator_logs(ports: ClusterPorts, plan: Plan) -> Plan:
+def replace_coordinator_log_findings(ports: ClusterPorts, plan: Plan) -> Plan:
     """What the run's scan of the coordinator logs means for the releases of the path; without its result that is
     unknown, and a blocker."""
-    return weigh(ports, LOG_CODES, logs_findings(ports, scan_before_roll(ports), plan))
+    return replace_findings(ports, LOG_CODES, logs_findings(ports, scan_before_roll(ports), plan))

@@ -74,7 +74,7 @@ def freeze(ports: ClusterPorts, plan: Plan, **more: Any) -> None:
         "plan",
         {
             "hash": plan.hash,
-            "origin": str(plan.origin),
+            "origin": str(plan.source),
             "target": str(plan.target),
             "hops": [release_step.key for release_step in plan.release_steps],
             "release_overrides": _overrides(ports, plan),
@@ -127,7 +127,7 @@ def check_plan(ports: ClusterPorts, plan_hash: str) -> Plan:
         raise RefusedError(f"The plan is for cluster {plan.cluster}, not for {ports.cluster.name}.", remedy=again)
     inventory = {node.node_id for node in ports.cluster.nodes}
     for release_step in plan.release_steps:
-        planned = {turn.node_id for turn in release_step.order}
+        planned = {node_step.node_id for node_step in release_step.order}
         if planned != inventory:
             changed = ", ".join(str(node_id) for node_id in sorted(planned ^ inventory))
             raise RefusedError(
@@ -211,4 +211,4 @@ def refuse_as_void(ports: ClusterPorts, plan: Plan, found: Sequence[Finding]) ->
 
 def check_way_back(ports: ClusterPorts, plan: Plan, release: Release | None = None) -> Verdict:
     """Can the release (by default the plan's origin) still run this cluster: is every finalized level in its ranges?"""
-    return range_findings(ports.catalogue, observe(ports), release or plan.origin)
+    return range_findings(ports.catalogue, observe(ports), release or plan.source)

@@ -47,10 +47,10 @@ def outcome_of(
     back = {release_step.reversed().key for release_step in plan.release_steps}
     newest: Mapping[str, Any] = next((event for event in reversed(events) if event.get("kind") in _TURNS), {})
     if started and (started[-1]["hop"] in back or newest.get("kind") == CLOSED):
-        if _all_run(ports, state, plan.origin):
-            return Outcome.ROLLED_BACK, f"Every node runs {plan.origin} again."
+        if _all_run(ports, state, plan.source):
+            return Outcome.ROLLED_BACK, f"Every node runs {plan.source} again."
         why = next((f" {event['sentence']}" for event in reversed(events) if event.get("kind") == CLOSED), "")
-        return Outcome.STOPPED, f"The roll back to {plan.origin} is not done: {_running(state)}.{why}"
+        return Outcome.STOPPED, f"The roll back to {plan.source} is not done: {_running(state)}.{why}"
     if _all_run(ports, state, plan.target):
         return _after_the_roll(ports, plan, state, gates)
     if not started:

@@ -50,7 +50,7 @@ def build_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool = False) -> d
         "cluster_id": plan.cluster_id,
         "direction": plan.direction.value,
         "way": plan.way,
-        "origin": str(plan.origin),
+        "origin": str(plan.source),
         "target": str(plan.target),
         "plan_hash": plan.hash,
         "outcome": outcome.value,
@@ -85,8 +85,14 @@ def build_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool = False) -> d
     }
 
 
-def _release_step(key: str, origin: str, target: str, reason: str, order: Iterable[Any]) -> dict[str, Any]:
-    return {"key": key, "from": origin, "to": target, "reason": reason, "order": [asdict(turn) for turn in order]}
+def _release_step(key: str, source: str, target: str, reason: str, order: Iterable[Any]) -> dict[str, Any]:
+    return {
+        "key": key,
+        "from": source,
+        "to": target,
+        "reason": reason,
+        "order": [asdict(node_step) for node_step in order],
+    }
 
 
 def _gates(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -157,11 +163,11 @@ def _node(
         "release": str(seen.release) if seen and seen.release else None,
         "starts": [{"release": str(s.release), "started_at": s.started_at, "pid": s.pid} for s in starts],
         "starts_per_release": dict(Counter(str(start.release) for start in starts)),
-        "turns": _turns(node.node_id, events, gates),
+        "turns": _node_steps(node.node_id, events, gates),
     }
 
 
-def _turns(
+def _node_steps(
     node_id: int, events: Sequence[Mapping[str, Any]], gates: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """What a node's turn in each release step took: from the stop (or the start, where it was down) to its gate's
@@ -172,7 +178,7 @@ def _turns(
             acts[event["hop"]].setdefault(f"{event['kind']}_at", float(event["at"]))
             if "seconds" in event:
                 acts[event["hop"]][f"{'stop' if event['kind'] == 'stopped' else 'start'}_s"] = event["seconds"]
-    turns = []
+    node_steps = []
     for release_step, seen in acts.items():
         after = next(
             (
@@ -184,7 +190,7 @@ def _turns(
         )
         began = seen.get("stopping_at", seen.get("started_at"))
         ended = after["ended_at"] if after and after["state"] in {"held", "holds"} else None
-        turns.append(
+        node_steps.append(
             {
                 "hop": release_step,
                 "began_at": began,
@@ -196,7 +202,7 @@ def _turns(
                 "total_s": round(ended - began, 3) if ended is not None and began is not None else None,
             }
         )
-    return turns
+    return node_steps
 
 
 def _features(plan: Plan, state: ClusterState | None, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -9,17 +9,23 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from kafka_rollout.domain.gates.check import GateLook
+from kafka_rollout.domain.gates.check import GateCheck
 from kafka_rollout.domain.gates.node import seen_before_stop
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.model.plan import NodeTurn, Plan, ReleaseStep
+from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ProcessState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.node_steps import TurnState, is_way_back, last_words, running_release, turn_state
+from kafka_rollout.steps.common.node_steps import (
+    NodeStepState,
+    is_way_back,
+    node_step_state,
+    read_last_error,
+    running_release,
+)
 from kafka_rollout.steps.common.observe import observe_some
 from kafka_rollout.steps.downgrade.metadata_logs import goes_down, make_readable, refuse_unreadable
 from kafka_rollout.steps.features.levels import pending_changes
@@ -34,15 +40,15 @@ _STOP_UNDER_WAY_S = STOP_DEADLINE_S + 30.0
 
 __all__ = [
     "NodeReplaced",
-    "TurnState",
+    "NodeStepState",
     "has_stopped_nodes",
     "needs_turn",
+    "node_step_state",
     "replace_node",
     "restart_node",
     "retry_node",
     "roll_back_turns",
     "touched",
-    "turn_state",
     "way_back",
 ]
 
@@ -62,7 +68,7 @@ class NodeReplaced:
 
 def needs_turn(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> bool:
     """False when the node already runs the hop's release (or a later hop's): then only its gate remains."""
-    return turn_state(ports, plan, release_step_key, node_id) is TurnState.NEEDED
+    return node_step_state(ports, plan, release_step_key, node_id) is NodeStepState.NEEDED
 
 
 def replace_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> NodeReplaced:
@@ -81,8 +87,8 @@ def replace_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id
     release_step, node = _begin(ports, plan, release_step_key, node_id, "Replace")
     with ports.lock.acting(ports.cluster.name, f"Replacing node {node_id}"):
         process = ports.runtime.process(node)
-        state = turn_state(ports, plan, release_step_key, node_id)
-        if state is not TurnState.NEEDED:
+        state = node_step_state(ports, plan, release_step_key, node_id)
+        if state is not NodeStepState.NEEDED:
             return _nothing_to_do(release_step, node, process)
         stop_s = 0.0
         if process.pid is not None:
@@ -140,31 +146,33 @@ def touched(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int
     return load_before_stop(ports, plan, plan.release_step(release_step_key), node_id) is not None
 
 
-def roll_back_turns(ports: ClusterPorts, plan: Plan) -> tuple[tuple[ReleaseStep, NodeTurn], ...]:
+def roll_back_turns(ports: ClusterPorts, plan: Plan) -> tuple[tuple[ReleaseStep, NodeStep], ...]:
     """Turns of the roll back that have something to do: nodes that this run's roll touched or that run a newer
     release of the plan, from the exact node where it stopped. Nodes that never left the old release are not in it."""
-    turns: list[tuple[ReleaseStep, NodeTurn]] = []
+    node_steps: list[tuple[ReleaseStep, NodeStep]] = []
     beyond: set[Release] = set()  # whoever runs one of these takes the release steps before this one, and then this one
     for release_step in way_back(plan):
-        for turn in release_step.order:
-            if running_release(ports, ports.cluster.node(turn.node_id)) in beyond:
-                turns.append((release_step, turn))
+        for node_step in release_step.order:
+            if running_release(ports, ports.cluster.node(node_step.node_id)) in beyond:
+                node_steps.append((release_step, node_step))
                 continue
-            state = turn_state(ports, plan, release_step.key, turn.node_id)
-            ours = touched(ports, plan, release_step.key, turn.node_id)
-            if (state is TurnState.NEEDED and (ours or not _is_down_since_another_hop(ports, plan, turn))) or (
-                state is TurnState.RUNS_TARGET and ours
+            state = node_step_state(ports, plan, release_step.key, node_step.node_id)
+            ours = touched(ports, plan, release_step.key, node_step.node_id)
+            if (state is NodeStepState.NEEDED and (ours or not _is_down_since_another_hop(ports, plan, node_step))) or (
+                state is NodeStepState.RUNS_TARGET and ours
             ):
-                turns.append((release_step, turn))
+                node_steps.append((release_step, node_step))
         beyond.add(release_step.from_release)
-    return tuple(turns)
+    return tuple(node_steps)
 
 
-def _is_down_since_another_hop(ports: ClusterPorts, plan: Plan, turn: NodeTurn) -> bool:
+def _is_down_since_another_hop(ports: ClusterPorts, plan: Plan, node_step: NodeStep) -> bool:
     """A node that did not come up on the via release never saw the last release step, and has nothing to take back
     there."""
-    down = ports.runtime.process(ports.cluster.node(turn.node_id)).pid is None
-    return down and any(touched(ports, plan, release_step.key, turn.node_id) for release_step in plan.release_steps)
+    down = ports.runtime.process(ports.cluster.node(node_step.node_id)).pid is None
+    return down and any(
+        touched(ports, plan, release_step.key, node_step.node_id) for release_step in plan.release_steps
+    )
 
 
 def _begin(
@@ -235,7 +243,7 @@ def refuse_new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseSte
         refuse_as_void(ports, plan, new)
 
 
-def _refuse_unsafe_stop(node: NodeSpec, seen: GateLook) -> None:
+def _refuse_unsafe_stop(node: NodeSpec, seen: GateCheck) -> None:
     if not seen.holds:
         raise TransientError(
             f"Node {node.node_id} may not be stopped now: {seen.waits_for}.",
@@ -270,7 +278,7 @@ def _refuse_unexplained_absence(ports: ClusterPorts, release_step: ReleaseStep, 
         if other is None:
             raise RefusedError(
                 f"Node {node.node_id} has no process, and this run did not stop it.",
-                remedy=f"Find out why it is down ({last_words(ports, node)}), start it, then call again.",
+                remedy=f"Find out why it is down ({read_last_error(ports, node)}), start it, then call again.",
             )
         # Rolled back right after a failed start: what it was in was seen before the stop on the way forth.
         ports.run.save_before_stop(release_step.key, other)
@@ -278,7 +286,7 @@ def _refuse_unexplained_absence(ports: ClusterPorts, release_step: ReleaseStep, 
     if starts and starts[-1].release == release_step.to_release:
         raise FatalError(
             f"Node {node.node_id} was started on {release_step.to_release} and its process is gone: "
-            f"{last_words(ports, node)}.",
+            f"{read_last_error(ports, node)}.",
             remedy="Correct what its log names and retry the node, or roll back.",
         )
 

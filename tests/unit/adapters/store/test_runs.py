@@ -15,10 +15,10 @@ import pytest
 
 from kafka_rollout.adapters.store.event_log import TORN_LINE
 from kafka_rollout.adapters.store.runs import FileRunStore, list_runs
-from kafka_rollout.domain.gates.check import BeforeStop, Condition, GateLook
+from kafka_rollout.domain.gates.check import BeforeStop, Condition, GateCheck
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity
-from kafka_rollout.domain.model.plan import ConfigChange, Direction, FeatureChange, NodeTurn, Plan, ReleaseStep, Undo
+from kafka_rollout.domain.model.plan import ConfigChange, Direction, FeatureChange, NodeStep, Plan, ReleaseStep, Undo
 from kafka_rollout.domain.model.releases import Release
 from tests.paths import ROOT
 
@@ -27,17 +27,17 @@ AIRFLOW_RUN = "manual__2026-11-21T00:13:17.123456+00:00"
 
 def _plan() -> Plan:
     old, new = Release.parse("3.9.1"), Release.parse("4.3.1")
-    turns = (
-        NodeTurn(node_id=1, name="controller-1", section="controllers", active_controller=True),
-        NodeTurn(node_id=11, name="broker-11", section="brokers"),
+    node_steps = (
+        NodeStep(node_id=1, name="controller-1", section="controllers", active_controller=True),
+        NodeStep(node_id=11, name="broker-11", section="brokers"),
     )
     return Plan(
         cluster="demo",
         cluster_id="4L6g3nShT-eMCtK--X86sw",
         direction=Direction.UPGRADE,
-        origin=old,
+        source=old,
         target=new,
-        release_steps=(ReleaseStep(from_release=old, to_release=new, reason="Straight.", order=turns),),
+        release_steps=(ReleaseStep(from_release=old, to_release=new, reason="Straight.", order=node_steps),),
         feature_changes=(
             FeatureChange(
                 feature="metadata.version",
@@ -116,8 +116,8 @@ def test_a_damaged_look_before_a_stop_is_never_an_absent_one(store: FileRunStore
 
 def test_events_come_back_in_order_with_their_time(store: FileRunStore) -> None:
     store.record("approval", {"by": "alice", "decision": "approved", "what": {1, 2}})
-    look = GateLook(gate="before node 3", at=7.0, conditions=(Condition(name="isr", holds=False, evidence="2 of 3"),))
-    store.record_look(look)
+    look = GateCheck(gate="before node 3", at=7.0, conditions=(Condition(name="isr", holds=False, evidence="2 of 3"),))
+    store.record_check(look)
     first, second = store.events()
     assert first == {"at": 100.0, "kind": "approval", "by": "alice", "decision": "approved", "what": [1, 2]}
     assert (second["kind"], second["at"], second["holds"], second["waits_for"]) == ("gate", 7.0, False, "isr: 2 of 3")

@@ -8,7 +8,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     LoadVerdict,
     LogRange,
     LogSize,
-    RecordClass,
+    RecordKind,
     ReleaseVerdict,
     ScanResult,
 )
@@ -33,7 +33,7 @@ def scan(
         scanned_at=at,
         logs=tuple(LogRange(topic=OFFSETS, partition=n, start=0, end=10) for n in range(partitions)),
         classes=tuple(
-            RecordClass(topic=OFFSETS, partition=0, key_version=key, value_version=0, count=4, first_offset=key)
+            RecordKind(topic=OFFSETS, partition=0, key_version=key, value_version=0, count=4, first_offset=key)
             for key in keys
         ),
         verdicts=verdicts,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.domain.coordinator_logs.incompatible_records import find_offences
-from kafka_rollout.domain.coordinator_logs.incremental_scan import carry_on, tail_of
-from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, LogRange, LogSize, RecordClass, ScanResult
+from kafka_rollout.domain.coordinator_logs.incompatible_records import find_incompatible_records
+from kafka_rollout.domain.coordinator_logs.incremental_scan import find_unscanned_ranges, merge_scans
+from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, LogRange, LogSize, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release
@@ -34,7 +34,7 @@ records = st.lists(
 
 def scan_of(written: list[tuple[tuple[str, int], int | None, int | None]], start: int, end: int) -> ScanResult:
     """A scan of the records with start <= offset < end; a record's offset is its place in the list."""
-    held: dict[tuple[object, ...], RecordClass] = {}
+    held: dict[tuple[object, ...], RecordKind] = {}
     for offset, ((topic, partition), key, value) in enumerate(written[:end]):
         if offset < start:
             continue
@@ -42,7 +42,7 @@ def scan_of(written: list[tuple[tuple[str, int], int | None, int | None]], start
         held[topic, partition, key, value] = (
             replace(known, count=known.count + 1)
             if known
-            else RecordClass(
+            else RecordKind(
                 topic=topic,
                 partition=partition,
                 key_version=key,
@@ -69,7 +69,7 @@ def test_wherever_the_first_scan_ended_the_verdicts_are_those_of_one_scan(
 ) -> None:
     cut = data.draw(st.integers(0, len(written)))
     whole = scan_of(written, 0, len(written))
-    together = carry_on(CATALOGUE, scan_of(written, 0, cut), scan_of(written, cut, len(written)))
+    together = merge_scans(CATALOGUE, scan_of(written, 0, cut), scan_of(written, cut, len(written)))
     assert together.verdicts == whole.verdicts
     assert together.logs == whole.logs
     assert sorted(map(str, together.classes)) == sorted(str(replace(c, live=None)) for c in whole.classes)
@@ -89,7 +89,7 @@ def test_sizes_grow_and_a_log_that_is_new_is_taken_as_it_is() -> None:
     before = replace(scan_of([], 0, 0), sizes=(size,))
     new = replace(size, topic=TRANSACTIONS)
     later = replace(size, first_timestamp=2500, last_timestamp=3000)
-    together = carry_on(CATALOGUE, before, replace(before, sizes=(later, new)))
+    together = merge_scans(CATALOGUE, before, replace(before, sizes=(later, new)))
     assert together.sizes == (
         replace(size, records=6, batches=4, control_batches=2, log_bytes=600, last_timestamp=3000),
         new,
@@ -99,7 +99,7 @@ def test_sizes_grow_and_a_log_that_is_new_is_taken_as_it_is() -> None:
 def test_nothing_is_counted_twice() -> None:
     scanned = scan_of([((OFFSETS, 0), 1, 3)], 0, 1)
     with pytest.raises(FatalError, match="twice from offset 0"):
-        carry_on(CATALOGUE, scanned, scanned)
+        merge_scans(CATALOGUE, scanned, scanned)
 
 
 def log(start: int, end: int, topic: str = OFFSETS) -> LogRange:
@@ -117,13 +117,13 @@ def log(start: int, end: int, topic: str = OFFSETS) -> LogRange:
     ],
 )
 def test_the_tail_is_what_lies_beyond_the_scan(now: tuple[LogRange, ...], tail: tuple[LogRange, ...] | None) -> None:
-    assert tail_of([log(0, 100)], now) == tail
+    assert find_unscanned_ranges([log(0, 100)], now) == tail
 
 
 def test_a_record_that_comes_later_makes_a_verdict_worse() -> None:
     written = [((OFFSETS, 0), 1, 3), ((OFFSETS, 0), 40, 0)]
     before = scan_of(written, 0, 1)
-    after = carry_on(CATALOGUE, before, scan_of(written, 1, 2))
+    after = merge_scans(CATALOGUE, before, scan_of(written, 1, 2))
     verdicts = {v.release: v for v in after.verdicts if (v.topic, v.partition) == (OFFSETS, 0)}
     assert {v.verdict for v in before.verdicts} == {LoadVerdict.LOADS}
     assert verdicts[RELEASES[0]].verdict is LoadVerdict.FAILS
@@ -142,7 +142,7 @@ def test_a_scan_is_carried_on_by_the_group_coordinator_that_the_brokers_start() 
         first = replace(first, verdicts=judge(catalogue, first.classes, (asked,)), new_group_coordinator=new)
         assert [verdict.verdict for verdict in first.verdicts] == [expected]
         told = ScanResult.from_dict(first.to_dict())
-        whole = carry_on(CATALOGUE, told, scan_of(written, 1, 2))
+        whole = merge_scans(CATALOGUE, told, scan_of(written, 1, 2))
         assert whole.new_group_coordinator is new
         assert [verdict.verdict for verdict in whole.verdicts if verdict.topic == OFFSETS][:1] == [expected]
-        assert bool(find_offences(whole, CATALOGUE, asked)) is not new
+        assert bool(find_incompatible_records(whole, CATALOGUE, asked)) is not new

@@ -11,7 +11,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     Failure,
     LoadVerdict,
     LogRange,
-    RecordClass,
+    RecordKind,
     ReleaseVerdict,
     ScanResult,
 )
@@ -39,7 +39,7 @@ def verdict(release: Release, what: LoadVerdict, topic: str = OFFSETS) -> Releas
     )
 
 
-def findings_of(*verdicts: ReleaseVerdict, classes: tuple[RecordClass, ...] = ()) -> dict[str, Severity]:
+def findings_of(*verdicts: ReleaseVerdict, classes: tuple[RecordKind, ...] = ()) -> dict[str, Severity]:
     scan = ScanResult(cluster="orders", scanned_at=0.0, logs=(LOG,), classes=classes, verdicts=verdicts)
     return {finding.code: finding.severity for finding in path_findings(scan, ORIGIN, (VIA, TARGET))}
 
@@ -87,7 +87,7 @@ def test_ignored_records_warn_and_stop_nothing() -> None:
 
 def test_a_log_without_a_coordinator_warns_only_when_something_is_in_it() -> None:
     unread = [verdict(release, LoadVerdict.NOT_LOADED, SHARE) for release in (ORIGIN, VIA, TARGET)]
-    held = RecordClass(topic=SHARE, partition=0, key_version=0, value_version=0, count=2, first_offset=0)
+    held = RecordKind(topic=SHARE, partition=0, key_version=0, value_version=0, count=2, first_offset=0)
     assert findings_of(*LOADS, *unread) == {}
     assert findings_of(*LOADS, *unread, classes=(held,)) == {"LOGS-NOT-READ": Severity.WARNING}
 
@@ -140,25 +140,25 @@ def test_no_logs_and_no_roll_are_no_finding_and_no_scan_is_a_blocker() -> None:
     assert path_findings(failing, TARGET, ()) == ()
 
 
-NEWER_GROUP = RecordClass(topic=OFFSETS, partition=0, key_version=3, value_version=0, count=2, first_offset=1)
-ENDED_GROUP = RecordClass(topic=OFFSETS, partition=0, key_version=3, value_version=None, count=2, first_offset=3)
-NEWER_COMMITS = RecordClass(topic=OFFSETS, partition=0, key_version=1, value_version=4, count=2, first_offset=5)
+NEWER_GROUP = RecordKind(topic=OFFSETS, partition=0, key_version=3, value_version=0, count=2, first_offset=1)
+ENDED_GROUP = RecordKind(topic=OFFSETS, partition=0, key_version=3, value_version=None, count=2, first_offset=3)
+NEWER_COMMITS = RecordKind(topic=OFFSETS, partition=0, key_version=1, value_version=4, count=2, first_offset=5)
 
 
-def of_way_down(*classes: RecordClass, origin: Release = EMITTING, gated: bool = True) -> list[Finding]:
+def of_way_down(*classes: RecordKind, source: Release = EMITTING, gated: bool = True) -> list[Finding]:
     """Findings of a way down to 3.4.0, by the catalogue's facts."""
     scan = ScanResult(
         cluster="orders",
         scanned_at=0.0,
         logs=(LOG,),
         classes=classes,
-        verdicts=judge(CATALOGUE, classes, [ORIGIN, origin]),
+        verdicts=judge(CATALOGUE, classes, [ORIGIN, source]),
     )
-    return list(path_findings(scan, origin, (ORIGIN,), gated=CATALOGUE if gated else None))
+    return list(path_findings(scan, source, (ORIGIN,), gated=CATALOGUE if gated else None))
 
 
 @pytest.mark.parametrize("held", [(NEWER_GROUP, ENDED_GROUP), (ENDED_GROUP,)])
-def test_records_of_newer_groups_are_what_the_gate_of_the_groups_waits_for(held: tuple[RecordClass, ...]) -> None:
+def test_records_of_newer_groups_are_what_the_gate_of_the_groups_waits_for(held: tuple[RecordKind, ...]) -> None:
     (finding,) = of_way_down(*held)
     assert (finding.code, finding.severity) == ("LOGS-TO-BE-CLEANED", Severity.WARNING)
     assert f"at offset {held[0].first_offset}: unknown key version 3" in finding.sentence
@@ -170,6 +170,6 @@ def test_what_the_gate_cannot_bring_about_or_nobody_waits_for_blocks() -> None:
     blocked = [
         of_way_down(NEWER_GROUP, gated=False),
         of_way_down(NEWER_GROUP, NEWER_COMMITS),  # 4.1.1 and later write such commits as long as they run
-        of_way_down(NEWER_GROUP, origin=VIA),  # it writes no tombstones for types that it does not know
+        of_way_down(NEWER_GROUP, source=VIA),  # it writes no tombstones for types that it does not know
     ]
     assert [[finding.code for finding in findings] for findings in blocked] == [["LOGS-NOT-LOADABLE"]] * 3

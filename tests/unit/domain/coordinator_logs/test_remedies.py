@@ -15,7 +15,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     DeletedWhilePending,
     OutOfOrder,
     OwnerRecords,
-    RecordClass,
+    RecordKind,
     ScanResult,
 )
 from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, judge, unloadable_groups
@@ -33,8 +33,8 @@ def catalogue() -> Catalogue:
 
 def records(
     key: int, value: int | None, *, live: int | None, topic: str = OFFSETS, count: int = 5, partition: int = 0
-) -> RecordClass:
-    return RecordClass(
+) -> RecordKind:
+    return RecordKind(
         topic=topic,
         partition=partition,
         key_version=key,
@@ -62,7 +62,7 @@ def owner(name: str, key: int, value: int | None, *, live: int | None, kind: str
 def remedy(
     catalogue: Catalogue,
     release: Release,
-    classes: Sequence[RecordClass],
+    classes: Sequence[RecordKind],
     *,
     owners: Sequence[OwnerRecords] = (),
     broken: Sequence[BrokenRecords] = (),

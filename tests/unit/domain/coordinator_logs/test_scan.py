@@ -16,7 +16,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     LogRange,
     LogSize,
     OwnerRecords,
-    RecordClass,
+    RecordKind,
     ReleaseVerdict,
     ScanResult,
     worst_of,
@@ -73,8 +73,8 @@ CATALOGUE = Catalogue(
 )
 
 
-def held(key: int | None, value: int | None, *, count: int = 1, first: int = 7, partition: int = 0) -> RecordClass:
-    return RecordClass(
+def held(key: int | None, value: int | None, *, count: int = 1, first: int = 7, partition: int = 0) -> RecordKind:
+    return RecordKind(
         topic=OFFSETS, partition=partition, key_version=key, value_version=value, count=count, first_offset=first
     )
 
@@ -95,7 +95,7 @@ def broken(
     )
 
 
-def verdict_on(release: Release, *classes: RecordClass) -> ReleaseVerdict:
+def verdict_on(release: Release, *classes: RecordKind) -> ReleaseVerdict:
     (verdict,) = judge(CATALOGUE, classes, [release])
     return verdict
 
@@ -151,8 +151,8 @@ def test_a_value_that_parses_by_one_release_s_layout_is_broken_for_the_others_al
     assert [v.verdict for v in verdicts] == [LoadVerdict.LOADS, LoadVerdict.LOADS, LoadVerdict.FAILS]
 
 
-def of_4_3(topic: str, key: int, value: int | None) -> RecordClass:
-    return RecordClass(topic=topic, partition=0, key_version=key, value_version=value, count=3, first_offset=4)
+def of_4_3(topic: str, key: int, value: int | None) -> RecordKind:
+    return RecordKind(topic=topic, partition=0, key_version=key, value_version=value, count=3, first_offset=4)
 
 
 REAL = load_catalogue(PROJECT_ROOT / "include")
@@ -192,7 +192,7 @@ def ends(*held: tuple[int, int, int], releases: tuple[Release, ...]) -> list[tup
     """Of (key version, first offset, last batch)."""
     classes = [
         (
-            RecordClass(topic=TRANSACTIONS, partition=0, key_version=k, value_version=0, count=2, first_offset=first),
+            RecordKind(topic=TRANSACTIONS, partition=0, key_version=k, value_version=0, count=2, first_offset=first),
             last,
         )
         for k, first, last in held
@@ -227,7 +227,7 @@ def test_the_first_failure_is_the_one_with_the_lowest_offset() -> None:
 
 
 def test_a_log_that_a_release_has_no_coordinator_for_is_not_loaded() -> None:
-    share = RecordClass(
+    share = RecordKind(
         topic="__share_group_state", partition=0, key_version=0, value_version=0, count=1, first_offset=0
     )
     assert verdict_on(OLD, share).verdict is LoadVerdict.NOT_LOADED
@@ -289,7 +289,7 @@ def test_the_json_form_reads_back_to_the_same_result() -> None:
 
 
 def way_back(
-    *classes: RecordClass, to: Release, asked: Release | None = None, broken: tuple[BrokenRecords, ...] = ()
+    *classes: RecordKind, to: Release, asked: Release | None = None, broken: tuple[BrokenRecords, ...] = ()
 ) -> Verdict:
     """`asked`: the release that was judged, if it is another one."""
     verdicts = judge(CATALOGUE, classes, [asked or to], broken=broken)

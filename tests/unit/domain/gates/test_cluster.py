@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kafka_rollout.domain.gates.check import GateLook
+from kafka_rollout.domain.gates.check import GateCheck
 from kafka_rollout.domain.gates.cluster import finalized, metadata_version, snapshots
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
@@ -27,7 +27,7 @@ class File:
     modified_at: float
 
 
-def _failing(look: GateLook) -> list[int]:
+def _failing(look: GateCheck) -> list[int]:
     return [int(c.name.split()[1]) for c in look.conditions if not c.holds]
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.domain.gates.check import GateLook
+from kafka_rollout.domain.gates.check import GateCheck
 from kafka_rollout.domain.gates.node import after_start, before_stop, led_elsewhere, seen_before_stop
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.state import ClusterState, NodeState, ProcessState, RegisteredNodes
@@ -27,11 +27,11 @@ from tests.unit.domain.builders import (
 )
 
 
-def _failing(look: GateLook) -> set[str]:
+def _failing(look: GateCheck) -> set[str]:
     return {c.name for c in look.conditions if not c.holds}
 
 
-def _before(spec: ClusterSpec, seen: ClusterState, node_id: int) -> GateLook:
+def _before(spec: ClusterSpec, seen: ClusterState, node_id: int) -> GateCheck:
     return before_stop(spec, seen, spec.node(node_id))
 
 
@@ -159,7 +159,7 @@ def test_a_stop_that_is_let_through_leaves_every_partition_a_living_in_sync_repl
     assert sum(seen.quorum.lag(i) == 0 for i in alive) + sum(seen.quorum.lag(i) == 10 for i in alive) >= 3
 
 
-def _after(seen: ClusterState, node_id: int = 4, *, spec: ClusterSpec = SEPARATE) -> GateLook:
+def _after(seen: ClusterState, node_id: int = 4, *, spec: ClusterSpec = SEPARATE) -> GateCheck:
     before = seen_before_stop(state(spec), node_id, R391, NOW - 30)
     return after_start(spec, seen, spec.node(node_id), before=before, expected=R431)
 

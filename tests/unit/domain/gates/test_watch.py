@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.domain.gates.check import PROCESS, Condition, GateLook
+from kafka_rollout.domain.gates.check import PROCESS, Condition, GateCheck
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState
 from kafka_rollout.domain.model.errors import UserError
 
 
-def _look(holds: bool) -> GateLook:
+def _look(holds: bool) -> GateCheck:
     condition = Condition(name="in every ISR", holds=holds, evidence="all" if holds else "not in orders-0")
-    return GateLook(gate="after node 1", at=0.0, conditions=(condition,))
+    return GateCheck(gate="after node 1", at=0.0, conditions=(condition,))
 
 
 def _states(policy: GatePolicy, looks: list[bool], step: float = 1.0) -> list[WatchState]:
@@ -48,9 +48,9 @@ def test_a_gate_that_holds_at_the_deadline_may_finish_its_soak() -> None:
 
 
 def test_a_process_that_is_gone_is_not_waited_for_to_the_gates_end_but_may_come_back_within_a_minute() -> None:
-    def look(up: bool) -> GateLook:
+    def look(up: bool) -> GateCheck:
         process = Condition(name=PROCESS, holds=up, evidence="pid 7" if up else "no process; its log says: broken")
-        return GateLook(gate="after node 1", at=0.0, conditions=(process, *_look(False).conditions))
+        return GateCheck(gate="after node 1", at=0.0, conditions=(process, *_look(False).conditions))
 
     watch = GateWatch(policy=GatePolicy(timeout_s=1800))
     assert [watch.seen(look(up), at).state for at, up in ((0, False), (59, False), (60, True), (61, False))] == [W] * 4

@@ -5,7 +5,7 @@ from dataclasses import replace
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.contents import StateRecord
-from kafka_rollout.domain.coordinator_logs.scan import RecordClass
+from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.records import GroupRecords, alive_by_type, conversion_conditions
 from kafka_rollout.domain.model.releases import Release
@@ -17,7 +17,7 @@ INTOLERANT, TOLERANT = Release(3, 4, 0), Release(3, 4, 1)
 ACTIVE = GroupState(group_id="g", type="consumer", state="Stable", members=2)
 CONVERTED = GroupState(group_id="g", type="classic", state="Stable", members=2)
 IDLE = GroupState(group_id="idle", type="consumer", state="Empty")
-NEWER = RecordClass(topic="__consumer_offsets", partition=0, key_version=3, value_version=None, count=4, first_offset=7)
+NEWER = RecordKind(topic="__consumer_offsets", partition=0, key_version=3, value_version=None, count=4, first_offset=7)
 
 
 def live(group: str = "g", *, ended: bool = False) -> StateRecord:
@@ -34,7 +34,7 @@ def look(
     return list(conversion_conditions(groups, records, kinds, catalogue=CATALOGUE, releases=releases))
 
 
-def records(*newest: StateRecord, classes: tuple[RecordClass, ...] = ()) -> GroupRecords:
+def records(*newest: StateRecord, classes: tuple[RecordKind, ...] = ()) -> GroupRecords:
     return GroupRecords(
         read_at=1.0,
         offsets=20,

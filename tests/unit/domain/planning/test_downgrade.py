@@ -59,9 +59,9 @@ def codes(found: Plan) -> set[str]:
 
 def test_a_level_that_kafka_lowers_goes_online_brokers_first_and_the_active_controller_last() -> None:
     found = plan(at(29), R421, level=23)
-    assert (found.direction, found.origin, found.target) == (Direction.DOWNGRADE, R431, R421)
+    assert (found.direction, found.source, found.target) == (Direction.DOWNGRADE, R431, R421)
     assert (found.levels, found.offline, found.blockers) == ({"metadata.version": 23}, False, ())
-    assert [turn.node_id for turn in found.release_steps[0].order] == [4, 5, 6, 1, 2, 3]
+    assert [node_step.node_id for node_step in found.release_steps[0].order] == [4, 5, 6, 1, 2, 3]
     assert found.release_steps[0].order[-1].active_controller
 
 
@@ -174,7 +174,7 @@ def test_an_interrupted_roll_goes_on_from_the_highest_release_and_a_node_below_b
 
 
 @pytest.mark.parametrize(
-    ("origin", "target", "stops"),
+    ("source", "target", "stops"),
     [
         (R431, R340, [R341, R340]),
         (R431, R341, [R341]),
@@ -184,10 +184,10 @@ def test_an_interrupted_roll_goes_on_from_the_highest_release_and_a_node_below_b
     ],
 )
 def test_the_way_down_leads_over_a_tolerant_release_only_where_it_must(
-    origin: Release, target: Release, stops: list[Release]
+    source: Release, target: Release, stops: list[Release]
 ) -> None:
-    assert [to for _, to, _ in hops_down(catalogue(), origin, target)] == stops
+    assert [to for _, to, _ in hops_down(catalogue(), source, target)] == stops
 
 
 def test_controllers_stay_on_the_newer_release_for_as_long_as_a_broker_does() -> None:
-    assert [turn.node_id for turn in order_down(SEPARATE, 1)] == [4, 5, 6, 2, 3, 1]
+    assert [node_step.node_id for node_step in order_down(SEPARATE, 1)] == [4, 5, 6, 2, 3, 1]

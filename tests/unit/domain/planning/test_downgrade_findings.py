@@ -56,7 +56,7 @@ def plan(*changes: FeatureChange, **other: Any) -> Plan:
         cluster="c",
         cluster_id="id",
         direction=Direction.DOWNGRADE,
-        origin=NEW,
+        source=NEW,
         target=OLD,
         release_steps=(),
         feature_changes=changes,

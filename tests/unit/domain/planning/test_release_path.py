@@ -31,8 +31,8 @@ from tests.unit.domain.builders import (
 )
 
 
-def _hops(origin: Release, target: Release) -> list[tuple[Release, Release]]:
-    return [(a, b) for a, b, _ in plan_release_steps(catalogue(), origin, target)]
+def _hops(source: Release, target: Release) -> list[tuple[Release, Release]]:
+    return [(a, b) for a, b, _ in plan_release_steps(catalogue(), source, target)]
 
 
 def test_an_intolerant_release_goes_to_an_emitting_one_by_way_of_its_own_lines_tolerant_one() -> None:
@@ -41,9 +41,9 @@ def test_an_intolerant_release_goes_to_an_emitting_one_by_way_of_its_own_lines_t
     assert all("KIP-915" in reason for _, _, reason in release_steps)
 
 
-@pytest.mark.parametrize(("origin", "target"), [(R340, R341), (R340, R391), (R341, R431), (R391, R431), (R421, R431)])
-def test_other_pairs_take_one_hop(origin: Release, target: Release) -> None:
-    assert _hops(origin, target) == [(origin, target)]
+@pytest.mark.parametrize(("source", "target"), [(R340, R341), (R340, R391), (R341, R431), (R391, R431), (R421, R431)])
+def test_other_pairs_take_one_hop(source: Release, target: Release) -> None:
+    assert _hops(source, target) == [(source, target)]
 
 
 def test_without_a_tolerant_release_of_its_own_line_the_nearest_one_above_is_taken() -> None:
@@ -64,10 +64,10 @@ def test_the_same_release_is_no_hop_and_an_older_one_is_a_downgrade() -> None:
         _hops(R431, R391)
 
 
-@pytest.mark.parametrize(("origin", "target"), [(R340, Release(9, 9, 9)), (Release(2, 8, 0), R431)])
-def test_a_release_outside_the_catalogue_has_no_path(origin: Release, target: Release) -> None:
+@pytest.mark.parametrize(("source", "target"), [(R340, Release(9, 9, 9)), (Release(2, 8, 0), R431)])
+def test_a_release_outside_the_catalogue_has_no_path(source: Release, target: Release) -> None:
     with pytest.raises(UserError, match="is not in the catalogue"):
-        _hops(origin, target)
+        _hops(source, target)
 
 
 @given(
@@ -79,13 +79,13 @@ def test_no_hop_ever_joins_an_intolerant_with_an_emitting_release(
 ) -> None:
     releases = [Release(3 + i // 3, i % 3, 0) for i in range(len(classes))]
     known = {r: facts(r, kind, feature("metadata.version", 1, 8)) for r, kind in zip(releases, classes, strict=True)}
-    origin, target = sorted(releases[end % len(releases)] for end in ends)
+    source, target = sorted(releases[end % len(releases)] for end in ends)
     try:
-        release_steps = plan_release_steps(Catalogue(known), origin, target)
+        release_steps = plan_release_steps(Catalogue(known), source, target)
     except UserError:
-        assert not any(known[r].coordinator_class is CoordinatorClass.TOLERANT for r in releases if origin < r < target)
+        assert not any(known[r].coordinator_class is CoordinatorClass.TOLERANT for r in releases if source < r < target)
         return
-    met = [origin, *(b for _, b, _ in release_steps)]
+    met = [source, *(b for _, b, _ in release_steps)]
     assert met[-1] == target
     assert met == sorted(set(met))
     for a, b, _ in release_steps:
@@ -126,8 +126,8 @@ def test_an_unknown_target_is_a_finding_with_a_remedy(text: str) -> None:
 
 
 def test_controllers_go_first_with_the_active_one_last_among_them_then_brokers() -> None:
-    turns = node_order(SEPARATE, 1)
-    assert [(t.node_id, t.section, t.active_controller) for t in turns] == [
+    node_steps = node_order(SEPARATE, 1)
+    assert [(t.node_id, t.section, t.active_controller) for t in node_steps] == [
         (2, "controllers", False),
         (3, "controllers", False),
         (1, "controllers", True),
@@ -143,15 +143,15 @@ def test_controllers_go_first_with_the_active_one_last_among_them_then_brokers()
 )
 def test_the_order_holds_every_node_once_in_its_section(roles: dict[int, str], active: int | None) -> None:
     spec = cluster(*([i for i, role in roles.items() if role == kind] for kind in "cbx"))
-    turns = node_order(spec, active)
-    assert sorted(t.node_id for t in turns) == sorted(roles)
-    sections = [t.section for t in turns]
+    node_steps = node_order(spec, active)
+    assert sorted(t.node_id for t in node_steps) == sorted(roles)
+    sections = [t.section for t in node_steps]
     assert sections == sorted(sections, reverse=True)
-    assert all((t.section == "controllers") == (roles[t.node_id] in "cx") for t in turns)
-    controllers = [t.node_id for t in turns if t.section == "controllers"]
+    assert all((t.section == "controllers") == (roles[t.node_id] in "cx") for t in node_steps)
+    controllers = [t.node_id for t in node_steps if t.section == "controllers"]
     if active in controllers:
         assert controllers[-1] == active
         controllers.pop()
     assert controllers == sorted(controllers)
-    brokers = [t.node_id for t in turns if t.section == "brokers"]
+    brokers = [t.node_id for t in node_steps if t.section == "brokers"]
     assert brokers == sorted(brokers)

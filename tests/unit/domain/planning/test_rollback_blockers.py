@@ -17,9 +17,9 @@ PLANTED_KEY = 99
 EVERYTHING = {"group.version": 1, "transaction.version": 2, "share.version": 1, "streams.version": 1}
 
 
-def closing(origin: str, target: str, **levels: int) -> list[tuple[str, int, str]]:
+def closing(source: str, target: str, **levels: int) -> list[tuple[str, int, str]]:
     held = {name.replace("_", "."): level for name, level in levels.items()}
-    found = closes_way_back(CATALOGUE, Release.parse(origin), Release.parse(target), held)
+    found = closes_way_back(CATALOGUE, Release.parse(source), Release.parse(target), held)
     return [(record.record, record.value_version, record.since) for record in found]
 
 

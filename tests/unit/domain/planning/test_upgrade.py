@@ -54,7 +54,7 @@ def _codes(plan: Plan) -> set[tuple[str, str]]:
 def test_a_well_cluster_is_planned_in_one_hop_without_findings() -> None:
     plan = _plan(state(), finalize=True)
     assert plan.findings == ()
-    assert (plan.direction, plan.origin, plan.target) == (Direction.UPGRADE, R391, R431)
+    assert (plan.direction, plan.source, plan.target) == (Direction.UPGRADE, R391, R431)
     assert [h.key for h in plan.release_steps] == ["3.9.1-to-4.3.1"]
     assert [t.node_id for t in plan.release_steps[0].order] == [1, 2, 3, 4, 5, 6]
     assert plan.release_steps[0].order[2].active_controller

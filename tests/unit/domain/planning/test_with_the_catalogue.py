@@ -21,7 +21,7 @@ def released() -> Catalogue:
 
 
 @pytest.mark.parametrize(
-    ("origin", "target", "stops"),
+    ("source", "target", "stops"),
     [
         (R340, R431, [R341, R431]),
         (Release(3, 3, 2), R431, [R341, R431]),
@@ -32,9 +32,9 @@ def released() -> Catalogue:
     ids=str,
 )
 def test_paths_between_released_versions(
-    released: Catalogue, origin: Release, target: Release, stops: list[Release]
+    released: Catalogue, source: Release, target: Release, stops: list[Release]
 ) -> None:
-    assert [to for _, to, _ in plan_release_steps(released, origin, target)] == stops
+    assert [to for _, to, _ in plan_release_steps(released, source, target)] == stops
 
 
 def test_finalizing_4_3_1_on_a_cluster_of_3_9_1(released: Catalogue) -> None:

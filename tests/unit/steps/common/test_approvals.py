@@ -21,11 +21,11 @@ NODE = 12  # a broker
 def test_a_new_blocker_voids_the_approval_before_anything_stops(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    cluster.ghost_controllers.add(9)
+    cluster.find_unlisted_controllers.add(9)
     with pytest.raises(RefusedError, match=r"approval is void.*GHOST-CONTROLLER"):
         replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
-    cluster.ghost_controllers.clear()
+    cluster.find_unlisted_controllers.clear()
     with pytest.raises(RefusedError, match=r"approval of the roll by alice is void.*GHOST-CONTROLLER"):
         replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
@@ -57,13 +57,13 @@ def test_a_java_that_is_too_old_by_now_voids_the_approval(
 def test_a_person_s_retry_renews_what_a_blocker_voided_and_nothing_else(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    cluster.ghost_controllers.add(9)
+    cluster.find_unlisted_controllers.add(9)
     with pytest.raises(RefusedError, match="approval is void"):
         replace_node(ports, plan, RELEASE_STEP, NODE)
     renew_void(ports, plan, "bob", "try again")
     with pytest.raises(RefusedError, match="approval is void"):  # the ghost is still there
         retry_node(ports, plan, RELEASE_STEP, NODE)
-    cluster.ghost_controllers.clear()
+    cluster.find_unlisted_controllers.clear()
     renew_void(ports, plan, "bob", "the ghost is unregistered")
     assert retry_node(ports, plan, RELEASE_STEP, NODE).acted
     assert [a.by for a in approvals(ports)] == ["alice", "bob", "bob"]
@@ -82,7 +82,7 @@ def settle(cluster: FakeCluster) -> None:
 def test_a_plan_made_anew_with_blockers_is_not_covered_by_the_old_approval(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    cluster.ghost_controllers.add(9)
+    cluster.find_unlisted_controllers.add(9)
     again = plan_upgrade(ports, R431, finalize=True)  # its task was cleared
     assert again.hash == plan.hash
     with pytest.raises(RefusedError, match=r"1 blocker\(s\), and no approval changes that"):

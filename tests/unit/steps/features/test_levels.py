@@ -96,7 +96,7 @@ def test_finalizing_needs_its_own_approval(ports: ClusterPorts, cluster: FakeClu
 def test_a_node_that_is_behind_refuses_the_levels_with_a_reason(
     ports: ClusterPorts, cluster: FakeCluster, rolled: Plan
 ) -> None:
-    cluster.nodes[13].running = rolled.origin
+    cluster.nodes[13].running = rolled.source
     verdict = check_support(ports, rolled)
     assert not verdict.ok
     assert any("node 13" in finding.sentence for finding in verdict.blockers)
@@ -173,10 +173,10 @@ def test_finalizing_waits_for_the_process_that_acts(ports: ClusterPorts, cluster
 def test_what_blocks_after_the_approval_voids_it_also_when_it_is_gone_again(
     ports: ClusterPorts, cluster: FakeCluster, rolled: Plan
 ) -> None:
-    cluster.ghost_brokers.add(77)
+    cluster.find_unlisted_brokers.add(77)
     with pytest.raises(RefusedError, match="GHOST-BROKER"):
         finalize(ports, rolled)
-    cluster.ghost_brokers.clear()
+    cluster.find_unlisted_brokers.clear()
     with pytest.raises(RefusedError, match="approval of the finalize by alice is void"):
         finalize(ports, rolled)
     assert sent(cluster) == []

@@ -19,7 +19,7 @@ from kafka_rollout.ports import FeatureUpdateResult
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.race import look_for_narrower_nodes
-from kafka_rollout.steps.features.sending import make_true
+from kafka_rollout.steps.features.sending import ensure_levels
 from kafka_rollout.steps.features.update import (
     apply_features,
     needs_approval,
@@ -361,7 +361,7 @@ def test_a_broker_that_is_down_and_whose_release_supports_less_is_told_by_the_ca
 
 
 def test_a_stranger_that_registered_meanwhile_is_found(ports: ClusterPorts, cluster: FakeCluster) -> None:
-    cluster.ghost_brokers.add(99)
+    cluster.find_unlisted_brokers.add(99)
     (found,) = look_for_narrower_nodes(ports).blockers
     assert found.subject == "broker 99"
 
@@ -381,7 +381,7 @@ def test_make_true_asks_nothing_when_the_level_is_there(ports: ClusterPorts, clu
     plan = plan_for(ports, up="streams.version:1")
     cluster.finalized["streams.version"] = 1
     before = len(cluster.updates)
-    assert make_true(ports, plan.feature_changes)[0].accepted
+    assert ensure_levels(ports, plan.feature_changes)[0].accepted
     assert len(cluster.updates) == before
 
 

@@ -121,7 +121,7 @@ def test_nothing_is_stopped_without_an_approval_nor_when_a_blocker_has_come(
     with pytest.raises(RefusedError, match="Nobody approved"):
         offline.stop_all(ports, plan)
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
-    world.ghost_brokers = {99}
+    world.find_unlisted_brokers = {99}
     with pytest.raises(RefusedError, match="The approval is void"):
         offline.stop_all(ports, plan)
     assert world.stops == []

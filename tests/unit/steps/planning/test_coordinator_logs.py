@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.domain.coordinator_logs.path_findings import CLEANED_AT_GATE
-from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.errors import RefusedError
@@ -26,9 +26,9 @@ from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench
 
 OFFSETS = "__consumer_offsets"
-COMMITS = RecordClass(topic=OFFSETS, partition=0, key_version=1, value_version=3, count=4, first_offset=0)
-UNREADABLE = RecordClass(topic=OFFSETS, partition=0, key_version=1, value_version=9, count=1, first_offset=4)
-UNKNOWN_TYPE = RecordClass(topic=OFFSETS, partition=0, key_version=99, value_version=0, count=2, first_offset=4)
+COMMITS = RecordKind(topic=OFFSETS, partition=0, key_version=1, value_version=3, count=4, first_offset=0)
+UNREADABLE = RecordKind(topic=OFFSETS, partition=0, key_version=1, value_version=9, count=1, first_offset=4)
+UNKNOWN_TYPE = RecordKind(topic=OFFSETS, partition=0, key_version=99, value_version=0, count=2, first_offset=4)
 RELEASE_STEP = "3.9.1-to-4.3.1"
 
 
@@ -42,7 +42,7 @@ def ports(world: FakeCluster, tmp_path: Path) -> ClusterPorts:
     return fake_bench(world, tmp_path)
 
 
-def planned(ports: ClusterPorts, *classes: RecordClass) -> Plan:
+def planned(ports: ClusterPorts, *classes: RecordKind) -> Plan:
     """A plan made with a scan of these records, which lies in the run's record; approved unless it has blockers."""
     scan = ScanResult(
         cluster="fake",
@@ -73,7 +73,7 @@ def test_what_the_target_cannot_load_blocks_the_plan(ports: ClusterPorts) -> Non
 
 @pytest.mark.parametrize("written", [UNREADABLE, UNKNOWN_TYPE])
 def test_a_verdict_that_got_worse_since_stops_before_the_first_node(
-    ports: ClusterPorts, world: FakeCluster, written: RecordClass
+    ports: ClusterPorts, world: FakeCluster, written: RecordKind
 ) -> None:
     plan = planned(ports, COMMITS)
     world.written_since.append(written)
@@ -93,7 +93,7 @@ def test_what_was_approved_with_the_plan_stops_nothing(ports: ClusterPorts, worl
 
 def test_the_logs_are_read_on_once_before_the_first_stop_of_a_hop(ports: ClusterPorts, world: FakeCluster) -> None:
     plan = planned(ports, COMMITS)
-    first, second = (turn.node_id for turn in plan.release_steps[0].order[:2])
+    first, second = (node_step.node_id for node_step in plan.release_steps[0].order[:2])
     world.written_since += [COMMITS, COMMITS]
     replace_node(ports, plan, RELEASE_STEP, first)
     assert tails(ports) == [2]

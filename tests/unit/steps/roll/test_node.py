@@ -14,7 +14,7 @@ from kafka_rollout.domain.model.errors import FatalError, LockHeldError, Refused
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.node_steps import TurnState, turn_state
+from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
 from kafka_rollout.steps.gates.checks import GateKind, GateRef, look
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.roll.node import needs_turn, replace_node, restart_node, retry_node, roll_back_turns, way_back
@@ -219,15 +219,17 @@ def test_a_broken_node_is_rolled_back_from_where_the_roll_stopped(
     look(ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=2))
     cluster.cannot_start.add((3, R431))
     replace_node(ports, plan, RELEASE_STEP, 3)
-    turns = [(release_step.key, turn.node_id) for release_step, turn in roll_back_turns(ports, plan)]
-    assert turns == [("4.3.1-to-3.9.1", 3), ("4.3.1-to-3.9.1", 2)]
+    node_steps = [(release_step.key, node_step.node_id) for release_step, node_step in roll_back_turns(ports, plan)]
+    assert node_steps == [("4.3.1-to-3.9.1", 3), ("4.3.1-to-3.9.1", 2)]
     with pytest.raises(RefusedError, match="roll-back"):
-        replace_node(ports, plan, *turns[0])
+        replace_node(ports, plan, *node_steps[0])
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
-    for turn in turns:
-        assert look(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=turn[0], node_id=turn[1])).holds
-        assert replace_node(ports, plan, *turn).acted
-        after = GateRef(kind=GateKind.AFTER_START, release_step=turn[0], node_id=turn[1])
+    for node_step in node_steps:
+        assert look(
+            ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=node_step[0], node_id=node_step[1])
+        ).holds
+        assert replace_node(ports, plan, *node_step).acted
+        after = GateRef(kind=GateKind.AFTER_START, release_step=node_step[0], node_id=node_step[1])
         look(ports, plan, after)
         assert look(ports, plan, after).holds
     assert {node.running for node in cluster.nodes.values()} == {R391}
@@ -250,11 +252,11 @@ def test_in_two_hops_a_node_is_needed_on_its_way_and_past_afterwards(tmp_path: P
     first, second = (release_step.key for release_step in plan.release_steps)
     assert (first, second) == ("3.4.0-to-3.4.1", "3.4.1-to-4.3.1")
     cluster.nodes[1].running = cluster.nodes[1].installed = R431
-    assert turn_state(ports, plan, first, 1) is TurnState.PAST
-    assert turn_state(ports, plan, second, 1) is TurnState.RUNS_TARGET
-    assert turn_state(ports, plan, first, 2) is TurnState.NEEDED
+    assert node_step_state(ports, plan, first, 1) is NodeStepState.PAST
+    assert node_step_state(ports, plan, second, 1) is NodeStepState.RUNS_TARGET
+    assert node_step_state(ports, plan, first, 2) is NodeStepState.NEEDED
     with pytest.raises(RefusedError, match="Roll the earlier release step first"):
-        turn_state(ports, plan, second, 2)
+        node_step_state(ports, plan, second, 2)
     assert [release_step.key for release_step in way_back(plan)] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
     assert plan.release_steps[0].to_release == R341
 
@@ -342,10 +344,10 @@ def test_a_node_that_did_not_come_up_on_the_via_release_is_taken_back_by_that_ho
     cluster.look()
     cluster.cannot_start.add((3, R341))
     replace_node(ports, plan, first, 3)
-    turns = [(release_step.key, turn.node_id) for release_step, turn in roll_back_turns(ports, plan)]
-    assert turns == [("3.4.1-to-3.4.0", 3), ("3.4.1-to-3.4.0", 2)]
+    node_steps = [(release_step.key, node_step.node_id) for release_step, node_step in roll_back_turns(ports, plan)]
+    assert node_steps == [("3.4.1-to-3.4.0", 3), ("3.4.1-to-3.4.0", 2)]
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
-    for turn in turns:
-        assert replace_node(ports, plan, *turn).acted
+    for node_step in node_steps:
+        assert replace_node(ports, plan, *node_step).acted
         cluster.look()
     assert {node.running for node in cluster.nodes.values()} == {R340}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordClass, ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import RefusedError
@@ -22,7 +22,7 @@ from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes import fake_bench
 
 QUICK = GatePolicy(looks=2, interval_s=0, timeout_s=60)
-COMMIT = RecordClass(topic="__consumer_offsets", partition=0, key_version=1, value_version=3, count=4, first_offset=0)
+COMMIT = RecordKind(topic="__consumer_offsets", partition=0, key_version=1, value_version=3, count=4, first_offset=0)
 BY_4_3_1 = replace(COMMIT, value_version=4, count=1)
 
 
