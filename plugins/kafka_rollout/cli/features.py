@@ -194,7 +194,7 @@ def _change(cluster: str, order: FeatureOrder, way: _Way, *, unsafe: bool) -> No
         try:
             if not way.dry_run:
                 refuse_stranger(ports.cluster, way.approve_as or "")
-                lock.hold(ports, "Change features.")  # what is checked must not change until it is sent
+                lock.acquire_lock(ports, "Change features.")  # what is checked must not change until it is sent
             plan = plan_features(ports, order, unsafe=unsafe)
             outcomes, race = (planned_outcomes(plan), ()) if way.dry_run else _apply(ports, plan, way)
         finally:

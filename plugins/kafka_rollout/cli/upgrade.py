@@ -169,7 +169,7 @@ def _canary(
 def back(ports: ClusterPorts, settings: Settings, policy: GatePolicy, approver: Approver) -> int:
     """Roll a run back from the shell; returns the exit code."""
     plan = ports.run.load_plan()
-    lock.hold(ports, f"Roll back to {plan.source}.")
+    lock.acquire_lock(ports, f"Roll back to {plan.source}.")
 
     def take_back(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
         body = f"**Take the offline downgrade of cluster {plan.cluster} back**\n\nFrom the backups, to {plan.source}."

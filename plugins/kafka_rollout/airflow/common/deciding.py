@@ -67,10 +67,10 @@ def ask_what_now(
 
 def hold_while_asking(context: Context, ports: ClusterPorts, purpose: str) -> timedelta:
     """Keep the cluster's lock for as long as a person may take; the answer is that time."""
-    from kafka_rollout.steps.common.lock import LEASE_S, hold
+    from kafka_rollout.steps.common.lock import LEASE_S, acquire_lock
 
     timeout = timedelta(hours=float(context["params"]["approval_timeout_hours"]))
-    hold(ports, purpose, for_s=timeout.total_seconds() + LEASE_S)
+    acquire_lock(ports, purpose, for_s=timeout.total_seconds() + LEASE_S)
     return timeout
 
 

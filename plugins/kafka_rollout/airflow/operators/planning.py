@@ -23,10 +23,10 @@ FINALIZE_AFTER_APPROVAL = "after_approval"
 def hold_to_plan(context: Context, ports: ClusterPorts) -> None:
     """Take the cluster's lock, unless this is a dry run: a second change is refused before it scans or asks, and what
     is planned does not change until it is done."""
-    from kafka_rollout.steps.common.lock import hold
+    from kafka_rollout.steps.common.lock import acquire_lock
 
     if not context["params"]["dry_run"]:
-        hold(ports, f"Plan, in {context['dag'].dag_id}.")
+        acquire_lock(ports, f"Plan, in {context['dag'].dag_id}.")
 
 
 class ObserveOperator(RolloutOperator):

@@ -15,7 +15,7 @@ LEASE_S = 600.0
 LOCKED_OUT = "locked-out"  # kind of the event in the run's record
 
 
-def hold(ports: ClusterPorts, purpose: str, *, for_s: float = LEASE_S) -> Lock:
+def acquire_lock(ports: ClusterPorts, purpose: str, *, for_s: float = LEASE_S) -> Lock:
     """Take or renew the cluster's lock for this run; raises LockHeldError naming who holds it.
 
     Kafka's own id of the cluster goes with it from the first time on that a broker tells it: the inventory may know one
@@ -37,7 +37,7 @@ def hold(ports: ClusterPorts, purpose: str, *, for_s: float = LEASE_S) -> Lock:
 def lock_before_run(ports: ClusterPorts, purpose: str) -> Iterator[None]:
     """Take the lock before anything is scanned, planned or asked: a second change of the cluster is refused at once.
     What fails in here lets go of it; what comes after has to see to that itself."""
-    hold(ports, purpose)
+    acquire_lock(ports, purpose)
     try:
         yield
     except BaseException:
@@ -50,7 +50,7 @@ def renew_lock(ports: ClusterPorts, purpose: str, *, for_s: float) -> bool:
     held = ports.lock.holder(ports.cluster.name)
     if held is None or held.holder != ports.run_id:
         return False
-    hold(ports, purpose, for_s=for_s)
+    acquire_lock(ports, purpose, for_s=for_s)
     return True
 
 

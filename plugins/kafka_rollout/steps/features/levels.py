@@ -86,7 +86,7 @@ def finalize(ports: ClusterPorts, plan: Plan) -> tuple[FeatureUpdateResult, ...]
     pending = pending_changes(ports, plan)
     if pending:
         require_approval(ports, plan, ApprovalOf.FINALIZE)
-        lock.hold(ports, f"Finalize {named(levels_of_changes(pending))}.")
+        lock.acquire_lock(ports, f"Finalize {named(levels_of_changes(pending))}.")
     with ports.lock.acting(ports.cluster.name, "Finalizing"):
         if pending:
             refuse_new_blockers(ports, plan)

@@ -158,7 +158,7 @@ def apply_features(ports: ClusterPorts, plan: Plan) -> tuple[FeatureOutcome, ...
         refuse_blockers(plan)
         if needs_approval(plan):
             require_approval(ports, plan, ApprovalOf.FINALIZE)
-        lock.hold(ports, f"Set {named(levels_of_changes(pending))}.")
+        lock.acquire_lock(ports, f"Set {named(levels_of_changes(pending))}.")
     with ports.lock.acting(ports.cluster.name, "Changing features"):
         if pending:
             _check_again(ports, plan, pending)

@@ -70,7 +70,7 @@ def look(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     the cluster is a condition that does not hold, not an error: only LockHeldError, RefusedError and UserError
     are raised.
     """
-    lock.hold(ports, f"Gate {ref} of the {plan.direction.value} to {plan.target}.")
+    lock.acquire_lock(ports, f"Gate {ref} of the {plan.direction.value} to {plan.target}.")
     try:
         seen = _LOOKS[ref.kind](ports, plan, ref)
     except TransientError as error:

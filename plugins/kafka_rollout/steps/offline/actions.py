@@ -242,7 +242,7 @@ def _begin(ports: ClusterPorts, plan: Plan, what: str) -> tuple[Plan, ReleaseSte
     release_step = offline_hop(plan)
     require_approval(ports, plan, ApprovalOf.ROLL)
     purpose = f"{what} of cluster {plan.cluster} (offline, {release_step.from_release} to {release_step.to_release})."
-    lock.hold(ports, purpose, for_s=lock.LEASE_S + _LONGEST_S)
+    lock.acquire_lock(ports, purpose, for_s=lock.LEASE_S + _LONGEST_S)
     return plan, release_step
 
 

@@ -38,7 +38,7 @@ def undo_offline(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
     plan = check_plan(ports, plan.hash)
     release_step = offline_hop(plan)
     require_approval(ports, plan, ApprovalOf.ROLL_BACK)
-    lock.hold(ports, f"Take the offline downgrade of cluster {plan.cluster} back.")
+    lock.acquire_lock(ports, f"Take the offline downgrade of cluster {plan.cluster} back.")
     with ports.lock.acting(ports.cluster.name, "Taking the offline downgrade back"):
         if not stop_has_begun(ports):
             return ()

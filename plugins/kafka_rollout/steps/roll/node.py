@@ -182,7 +182,7 @@ def _begin(
     release_step, node = frozen.release_step(release_step_key), ports.cluster.node(node_id)
     what = ApprovalOf.ROLL_BACK if is_way_back(frozen, release_step) else ApprovalOf.ROLL
     require_approval(ports, frozen, what)
-    lock.hold(ports, f"{verb} node {node_id} ({release_step.from_release} to {release_step.to_release}).")
+    lock.acquire_lock(ports, f"{verb} node {node_id} ({release_step.from_release} to {release_step.to_release}).")
     return release_step, node
 
 
@@ -293,7 +293,7 @@ def _refuse_unexplained_absence(ports: ClusterPorts, release_step: ReleaseStep, 
 
 def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, force: bool = False) -> float:
     began = time.monotonic()
-    lock.hold(ports, f"Stop node {node.node_id}.", for_s=lock.LEASE_S + STOP_DEADLINE_S)
+    lock.acquire_lock(ports, f"Stop node {node.node_id}.", for_s=lock.LEASE_S + STOP_DEADLINE_S)
     ports.run.record(
         "stopping", {"node_id": node.node_id, "hop": release_step.key}
     )  # a resumed call takes it at its word
