@@ -17,8 +17,10 @@ from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.domain.coordinator_logs.incremental_scan import merge_scans
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.features.checks import undo_of
 from kafka_rollout.domain.groups.records import GroupRecords
+from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile, CheckpointSummary
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import ConfigChange, Undo
@@ -36,7 +38,6 @@ from kafka_rollout.domain.model.state import (
     TransactionState,
 )
 from kafka_rollout.domain.model.topology import NodeSpec
-from kafka_rollout.ports import CheckpointFile, CheckpointSummary, FeatureUpdateResult
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.fake_cluster import FakeCluster
 from tests.fake_metadata_logs import FakeMetadataLogs

@@ -19,7 +19,7 @@ from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.ports import NodeRuntime
+from kafka_rollout.ports.node_runtime import NodeRuntime
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 

@@ -15,13 +15,13 @@ from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, Sca
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.groups.records import GroupRecords
+from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import GroupState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.downgrade import WhereRefused
-from kafka_rollout.ports import CheckpointFile
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL

@@ -130,7 +130,7 @@ def cluster_snapshots(cluster: FakeCluster) -> None:
     """The fake's SnapshotEmitter says one second ago; real nodes say so by their files."""
     import time
 
-    from kafka_rollout.ports import CheckpointFile
+    from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile
 
     for node_id, node in cluster.nodes.items():
         node.checkpoints.append(

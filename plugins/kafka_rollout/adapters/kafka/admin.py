@@ -31,6 +31,7 @@ from kafka_rollout.adapters.kafka.requests import (
     raise_for_error,
 )
 from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.releases import METADATA_VERSION
@@ -44,7 +45,6 @@ from kafka_rollout.domain.model.state import (
     TransactionState,
 )
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.ports import FeatureUpdateResult
 
 DEFAULT_TIMEOUT_S = 10.0
 

@@ -19,9 +19,9 @@ from kafka_rollout.adapters.metadata_log.images import ImageClasses, ReplayError
 from kafka_rollout.adapters.metadata_log.replay import write_plain
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
+from kafka_rollout.domain.metadata_log.checkpoints import CheckpointSummary
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
-from kafka_rollout.ports import CheckpointSummary
 
 
 @dataclass(frozen=True, slots=True)

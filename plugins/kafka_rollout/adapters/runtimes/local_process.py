@@ -36,12 +36,12 @@ from kafka_rollout.adapters.releases.java import java_binary, java_version
 from kafka_rollout.adapters.runtimes.kafka_logging import logging_configuration
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.sessions import start_session
+from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ProcessState, StartRecord
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.ports import CheckpointFile
 
 MAIN_CLASS = "kafka.Kafka"
 JVM_OPTIONS = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kafka_rollout.adapters.system.files import append_line, safe_name, write_whole
 from kafka_rollout.domain.model.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
-from kafka_rollout.ports import Lock
+from kafka_rollout.domain.run.lease import Lock
 
 _LOCK = TypeAdapter(Lock)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.state import ClusterState
 
@@ -28,6 +30,19 @@ _BY_ERROR = {
     "INVALID_UPDATE_VERSION": "Choose a level that its message allows, or roll the node that it names.",
     UNSUPPORTED_VERSION: "The controller's release is too old for this; roll it first.",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureUpdateResult:
+    """The controller's answer for one feature: `error` is Kafka's error name (`NONE` when accepted) and message."""
+
+    feature: str
+    error: str
+    message: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        return self.error == "NONE"
 
 
 def refused_by_controller(state: ClusterState, feature: str, level: int, error: str, message: str) -> Finding:

@@ -6,16 +6,14 @@ from dataclasses import dataclass
 
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.ports import (
-    ChangeLock,
-    ClusterAdmin,
-    CoordinatorLogs,
-    KafkaClasses,
-    MetadataLogs,
-    Metrics,
-    NodeRuntime,
-    RunStore,
-)
+from kafka_rollout.ports.change_lock import ChangeLock
+from kafka_rollout.ports.cluster_admin import ClusterAdmin
+from kafka_rollout.ports.coordinator_logs import CoordinatorLogs
+from kafka_rollout.ports.kafka_classes import KafkaClasses
+from kafka_rollout.ports.metadata_logs import MetadataLogs
+from kafka_rollout.ports.metrics import Metrics
+from kafka_rollout.ports.node_runtime import NodeRuntime
+from kafka_rollout.ports.run_store import RunStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

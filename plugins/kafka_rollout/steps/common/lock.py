@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kafka_rollout.domain.model.errors import LockHeldError, RefusedError, TransientError
-from kafka_rollout.ports import Lock
+from kafka_rollout.domain.run.lease import Lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 # Longer than the longest single call between two renewals (a controlled shutdown to its deadline), short enough

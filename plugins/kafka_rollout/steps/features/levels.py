@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.features.checks import feature_request_batches
 from kafka_rollout.domain.features.rules import check_feature_support
 from kafka_rollout.domain.groups.findings import waited_for
@@ -11,7 +12,6 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, Transien
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.state import ClusterState
-from kafka_rollout.ports import FeatureUpdateResult
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

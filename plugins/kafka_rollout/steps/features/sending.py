@@ -6,13 +6,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from kafka_rollout.domain.features.answers import UNSUPPORTED_VERSION, refused_by_controller
+from kafka_rollout.domain.features.answers import UNSUPPORTED_VERSION, FeatureUpdateResult, refused_by_controller
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import FeatureChange
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState
-from kafka_rollout.ports import FeatureUpdateResult
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe_some
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile, CheckpointSummary
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.ports import CheckpointFile, CheckpointSummary
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.finalization import finalization
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.features.checks import feature_change, feature_request_batches
 from kafka_rollout.domain.features.outcomes import FeatureOutcome, Result
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, FeatureRequest, levels_of
@@ -20,7 +21,6 @@ from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState
-from kafka_rollout.ports import FeatureUpdateResult
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ApprovalOf, refuse_blockers, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan, Undo
 from kafka_rollout.domain.model.state import NodeFeatures
-from kafka_rollout.ports import FeatureUpdateResult
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.finalization import finalization

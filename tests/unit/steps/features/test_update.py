@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.features.outcomes import FeatureOutcome, Result, exit_code
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.domain.model.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
@@ -15,7 +16,6 @@ from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import GroupState, NodeFeatures
 from kafka_rollout.domain.model.topology import NodeSpec
-from kafka_rollout.ports import FeatureUpdateResult
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.race import look_for_narrower_nodes
