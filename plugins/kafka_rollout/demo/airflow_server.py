@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,7 +57,6 @@ class AirflowServer:
     users: tuple[AirflowUser, ...]
     environment: Mapping[str, str]
     process: subprocess.Popen[bytes]
-    _restarted: list[subprocess.Popen[bytes]] = field(default_factory=list, init=False, repr=False)
 
     @property
     def url(self) -> str:
@@ -75,8 +74,6 @@ class AirflowServer:
         *,
         users: Sequence[AirflowUser] = (AirflowUser(name="admin", role="admin"),),
         environment: Mapping[str, str] | None = None,
-        dags: Path = PROJECT_ROOT / "dags",
-        plugins: Path = PROJECT_ROOT / "plugins",
         timeout_s: float = 120.0,
     ) -> Self:
         """Start and wait until all components are healthy; raises FatalError with the end of the console log."""
@@ -92,15 +89,15 @@ class AirflowServer:
             users=tuple(users),
             environment={
                 **_own_environment(home, api, task_logs, trigger_logs),
-                "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
-                "AIRFLOW__CORE__PLUGINS_FOLDER": str(plugins),
+                "AIRFLOW__CORE__DAGS_FOLDER": str(PROJECT_ROOT / "dags"),
+                "AIRFLOW__CORE__PLUGINS_FOLDER": str(PROJECT_ROOT / "plugins"),
                 "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user.name}:{user.role}" for user in users),
                 "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
                 **(environment or {}),
             },
             process=None,  # type: ignore[arg-type]  # set on the next line
         )
-        server.process = server._launch()
+        server.process = server.launch()
         try:
             server._wait_healthy(timeout_s)
         except BaseException:
@@ -108,7 +105,8 @@ class AirflowServer:
             raise
         return server
 
-    def _launch(self, command: str = "standalone") -> subprocess.Popen[bytes]:
+    def launch(self, command: str = "standalone") -> subprocess.Popen[bytes]:
+        """Start one of Airflow's commands with this server's environment, in a session of its own."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # it calls `airflow` by name
         return start_session(
             [sys.executable, "-m", "airflow", command],
@@ -151,23 +149,9 @@ class AirflowServer:
                 return AirflowClient(url=self.url, user=known.name, password=known.password)
         raise UserError(f"This Airflow has no user {user}.", remedy=f"It has {', '.join(u.name for u in self.users)}.")
 
-    def component_pid(self, component: str) -> int:
-        """Process id of `scheduler`, `triggerer`, `dag-processor` or `api-server`."""
-        for child in psutil.Process(self.process.pid).children():
-            if child.cmdline()[-1:] == [component] or component in child.cmdline()[1:4]:
-                return child.pid
-        raise UserError(f"Airflow has no running {component}.", remedy=f"See {self.console_log}.")
-
-    def start_component(self, component: str) -> None:
-        """Start a component again that was killed (standalone does not); it ends with `stop`."""
-        self._restarted.append(self._launch(component))
-
     def stop(self, *, deadline_s: float = 30.0) -> None:
         """End Airflow by SIGINT; whatever of its session is left after the deadline is killed by process id."""
-        own = session_members({self.process.pid, *(component.pid for component in self._restarted)})
-        for component in self._restarted:
-            if component.poll() is None:
-                component.terminate()
+        own = session_members({self.process.pid})
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
             try:
@@ -228,7 +212,8 @@ class AirflowClient:
     password: str = field(repr=False)
     _http: httpx.Client | None = field(default=None, init=False, repr=False)
 
-    def _call(self, method: str, path: str, **kwargs: Any) -> Any:
+    def call(self, method: str, path: str, **kwargs: Any) -> Any:
+        """The JSON answer to a request; signs in first. Raises TransientError (no answer, 5xx) or UserError."""
         if self._http is None:
             self._http = self._sign_in()
         try:
@@ -260,9 +245,9 @@ class AirflowClient:
         a moment now and then, and a busy machine takes its time."""
         for _ in range(_MORE_ATTEMPTS):
             with suppress(TransientError):
-                return self._call("GET", f"/api/v2{path}", params=params)
+                return self.call("GET", f"/api/v2{path}", params=params)
             time.sleep(_BETWEEN_ATTEMPTS_S)
-        return self._call("GET", f"/api/v2{path}", params=params)
+        return self.call("GET", f"/api/v2{path}", params=params)
 
     def wait_for_dag(self, dag_id: str, *, timeout_s: float = 90.0) -> None:
         """Until the DAG processor has read the DAG; raises the import errors if it could not."""
@@ -278,17 +263,12 @@ class AirflowClient:
                     raise UserError(f"Airflow does not know the DAG {dag_id}. Import errors: {said}.") from None
             time.sleep(0.5)
 
-    def read_again(self, dag_id: str) -> None:
-        """Have the file of a DAG read again now, not when its interval is over."""
-        token = self.get(f"/dags/{dag_id}/details")["file_token"]
-        self._call("PUT", f"/api/v2/parseDagFile/{token}")
-
     def trigger(self, dag_id: str, conf: Mapping[str, Any], *, run_id: str | None = None) -> str:
         """Start a run; the answer is its id. Bad values are answered 400 and raised as UserError."""
         body: dict[str, Any] = {"logical_date": None, "conf": dict(conf)}
         if run_id is not None:
             body["dag_run_id"] = run_id
-        return str(self._call("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
+        return str(self.call("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
 
     def run_state(self, dag_id: str, run_id: str) -> str:
         return str(self.get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
@@ -308,16 +288,12 @@ class AirflowClient:
     def task_states(self, dag_id: str, run_id: str) -> dict[str, str | None]:
         return {task_id: task["state"] for task_id, task in self.tasks(dag_id, run_id).items()}
 
-    def log(self, dag_id: str, run_id: str, task_id: str, *, attempt: int | None = None) -> str:
-        """The log of a task's try (the newest, unless told)."""
+    def log(self, dag_id: str, run_id: str, task_id: str) -> str:
+        """The log of a task's newest try."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
-        attempt = attempt or max(1, int(self.get(path)["try_number"]))
+        attempt = max(1, int(self.get(path)["try_number"]))
         content = self.get(f"{path}/logs/{attempt}", full_content=True)["content"]
         return "\n".join(_log_line(line) for line in content)
-
-    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
-        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
-        return self.get(path, deserialize=True)["value"]
 
     def questions(self, dag_id: str, run_id: str) -> dict[str, dict[str, Any]]:
         """What a person is asked at this moment, by task id."""
@@ -331,55 +307,8 @@ class AirflowClient:
     def answer(self, dag_id: str, run_id: str, task_id: str, option: str, **entered: Any) -> None:
         """Answer a question as this user; `entered` are the form's fields. Waits first (SECONDS_BEFORE_ANSWER)."""
         time.sleep(SECONDS_BEFORE_ANSWER)
-        self._call(
+        self.call(
             "PATCH",
             f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails",
             json={"chosen_options": [option], "params_input": entered},
         )
-
-    def clear(self, dag_id: str, run_id: str, task_ids: Sequence[str], *, downstream: bool = True) -> list[str]:
-        """Clear tasks (and what follows them): the run goes on from there. The answer is what was cleared."""
-        body = {
-            "dry_run": False,
-            "dag_run_id": run_id,
-            "task_ids": list(task_ids),
-            "include_downstream": downstream,
-            "only_failed": False,
-            "reset_dag_runs": True,
-        }
-        cleared = self._call("POST", f"/api/v2/dags/{dag_id}/clearTaskInstances", json=body)
-        return [task["task_id"] for task in cleared["task_instances"]]
-
-    def wait(
-        self, dag_id: str, run_id: str, until: Callable[[dict[str, str | None]], bool], *, timeout_s: float
-    ) -> dict[str, str | None]:
-        """Until a predicate over the task states holds; raises TransientError with the states when it never did."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            states = self.task_states(dag_id, run_id)
-            if until(states):
-                return states
-            if time.monotonic() > deadline:
-                raise TransientError(f"{dag_id} {run_id} did not get there in {timeout_s:.0f} s: {states}.")
-            time.sleep(0.5)
-
-    def wait_done(
-        self,
-        dag_id: str,
-        run_id: str,
-        *,
-        timeout_s: float,
-        on_question: Callable[[AirflowClient, str, dict[str, Any]], None] | None = None,
-    ) -> str:
-        """Until the run is over; the answer is its state. `on_question` is called for each question (by task id)."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            state = self.run_state(dag_id, run_id)
-            if state in DONE:
-                return state
-            if on_question is not None:
-                for task_id, detail in self.questions(dag_id, run_id).items():
-                    on_question(self, task_id, detail)
-            time.sleep(0.5)
-        states = self.task_states(dag_id, run_id)
-        raise TransientError(f"{dag_id} {run_id} was not over after {timeout_s:.0f} s: {states}.")

@@ -128,12 +128,6 @@ def hashes_of_name(at: int, size: int, drawn: int) -> tuple[Any, Any]:
     return _of_polynomial(at, size, 0, 0, drawn)
 
 
-@compiled
-def hashes_of_key(at: int, size: int, first: int, second: int, drawn: int) -> tuple[Any, Any]:
-    """`hashes`, to be called from Python."""
-    return hashes(at, size, first, second, drawn)
-
-
 @inlined
 def bucket_of(first: int, buckets: int) -> int:
     """By bits that choose no slot of a table."""

@@ -42,7 +42,8 @@ def test_a_scan_is_kept_shown_and_told_and_a_record_that_makes_it_worse_alerts(
         client = house.client()
         run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=client.trigger(dag_id, {}), client=client)
         run.wait_success(timeout_s=600)
-        kept = client.xcom(dag_id, run.run_id, SCAN)["scan"]
+        task = f"/dags/{dag_id}/dagRuns/{run.run_id}/taskInstances/{SCAN}"
+        kept = client.get(f"{task}/xcomEntries/return_value", deserialize=True)["value"]["scan"]
         return run, ScanHistory(house.home, "scanned").get(kept).load()
 
     run, before = scanned()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
@@ -17,6 +20,7 @@ from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.sessions import session_members
 from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.plan import Plan
@@ -51,6 +55,7 @@ class House:
     server: AirflowServer
     clusters: Path
     home: Path
+    restarted: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @classmethod
     @contextmanager
@@ -74,13 +79,34 @@ class House:
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
         }
         server = AirflowServer.start(folder / "airflow", users=users, environment=environment, timeout_s=600)
+        house = cls(server=server, clusters=clusters, home=home)
         try:
-            yield cls(server=server, clusters=clusters, home=home)
+            yield house
         finally:
+            house.stop_restarted()
             server.stop(deadline_s=5.0)  # nobody wants its database any more
 
     def client(self, user: str = ADMIN) -> AirflowClient:
         return self.server.client(user)
+
+    def component_pid(self, component: str) -> int:
+        """Process id of `scheduler`, `triggerer`, `dag-processor` or `api-server`."""
+        for child in psutil.Process(self.server.process.pid).children():
+            if child.cmdline()[-1:] == [component] or component in child.cmdline()[1:4]:
+                return child.pid
+        raise AssertionError(f"Airflow has no running {component}.")
+
+    def start_component(self, component: str) -> None:
+        """Start a component again that was killed (standalone does not)."""
+        self.restarted.append(self.server.launch(component))
+
+    def stop_restarted(self) -> None:
+        own = session_members({component.pid for component in self.restarted})
+        for component in self.restarted:
+            component.terminate()
+        for process in psutil.wait_procs(own, timeout=5.0)[1]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
     def add(self, cluster: LocalCluster, dag: str = "kafka_upgrade") -> str:
         """Put a cluster into the inventory; the answer is its DAG's id, once Airflow knows it.
@@ -91,7 +117,8 @@ class House:
         server_properties.write_atomically(self.clusters / f"{described.name}.yaml", dump_cluster(described))
         client, dag_id = self.client(), f"{dag}_{described.name}"
         client.wait_for_dag(f"{dag}_nobody", timeout_s=600)
-        client.read_again(f"{dag}_nobody")
+        token = client.get(f"/dags/{dag}_nobody/details")["file_token"]
+        client.call("PUT", f"/api/v2/parseDagFile/{token}")  # now, not when its interval is over
         client.wait_for_dag(dag_id, timeout_s=600)
         return dag_id
 
@@ -188,8 +215,17 @@ class Run:
 
     def clear(self, task_id: str) -> None:
         """Clear a task with everything after it, as a person does in the page; what it asks is asked anew."""
-        for cleared in self.client.clear(self.dag_id, self.run_id, [task_id]):
-            self._given.pop(cleared, None)
+        body = {
+            "dry_run": False,
+            "dag_run_id": self.run_id,
+            "task_ids": [task_id],
+            "include_downstream": True,
+            "only_failed": False,
+            "reset_dag_runs": True,
+        }
+        answer = self.client.call("POST", f"/api/v2/dags/{self.dag_id}/clearTaskInstances", json=body)
+        for cleared in answer["task_instances"]:
+            self._given.pop(cleared["task_id"], None)
 
     def wait_for_task(self, task_id: str, *, timeout_s: float = PATIENCE_S) -> None:
         """Until a task has succeeded."""

@@ -74,7 +74,7 @@ def test_a_person_triggers_reads_and_approves_an_upgrade_in_the_browser(
         expect(box(page, "approve_plan")).to_contain_text("success", timeout=TASKS_MS)
         the_roll_goes_on(page, house, run, pictures)
     finally:
-        run.client._call("PATCH", f"/api/v2/dags/{dag_id}/dagRuns/{run.run_id}", json={"state": "failed"})
+        run.client.call("PATCH", f"/api/v2/dags/{dag_id}/dagRuns/{run.run_id}", json={"state": "failed"})
     lock = FileChangeLock(house.home)
     wait_for(
         lambda: lock.holder("orders") is None, timeout_s=PATIENCE_S, said="a run marked as failed lets go of its lock"

@@ -34,10 +34,10 @@ def test_a_killed_scheduler_started_again_ends_the_roll_without_rolling_a_node_t
     house: House, make_cluster: MakeCluster
 ) -> None:
     run, node_step = planned(house, make_cluster("3.9.1", name="scheduler-killed", layout="combined"), "4.3.1")
-    scheduler = house.server.component_pid("scheduler")
+    scheduler = house.component_pid("scheduler")
     with in_the_middle_of(run, node_step):
         os.kill(scheduler, signal.SIGKILL)
-    house.server.start_component("scheduler")
+    house.start_component("scheduler")
     ends_right(run, "3.9.1", "4.3.1")
 
 

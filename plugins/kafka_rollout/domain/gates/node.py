@@ -11,10 +11,9 @@ What nobody could tell holds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck
-from kafka_rollout.domain.model.findings import Finding
 from kafka_rollout.domain.model.quorum import caught_up, spare_voters
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState, PartitionState
@@ -34,29 +33,13 @@ def seen_before_stop(state: ClusterState, node_id: int, release: Release, at: fl
     )
 
 
-def before_stop(
-    cluster: ClusterSpec,
-    state: ClusterState,
-    node: NodeSpec,
-    *,
-    new_blockers: Sequence[Finding] = (),
-    accept_unavailable: Collection[str] = (),
-) -> GateCheck:
-    """Whether `node` may be stopped now.
-
-    `new_blockers` are those that nobody saw when the plan was approved; `accept_unavailable` are topics (by name)
-    whose unavailability during the roll a named person accepted, the only way round the ISR conditions.
-    """
+def before_stop(cluster: ClusterSpec, state: ClusterState, node: NodeSpec) -> GateCheck:
+    """Whether `node` may be stopped now."""
     conditions = [_answered(state, node), *_others_up(cluster, state, node), _quorum_without(state, node)]
-    counted = [p for p in state.partitions if p.topic not in accept_unavailable]
-    conditions.append(_all_served(counted))
+    conditions.append(_all_served(state.partitions))
     if node.is_broker:
         unfenced = state.registered.brokers - (state.registered.fenced or frozenset())
-        conditions += _isr_without(counted, node.node_id, unfenced)
-    if new_blockers:
-        conditions.append(
-            Condition(name="no new blocker", holds=False, evidence=few([f.sentence for f in new_blockers], limit=2))
-        )
+        conditions += _isr_without(state.partitions, node.node_id, unfenced)
     return GateCheck(gate=f"before node {node.node_id}", at=state.observed_at, conditions=tuple(conditions))
 
 

@@ -12,7 +12,7 @@ The same findings are looked at again before every stop and before finalizing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.quorum import caught_up, majority
@@ -34,16 +34,15 @@ def cluster_findings(
     state: ClusterState,
     *,
     target: Release | None = None,
-    being_replaced: Collection[int] = (),
 ) -> Verdict:
-    """All findings of one look. `being_replaced` are nodes whose absence is our own doing (a roll under way)."""
+    """All findings of one look."""
     findings = [
         *_unanswered(state),
         *_hidden(state),
         *_ghosts(cluster, state),
-        *(f for node in cluster.nodes if node.node_id not in being_replaced for f in _node(catalogue, state, node)),
+        *(f for node in cluster.nodes for f in _node(catalogue, state, node)),
         *_releases(state),
-        *_quorum(cluster, state, being_replaced),
+        *_quorum(cluster, state),
         *_features(state),
         *_partitions(state.partitions),
         *client_findings(cluster, state, target=target),
@@ -181,7 +180,7 @@ def _releases(state: ClusterState) -> Iterable[Finding]:
         )
 
 
-def _quorum(cluster: ClusterSpec, state: ClusterState, being_replaced: Collection[int]) -> Iterable[Finding]:
+def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
     quorum = state.quorum
     if quorum is None or quorum.leader_id < 0:
         seen = "cannot be asked" if quorum is None else "has no leader"
@@ -201,8 +200,6 @@ def _quorum(cluster: ClusterSpec, state: ClusterState, being_replaced: Collectio
             "Run three controllers or more.",
         )
     for voter in quorum.voters:
-        if voter.replica_id in being_replaced:
-            continue
         holds, evidence = caught_up(quorum, voter.replica_id, state.observed_at)
         if not holds:
             unknown = quorum.lag(voter.replica_id) is None

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from kafka_rollout.domain.gates.check import GateCheck
 from kafka_rollout.domain.gates.node import after_start, before_stop, led_elsewhere, seen_before_stop
-from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.state import ClusterState, NodeState, ProcessState, RegisteredNodes
 from kafka_rollout.domain.model.topology import ClusterSpec
 from tests.unit.domain.builders import (
@@ -43,12 +42,11 @@ def test_every_node_of_a_well_cluster_may_be_stopped(spec: ClusterSpec) -> None:
         assert all(c.evidence for c in look.conditions)
 
 
-def test_a_single_replica_is_never_taken_unless_a_named_person_accepted_it_for_the_topic() -> None:
+def test_a_single_replica_is_never_taken() -> None:
     seen = state(partitions=(partition("single", 0, [4], min_isr=1),))
     look = _before(SEPARATE, seen, 4)
     assert _failing(look) == {"another in-sync replica"}
     assert "single-0" in look.waits_for
-    assert before_stop(SEPARATE, seen, SEPARATE.node(4), accept_unavailable={"single"}).holds
     assert _before(SEPARATE, seen, 5).holds
 
 
@@ -112,12 +110,6 @@ def test_unanswered_questions_hold_but_the_silence_of_the_node_itself_does_not()
 def test_a_partition_in_need_anywhere_holds_every_node() -> None:
     for bad in (partition("t", 0, [4, 5, 6], isr=[5], min_isr=2), partition("t", 0, [4, 5, 6], leader=-1, min_isr=1)):
         assert "every partition is served" in _failing(_before(SEPARATE, state(partitions=(bad,)), 1))
-
-
-def test_a_new_blocker_holds_the_gate() -> None:
-    blocker = Finding(code="X", severity=Severity.BLOCKER, subject="s", sentence="Broker 9 appeared.", remedy="r")
-    look = before_stop(SEPARATE, state(), SEPARATE.node(1), new_blockers=[blocker])
-    assert "Broker 9 appeared." in look.waits_for
 
 
 @st.composite

@@ -99,12 +99,11 @@ def test_a_node_that_only_the_inventory_knows_is_unknown() -> None:
     assert _blockers(never_asked, spec) == {("NODE-UNKNOWN", "node 99")}
 
 
-def test_a_known_node_that_is_silent_is_down_unless_we_are_replacing_it() -> None:
+def test_a_known_node_that_is_silent_is_down() -> None:
     seen = state(unanswered=("connection refused",))
     seen = replace(seen, nodes=replace_node(seen, silent(6)))
     assert _blockers(seen) == {("NODE-DOWN", "node 6")}
     assert "connection refused" in _findings(seen)["NODE-DOWN", "node 6"].sentence
-    assert _blockers(seen, being_replaced=[6]) == set()
 
 
 def test_a_fenced_broker_is_seen_on_every_release() -> None:

@@ -25,7 +25,8 @@ from kafka_rollout.wire.record_batch import Codec, batches, payload, records
 from kafka_rollout_spark.decode.chunks import Chunk
 from kafka_rollout_spark.decode.decoding import reduce_entries, whole_batches, worker_rows
 from kafka_rollout_spark.kernel import tables
-from kafka_rollout_spark.kernel.hashing import FACTORS, PRIME, Drawn, hashes_of_key, hashes_of_name
+from kafka_rollout_spark.kernel.compiling import compiled
+from kafka_rollout_spark.kernel.hashing import FACTORS, PRIME, Drawn, hashes, hashes_of_name
 from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth
 from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.merge import newest
@@ -158,6 +159,11 @@ def test_the_newest_are_found_whatever_the_order_of_the_parts(small: bool, reque
 
 def in_sevens(data: bytes) -> list[int]:
     return [int.from_bytes(data[at : at + 7], "little") for at in range(0, len(data), 7)]
+
+
+@compiled
+def hashes_of_key(at: int, size: int, first: int, second: int, drawn: int) -> tuple[Any, Any]:
+    return hashes(at, size, first, second, drawn)
 
 
 def key_hashes(key: bytes, name_hashes: tuple[int, int], drawn: Drawn) -> tuple[int, int]:
