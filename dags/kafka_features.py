@@ -24,9 +24,9 @@ from kafka_rollout.airflow.operators.planning import DryRunOperator, ObserveOper
 from kafka_rollout.airflow.run_listener import FEATURES_DAG_PREFIX
 from kafka_rollout.airflow.sensors.gate import GateSensor
 from kafka_rollout.domain.features.requests import FeatureAction
+from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.settings import Settings
-from kafka_rollout.steps.gates.checks import GateKind
 
 TAGS = ["kafka", "kafka-rollout", "features"]
 

@@ -44,10 +44,10 @@ from kafka_rollout.airflow.operators.scan import ScanBeforeRollOperator, ScanFor
 from kafka_rollout.airflow.operators.spark_scan import scanning
 from kafka_rollout.airflow.run_listener import DAG_PREFIX
 from kafka_rollout.airflow.sensors.gate import GateSensor
+from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.model.plan import ReleaseStepPosition
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.settings import Settings
-from kafka_rollout.steps.gates.checks import GateKind
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.report.run import SCAN_VERDICT
 

@@ -29,6 +29,7 @@ from kafka_rollout.cli.options import (
 )
 from kafka_rollout.cli.show import ProgressLines, print_body
 from kafka_rollout.cli.upgrade import Approver, report, run_to_report, scan_before_planning
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.model.plan import Plan
@@ -43,7 +44,7 @@ from kafka_rollout.steps.downgrade.contents import compare_inventory, take_inven
 from kafka_rollout.steps.downgrade.metadata_logs import report_losses, scan_metadata_logs
 from kafka_rollout.steps.features.levels import check_support, finalize, pending_changes, refuse
 from kafka_rollout.steps.features.snapshot import prove_snapshot
-from kafka_rollout.steps.gates.checks import GateKind, GateRef, wait_for_gate
+from kafka_rollout.steps.gates.checks import wait_for_gate
 from kafka_rollout.steps.offline.facts import shown_facts
 from kafka_rollout.steps.offline.order import OfflineStep
 from kafka_rollout.steps.offline.record import stop_has_begun

@@ -21,6 +21,7 @@ from kafka_rollout.cli.options import (
 )
 from kafka_rollout.cli.show import ProgressLines, err
 from kafka_rollout.cli.upgrade import Approver, command_of
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
@@ -28,7 +29,7 @@ from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ApprovalOf
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import is_way_back
-from kafka_rollout.steps.gates.checks import GateKind, GateRef, wait_for_gate
+from kafka_rollout.steps.gates.checks import wait_for_gate
 from kafka_rollout.steps.roll.node import retry_node
 
 

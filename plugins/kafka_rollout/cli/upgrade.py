@@ -18,6 +18,7 @@ from kafka_rollout.adapters.pages.run_report import write_run_report
 from kafka_rollout.cli.background import run_background_checks, run_folder
 from kafka_rollout.cli.show import ProgressLines, err, out, print_body
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Direction, Plan
@@ -38,7 +39,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import previous_release
 from kafka_rollout.steps.features.levels import check_support, finalize, pending_changes, undo_by_controller
 from kafka_rollout.steps.features.snapshot import prove_snapshot
-from kafka_rollout.steps.gates.checks import GateKind, GateRef, gate_has_held, wait_for_gate
+from kafka_rollout.steps.gates.checks import gate_has_held, wait_for_gate
 from kafka_rollout.steps.offline.facts import expected_outage_s
 from kafka_rollout.steps.offline.outage import outage_sentence
 from kafka_rollout.steps.offline.record import UNDOING, last

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_rollout.domain.gates.check import GateCheck
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
-from kafka_rollout.steps.gates.checks import GateKind, GateRef, gate_has_held, wait_for_gate
+from kafka_rollout.steps.gates.checks import gate_has_held, wait_for_gate
 from kafka_rollout.steps.roll.node import replace_node, roll_back_turns
 
 ROLLED = "rolled"  # kind of the event in the run's record: every node passed its turn, whenever that was

@@ -17,8 +17,9 @@ from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
-from kafka_rollout.steps.gates.checks import GateKind, GateRef, look
+from kafka_rollout.steps.gates.checks import look
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import Command, codes, opened, planned
 from tests.integration.harness.proxy import Proxy

@@ -17,8 +17,8 @@ from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.releases.jvm import Jvm
 from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.model.errors import TransientError
-from kafka_rollout.steps.gates.checks import GateKind
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.group_harness import DEADLINE_S, wait_until
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.pages.run_report import render, write_run_report
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.groups.described import DescribedGroup, GroupMember
 from kafka_rollout.domain.groups.monitor import GroupWatch
@@ -17,7 +18,7 @@ from kafka_rollout.steps.common.approval import APPROVED, REJECTED, ApprovalOf, 
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize
 from kafka_rollout.steps.features.snapshot import prove_snapshot
-from kafka_rollout.steps.gates.checks import GateKind, GateRef, wait_for_gate
+from kafka_rollout.steps.gates.checks import wait_for_gate
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.report.run import GROUPS_WATCHED, build_report
 from kafka_rollout.steps.runner import Progress, roll_back, roll_release_steps

@@ -30,9 +30,9 @@ from kafka_rollout.airflow.operators.planning import BeginHopOperator
 from kafka_rollout.airflow.operators.replace_node import ReplaceNodeOperator
 from kafka_rollout.airflow.operators.roll_back import BeginRollBackOperator
 from kafka_rollout.airflow.sensors.gate import GateSensor
+from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.model.plan import ReleaseStepPosition
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.steps.gates.checks import GateKind
 
 # Places that the plan does not use are skipped; what follows a skipped place goes on, what follows a failed one
 # never does.

@@ -17,8 +17,8 @@ from kafka_rollout.airflow.common.deciding import (
     record_decision,
 )
 from kafka_rollout.airflow.sensors.gate import GateSensor
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.model.errors import FatalError, RefusedError
-from kafka_rollout.steps.gates.checks import GateKind, GateRef
 from kafka_rollout.steps.offline.order import OfflineStep
 
 if TYPE_CHECKING:

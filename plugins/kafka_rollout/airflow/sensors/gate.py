@@ -12,8 +12,8 @@ from kafka_rollout.airflow.common.asking import WAITS_FOR, is_answer, read_answe
 from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan
 from kafka_rollout.airflow.common.deciding import RETRY, ROLL_BACK, STOP_HERE, WAIT_ON, ask_what_now, record_decision
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState, WatchStatus
-from kafka_rollout.steps.gates.checks import GateKind, GateRef
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

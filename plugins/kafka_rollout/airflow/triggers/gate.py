@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+from kafka_rollout.domain.gates.ref import GateRef
 from kafka_rollout.domain.gates.watch import GateWatch, WatchState, WatchStatus
 from kafka_rollout.domain.model.errors import RolloutError, TransientError
-from kafka_rollout.steps.gates.checks import GateRef, look, record_outcome
+from kafka_rollout.steps.gates.checks import look, record_outcome
 from kafka_rollout.steps.planning.upgrade import check_plan
 
 if TYPE_CHECKING:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any
+from dataclasses import replace
 
 from kafka_rollout.domain.gates import cluster as cluster_gates
 from kafka_rollout.domain.gates import node as node_gates
 from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState, WatchStatus
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
@@ -29,38 +28,6 @@ from kafka_rollout.steps.offline.record import lost_disk
 
 SNAPSHOT_INTERVAL = "metadata.log.max.snapshot.interval.ms"
 _SNAPSHOT_INTERVAL_DEFAULT_MS = 3_600_000
-
-
-class GateKind(StrEnum):
-    BEFORE_STOP = "before-stop"
-    AFTER_START = "after-start"
-    FINALIZED = "finalized"
-    SNAPSHOT = "snapshot"
-    METADATA_VERSION = "metadata-version"
-    METADATA_LOG = "metadata-log"  # of a downgrade: every node's log can be read by the older release
-    GROUPS = "groups"  # those that lose their type are converted, and the path's releases can load what is left
-    LEVELS = "levels"  # of a downgrade, in the end: all planned levels, however they came about
-    FINAL_METADATA_VERSION = "final-metadata-version"  # METADATA_VERSION once more, on the older release
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateRef:
-    """Which gate: `release_step` (a key of the plan, or of a way back) and `node_id` for the two gates of a node."""
-
-    kind: GateKind
-    release_step: str | None = None
-    node_id: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON form, for a trigger's arguments."""
-        return {"kind": self.kind.value, "hop": self.release_step, "node_id": self.node_id}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> GateRef:
-        return cls(kind=GateKind(data["kind"]), release_step=data.get("hop"), node_id=data.get("node_id"))
-
-    def __str__(self) -> str:
-        return f"{self.kind.value} of node {self.node_id}" if self.node_id is not None else self.kind.value
 
 
 def look(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:

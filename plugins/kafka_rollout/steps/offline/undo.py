@@ -5,6 +5,7 @@ Possible until the first broker has registered on the new level: that is asked o
 
 from __future__ import annotations
 
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.topology import NodeSpec
@@ -13,7 +14,6 @@ from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import metadata_directory
-from kafka_rollout.steps.gates.checks import GateKind, GateRef
 from kafka_rollout.steps.offline.actions import READY_WITHIN_S, STOP_DEADLINE_S
 from kafka_rollout.steps.offline.outage import watch_service
 from kafka_rollout.steps.offline.record import (

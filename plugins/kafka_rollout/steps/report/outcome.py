@@ -7,12 +7,12 @@ from enum import StrEnum
 from typing import Any
 
 from kafka_rollout.domain.features.checks import feature_changes
+from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import LOCKED_OUT
-from kafka_rollout.steps.gates.checks import GateKind
 from kafka_rollout.steps.roll.rollback import CLOSED
 from kafka_rollout.steps.runner import ROLLED
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
@@ -16,7 +17,6 @@ from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.common.approval import approvals
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe
-from kafka_rollout.steps.gates.checks import GateKind
 from kafka_rollout.steps.report.outcome import Outcome, outcome_of
 
 __all__ = ["FORMAT", "Outcome", "build_report"]

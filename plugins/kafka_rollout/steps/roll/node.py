@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kafka_rollout.domain.gates.check import GateCheck
 from kafka_rollout.domain.gates.node import seen_before_stop
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
@@ -29,7 +30,7 @@ from kafka_rollout.steps.common.node_steps import (
 from kafka_rollout.steps.common.observe import observe_some
 from kafka_rollout.steps.downgrade.metadata_logs import goes_down, make_readable, refuse_unreadable
 from kafka_rollout.steps.features.levels import pending_changes
-from kafka_rollout.steps.gates.checks import GateKind, GateRef, load_before_stop, look, look_before_stop
+from kafka_rollout.steps.gates.checks import load_before_stop, look, look_before_stop
 from kafka_rollout.steps.planning.coordinator_logs import new_in_logs
 from kafka_rollout.steps.planning.upgrade import check_plan, refuse_as_void, refuse_new_blockers
 from kafka_rollout.steps.roll.rollback import refuse_closed

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan, Undo
 from kafka_rollout.domain.model.state import NodeFeatures
@@ -16,7 +17,7 @@ from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_app
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.finalization import finalization
 from kafka_rollout.steps.features.levels import check_support, finalize, pending_changes, undo_by_controller
-from kafka_rollout.steps.gates.checks import GateKind, GateRef, look
+from kafka_rollout.steps.gates.checks import look
 from tests.fake_cluster import R431, FakeCluster
 from tests.fakes import FakeAdmin
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import LockHeldError, RefusedError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import GateKind, GateRef, gate_has_held, look, wait_for_gate
+from kafka_rollout.steps.gates.checks import gate_has_held, look, wait_for_gate
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import FakeCluster
 

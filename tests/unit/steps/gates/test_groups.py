@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.state import GroupState
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import GateKind, GateRef, look
+from kafka_rollout.steps.gates.checks import look
 from kafka_rollout.steps.planning.upgrade import recheck
 from tests.fake_cluster import FakeCluster
 

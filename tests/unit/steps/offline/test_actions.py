@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.errors import FatalError, RefusedError
@@ -17,7 +18,7 @@ from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.planning.downgrade import WhereRefused
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import GateKind, GateRef, look, wait_for_gate
+from kafka_rollout.steps.gates.checks import look, wait_for_gate
 from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline.facts import offline_facts
 from kafka_rollout.steps.offline.order import OfflineStep

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.model.errors import FatalError, LockHeldError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
-from kafka_rollout.steps.gates.checks import GateKind, GateRef, look
+from kafka_rollout.steps.gates.checks import look
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.roll.node import needs_turn, replace_node, restart_node, retry_node, roll_back_turns, way_back
 from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
