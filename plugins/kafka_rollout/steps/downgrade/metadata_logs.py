@@ -15,6 +15,7 @@ from typing import Any
 
 from kafka_rollout.domain.gates.check import Condition, GateCheck
 from kafka_rollout.domain.metadata_log.losses import LossReport
+from kafka_rollout.domain.metadata_log.readiness import Readiness, bootstrap_fails, readiness, why_not
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.domain.model.findings import Finding
@@ -24,17 +25,13 @@ from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.downgrade_findings import (
     LOSS_CODES,
     METADATA_CODES,
-    Readiness,
-    bootstrap_fails,
     lacking_settings,
     loss_findings,
     losses_unknown,
     metadata_findings,
-    readiness,
     settings_findings,
     trims_of,
     unseen_findings,
-    why_not,
 )
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import metadata_directory, named_directories

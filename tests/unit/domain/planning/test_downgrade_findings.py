@@ -6,17 +6,11 @@ from typing import Any
 import pytest
 
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
+from kafka_rollout.domain.metadata_log.readiness import Readiness, bootstrap_fails, readiness
 from kafka_rollout.domain.metadata_log.scan import MetadataScan, ReplayFailure, WayOut
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.planning.downgrade_findings import (
-    Readiness,
-    bootstrap_fails,
-    loss_findings,
-    metadata_findings,
-    readiness,
-    unseen_findings,
-)
+from kafka_rollout.domain.planning.downgrade_findings import loss_findings, metadata_findings, unseen_findings
 
 OLD, NEW = Release(3, 4, 1), Release(4, 3, 1)
 WAY = WayOut(
