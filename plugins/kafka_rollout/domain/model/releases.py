@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from kafka_rollout.domain.model.errors import UserError
 
@@ -31,6 +32,24 @@ class Release:
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}.{self.patch}"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> dict[str, Any]:
+        """`3.9.1` in JSON, for adapters that use pydantic. A core schema is a plain dictionary."""
+        return {
+            "type": "function-plain",
+            "function": {"type": "no-info", "function": cls._from_json},
+            "serialization": {"type": "function-plain", "function": str, "when_used": "json"},
+        }
+
+    @classmethod
+    def _from_json(cls, value: object) -> Release:
+        if isinstance(value, cls):
+            return value
+        try:
+            return cls.parse(str(value))
+        except UserError as error:
+            raise ValueError(error.sentence) from None
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,0 +1,196 @@
+"""Events of a run's record: the run, its plan and its approvals. One dataclass per kind.
+
+`kind` is the name in the stored record and in the report. Release steps are named by their key in the plan, or in the
+plan's rollback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from kafka_rollout.domain.model.releases import Release
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One event. `at` in epoch seconds; the store sets it when it records an event whose `at` is 0."""
+
+    kind: ClassVar[str] = ""
+
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown(Event):
+    """An event of a newer version of this tool, or one that cannot be read. Kept as it was recorded."""
+
+    recorded_kind: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+class RunOf(StrEnum):
+    """What a run changes."""
+
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    FEATURES = "features"
+
+
+class ApprovalOf(StrEnum):
+    """What an approver decides."""
+
+    ROLL = "roll"
+    CANARY = "canary"
+    FINALIZE = "finalize"
+    ROLL_BACK = "roll-back"
+    FAILED_GATE = "failed-gate"  # wait, retry or roll back
+
+
+APPROVED = "approved"
+REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun(Event):
+    """The first event of a DAG run."""
+
+    kind: ClassVar[str] = "begun"
+
+    dag_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed(Event):
+    """`releases`: node id → release; `finalized`: feature → level; `unanswered`: a sentence per failed query."""
+
+    kind: ClassVar[str] = "observed"
+
+    cluster_id: str
+    releases: Mapping[int, Release | None]
+    finalized: Mapping[str, int]
+    quorum_leader: int | None
+    partitions: int
+    groups: int
+    unanswered: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned(Event):
+    """The plan was made and frozen.
+
+    `release_overrides`: configuration of the inventory by release, for the releases of the plan; None for a plan of
+    features alone. `requests`: what was asked for, for such a plan. `blockers`: findings as text.
+    """
+
+    kind: ClassVar[str] = "plan"
+
+    run_of: RunOf
+    plan_hash: str
+    source: Release
+    target: Release
+    release_steps: tuple[str, ...] = ()
+    release_overrides: Mapping[Release, Mapping[str, str]] | None = None
+    requests: tuple[str, ...] = ()
+    unsafe: bool = False
+    offline: bool = False
+    blockers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voided(Event):
+    """New blockers made the approval of the plan invalid; `blockers` are findings as text."""
+
+    kind: ClassVar[str] = "void"
+
+    plan_hash: str
+    blockers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval(Event):
+    """A decision of a named approver on the plan. `decision`: `approved`, `rejected`, or after a failed gate the
+    option that was chosen."""
+
+    kind: ClassVar[str] = "approval"
+
+    what: ApprovalOf
+    by: str
+    decision: str
+    reason: str
+    plan_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered(Event):
+    """An answer in Airflow, with the try of the task that got it."""
+
+    kind: ClassVar[str] = "answered"
+
+    option: str
+    by: str
+    reason: str
+    task_id: str
+    max_tries: int
+    plan_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryAsked(Event):
+    """The run asks for an approval after its first node."""
+
+    kind: ClassVar[str] = "canary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedOut(Event):
+    """Another run holds the cluster's lock."""
+
+    kind: ClassVar[str] = "locked-out"
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFailed(Event):
+    kind: ClassVar[str] = "task-failed"
+
+    task: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rolled(Event):
+    """Every node step of the plan is done."""
+
+    kind: ClassVar[str] = "rolled"
+
+    target: Release
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolledBack(Event):
+    kind: ClassVar[str] = "rolled-back"
+
+    target: Release
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppedByOperator(Event):
+    """The operator or the canary approval ended the run between two nodes. `target`: the release it went to."""
+
+    kind: ClassVar[str] = "stopped-by-person"
+
+    target: Release
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackClosed(Event):
+    """The older release can no longer run this cluster."""
+
+    kind: ClassVar[str] = "way-back-closed"
+
+    release_step: str
+    sentence: str

@@ -1,0 +1,93 @@
+"""Events of a run's record: feature levels and the snapshot that proves them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kafka_rollout.domain.features.outcomes import FeatureOutcome
+from kafka_rollout.domain.run.events import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validated(Event):
+    """The controller's validate-only answers. `levels`: feature → level; `answers`: feature → error and message."""
+
+    kind: ClassVar[str] = "validated"
+
+    levels: Mapping[str, int]
+    answers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureSupport(Event):
+    """Whether every node supports the levels; `findings` as text."""
+
+    kind: ClassVar[str] = "feature-support"
+
+    levels: Mapping[str, int]
+    ok: bool
+    findings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finalizing(Event):
+    """Recorded before UpdateFeatures is sent. `epoch_before`: the highest epoch of finalized features seen before."""
+
+    kind: ClassVar[str] = "finalizing"
+
+    levels: Mapping[str, int]
+    epoch_before: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finalized(Event):
+    """`epoch_after`: an epoch whose finalized features include the levels."""
+
+    kind: ClassVar[str] = "finalized"
+
+    levels: Mapping[str, int]
+    epoch_after: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureRace(Event):
+    """Whether a node with a narrower range joined while levels were finalized (KIP-584); `findings` as text."""
+
+    kind: ClassVar[str] = "feature-race"
+
+    ok: bool
+    findings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureResults(Event):
+    kind: ClassVar[str] = "feature-results"
+
+    outcomes: tuple[FeatureOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotLoaded(Event):
+    """A snapshot of the metadata log, as the classes of `release` loaded it.
+
+    `end_offset` and `epoch` name the snapshot; `finalized_by_offset`: the offset at which this run's levels are
+    finalized; `proved`: the snapshot has the planned levels.
+    """
+
+    kind: ClassVar[str] = "snapshot"
+
+    release: str
+    features: Mapping[str, int]
+    brokers: tuple[int, ...]
+    controllers: tuple[int, ...]
+    topics: int
+    partitions: int
+    records: int
+    sha256: str
+    node_id: int
+    end_offset: int
+    epoch: int
+    finalized_by_offset: int | None
+    proved: bool

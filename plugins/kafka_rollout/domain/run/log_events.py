@@ -1,0 +1,126 @@
+"""Events of a run's record: what the logs and the cluster contain, and what the test traffic showed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from kafka_rollout.domain.metadata_log.readiness import Readiness
+from kafka_rollout.domain.metadata_log.scan import ReplayFailure
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.run.events import Event
+from kafka_rollout.domain.traffic_check import Discrepancy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanJudged(Event):
+    """Whether `release` could still load the coordinator logs; `findings` as text."""
+
+    kind: ClassVar[str] = "scan"
+
+    release: Release
+    records: int
+    partitions: int
+    ok: bool
+    sentence: str
+    findings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncrementalScan(Event):
+    """The coordinator logs after the run's scan. `offsets`: their number; `since`: epoch seconds of that scan;
+    `findings`: new ones, as text."""
+
+    kind: ClassVar[str] = "scan-tail"
+
+    release_step: str
+    offsets: int
+    since: float
+    seconds: float
+    findings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossesReported(Event):
+    """Number of losses of metadata at the lower level. `first`: sentences of at most 20 of them."""
+
+    kind: ClassVar[str] = "losses"
+
+    from_level: int
+    to_level: int
+    losses: int
+    default_only: int
+    unsafe: bool
+    first: tuple[str, ...]
+
+
+class ScanStage(StrEnum):
+    """When all metadata logs were scanned."""
+
+    BEFORE = "before"  # before anything was changed
+    READY = "ready"  # when the levels were lowered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataLogFound:
+    """One node's metadata log, for one release. `last_failing`: the last offset that the release cannot replay;
+    `starts_at`: from where the release would read, in words."""
+
+    node_id: int
+    release: Release
+    verdict: str
+    readiness: Readiness
+    bootstrap_too_new: bool
+    starts_at: str
+    start_offset: int
+    end_offset: int
+    first_failure: ReplayFailure | None
+    last_failing: int | None
+    remedies: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataScanned(Event):
+    """Every metadata log that the runtime can read, for every release of the plan."""
+
+    kind: ClassVar[str] = "metadata-scan"
+
+    stage: ScanStage
+    nodes: tuple[MetadataLogFound, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentsTaken(Event):
+    """The cluster's contents before a downgrade. `counts`: part → number."""
+
+    kind: ClassVar[str] = "inventory"
+
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentsCompared(Event):
+    """The cluster's contents after a downgrade, and the number of differences."""
+
+    kind: ClassVar[str] = "inventory-compared"
+
+    counts: Mapping[str, int]
+    differences: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficCompared(Event):
+    """Acknowledged and consumed records of the test traffic; fields as in domain.traffic_check.LedgerVerdict."""
+
+    kind: ClassVar[str] = "ledger"
+
+    ok: bool
+    acknowledged: int
+    transactions: Mapping[str, int]
+    consumed: Mapping[str, int]
+    redelivered: Mapping[str, int]
+    unavailable_s: Mapping[str, float]
+    discrepancies: tuple[Discrepancy, ...]
+    stretches: int
