@@ -8,6 +8,7 @@ from airflow.sdk import DAG, CronTriggerTimetable, Param, get_parsing_context
 
 from kafka_rollout.adapters.inventory import readable_clusters
 from kafka_rollout.adapters.releases.catalogue import release_names
+from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
 from kafka_rollout.airflow.graphs.broken import broken_inventory_dag
 from kafka_rollout.airflow.notifiers.scan_alert import ScanAlertNotifier
 from kafka_rollout.airflow.operators.compatibility_scan import (
@@ -17,7 +18,6 @@ from kafka_rollout.airflow.operators.compatibility_scan import (
     not_scanned,
 )
 from kafka_rollout.airflow.operators.spark_scan import scanning
-from kafka_rollout.airflow.run_listener import SCAN_DAG_PREFIX
 from kafka_rollout.domain.model.topology import DAILY, NEVER, ClusterSpec
 from kafka_rollout.settings import Settings
 

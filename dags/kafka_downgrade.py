@@ -8,6 +8,8 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator, Param, TaskGroup
 from airflow.sdk.bases.operator import chain
 
+from kafka_rollout.airflow.common.base import RUN_IF_NONE_FAILED, change_task_args, read_task_args
+from kafka_rollout.airflow.common.dag_ids import DOWNGRADE_DAG_PREFIX
 from kafka_rollout.airflow.graphs.cluster_dags import (
     approvals,
     cluster_dag,
@@ -17,15 +19,7 @@ from kafka_rollout.airflow.graphs.cluster_dags import (
     roll_care,
 )
 from kafka_rollout.airflow.graphs.offline_groups import offline_group
-from kafka_rollout.airflow.graphs.roll_groups import (
-    ROLL,
-    RUN_IF_NONE_FAILED,
-    VIA,
-    acting,
-    read_task_args,
-    roll_back_group,
-    roll_group,
-)
+from kafka_rollout.airflow.graphs.roll_groups import ROLL, VIA, roll_back_group, roll_group
 from kafka_rollout.airflow.operators.downgrade import (
     SAFE,
     UNSAFE,
@@ -48,7 +42,6 @@ from kafka_rollout.airflow.operators.features import FinalizeOperator, ProveSnap
 from kafka_rollout.airflow.operators.planning import DryRunOperator, ObserveOperator
 from kafka_rollout.airflow.operators.scan import ScanBeforeRollOperator
 from kafka_rollout.airflow.operators.spark_scan import scanning
-from kafka_rollout.airflow.run_listener import DOWNGRADE_DAG_PREFIX
 from kafka_rollout.airflow.sensors.gate import GateSensor
 from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.model.plan import ReleaseStepPosition
@@ -195,7 +188,7 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         **read_task_args(),
     )
     start_ledger = StartLedgerOperator(
-        task_id="start_ledger", doc_md="Live traffic, if the run asks for it.", **name, **acting()
+        task_id="start_ledger", doc_md="Live traffic, if the run asks for it.", **name, **change_task_args()
     )
     # A group for the eye only: it folds the boxes of the graph into one and leaves the tasks their short names.
     with TaskGroup("lowering", prefix_group_id=False, tooltip="From the approved levels to logs that can be read."):
@@ -218,7 +211,11 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         proving = _proving(cluster)
     roll_back = roll_back_group(cluster, [*via.deciders, *roll.deciders], down=True)
     stop_ledger = StopLedgerOperator(
-        task_id="stop_ledger", doc_md="Acknowledged against consumed.", trigger_rule="all_done", **name, **acting()
+        task_id="stop_ledger",
+        doc_md="Acknowledged against consumed.",
+        trigger_rule="all_done",
+        **name,
+        **change_task_args(),
     )
     report = ReportOperator(
         task_id="report", doc_md="One HTML page and one JSON file.", trigger_rule="all_done", **name, **read_task_args()
@@ -255,7 +252,11 @@ def _lowering(cluster: ClusterSpec) -> list[BaseOperator]:
     """From the approved levels to metadata logs that the older release can read."""
     name: dict[str, Any] = {"cluster": cluster.name}
     lower = FinalizeOperator(
-        task_id="lower_features", doc_md="metadata.version last.", trigger_rule=RUN_IF_NONE_FAILED, **name, **acting()
+        task_id="lower_features",
+        doc_md="metadata.version last.",
+        trigger_rule=RUN_IF_NONE_FAILED,
+        **name,
+        **change_task_args(),
     )
     gate_finalized = GateSensor(
         task_id="gate_finalized",

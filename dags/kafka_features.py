@@ -7,8 +7,9 @@ from typing import Any
 from airflow.sdk import DAG, Param
 from airflow.sdk.bases.operator import chain
 
+from kafka_rollout.airflow.common.base import RUN_IF_NONE_FAILED, change_task_args, read_task_args
+from kafka_rollout.airflow.common.dag_ids import FEATURES_DAG_PREFIX
 from kafka_rollout.airflow.graphs.cluster_dags import approvals, cluster_dag, dags_of_clusters, dry_run, gate_timeout
-from kafka_rollout.airflow.graphs.roll_groups import RUN_IF_NONE_FAILED, acting, read_task_args
 from kafka_rollout.airflow.operators.ending import OutcomeOperator, ReportOperator
 from kafka_rollout.airflow.operators.features_change import (
     ALWAYS,
@@ -21,7 +22,6 @@ from kafka_rollout.airflow.operators.features_change import (
     UpdateFeaturesOperator,
 )
 from kafka_rollout.airflow.operators.planning import DryRunOperator, ObserveOperator
-from kafka_rollout.airflow.run_listener import FEATURES_DAG_PREFIX
 from kafka_rollout.airflow.sensors.gate import GateSensor
 from kafka_rollout.domain.features.requests import FeatureAction
 from kafka_rollout.domain.gates.ref import GateKind
@@ -156,7 +156,7 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         doc_md="metadata.version first on the way up, last on the way down.",
         trigger_rule=RUN_IF_NONE_FAILED,
         **name,
-        **acting(),
+        **change_task_args(),
     )
     look_again = LookAgainOperator(
         task_id="look_again",

@@ -7,6 +7,8 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator, Param, TaskGroup
 from airflow.sdk.bases.operator import chain
 
+from kafka_rollout.airflow.common.base import RUN_IF_NONE_FAILED, change_task_args, read_task_args
+from kafka_rollout.airflow.common.dag_ids import DAG_PREFIX
 from kafka_rollout.airflow.graphs.cluster_dags import (
     approvals,
     cluster_dag,
@@ -15,15 +17,7 @@ from kafka_rollout.airflow.graphs.cluster_dags import (
     ledger,
     roll_care,
 )
-from kafka_rollout.airflow.graphs.roll_groups import (
-    ROLL,
-    RUN_IF_NONE_FAILED,
-    VIA,
-    acting,
-    read_task_args,
-    roll_back_group,
-    roll_group,
-)
+from kafka_rollout.airflow.graphs.roll_groups import ROLL, VIA, roll_back_group, roll_group
 from kafka_rollout.airflow.operators.approvals import ApproveFinalizeOperator, ApprovePlanOperator
 from kafka_rollout.airflow.operators.ending import (
     FinalizeNowOperator,
@@ -42,7 +36,6 @@ from kafka_rollout.airflow.operators.planning import (
 )
 from kafka_rollout.airflow.operators.scan import ScanBeforeRollOperator, ScanForRunOperator, ScanVerdictOperator
 from kafka_rollout.airflow.operators.spark_scan import scanning
-from kafka_rollout.airflow.run_listener import DAG_PREFIX
 from kafka_rollout.airflow.sensors.gate import GateSensor
 from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.model.plan import ReleaseStepPosition
@@ -167,7 +160,7 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         doc_md="Live traffic, if the run asks for it.",
         trigger_rule=RUN_IF_NONE_FAILED,
         **name,
-        **acting(),
+        **change_task_args(),
     )
     via = roll_group(
         cluster, VIA, ReleaseStepPosition.VIA, "First to a release that tolerates newer records (KIP-915)."
@@ -182,7 +175,7 @@ def _build_tasks(cluster: ClusterSpec) -> None:
         doc_md="Acknowledged against consumed.",
         trigger_rule="all_done",
         **name,
-        **acting(),
+        **change_task_args(),
     )
     report = ReportOperator(
         task_id="report", doc_md="One HTML page and one JSON file.", trigger_rule="all_done", **name, **read_task_args()
@@ -250,7 +243,11 @@ def _finalizing(
         **read_task_args(),
     )
     finalize = FinalizeOperator(
-        task_id="finalize", doc_md="metadata.version first.", trigger_rule=RUN_IF_NONE_FAILED, **name, **acting()
+        task_id="finalize",
+        doc_md="metadata.version first.",
+        trigger_rule=RUN_IF_NONE_FAILED,
+        **name,
+        **change_task_args(),
     )
     gate_finalized = GateSensor(
         task_id="gate_finalized",

@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterator, Sequence
 from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, ordered_types
 from kafka_rollout.adapters.releases.definitions import Schemas
 from kafka_rollout.domain.coordinator_logs.contents import describes_owner
-from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, RecordKind
+from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, LoadVerdict, RecordKind
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
-from kafka_rollout.domain.groups.records import OFFSETS_TOPIC
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.wire.layouts import Layout
 from kafka_rollout_spark.kernel.spec import DecodingSpec, LayoutUse, RecordUse, ScanDepth

@@ -10,17 +10,12 @@ from typing import TYPE_CHECKING
 
 from airflow.listeners import hookimpl
 
+from kafka_rollout.airflow.common.dag_ids import CHANGING_DAG_PREFIXES
+
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
 
 log = logging.getLogger(__name__)
-
-DAG_PREFIX = "kafka_upgrade_"
-DOWNGRADE_DAG_PREFIX = "kafka_downgrade_"
-FEATURES_DAG_PREFIX = "kafka_features_"
-SCAN_DAG_PREFIX = "kafka_compatibility_scan_"
-
-CHANGING_DAG_PREFIXES = (DAG_PREFIX, DOWNGRADE_DAG_PREFIX, FEATURES_DAG_PREFIX)  # DAGs whose runs hold a cluster's lock
 
 
 @hookimpl

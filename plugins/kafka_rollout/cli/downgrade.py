@@ -44,13 +44,13 @@ from kafka_rollout.steps.downgrade.contents import compare_inventory, take_inven
 from kafka_rollout.steps.downgrade.metadata_logs import report_losses, scan_metadata_logs
 from kafka_rollout.steps.features.levels import check_support, finalize, pending_changes, refuse
 from kafka_rollout.steps.features.snapshot import prove_snapshot
-from kafka_rollout.steps.gates.checks import wait_for_gate
+from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline.facts import shown_facts
 from kafka_rollout.steps.offline.order import OfflineStep
 from kafka_rollout.steps.offline.record import stop_has_begun
+from kafka_rollout.steps.planning.check import refuse_new_blockers
 from kafka_rollout.steps.planning.downgrade import is_downgrade, plan_downgrade
 from kafka_rollout.steps.planning.plan_findings import replace_coordinator_log_findings
-from kafka_rollout.steps.planning.upgrade import refuse_new_blockers
 from kafka_rollout.steps.roll.node import touched
 from kafka_rollout.steps.runner import roll_release_steps
 

@@ -29,7 +29,7 @@ from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ApprovalOf
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import is_way_back
-from kafka_rollout.steps.gates.checks import wait_for_gate
+from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.roll.node import retry_node
 
 

@@ -39,7 +39,8 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import previous_release
 from kafka_rollout.steps.features.levels import check_support, finalize, pending_changes, undo_by_controller
 from kafka_rollout.steps.features.snapshot import prove_snapshot
-from kafka_rollout.steps.gates.checks import gate_has_held, wait_for_gate
+from kafka_rollout.steps.gates.checks import gate_has_held
+from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline.facts import expected_outage_s
 from kafka_rollout.steps.offline.outage import outage_sentence
 from kafka_rollout.steps.offline.record import UNDOING, last

@@ -14,10 +14,10 @@ from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
-from kafka_rollout.steps.gates.checks import gate_has_held, wait_for_gate
-from kafka_rollout.steps.roll.node import replace_node, roll_back_turns
+from kafka_rollout.steps.gates.checks import gate_has_held
+from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.roll.node import ROLLED, replace_node, roll_back_turns
 
-ROLLED = "rolled"  # kind of the event in the run's record: every node passed its turn, whenever that was
 _REPLACE_TRIES = 5
 
 

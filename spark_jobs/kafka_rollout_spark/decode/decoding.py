@@ -6,14 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kafka_rollout_spark.decode.chunks import Chunk
 from kafka_rollout_spark.decode.log_reader import LogReader
 from kafka_rollout_spark.kernel.scanning import batches_end
 from kafka_rollout_spark.kernel.spec import DecodingSpec
-from kafka_rollout_spark.merge.newest import NewestOfKeys
-from kafka_rollout_spark.rows import RowKind
 
 
 def whole_batches(data: memoryview) -> int:
@@ -33,18 +30,3 @@ def worker_rows(chunks: Iterator[Chunk], spec: DecodingSpec) -> Iterator[pa.Reco
                 reader.begin(chunk.topic, chunk.partition)
             yield from reader.read(chunk)
         yield from reader.finish()
-
-
-def reduce_entries(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of kind `entries` become rows that bring `live`; all other rows are handed through.
-
-    For mapInArrow over rows that are partitioned by `bucket` (each bucket in one partition, best as many partitions as
-    buckets: one holds the keys of its buckets). Rows of other kinds have no bucket.
-    """
-    newest = NewestOfKeys()
-    for batch in batches:
-        is_entry = pc.equal(batch["kind"], str(RowKind.ENTRIES))
-        yield batch.filter(pc.invert(is_entry))
-        for row in batch.filter(is_entry).select(list(NewestOfKeys.COLUMNS)).to_pylist():
-            newest.add(row)
-    yield from newest.rows()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafka_rollout_spark.decode.table_rows import rows
 from kafka_rollout_spark.kernel import keys, reducing
@@ -92,3 +93,18 @@ class NewestOfKeys:
                     count=np.zeros(len(owners), dtype=np.int64),
                     live=lives,
                 )
+
+
+def reduce_entries(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of kind `entries` become rows that bring `live`; all other rows are handed through.
+
+    For mapInArrow over rows that are partitioned by `bucket` (each bucket in one partition, best as many partitions as
+    buckets: one holds the keys of its buckets). Rows of other kinds have no bucket.
+    """
+    newest = NewestOfKeys()
+    for batch in batches:
+        is_entry = pc.equal(batch["kind"], str(RowKind.ENTRIES))
+        yield batch.filter(pc.invert(is_entry))
+        for row in batch.filter(is_entry).select(list(NewestOfKeys.COLUMNS)).to_pylist():
+            newest.add(row)
+    yield from newest.rows()

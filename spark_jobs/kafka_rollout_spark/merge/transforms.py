@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import vectorized_udf  # type: ignore[attr-defined]
 from pyspark.util import PythonEvalType
 
-from kafka_rollout_spark.decode.decoding import reduce_entries
+from kafka_rollout_spark.merge.newest import reduce_entries
 from kafka_rollout_spark.rows import MAXIMA, MERGE_BY, MINIMA, OF_FIRST, OF_LAST, SUMS
 
 

@@ -12,9 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from kafka_rollout.adapters.coordinator_logs.order import Facts, ordered_types, out_of_order
-from kafka_rollout.domain.coordinator_logs.scan import OutOfOrder
+from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, OutOfOrder
 from kafka_rollout.domain.coordinator_logs.verdicts import GROUP_METADATA_KEY
-from kafka_rollout.domain.groups.records import OFFSETS_TOPIC
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import FirstRecords, may_be_refused
 from kafka_rollout.wire.pending_commits import text_at

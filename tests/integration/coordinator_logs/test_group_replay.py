@@ -10,7 +10,7 @@ import pytest
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.jvm import run_jvm
-from kafka_rollout.domain.groups.records import OFFSETS_TOPIC
+from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC
 from kafka_rollout.domain.model.releases import CoordinatorLogFacts, Release
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import CURRENT, GroupRecord, GroupReplay

@@ -30,7 +30,7 @@ from kafka_rollout.domain.planning.downgrade import WhereRefused
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize
-from kafka_rollout.steps.gates.checks import wait_for_gate
+from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline import actions as steps
 from kafka_rollout.steps.offline.facts import offline_facts
 from kafka_rollout.steps.offline.order import OfflineStep

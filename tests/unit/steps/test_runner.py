@@ -18,7 +18,7 @@ from kafka_rollout.steps.common.approval import APPROVED, REJECTED, ApprovalOf, 
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize
 from kafka_rollout.steps.features.snapshot import prove_snapshot
-from kafka_rollout.steps.gates.checks import wait_for_gate
+from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.report.run import GROUPS_WATCHED, build_report
 from kafka_rollout.steps.runner import Progress, roll_back, roll_release_steps

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.kafka.fetch import FetchSource
-from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, LogRange
-from kafka_rollout.domain.groups.records import OFFSETS_TOPIC
+from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, DeletedWhilePending, LogRange
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.wire.pending_commits import PendingCommits
 from kafka_rollout.wire.record_batch import Bytes

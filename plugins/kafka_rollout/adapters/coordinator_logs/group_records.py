@@ -16,6 +16,7 @@ from kafka_rollout.adapters.releases.definitions import Schemas
 from kafka_rollout.domain.coordinator_logs.cleaning import defaults_of
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, StateRecord
 from kafka_rollout.domain.coordinator_logs.scan import (
+    OFFSETS_TOPIC,
     DeletedWhilePending,
     LogRange,
     OutOfOrder,
@@ -23,7 +24,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ScanResult,
 )
 from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, unloadable_groups
-from kafka_rollout.domain.groups.records import OFFSETS_TOPIC, SERVED_BY, GroupRecords, alive_by_type
+from kafka_rollout.domain.groups.records import SERVED_BY, GroupRecords, alive_by_type
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassKey, KindCounts, RecordLayouts

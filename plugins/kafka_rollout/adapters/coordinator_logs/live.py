@@ -24,6 +24,7 @@ from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory
 from kafka_rollout.domain.coordinator_logs.incremental_scan import find_unscanned_ranges, merge_scans, releases_of
 from kafka_rollout.domain.coordinator_logs.scan import (
+    OFFSETS_TOPIC,
     DeletedWhilePending,
     LogRange,
     LogSize,
@@ -33,7 +34,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
 )
 from kafka_rollout.domain.coordinator_logs.verdicts import unknown_ends
 from kafka_rollout.domain.groups.described import CLASSIC
-from kafka_rollout.domain.groups.records import OFFSETS_TOPIC, GroupRecords
+from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.errors import RefusedError, RolloutError
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.domain.model.topology import ClusterSpec

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.coordinator_logs.deleted_groups import Bounded
-from kafka_rollout.domain.coordinator_logs.scan import OutOfOrder
-from kafka_rollout.domain.groups.records import OFFSETS_TOPIC
+from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, OutOfOrder
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorLogFacts, GroupFamilyFacts, Release
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import GroupReplay, group_records

@@ -6,6 +6,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,19 @@ log = logging.getLogger(__name__)
 
 TASK_FAILED = "task-failed"  # kind of the event in the run's record
 PLAN_TASK = "plan"  # its XCom holds the hash of the frozen plan
+
+# Tasks that the plan does not use are skipped. A task after a skipped one runs, a task after a failed one does not.
+RUN_IF_NONE_FAILED = "none_failed"
+
+
+def read_task_args() -> dict[str, Any]:
+    """Arguments of a task that only reads: retried, because a node may be down while the cluster is rolled."""
+    return {"retries": 3, "retry_delay": timedelta(seconds=5), "execution_timeout": timedelta(minutes=5)}
+
+
+def change_task_args() -> dict[str, Any]:
+    """Arguments of a task that changes something: every action is idempotent and can be repeated."""
+    return {"retries": 6, "retry_delay": timedelta(seconds=5), "execution_timeout": timedelta(minutes=15)}
 
 
 @contextmanager
@@ -89,7 +103,7 @@ def why_failed(events: Sequence[Mapping[str, Any]]) -> str:
 
 def frozen_plan(ports: ClusterPorts, context: Context) -> Plan:
     """The run's plan; refuses when it is not the one that the run's first task froze."""
-    from kafka_rollout.steps.planning.upgrade import check_plan
+    from kafka_rollout.steps.planning.check import check_plan
 
     planned = context["ti"].xcom_pull(task_ids=PLAN_TASK)
     if not planned:

@@ -10,14 +10,10 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import BaseOperator, TaskGroup
 from airflow.sdk.bases.operator import chain
 
+from kafka_rollout.airflow.common.base import RUN_IF_NONE_FAILED, change_task_args, read_task_args
 from kafka_rollout.airflow.common.node_task_groups import PASSED
-from kafka_rollout.airflow.graphs.roll_groups import RUN_IF_NONE_FAILED, acting, read_task_args
-from kafka_rollout.airflow.operators.offline import (
-    BeginOfflineOperator,
-    OfflineGateSensor,
-    OfflineStepOperator,
-    UndoOfflineOperator,
-)
+from kafka_rollout.airflow.operators.offline import BeginOfflineOperator, OfflineStepOperator, UndoOfflineOperator
+from kafka_rollout.airflow.sensors.offline_gate import OfflineGateSensor
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.steps.offline.order import OfflineStep
 
@@ -107,4 +103,4 @@ def _gates(cluster: ClusterSpec, *, way_back: bool) -> list[BaseOperator]:
 
 def _long() -> dict[str, Any]:
     """A large metadata log takes its time to be read and copied."""
-    return {**acting(), "execution_timeout": timedelta(hours=3)}
+    return {**change_task_args(), "execution_timeout": timedelta(hours=3)}

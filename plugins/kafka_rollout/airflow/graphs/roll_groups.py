@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
 
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import BaseOperator, TaskGroup
 from airflow.sdk.bases.operator import chain
 
+from kafka_rollout.airflow.common.base import RUN_IF_NONE_FAILED, change_task_args, read_task_args
 from kafka_rollout.airflow.common.node_task_groups import (
-    ACTIVE_CONTROLLER,
     APPROVE_CANARY,
     GATE_AFTER,
     GATE_BEFORE,
@@ -33,10 +31,6 @@ from kafka_rollout.airflow.sensors.gate import GateSensor
 from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.model.plan import ReleaseStepPosition
 from kafka_rollout.domain.model.topology import ClusterSpec
-
-# Places that the plan does not use are skipped; what follows a skipped place goes on, what follows a failed one
-# never does.
-RUN_IF_NONE_FAILED = "none_failed"
 
 VIA = "via_tolerant_release"
 ROLL = "roll"
@@ -135,7 +129,7 @@ def _node_group(cluster: ClusterSpec, before: BaseOperator, slot: NodeTaskGroup)
             cluster=cluster.name,
             slot=slot,
             doc_md=f"Findings are looked at again, then {who} is stopped cleanly, replaced and started.",
-            **acting(),
+            **change_task_args(),
         )
         gate_after = GateSensor(
             task_id=GATE_AFTER,
@@ -166,25 +160,3 @@ def _node_group(cluster: ClusterSpec, before: BaseOperator, slot: NodeTaskGroup)
             )
             chain(gate_after, canary, passed)
         return passed
-
-
-def read_task_args() -> dict[str, Any]:
-    """A task that only looks; retried, for a cluster that rolls does not answer every time."""
-    return {"retries": 3, "retry_delay": timedelta(seconds=5), "execution_timeout": timedelta(minutes=5)}
-
-
-def acting() -> dict[str, Any]:
-    """A task that acts: every act is idempotent and may be tried again."""
-    return {"retries": 6, "retry_delay": timedelta(seconds=5), "execution_timeout": timedelta(minutes=15)}
-
-
-__all__ = [
-    "ACTIVE_CONTROLLER",
-    "ROLL",
-    "ROLL_BACK",
-    "RUN_IF_NONE_FAILED",
-    "VIA",
-    "RollGroup",
-    "roll_back_group",
-    "roll_group",
-]

@@ -132,7 +132,7 @@ class ApprovePlanOperator(ApprovalOperator):
 
     def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
         from kafka_rollout.steps.common.approval import refuse_blockers
-        from kafka_rollout.steps.planning.upgrade import refuse_new_blockers
+        from kafka_rollout.steps.planning.check import refuse_new_blockers
 
         refuse_blockers(plan)
         if not plan.release_steps:
@@ -194,7 +194,7 @@ class ApproveFinalizeOperator(ApprovalOperator):
     def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
         from kafka_rollout.steps.common.approval import refuse_blockers
         from kafka_rollout.steps.features.levels import pending_changes
-        from kafka_rollout.steps.planning.upgrade import refuse_new_blockers
+        from kafka_rollout.steps.planning.check import refuse_new_blockers
 
         refuse_blockers(plan)
         refuse_new_blockers(ports, plan)

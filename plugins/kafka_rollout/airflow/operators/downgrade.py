@@ -87,7 +87,7 @@ class ApproveLevelsOperator(ApprovalOperator):
     def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
         from kafka_rollout.steps.common.approval import refuse_blockers
         from kafka_rollout.steps.features.levels import pending_changes
-        from kafka_rollout.steps.planning.upgrade import refuse_new_blockers
+        from kafka_rollout.steps.planning.check import refuse_new_blockers
 
         refuse_blockers(plan)
         if not pending_changes(ports, plan):

@@ -69,7 +69,7 @@ class FinalizeNowOperator(RolloutOperator):
         self.skipped = skipped
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        from kafka_rollout.steps.runner import ROLLED
+        from kafka_rollout.steps.roll.node import ROLLED
 
         plan = frozen_plan(ports, context)
         if plan.release_steps:

@@ -16,8 +16,6 @@ from kafka_rollout.airflow.common.deciding import (
     ask_what_now,
     record_decision,
 )
-from kafka_rollout.airflow.sensors.gate import GateSensor
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.model.errors import FatalError, RefusedError
 from kafka_rollout.steps.offline.order import OfflineStep
 
@@ -84,34 +82,6 @@ class OfflineStepOperator(RolloutOperator):
         self.log.info("Done: %s", found)
         tell(context, "nothing")
         return found
-
-
-class OfflineGateSensor(GateSensor):
-    """The gate after a node's start; `way_back` after it was taken back. No roll back: a broker may have registered."""
-
-    def __init__(self, *, kafka_node: int, way_back: bool = False, **kwargs: Any) -> None:
-        super().__init__(kind=GateKind.AFTER_START, **kwargs)
-        self.kafka_node = kafka_node
-        self.way_back = way_back
-
-    @property
-    def has_a_node_to_start(self) -> bool:
-        return not self.way_back
-
-    def start_once_more(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
-        """The step starts whatever has no process: a node whose disk was lost, once it is formatted anew."""
-        controller = ports.cluster.node(self.kafka_node).is_controller
-        (OfflineStep.START_CONTROLLERS if controller else OfflineStep.START_BROKERS).act(ports, plan)
-
-    def _ref(self, plan: Plan) -> GateRef:
-        from kafka_rollout.steps.offline.record import offline_hop
-
-        release_step = offline_hop(plan)
-        return GateRef(
-            kind=self.kind,
-            release_step=(release_step.reversed() if self.way_back else release_step).key,
-            node_id=self.kafka_node,
-        )
 
 
 class UndoOfflineOperator(RolloutOperator):

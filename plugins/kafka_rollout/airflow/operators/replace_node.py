@@ -65,7 +65,8 @@ class ReplaceNodeOperator(RolloutOperator):
         self.slot = slot
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        from kafka_rollout.steps.roll.node import NodeStepState, node_step_state, replace_node
+        from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
+        from kafka_rollout.steps.roll.node import replace_node
 
         plan = frozen_plan(ports, context)
         release_step, node_step = self.slot.resolve(plan)

@@ -138,7 +138,8 @@ class GateSensor(BaseSensorOperator):
 
 def _look_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef, watch: GateWatch) -> WatchStatus:
     """The last status, done or not, after at most PATIENCE_S (a long soak is not waited for)."""
-    from kafka_rollout.steps.gates.checks import look, record_outcome
+    from kafka_rollout.steps.gates.checks import look
+    from kafka_rollout.steps.gates.waiting import record_outcome
 
     give_up = time.monotonic() + PATIENCE_S
     while True:

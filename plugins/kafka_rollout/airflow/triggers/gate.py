@@ -14,8 +14,9 @@ from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.domain.gates.ref import GateRef
 from kafka_rollout.domain.gates.watch import GateWatch, WatchState, WatchStatus
 from kafka_rollout.domain.model.errors import RolloutError, TransientError
-from kafka_rollout.steps.gates.checks import look, record_outcome
-from kafka_rollout.steps.planning.upgrade import check_plan
+from kafka_rollout.steps.gates.checks import look
+from kafka_rollout.steps.gates.waiting import record_outcome
+from kafka_rollout.steps.planning.check import check_plan
 
 if TYPE_CHECKING:
     from kafka_rollout.adapters.kafka.security import ClientSecurity

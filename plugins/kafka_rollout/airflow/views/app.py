@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI, HTTPException
 from fastapi.responses import FileResponse, HTMLResponse
 
 from kafka_rollout.adapters.inventory import readable_clusters
-from kafka_rollout.airflow.run_listener import DAG_PREFIX, SCAN_DAG_PREFIX
+from kafka_rollout.airflow.common.dag_ids import DAG_PREFIX, SCAN_DAG_PREFIX
 from kafka_rollout.airflow.views.runs import report_page, runs_of
 from kafka_rollout.airflow.views.scans import scan_page, scans_of
 from kafka_rollout.domain.model.topology import ClusterSpec

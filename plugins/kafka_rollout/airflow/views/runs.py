@@ -9,7 +9,7 @@ from typing import Any
 
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.store.runs import FileRunStore, list_runs
-from kafka_rollout.airflow.run_listener import (
+from kafka_rollout.airflow.common.dag_ids import (
     CHANGING_DAG_PREFIXES,
     DAG_PREFIX,
     DOWNGRADE_DAG_PREFIX,

@@ -11,7 +11,7 @@ from croniter import croniter
 
 from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.adapters.store.scan_reports import ALERT, SCANNED, ScanReports
-from kafka_rollout.airflow.run_listener import DAG_PREFIX, DOWNGRADE_DAG_PREFIX, SCAN_DAG_PREFIX
+from kafka_rollout.airflow.common.dag_ids import DAG_PREFIX, DOWNGRADE_DAG_PREFIX, SCAN_DAG_PREFIX
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import NEVER, ClusterSpec
 from kafka_rollout.settings import Settings

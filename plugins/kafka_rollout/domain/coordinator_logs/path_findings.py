@@ -19,8 +19,7 @@ from kafka_rollout.domain.coordinator_logs.incompatible_records import (
     find_incompatible_records,
 )
 from kafka_rollout.domain.coordinator_logs.remedies import cleaned_when
-from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
-from kafka_rollout.domain.groups.records import OFFSETS_TOPIC
+from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.releases import Catalogue, Release
 

@@ -13,6 +13,8 @@ from typing import Any
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.model.releases import Release
 
+OFFSETS_TOPIC = "__consumer_offsets"
+
 
 class LoadVerdict(StrEnum):
     """What the coordinator of a release would do with one partition of a coordinator log."""

@@ -13,7 +13,7 @@ from kafka_rollout.domain.coordinator_logs.incompatible_records import (
     find_incompatible_records,
 )
 from kafka_rollout.domain.coordinator_logs.remedies import cleaned_when
-from kafka_rollout.domain.coordinator_logs.scan import BrokenRecords, LoadVerdict, RecordKind, ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, BrokenRecords, LoadVerdict, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.described import CONSUMER, SHARE, STREAMS
@@ -21,7 +21,6 @@ from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.state import GroupState
 from kafka_rollout.domain.model.wording import count, few
 
-OFFSETS_TOPIC = "__consumer_offsets"
 # Kafka serves groups of a type only while its feature is at 1 or higher (KafkaApis of 4.3.1).
 SERVED_BY = {"group.version": CONSUMER, "share.version": SHARE, "streams.version": STREAMS}
 

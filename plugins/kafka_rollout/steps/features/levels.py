@@ -25,7 +25,7 @@ from kafka_rollout.steps.features.sending import (
     refusals,
     second_opinion,
 )
-from kafka_rollout.steps.planning.upgrade import check_plan, refuse_new_blockers
+from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers
 
 
 def check_support(ports: ClusterPorts, plan: Plan, *, waits: bool = False) -> Verdict:

@@ -35,7 +35,8 @@ from kafka_rollout.steps.features.sending import (
     refusals,
     second_opinion,
 )
-from kafka_rollout.steps.planning.upgrade import check_plan, record_observed
+from kafka_rollout.steps.planning.check import check_plan
+from kafka_rollout.steps.planning.upgrade import record_observed
 
 # Findings that the controller's validate-only can confirm or deny. What a person did not permit, or what no feature
 # is, it is not asked for.

@@ -10,7 +10,6 @@ from kafka_rollout.domain.gates import cluster as cluster_gates
 from kafka_rollout.domain.gates import node as node_gates
 from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
-from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState, WatchStatus
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
@@ -23,6 +22,7 @@ from kafka_rollout.steps.common.observe import observe_some
 from kafka_rollout.steps.downgrade.metadata_logs import last_failing_offset, look_at_metadata_logs
 from kafka_rollout.steps.features.finalization import finalization
 from kafka_rollout.steps.gates.groups import look_at_groups
+from kafka_rollout.steps.gates.recent import RECENT
 from kafka_rollout.steps.offline.outage import look_for_service
 from kafka_rollout.steps.offline.record import lost_disk
 
@@ -44,53 +44,8 @@ def look(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
         condition = Condition(name="the cluster answers", holds=False, evidence=error.sentence)
         seen = GateCheck(gate=_gate_name(ref), at=time.time(), conditions=(condition,))
     seen = replace(seen, details={**seen.details, **_details(ref)})
-    _RECENT.record(ports, ref, seen)
+    RECENT.record(ports, ref, seen)
     return seen
-
-
-def wait_for_gate(
-    ports: ClusterPorts,
-    plan: Plan,
-    ref: GateRef,
-    policy: GatePolicy,
-    on_check: Callable[[GateCheck, str], None] | None = None,
-) -> GateCheck:
-    """Look until the gate holds by its policy; `on_check` hears every look and the watch's message.
-
-    For the shell (the DAG's sensors defer instead). Raises RefusedError when the gate fails or its time is over.
-    """
-    watch = GateWatch(policy=policy)
-    while True:
-        seen = look(ports, plan, ref)
-        status = watch.seen(seen, time.time())
-        if on_check is not None:
-            on_check(seen, status.message)
-        record_outcome(ports, ref, seen, status)
-        if status.state is WatchState.HELD:
-            return seen
-        if status.state is WatchState.FAILED:
-            ways = "mend it, then go on with the same run" if plan.offline else "wait on, retry the node, or roll back"
-            raise RefusedError(
-                f"The gate {seen.gate} failed: it {status.message}.", remedy=f"Nothing more is touched: {ways}."
-            )
-        time.sleep(policy.interval_s)
-
-
-def record_outcome(ports: ClusterPorts, ref: GateRef, seen: GateCheck, status: WatchStatus) -> None:
-    """Record that the watch is over, with the look that ended it; nothing while it still waits."""
-    if not status.done:
-        return
-    _RECENT.record(ports, ref, seen, last=True)
-    ports.run.record(
-        f"gate-{status.state.value}",
-        {
-            "kind_of_gate": ref.kind.value,
-            "hop": ref.release_step,
-            "node_id": ref.node_id,
-            "gate": seen.gate,
-            "message": status.message,
-        },
-    )
 
 
 def gate_has_held(ports: ClusterPorts, ref: GateRef) -> bool:
@@ -286,36 +241,3 @@ def _details(ref: GateRef) -> dict[str, str]:
     if ref.node_id is not None:
         details["node_id"] = str(ref.node_id)
     return details
-
-
-class _RecentLooks:
-    """Keeps the record short: the first looks of each outcome, every change, and then one a minute.
-
-    Remembers per process only; a new process records its first look again, which shows the resume.
-    """
-
-    SAME_IN_A_ROW = 5
-    EVERY_S = 60.0
-
-    def __init__(self) -> None:
-        self._last: dict[tuple[str, str, str], tuple[tuple[tuple[str, bool], ...], int, float]] = {}
-
-    def record(self, ports: ClusterPorts, ref: GateRef, seen: GateCheck, *, last: bool = False) -> None:
-        """`last`: the look that ended the watch, recorded unless it was already."""
-        key = (ports.cluster.name, ports.run_id, f"{ref.release_step} {ref}")
-        outcome = tuple((condition.name, condition.holds) for condition in seen.conditions)
-        before, in_a_row, recorded_at = self._last.get(key, ((), 0, 0.0))
-        if last:
-            self._last.pop(key, None)
-            if recorded_at != seen.at:
-                ports.run.record_check(seen)
-            return
-        in_a_row = in_a_row + 1 if outcome == before else 1
-        if in_a_row > self.SAME_IN_A_ROW and seen.at - recorded_at < self.EVERY_S:
-            self._last[key] = (outcome, in_a_row, recorded_at)
-            return
-        ports.run.record_check(seen)
-        self._last[key] = (outcome, in_a_row, seen.at)
-
-
-_RECENT = _RecentLooks()

@@ -44,8 +44,7 @@ from kafka_rollout.steps.offline.record import (
     offline_hop,
     stop_has_begun,
 )
-from kafka_rollout.steps.planning.upgrade import check_plan, refuse_new_blockers
-from kafka_rollout.steps.roll.node import refuse_new_in_logs
+from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers, refuse_new_in_logs
 
 STOP_DEADLINE_S = 180.0
 # A combined node that lost the quorum waits in its controlled shutdown for nobody.

@@ -26,7 +26,7 @@ from kafka_rollout.steps.offline.record import (
     offline_hop,
     stop_has_begun,
 )
-from kafka_rollout.steps.planning.upgrade import check_plan
+from kafka_rollout.steps.planning.check import check_plan
 
 
 def undo_offline(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:

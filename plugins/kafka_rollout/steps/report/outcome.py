@@ -13,8 +13,8 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import LOCKED_OUT
+from kafka_rollout.steps.roll.node import ROLLED
 from kafka_rollout.steps.roll.rollback import CLOSED
-from kafka_rollout.steps.runner import ROLLED
 
 _TURNS = frozenset({"started", "finalizing", CLOSED, ROLLED})  # what says which way a run was going last
 _GOES_ON = frozenset({"approval", "started", "finalizing", "gate-held"})  # what a run without the lock does not do

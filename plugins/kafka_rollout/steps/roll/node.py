@@ -31,27 +31,13 @@ from kafka_rollout.steps.common.observe import observe_some
 from kafka_rollout.steps.downgrade.metadata_logs import goes_down, make_readable, refuse_unreadable
 from kafka_rollout.steps.features.levels import pending_changes
 from kafka_rollout.steps.gates.checks import load_before_stop, look, look_before_stop
-from kafka_rollout.steps.planning.coordinator_logs import new_in_logs
-from kafka_rollout.steps.planning.upgrade import check_plan, refuse_as_void, refuse_new_blockers
+from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers, refuse_new_in_logs
 from kafka_rollout.steps.roll.rollback import refuse_closed
 
+ROLLED = "rolled"  # kind of the event in the run's record: every node passed its turn, whenever that was
 STOP_DEADLINE_S = 180.0
 # A stop that was asked for this recently may still be going on: the node may look unwell because of it.
 _STOP_UNDER_WAY_S = STOP_DEADLINE_S + 30.0
-
-__all__ = [
-    "NodeReplaced",
-    "NodeStepState",
-    "has_stopped_nodes",
-    "needs_turn",
-    "node_step_state",
-    "replace_node",
-    "restart_node",
-    "retry_node",
-    "roll_back_turns",
-    "touched",
-    "way_back",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,13 +221,6 @@ def refuse_unready(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, n
 
 def _is_first_stop(ports: ClusterPorts, release_step: ReleaseStep) -> bool:
     return not any(event.get("kind") == "stopping" and event["hop"] == release_step.key for event in ports.run.events())
-
-
-def refuse_new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> None:
-    """Raise RefusedError when what was written to the coordinator logs since the run's scan of them makes a verdict
-    worse than the approved plan says: records keep coming while a person thinks."""
-    if new := new_in_logs(ports, plan, release_step):
-        refuse_as_void(ports, plan, new)
 
 
 def _refuse_unsafe_stop(node: NodeSpec, seen: GateCheck) -> None:

@@ -9,8 +9,8 @@ from kafka_rollout.domain.planning.downgrade_findings import lacking_settings, s
 from kafka_rollout.domain.planning.rollback_blockers import ClosingRecord, closes_way_back
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.sending import levels_now
+from kafka_rollout.steps.planning.check import check_way_back
 from kafka_rollout.steps.planning.coordinator_logs import scan_before_roll
-from kafka_rollout.steps.planning.upgrade import check_way_back
 
 CLOSED = "way-back-closed"  # kind of the event in the run's record
 

@@ -12,8 +12,9 @@ import sys
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.wire.record_batch import Batch, Codec, batches, payload
 from kafka_rollout_spark.decode.chunks import Chunk
-from kafka_rollout_spark.decode.decoding import reduce_entries, worker_rows
+from kafka_rollout_spark.decode.decoding import worker_rows
 from kafka_rollout_spark.kernel.spec import DecodingSpec
+from kafka_rollout_spark.merge.newest import reduce_entries
 from kafka_rollout_spark.rows import RowKind
 from tests.unit.spark.kernel.test_tables import FIXTURES, LOGS, deep, log_of
 from tests.unit.wire.test_record_batch import ATTRIBUTES_AT, COMPRESS, CRC_AT, HEADER_BYTES

@@ -15,7 +15,8 @@ from kafka_rollout_spark import kernel
 from kafka_rollout_spark.merge import newest
 from kafka_rollout_spark.decode.chunks import Chunk
 from kafka_rollout_spark.decode.compile_kernel import compile_kernel, is_compiled
-from kafka_rollout_spark.decode.decoding import reduce_entries, worker_rows, whole_batches
+from kafka_rollout_spark.decode.decoding import worker_rows, whole_batches
+from kafka_rollout_spark.merge.newest import reduce_entries
 from kafka_rollout_spark.kernel import tables
 from tests.unit.spark.kernel.test_tables import LOGS, chunks, deep
 

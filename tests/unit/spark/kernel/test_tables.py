@@ -23,13 +23,14 @@ from kafka_rollout.settings import Settings
 from kafka_rollout.wire.coordinator_records import classify
 from kafka_rollout.wire.record_batch import Codec, batches, payload, records
 from kafka_rollout_spark.decode.chunks import Chunk
-from kafka_rollout_spark.decode.decoding import reduce_entries, whole_batches, worker_rows
+from kafka_rollout_spark.decode.decoding import whole_batches, worker_rows
 from kafka_rollout_spark.kernel import tables
 from kafka_rollout_spark.kernel.compiling import compiled
 from kafka_rollout_spark.kernel.hashing import FACTORS, PRIME, Drawn, hashes, hashes_of_name
 from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth
 from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.merge import newest
+from kafka_rollout_spark.merge.newest import reduce_entries
 from kafka_rollout_spark.rows import MERGE_BY, RowKind
 from tests.paths import FIXTURES
 from tests.unit.wire.test_record_batch import encode

@@ -9,7 +9,8 @@ from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import LockHeldError, RefusedError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import gate_has_held, look, wait_for_gate
+from kafka_rollout.steps.gates.checks import gate_has_held, look
+from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import FakeCluster
 

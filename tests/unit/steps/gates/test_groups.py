@@ -12,7 +12,7 @@ from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.state import GroupState
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import look
-from kafka_rollout.steps.planning.upgrade import recheck
+from kafka_rollout.steps.planning.check import recheck
 from tests.fake_cluster import FakeCluster
 
 GATE = GateRef(kind=GateKind.GROUPS)

@@ -18,7 +18,8 @@ from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.planning.downgrade import WhereRefused
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import look, wait_for_gate
+from kafka_rollout.steps.gates.checks import look
+from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline.facts import offline_facts
 from kafka_rollout.steps.offline.order import OfflineStep
@@ -117,7 +118,7 @@ def test_killed_in_the_middle_of_the_nodes_the_others_follow(
 def test_nothing_is_stopped_without_an_approval_nor_when_a_blocker_has_come(
     world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_rollout.steps.planning.upgrade._LOOK_AGAIN_AFTER_S", ())
+    monkeypatch.setattr("kafka_rollout.steps.planning.check._LOOK_AGAIN_AFTER_S", ())
     plan = plan_downgrade(ports, R421, where_refused=WhereRefused.OFFLINE)
     with pytest.raises(RefusedError, match="Nobody approved"):
         offline.stop_all(ports, plan)

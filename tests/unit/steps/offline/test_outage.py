@@ -14,7 +14,7 @@ from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.topology import Role
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import wait_for_gate
+from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline import outage
 from kafka_rollout.steps.offline.facts import shown_facts

@@ -1,0 +1,41 @@
+"""The gate after a node's start in an offline downgrade."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafka_rollout.airflow.sensors.gate import GateSensor
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.steps.offline.order import OfflineStep
+
+if TYPE_CHECKING:
+    from kafka_rollout.domain.model.plan import Plan
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+
+
+class OfflineGateSensor(GateSensor):
+    """The gate after a node's start; `way_back` after it was taken back. No roll back: a broker may have registered."""
+
+    def __init__(self, *, kafka_node: int, way_back: bool = False, **kwargs: Any) -> None:
+        super().__init__(kind=GateKind.AFTER_START, **kwargs)
+        self.kafka_node = kafka_node
+        self.way_back = way_back
+
+    @property
+    def has_a_node_to_start(self) -> bool:
+        return not self.way_back
+
+    def start_once_more(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
+        """The step starts whatever has no process: a node whose disk was lost, once it is formatted anew."""
+        controller = ports.cluster.node(self.kafka_node).is_controller
+        (OfflineStep.START_CONTROLLERS if controller else OfflineStep.START_BROKERS).act(ports, plan)
+
+    def _ref(self, plan: Plan) -> GateRef:
+        from kafka_rollout.steps.offline.record import offline_hop
+
+        release_step = offline_hop(plan)
+        return GateRef(
+            kind=self.kind,
+            release_step=(release_step.reversed() if self.way_back else release_step).key,
+            node_id=self.kafka_node,
+        )

@@ -1,0 +1,40 @@
+"""Which checks of a gate are kept in the run's history."""
+
+from __future__ import annotations
+
+from kafka_rollout.domain.gates.check import GateCheck
+from kafka_rollout.domain.gates.ref import GateRef
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+
+
+class RecentChecks:
+    """Keeps the record short: the first looks of each outcome, every change, and then one a minute.
+
+    Remembers per process only; a new process records its first look again, which shows the resume.
+    """
+
+    SAME_IN_A_ROW = 5
+    EVERY_S = 60.0
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, str, str], tuple[tuple[tuple[str, bool], ...], int, float]] = {}
+
+    def record(self, ports: ClusterPorts, ref: GateRef, seen: GateCheck, *, last: bool = False) -> None:
+        """`last`: the look that ended the watch, recorded unless it was already."""
+        key = (ports.cluster.name, ports.run_id, f"{ref.release_step} {ref}")
+        outcome = tuple((condition.name, condition.holds) for condition in seen.conditions)
+        before, in_a_row, recorded_at = self._last.get(key, ((), 0, 0.0))
+        if last:
+            self._last.pop(key, None)
+            if recorded_at != seen.at:
+                ports.run.record_check(seen)
+            return
+        in_a_row = in_a_row + 1 if outcome == before else 1
+        if in_a_row > self.SAME_IN_A_ROW and seen.at - recorded_at < self.EVERY_S:
+            self._last[key] = (outcome, in_a_row, recorded_at)
+            return
+        ports.run.record_check(seen)
+        self._last[key] = (outcome, in_a_row, seen.at)
+
+
+RECENT = RecentChecks()

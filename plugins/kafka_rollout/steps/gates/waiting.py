@@ -1,0 +1,60 @@
+"""Waiting for a gate in one process, and recording how the wait ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from kafka_rollout.domain.gates.check import GateCheck
+from kafka_rollout.domain.gates.ref import GateRef
+from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState, WatchStatus
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.gates.checks import look
+from kafka_rollout.steps.gates.recent import RECENT
+
+
+def wait_for_gate(
+    ports: ClusterPorts,
+    plan: Plan,
+    ref: GateRef,
+    policy: GatePolicy,
+    on_check: Callable[[GateCheck, str], None] | None = None,
+) -> GateCheck:
+    """Look until the gate holds by its policy; `on_check` hears every look and the watch's message.
+
+    For the shell (the DAG's sensors defer instead). Raises RefusedError when the gate fails or its time is over.
+    """
+    watch = GateWatch(policy=policy)
+    while True:
+        seen = look(ports, plan, ref)
+        status = watch.seen(seen, time.time())
+        if on_check is not None:
+            on_check(seen, status.message)
+        record_outcome(ports, ref, seen, status)
+        if status.state is WatchState.HELD:
+            return seen
+        if status.state is WatchState.FAILED:
+            ways = "mend it, then go on with the same run" if plan.offline else "wait on, retry the node, or roll back"
+            raise RefusedError(
+                f"The gate {seen.gate} failed: it {status.message}.", remedy=f"Nothing more is touched: {ways}."
+            )
+        time.sleep(policy.interval_s)
+
+
+def record_outcome(ports: ClusterPorts, ref: GateRef, seen: GateCheck, status: WatchStatus) -> None:
+    """Record that the watch is over, with the look that ended it; nothing while it still waits."""
+    if not status.done:
+        return
+    RECENT.record(ports, ref, seen, last=True)
+    ports.run.record(
+        f"gate-{status.state.value}",
+        {
+            "kind_of_gate": ref.kind.value,
+            "hop": ref.release_step,
+            "node_id": ref.node_id,
+            "gate": seen.gate,
+            "message": status.message,
+        },
+    )
