@@ -136,7 +136,7 @@ def test_what_is_gone_afterwards_fails_the_run(
     monkeypatch.setattr(cluster_inventory, "compare_inventory", and_a_topic_is_gone)
     state, states, record = run(runs, "4.0.1")
     assert (state, states["inventory_after"], outcome(record)) == ("failed", "failed", "stopped")
-    assert "The topic orders is gone." in str(record.attachment("report.json")["sentence"])
+    assert "Topic orders is missing." in str(record.attachment("report.json")["sentence"])
 
 
 def test_a_rejected_roll_leaves_the_lowered_levels_and_says_so(runs: FakeRuns, world: FakeCluster) -> None:

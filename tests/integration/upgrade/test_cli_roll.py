@@ -172,7 +172,7 @@ def test_a_roll_back_is_refused_while_there_are_settings_that_the_older_release_
     assert refused.returncode == 3, refused.stderr
     said = " ".join(refused.stderr.split())
     assert "The way back to 3.9.1 is closed. SETTINGS-NOT-KEPT: 3.9.1 does not know group configurations" in said
-    assert ": planned, shipping. Note them down and delete them. Then roll back again." in said
+    assert ": planned, shipping. Save these settings and delete them. Then roll back again." in said
     assert later_starts(shell.cluster) == {node: ["4.3.1"] for node in (1, 2, 3)}
     assert json.loads(Path(refused.stdout.splitlines()[-1]).read_text())["outcome"] == "stopped"
 

@@ -126,7 +126,7 @@ def test_a_node_of_the_inventory_that_the_cluster_does_not_know_is_a_blocker(
     code, blockers = shell.plan(grown)
     assert code == 3
     assert set(blockers) == {"NODE-UNKNOWN"}
-    whole(blockers["NODE-UNKNOWN"], "node 9", "node-9", "not known to the cluster")
+    whole(blockers["NODE-UNKNOWN"], "node 9", "node-9", "not registered in the cluster")
 
 
 def test_a_feature_that_a_node_does_not_have_is_refused_by_name(shell: Shell, cluster: LocalCluster) -> None:
@@ -174,7 +174,7 @@ def test_a_ghost_controller_is_a_blocker_and_the_dag_refuses_instead_of_asking(
     wait_for(lambda: shell.plan(cluster.spec)[0] == 3, timeout_s=300, every_s=1, said="a plan that sees the controller")
     _, blockers = shell.plan(cluster.spec)
     assert set(blockers) == {"GHOST-CONTROLLER"}
-    whole(blockers["GHOST-CONTROLLER"], "controller 4", "registered", "not in the inventory")
+    whole(blockers["GHOST-CONTROLLER"], "controller 4", "registered", "not listed in the inventory")
 
     house.add(cluster)
     with pytest.raises(UserError, match="400"):

@@ -1,16 +1,16 @@
-"""Gates: the conditions that let the next step begin. Pure: looks in, evidence out."""
+"""Gate checks: the conditions that must be met before the next step begins. Input and output are data only."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-PROCESS = "process"  # the condition that a node has one
+PROCESS = "process"  # name of the condition that the node has a process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One condition of a gate at one look: `holds`, and `evidence` in a sentence (what was seen)."""
+    """One condition of a gate in one check. `holds`: whether it is met. `evidence`: the measured fact as a sentence."""
 
     name: str
     holds: bool
@@ -19,7 +19,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCheck:
-    """One look at a gate. `gate` is `before node 3`, `after node 3`, `finalized`, …; `at` in epoch seconds."""
+    """One check of a gate. `gate`: `before node 3`, `after node 3`, `finalized`, …; `at`: epoch seconds."""
 
     gate: str
     at: float
@@ -32,15 +32,15 @@ class GateCheck:
 
     @property
     def waits_for(self) -> str:
-        """What the gate waits for, in one line; empty when it holds."""
+        """The unmet conditions in one line; empty if the check passed."""
         return "; ".join(f"{c.name}: {c.evidence}" for c in self.conditions if not c.holds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeforeStop:
-    """What a node was in before its stop; can only be seen before it, so it is recorded before it.
+    """State of a node before its stop. It is stored because it cannot be observed afterwards.
 
-    `in_isr` and `leads` are partitions as `topic-partition`.
+    `in_isr` and `leads`: partitions as `topic-partition`.
     """
 
     node_id: int

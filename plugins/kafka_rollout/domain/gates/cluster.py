@@ -1,4 +1,4 @@
-"""Gates of the whole cluster after finalizing: levels, snapshots, and the metadata.version each node runs at."""
+"""Gates of the whole cluster after finalizing: levels, snapshots and the metadata.version of each node."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Checkpoint(Protocol):
 def finalized(
     cluster: ClusterSpec, state: ClusterState, targets: Mapping[str, int], *, after_epoch: int | None = None
 ) -> GateCheck:
-    """Every node itself reports every level, with an epoch.
+    """Check that every node reports every level itself, with an epoch.
 
-    Epochs are not compared with each other: a KRaft broker's is the offset of its newest metadata image, so it
-    moves all the time, a controller's is the offset of the last change of features. `after_epoch`, the highest epoch
-    seen before finalizing, tells a fresh answer from an old one. Controllers before 3.5 report no finalized levels:
-    their logs must hold what the brokers that report the levels have read.
+    Epochs of different nodes are not compared. The epoch of a KRaft broker is the offset of its newest metadata image,
+    so it always grows. The epoch of a controller is the offset of the last feature change. `after_epoch`: the highest
+    epoch before finalizing; it separates a new response from an old one. Controllers before 3.5 report no finalized
+    levels: their logs must reach the offset that the brokers with these levels have read.
     """
     return GateCheck(
         gate="finalized",
@@ -48,7 +48,7 @@ def _levels(
         return Condition(name=name, holds=False, evidence=_no_answer(seen))
     features = seen.features
     if not targets:
-        return Condition(name=name, holds=True, evidence="no level was to be changed")
+        return Condition(name=name, holds=True, evidence="no level was planned to change")
     if _names_no_levels(node, features):
         return _by_log(name, cluster, state, node, targets)
     wrong = [
@@ -57,17 +57,17 @@ def _levels(
         if features.finalized.get(feature, 0) != level
     ]
     if wrong:
-        return Condition(name=name, holds=False, evidence=f"ApiVersions says {', '.join(wrong)}")
+        return Condition(name=name, holds=False, evidence=f"ApiVersions reports {', '.join(wrong)}")
     if features.epoch is None:
-        return Condition(name=name, holds=False, evidence="ApiVersions names no epoch of the finalized features")
+        return Condition(name=name, holds=False, evidence="ApiVersions reports no epoch of the finalized features")
     if after_epoch is not None and features.epoch <= after_epoch:
         return Condition(
             name=name,
             holds=False,
-            evidence=f"epoch {features.epoch} is not newer than {after_epoch}, before finalizing",
+            evidence=f"epoch {features.epoch} is not newer than {after_epoch}, the epoch before finalizing",
         )
     levels = ", ".join(f"{feature} {level}" for feature, level in sorted(targets.items()))
-    return Condition(name=name, holds=True, evidence=f"ApiVersions says {levels}, epoch {features.epoch}")
+    return Condition(name=name, holds=True, evidence=f"ApiVersions reports {levels}, epoch {features.epoch}")
 
 
 def snapshots(
@@ -79,11 +79,11 @@ def snapshots(
     after_offset: int | None = None,
     interval_ms: Mapping[int, int] | None = None,
 ) -> GateCheck:
-    """Every node has written a metadata snapshot since `finalized_at` (epoch seconds).
+    """Check that every node has written a metadata snapshot since `finalized_at` (epoch seconds).
 
-    By its files where the runtime sees them (`checkpoints` by node; with `after_offset`, the offset at which the
-    levels were finalized, the snapshot must also end behind it), else by the SnapshotEmitter metrics.
-    `interval_ms` is each node's metadata.log.max.snapshot.interval.ms, for the sentence that says how long it takes.
+    Source: the files, if the runtime can list them (`checkpoints` by node), else the SnapshotEmitter metrics.
+    `after_offset`: the offset of the finalized levels; the snapshot must end after it. `interval_ms`:
+    metadata.log.max.snapshot.interval.ms by node, for the sentence with the expected time.
     """
     conditions = []
     for node in cluster.nodes:
@@ -96,7 +96,7 @@ def snapshots(
             condition = Condition(
                 name=condition.name,
                 holds=False,
-                evidence=f"{condition.evidence}; it writes one at least every {interval / 1000:.0f} s",
+                evidence=f"{condition.evidence}; the node writes one at least every {interval / 1000:.0f} s",
             )
         conditions.append(condition)
     return GateCheck(gate="snapshot", at=state.observed_at, conditions=tuple(conditions))
@@ -106,11 +106,13 @@ def _by_file(node: NodeSpec, files: Sequence[Checkpoint], finalized_at: float, a
     name = f"node {node.node_id} has a snapshot"
     newest = max(files, key=lambda file: (file.epoch, file.end_offset), default=None)
     if newest is None:
-        return Condition(name=name, holds=False, evidence="no checkpoint file is seen")
+        return Condition(name=name, holds=False, evidence="no checkpoint file was found")
     file_name = f"{newest.end_offset:020d}-{newest.epoch:010d}.checkpoint"
     age = newest.modified_at - finalized_at
     if age <= 0 or (after_offset is not None and newest.end_offset <= after_offset):
-        return Condition(name=name, holds=False, evidence=f"the newest file, {file_name}, is from before finalizing")
+        return Condition(
+            name=name, holds=False, evidence=(f"the newest file, {file_name}, was written before finalizing")
+        )
     return Condition(name=name, holds=True, evidence=f"{file_name}, written {age:.0f} s after finalizing")
 
 
@@ -118,20 +120,24 @@ def _by_metric(node: NodeSpec, seen: NodeState | None, observed_at: float, final
     name = f"node {node.node_id} has a snapshot"
     metrics = seen.metrics if seen else None
     if metrics is None or metrics.snapshot_age_ms is None:
-        return Condition(name=name, holds=False, evidence="neither a file nor a SnapshotEmitter metric is seen")
+        return Condition(
+            name=name, holds=False, evidence=("neither a checkpoint file nor a SnapshotEmitter metric was found")
+        )
     if not metrics.snapshot_bytes:
-        # Until a process has written its first snapshot, the age counts from the process's start.
-        return Condition(name=name, holds=False, evidence="SnapshotEmitter has written none since the node's start")
+        # Before the first snapshot of a process, the age counts from the start of the process.
+        return Condition(
+            name=name, holds=False, evidence=("SnapshotEmitter has written no snapshot since the node started")
+        )
     age = observed_at - metrics.snapshot_age_ms / 1000 - finalized_at
     when = f"{abs(age):.0f} s {'after' if age > 0 else 'before'} finalizing"
-    return Condition(name=name, holds=age > 0, evidence=f"SnapshotEmitter wrote its latest {when}")
+    return Condition(name=name, holds=age > 0, evidence=f"SnapshotEmitter wrote its latest snapshot {when}")
 
 
 def metadata_version(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, level: int) -> GateCheck:
-    """Every node runs at metadata.version `level`: CurrentMetadataVersion by both agents.
+    """Check that every node runs at metadata.version `level`, by CurrentMetadataVersion of both agents.
 
-    Falls back on the finalized level of ApiVersions where the node's release has no such metric or the inventory
-    names no agent, and the evidence says which source was asked.
+    If the release has no such metric, or the inventory lists no agent, the check uses the finalized level of
+    ApiVersions. The evidence names the source.
     """
     conditions = tuple(_current(cluster, catalogue, state, node, level) for node in cluster.nodes)
     return GateCheck(gate="metadata-version", at=state.observed_at, conditions=conditions)
@@ -144,7 +150,7 @@ def _current(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, no
         return Condition(name=name, holds=False, evidence=_no_answer(seen))
     release = seen.release
     if release is None:
-        return Condition(name=name, holds=False, evidence="the running release is unknown (app-info)")
+        return Condition(name=name, holds=False, evidence="the running release is unknown (metric app-info)")
     if release in catalogue and not catalogue.get(release).has_current_metadata_version_metric:
         if seen.features is not None and _names_no_levels(node, seen.features):
             return _by_log(name, cluster, state, node, {METADATA_VERSION: level})
@@ -159,8 +165,10 @@ def _current(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, no
         if url is not None or value is not None
     ]
     if not answers:
-        return _by_api_versions(name, seen, level, "the inventory names no metrics agent")
-    told = ", ".join(f"{source} {'does not answer' if value is None else f'says {value}'}" for source, value in answers)
+        return _by_api_versions(name, seen, level, "the inventory lists no metrics agent")
+    told = ", ".join(
+        f"{source} {'did not respond' if value is None else f'reports {value}'}" for source, value in answers
+    )
     return Condition(
         name=name, holds=all(value == level for _, value in answers), evidence=f"CurrentMetadataVersion: {told}"
     )
@@ -169,7 +177,7 @@ def _current(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, no
 def _by_api_versions(name: str, seen: NodeState, level: int, why: str) -> Condition:
     told = None if seen.features is None else seen.features.finalized.get(METADATA_VERSION)
     return Condition(
-        name=name, holds=told == level, evidence=f"{why}; ApiVersions says {'nothing' if told is None else told}"
+        name=name, holds=told == level, evidence=f"{why}; ApiVersions reports {'nothing' if told is None else told}"
     )
 
 
@@ -180,7 +188,10 @@ def _names_no_levels(node: NodeSpec, features: NodeFeatures) -> bool:
 def _by_log(
     name: str, cluster: ClusterSpec, state: ClusterState, node: NodeSpec, targets: Mapping[str, int]
 ) -> Condition:
-    """A controller that names no levels, judged by its log: a broker's epoch is the offset that it has read."""
+    """Check a controller that reports no levels by its log end.
+
+    The epoch of a broker is the offset that it has read.
+    """
     told = (state.nodes[b.node_id].features for b in cluster.brokers if b.node_id in state.nodes)
     epochs = [
         f.epoch
@@ -191,13 +202,14 @@ def _by_log(
     end = next((v.log_end_offset for v in voters if v.replica_id == node.node_id), -1)
     levels = ", ".join(f"{feature} {level}" for feature, level in sorted(targets.items()))
     if not epochs:
-        evidence = f"this controller's release names no levels, and no broker reports {levels}"
+        evidence = f"the release of this controller reports no levels, and no broker reports {levels}"
         return Condition(name=name, holds=False, evidence=evidence)
     evidence = (
-        f"this controller's release names no levels; its log ends at {end}, a broker reports {levels} at {min(epochs)}"
+        f"the release of this controller reports no levels; its log ends at {end}, a broker reports {levels} "
+        f"at {min(epochs)}"
     )
     return Condition(name=name, holds=end > min(epochs), evidence=evidence)
 
 
 def _no_answer(seen: NodeState | None) -> str:
-    return f"no answer ({seen.problem})" if seen and seen.problem else "no answer"
+    return f"no response ({seen.problem})" if seen and seen.problem else "no response"

@@ -1,12 +1,12 @@
-"""Gates around one node's turn: may it be stopped, and is it back.
+"""The gates before a node stops and after it starts.
 
-The invariants, in one place:
-- no stop takes the last in-sync replica of a partition, nor brings one under its min.insync.replicas;
-- no stop takes the metadata quorum's majority of caught-up voters;
-- no stop while another node is not up;
-- a node is back when it runs the release, is registered and unfenced, is in every ISR that it was in before the
-  stop, follows the quorum closely, and leads again what it led as preferred leader.
-What nobody could tell holds nothing.
+The invariants:
+- A stop never removes the last in-sync replica of a partition, and never takes a partition below min.insync.replicas.
+- A stop never removes the majority of caught-up voters of the metadata quorum.
+- No node stops while another node is down.
+- A node is back when it runs the release, is registered and unfenced, and is in every ISR of before its stop. It must
+  also be caught up with the quorum and lead its previous preferred partitions. An unknown value never meets a
+  condition.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kafka_rollout.domain.model.wording import count, few
 
 
 def seen_before_stop(state: ClusterState, node_id: int, release: Release, at: float) -> BeforeStop:
-    """What must be remembered of a node before it is stopped; `release` is the one it runs, `at` in epoch seconds."""
+    """Return the state to store before a node stops. `release`: the release it runs; `at`: epoch seconds."""
     return BeforeStop(
         node_id=node_id,
         release=str(release),
@@ -34,7 +34,7 @@ def seen_before_stop(state: ClusterState, node_id: int, release: Release, at: fl
 
 
 def before_stop(cluster: ClusterSpec, state: ClusterState, node: NodeSpec) -> GateCheck:
-    """Whether `node` may be stopped now."""
+    """Check whether `node` can be stopped now."""
     conditions = [_answered(state, node), *_others_up(cluster, state, node), _quorum_without(state, node)]
     conditions.append(_all_served(state.partitions))
     if node.is_broker:
@@ -46,10 +46,10 @@ def before_stop(cluster: ClusterSpec, state: ClusterState, node: NodeSpec) -> Ga
 def after_start(
     cluster: ClusterSpec, state: ClusterState, node: NodeSpec, *, before: BeforeStop | None, expected: Release
 ) -> GateCheck:
-    """Whether `node` is back on release `expected`.
+    """Check whether `node` is back on release `expected`.
 
-    `before` is what it was in before its stop; without such a record every replica it has must be in sync.
-    `cluster` is the inventory the node belongs to.
+    `before`: its state before the stop; without it, every replica of the node must be in sync. `cluster`: the inventory
+    of the node.
     """
     seen = state.nodes.get(node.node_id)
     pid = seen.process.pid if seen else None
@@ -59,14 +59,14 @@ def after_start(
         Condition(
             name="release",
             holds=running == expected,
-            evidence=f"app-info says {running}" if running else f"app-info does not answer, {expected} is expected",
+            evidence=f"app-info reports {running}" if running else f"app-info did not respond, {expected} is expected",
         ),
         Condition(
             name="answers",
             holds=seen is not None and seen.features is not None,
-            evidence="ApiVersions answered"
+            evidence="ApiVersions responded"
             if seen and seen.features
-            else (seen.problem if seen else "") or "no answer",
+            else (seen.problem if seen else "") or "no response",
         ),
         _quorum_of(state, cluster.node(node.node_id)),
     ]
@@ -76,7 +76,7 @@ def after_start(
 
 
 def led_elsewhere(state: ClusterState, node_id: int, before: BeforeStop | None) -> tuple[PartitionState, ...]:
-    """Partitions that `node_id` should lead again and could: its own by preference, in sync, led before its stop."""
+    """List the partitions that `node_id` must lead again: preferred leader, in sync, and led by it before its stop."""
     return tuple(
         p
         for p in state.partitions
@@ -88,13 +88,13 @@ def led_elsewhere(state: ClusterState, node_id: int, before: BeforeStop | None) 
 
 
 def _answered(state: ClusterState, node: NodeSpec) -> Condition:
-    # The node itself may be silent: one that came up unwell must be stoppable for its way back.
+    # The node itself may not respond: a node that failed to start must be stoppable for the rollback.
     own = state.nodes[node.node_id].problem if node.node_id in state.nodes else ""
     open_questions = [question for question in state.unanswered if question != own]
     return Condition(
-        name="every question answered",
+        name="every query answered",
         holds=not open_questions,
-        evidence=f"no answer: {few(open_questions)}" if open_questions else "all of them",
+        evidence=f"no response: {few(open_questions)}" if open_questions else "all queries",
     )
 
 
@@ -113,7 +113,7 @@ def _others_up(cluster: ClusterSpec, state: ClusterState, node: NodeSpec) -> Ite
     yield Condition(
         name="all other nodes are up",
         holds=not evidence,
-        evidence=few(evidence) if evidence else f"{count(len(cluster.nodes) - 1, 'node')} answer and are unfenced",
+        evidence=few(evidence) if evidence else f"{count(len(cluster.nodes) - 1, 'node')} respond and are unfenced",
     )
 
 
@@ -122,7 +122,7 @@ def _all_served(partitions: Sequence[PartitionState]) -> Condition:
     return Condition(
         name="every partition is served",
         holds=not bad,
-        evidence=f"leaderless or under min ISR: {few(p.name for p in bad)}"
+        evidence=f"no leader or under min ISR: {few(p.name for p in bad)}"
         if bad
         else f"{count(len(partitions), 'partition')} have a leader and min ISR",
     )
@@ -140,9 +140,9 @@ def _isr_without(partitions: Sequence[PartitionState], node_id: int, unfenced: f
     yield Condition(
         name="another in-sync replica",
         holds=not lost,
-        evidence=f"node {node_id} is the last one in sync of {few(lost)}"
+        evidence=f"node {node_id} is the last in-sync replica of {few(lost)}"
         if lost
-        else f"node {node_id} is in {count(len(in_isr), 'ISR')}, never alone",
+        else f"node {node_id} is in {count(len(in_isr), 'ISR')}; each has another unfenced in-sync replica",
     )
     yield Condition(
         name="min ISR without it",
@@ -159,7 +159,7 @@ def _quorum_without(state: ClusterState, node: NodeSpec) -> Condition:
             name="quorum without it", holds=False, evidence="the quorum is unknown" if not state.quorum else "no leader"
         )
     if not node.is_controller:
-        return Condition(name="quorum without it", holds=True, evidence=f"node {node.node_id} is no voter")
+        return Condition(name="quorum without it", holds=True, evidence=f"node {node.node_id} is not a voter")
     holds, evidence = spare_voters(state.quorum, node.node_id, state.observed_at)
     return Condition(name="quorum without it", holds=holds, evidence=evidence)
 
@@ -169,7 +169,7 @@ def _quorum_of(state: ClusterState, node: NodeSpec) -> Condition:
     if quorum is None:
         return Condition(name="quorum", holds=False, evidence="the quorum is unknown")
     if node.is_controller and node.node_id not in {v.replica_id for v in quorum.voters}:
-        return Condition(name="quorum", holds=False, evidence=f"node {node.node_id} is no voter of the quorum")
+        return Condition(name="quorum", holds=False, evidence=f"node {node.node_id} is not a voter of the quorum")
     holds, evidence = caught_up(quorum, node.node_id, state.observed_at)
     return Condition(name="quorum", holds=holds, evidence=evidence)
 
@@ -184,7 +184,7 @@ def _registered(state: ClusterState, node: NodeSpec) -> Condition:
 
 def _in_isrs(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> Condition:
     node_id = node.node_id
-    # A partition that was deleted or reassigned meanwhile is nothing to wait for.
+    # A partition that was deleted or reassigned since the stop is not expected.
     expected = [p for p in state.partitions if node_id in p.replicas and (before is None or p.name in before.in_isr)]
     missing = [p.name for p in expected if node_id not in p.isr]
     return Condition(
@@ -203,7 +203,7 @@ def _leads(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> Co
     return Condition(
         name="leadership back",
         holds=not elsewhere,
-        evidence=f"{count(len(elsewhere), 'partition')} of {len(own)} led elsewhere: {few(elsewhere)}"
+        evidence=f"{count(len(elsewhere), 'partition')} of {len(own)} led by another node: {few(elsewhere)}"
         if elsewhere
         else f"leads all {len(own)} that it led as preferred leader",
     )

@@ -1,8 +1,8 @@
-"""Watching a gate until it holds: the rule of how many looks, how long, and when to give up.
+"""The rule for repeated checks of a gate: consecutive passing checks, soak time and timeout.
 
-A look that holds is not yet a cluster that is well ("Ready" is not "caught up"), so a gate is passed only after
-several holding looks in a row, and after a soak in which it keeps holding. No clock and no waiting in here: the
-caller looks and tells the time, so a trigger, a sensor and a shell share one rule.
+One passing check does not prove that the cluster is stable. A gate passes only after several consecutive passing checks
+and after a soak in which every check passes. This module has no clock and does not wait: the caller checks and passes
+the time in. So a trigger, a sensor and the command line use one rule.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from kafka_rollout.domain.gates.check import PROCESS, GateCheck
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.wording import count
 
-GONE_S = 60.0  # a process that is gone for so long is not brought back by whatever looks after it
+GONE_S = 60.0  # after this time, no supervisor is expected to restart a missing process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatePolicy:
-    """`looks` that must hold in a row, `interval_s` between them, then `soak_s` in which the gate keeps holding.
+    """Number of consecutive passing checks (`looks`), the interval between them in seconds, and the soak in seconds.
 
-    `timeout_s` bounds the waiting without the soak; a node without a process is waited for GONE_S at most.
+    `timeout_s`: gate timeout in seconds, without the soak. A node without a process fails the gate after GONE_S.
     """
 
     looks: int = 3
@@ -33,10 +33,13 @@ class GatePolicy:
 
     def __post_init__(self) -> None:
         if self.looks < 1:
-            raise UserError(f"A gate needs at least one look, not {self.looks}.", remedy="Set looks to 1 or more.")
+            raise UserError(
+                f"A gate needs at least one passing check, not {self.looks}.",
+                remedy=("Set the number of checks to 1 or more."),
+            )
         for name in ("interval_s", "timeout_s", "soak_s"):
             if getattr(self, name) < 0:
-                raise UserError(f"{name} of a gate is negative.", remedy="Give it in seconds, 0 or more.")
+                raise UserError(f"{name} of a gate is negative.", remedy="Set it to 0 seconds or more.")
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -54,7 +57,7 @@ class WatchState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchStatus:
-    """What a watch says after a look; `message` is one line for the log and the task's page."""
+    """Status of a watch after a check. `message`: one line for the log and the page of the task."""
 
     state: WatchState
     message: str
@@ -66,16 +69,22 @@ class WatchStatus:
 
 @dataclass(slots=True, kw_only=True)
 class GateWatch:
-    """The looks at one gate so far. `to_dict` and `from_dict` let a trigger go on where another one stopped."""
+    """The checks of one gate so far.
+
+    With `to_dict` and `from_dict` a new trigger can continue the watch of another one.
+    """
 
     policy: GatePolicy
     started_at: float | None = None
     held_in_a_row: int = 0
-    held_since: float | None = None  # the look that completed the row
-    gone_since: float | None = None  # the first of the looks in a row that saw no process
+    held_since: float | None = None  # time of the check that completed the consecutive checks
+    gone_since: float | None = None  # time of the first consecutive check without a process
 
     def seen(self, look: GateCheck, now: float) -> WatchStatus:
-        """Count one look; `now` in epoch seconds. A look that does not hold starts the row and the soak anew."""
+        """Record one gate check and return the new status.
+
+        `now`: epoch seconds. A failed check resets the consecutive count and the soak.
+        """
         if self.started_at is None:
             self.started_at = now
         if not look.holds:
@@ -85,16 +94,16 @@ class GateWatch:
         self.gone_since = None
         self.held_in_a_row += 1
         if self.held_in_a_row < self.policy.looks:
-            return self._waiting(now, f"look {self.held_in_a_row} of {self.policy.looks} holds")
+            return self._waiting(now, f"check {self.held_in_a_row} of {self.policy.looks} passed")
         if self.held_since is None:
             self.held_since = now
         soaked = now - self.held_since
         if soaked < self.policy.soak_s:
-            # Past the deadline a gate that holds may finish its soak; one that does not hold fails at once.
+            # After the gate timeout, a passing gate can finish its soak; a failed check fails the gate at once.
             message = f"soaks: {soaked:.0f} of {self.policy.soak_s:.0f} s"
             return WatchStatus(state=WatchState.WAITING, message=message)
         looks = count(self.held_in_a_row, "look")
-        return WatchStatus(state=WatchState.HELD, message=f"holds after {now - self.started_at:.0f} s, {looks}")
+        return WatchStatus(state=WatchState.HELD, message=f"passed after {now - self.started_at:.0f} s, {looks}")
 
     def _note_process(self, look: GateCheck, now: float) -> None:
         gone = any(condition.name == PROCESS and not condition.holds for condition in look.conditions)
@@ -107,7 +116,7 @@ class GateWatch:
         waited = now - (now if self.started_at is None else self.started_at)
         gone = 0.0 if self.gone_since is None else now - self.gone_since
         if waited >= self.policy.timeout_s + self.policy.soak_s or gone >= GONE_S:
-            return WatchStatus(state=WatchState.FAILED, message=f"gives up after {waited:.0f} s; {message}")
+            return WatchStatus(state=WatchState.FAILED, message=f"failed after {waited:.0f} s; {message}")
         return WatchStatus(state=WatchState.WAITING, message=message)
 
     def to_dict(self) -> dict[str, Any]:

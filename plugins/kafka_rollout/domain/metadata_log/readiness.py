@@ -1,4 +1,4 @@
-"""What a node's metadata log needs before a release can start on it."""
+"""The action that a metadata log needs before a release can start on it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from kafka_rollout.domain.metadata_log.scan import MetadataScan
 
 
 class Readiness(StrEnum):
-    """What a node's metadata log needs before a release can start on it."""
+    """The action that a metadata log needs before a release can start on it."""
 
     READY = "ready"
-    TRIM = "trim"  # below its newest snapshot, while the node is stopped
-    SNAPSHOT = "snapshot"  # a later one first
-    LEVELS = "levels"  # the metadata as it is now cannot be replayed
+    TRIM = "trim"  # remove the log before the newest snapshot, while the node is stopped
+    SNAPSHOT = "snapshot"  # wait for a later snapshot first
+    LEVELS = "levels"  # the current metadata cannot be replayed
     NEVER = "never"
 
 
 def readiness(scan: MetadataScan) -> Readiness:
-    """By the facts behind the scan's remedies; a bootstrap.checkpoint that is too new is not part of it."""
+    """Return the action for a metadata log. A bootstrap.checkpoint with a level that is too high does not change it."""
     if any(failure.where == "quorum-state" for failure in scan.failures):
         return Readiness.NEVER
     if scan.way is None:
@@ -30,12 +30,12 @@ def readiness(scan: MetadataScan) -> Readiness:
 
 
 def bootstrap_fails(scan: MetadataScan) -> bool:
-    """Whether the release could not read bootstrap.checkpoint, which every start does."""
+    """Return whether the release cannot read bootstrap.checkpoint, which it reads at every start."""
     return any(failure.where == "bootstrap" for failure in scan.failures)
 
 
 def why_not(scan: MetadataScan) -> str:
-    """Where and why the release would stop, in one sentence; empty where it would not."""
+    """Return the offset and reason at which the release stops, as one sentence; empty if it does not stop."""
     first = scan.first_failure
     if first is None:
         return ""

@@ -1,7 +1,7 @@
-"""What is in a cluster, for a comparison before and after a downgrade: what a person would miss if it were gone.
+"""The contents of a cluster, and their comparison before and after a downgrade.
 
-Whatever came since is no difference, and neither is what moves by itself: offsets grow, and retention raises the start
-of a partition.
+Only missing, smaller or changed contents count as differences. New contents do not. Values that change by themselves do
+not either: offsets grow, and retention raises the start offset of a partition.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ _SERVED_FROM = {"consumer": "group.version", "share": "share.version", "streams"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterInventory:
-    """`topics`: id and replicas by partition; `ends`: end offset of each partition (`orders-0`); `groups`: type and
-    committed offsets; `configs`: what was set dynamically, by resource (`topic orders`, `broker 1`, `brokers`), a
-    secret as HIDDEN; `group_configs` and `subscriptions` (client metrics, KIP-714) the same by group and subscription;
-    `scram`: iterations by user and mechanism; `quotas` by entity. `unasked`: why a part is empty, by its field.
+    """The contents of a cluster at one time.
+
+    `topics`: id and replicas by partition. `ends`: end offset of each partition (`orders-0`). `groups`: type and
+    committed offsets. `configs`: dynamic settings by resource (`topic orders`, `broker 1`, `brokers`), a secret as
+    HIDDEN. `group_configs` and `subscriptions` (client metrics, KIP-714): the same by group and by subscription.
+    `scram`: iterations by user and mechanism. `quotas`: by entity. `unasked`: field → reason why it could not be read.
     """
 
     topics: Mapping[str, Mapping[str, Any]]
@@ -64,15 +66,20 @@ PARTS = {
     "group_configs": "group configurations",
     "subscriptions": "client-metrics subscriptions",
 }
-"""Fields that a cluster may not be able to tell, and what people call them."""
+"""Fields that a cluster may not be able to report, and their names in sentences."""
 SETTINGS = {"group_configs": "GROUP", "subscriptions": "CLIENT_METRICS"}
-"""Fields with settings of kinds that older releases do not know, and Kafka's names of these kinds. A release that does
-not offer them does not use them, and the plan has said so."""
+"""Fields with settings that older releases do not support → Kafka's name of the resource type.
+
+The plan has already reported a release that does not support them.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """`foretold`: it follows from the older release, which does not serve such groups or has no such setting."""
+    """One difference between two inventories.
+
+    `foretold`: the difference is expected, because the older release does not serve such groups or has no such setting.
+    """
 
     kind: str
     subject: str
@@ -92,14 +99,14 @@ _COMPARED_BY_KEY = {
 def compare_inventories(
     before: ClusterInventory, after: ClusterInventory, *, unserved: Collection[str] = ()
 ) -> tuple[Difference, ...]:
-    """What is gone, less or other than before. `unserved`: types of groups that are not served any more."""
+    """List what is missing, smaller or changed. `unserved`: group types that the cluster no longer serves."""
     return (
         *_unasked(before, after),
         *_topics(before, after),
         *_ends(before, after),
         *_groups(before, after, unserved),
         *(
-            Difference(kind="ACL", subject=acl, sentence=f"The ACL {acl} is gone.")
+            Difference(kind="ACL", subject=acl, sentence=f"ACL {acl} is missing.")
             for acl in before.acls
             if acl not in set(after.acls) and "acls" not in after.unasked
         ),
@@ -113,7 +120,7 @@ def compare_inventories(
 
 
 def unserved_types(levels: Mapping[str, int]) -> frozenset[str]:
-    """Types of groups that brokers at these finalized levels do not serve."""
+    """Return the group types that brokers do not serve at these finalized levels."""
     return frozenset(kind for kind, feature in _SERVED_FROM.items() if levels.get(feature, 0) < 1)
 
 
@@ -122,7 +129,7 @@ def _unasked(before: ClusterInventory, after: ClusterInventory) -> Iterable[Diff
         if not getattr(before, part):
             continue
         name, unused = PARTS.get(part, part), part in SETTINGS
-        told = f"There were {name}, and they are not used now" if unused else f"Nobody can tell of all {name}"
+        told = f"There were {name} before; they are not in use now" if unused else f"Not all {name} could be read"
         yield Difference(kind="unknown", subject=name, sentence=f"{told}: {why}", foretold=unused)
 
 
@@ -130,21 +137,23 @@ def _topics(before: ClusterInventory, after: ClusterInventory) -> Iterable[Diffe
     for name, topic in before.topics.items():
         now = after.topics.get(name)
         if now is None:
-            yield Difference(kind="topic", subject=name, sentence=f"The topic {name} is gone.")
+            yield Difference(kind="topic", subject=name, sentence=f"Topic {name} is missing.")
         elif now["id"] != topic["id"]:
-            yield Difference(kind="topic", subject=name, sentence=f"The topic {name} is another one of that name.")
+            yield Difference(
+                kind="topic", subject=name, sentence=(f"Topic {name} was recreated: its topic id changed.")
+            )
         elif len(now["replicas"]) < len(topic["replicas"]):
             lost = f"{len(topic['replicas'])} partitions, now {len(now['replicas'])}"
-            yield Difference(kind="topic", subject=name, sentence=f"The topic {name} had {lost}.")
+            yield Difference(kind="topic", subject=name, sentence=f"Topic {name} had {lost}.")
         elif any(a != b for a, b in zip(topic["replicas"], now["replicas"], strict=False)):
-            yield Difference(kind="topic", subject=name, sentence=f"The replicas of topic {name} lie elsewhere.")
+            yield Difference(kind="topic", subject=name, sentence=f"The replica assignment of topic {name} changed.")
 
 
 def _ends(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
     for partition, end in before.ends.items():
         now = after.ends.get(partition)
         if now is not None and now < end:
-            sentence = f"{partition} ended at offset {end}, now at {now}: records are lost."
+            sentence = f"{partition} ended at offset {end} and now ends at {now}: records are lost."
             yield Difference(kind="offset", subject=partition, sentence=sentence)
 
 
@@ -153,7 +162,7 @@ def _groups(before: ClusterInventory, after: ClusterInventory, unserved: Collect
         now = after.groups.get(group_id)
         foretold = group["type"] in unserved
         if now is None:
-            sentence = f"The {group['type']} group {group_id} is gone."
+            sentence = f"The {group['type']} group {group_id} is missing."
             yield Difference(kind="group", subject=group_id, sentence=sentence, foretold=foretold)
             continue
         behind = [
@@ -162,7 +171,7 @@ def _groups(before: ClusterInventory, after: ClusterInventory, unserved: Collect
             if now["offsets"].get(partition, -1) < offset
         ]
         if behind:
-            sentence = f"The group {group_id} lost committed offsets: {few(behind)}."
+            sentence = f"Group {group_id} lost committed offsets: {few(behind)}."
             yield Difference(kind="group", subject=group_id, sentence=sentence, foretold=foretold)
 
 
@@ -173,7 +182,7 @@ def _maps(
         now = after.get(subject, {})
         for key, value in values.items():
             if now.get(key) != value:
-                what = f"is {now[key]}" if key in now else "is gone"
+                what = f"is {now[key]}" if key in now else "is now missing"
                 sentence = f"{kind} {key} of {of}{subject} was {value} and {what}."
                 yield Difference(
                     kind=kind, subject=f"{of}{subject} {key}", sentence=sentence[:1].upper() + sentence[1:]

@@ -1,15 +1,15 @@
-"""Errors, split by the reaction they call for.
+"""Errors by the reaction they require.
 
-The class decides what happens next: a step retries a `TransientError`, stops for a person on a `FatalError`,
-refuses on a `RefusedError` and sends a `UserError` back to whoever typed it. Every error is one sentence that
-names the thing, and a remedy.
+The class decides the next action. A step repeats a call after a `TransientError`, stops for an approver on a
+`FatalError` and refuses to continue on a `RefusedError`. A `UserError` returns the input to its author. Every error has
+one sentence, which names the object, and a remedy.
 """
 
 from __future__ import annotations
 
 
 class RolloutError(Exception):
-    """Base of all our errors: `sentence` names what is wrong, `remedy` the way out (may be empty)."""
+    """Base class of all errors of this project. `sentence`: the fact; `remedy`: the action to take (may be empty)."""
 
     exit_code = 1
 
@@ -22,7 +22,7 @@ class RolloutError(Exception):
         return f"{self.sentence} {self.remedy}".strip()
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions with keyword-only arguments do not unpickle by themselves; Spark and Airflow pickle them.
+        # Exceptions with keyword-only arguments cannot be unpickled without help; Spark and Airflow pickle them.
         return (_rebuild, (type(self), self.sentence, self.remedy))
 
 
@@ -31,26 +31,26 @@ def _rebuild(kind: type[RolloutError], sentence: str, remedy: str) -> RolloutErr
 
 
 class UserError(RolloutError):
-    """Bad input: nothing was done; correct it and call again."""
+    """Invalid input. Nothing was done. Correct the input and call again."""
 
     exit_code = 2
 
 
 class RefusedError(RolloutError):
-    """A check says no: nothing was done; follow the remedy, then ask again."""
+    """A check failed. Nothing was done. Follow the remedy, then call again."""
 
     exit_code = 3
 
 
 class LockHeldError(RefusedError):
-    """Another change of the same cluster is under way: wait for it or break its lock by name."""
+    """Another run holds the lock of the cluster. Wait for that run or break its lock by name."""
 
     exit_code = 4
 
 
 class TransientError(RolloutError):
-    """Not now: the same call may succeed later (no answer, leader moving, connection refused)."""
+    """A temporary failure: the same call can succeed later (no response, leader election, connection refused)."""
 
 
 class FatalError(RolloutError):
-    """A person must look: going on could lose something, trying again will not help."""
+    """A failure that an operator must examine: repeating the call does not help, and continuing can lose data."""

@@ -1,4 +1,4 @@
-"""Findings and verdicts: a refusal is data, with a remedy."""
+"""Findings and verdicts. A refusal is data, with a remedy."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    BLOCKER = "blocker"  # the next step may not begin; no approval changes that
-    WARNING = "warning"  # a person should see it before approving
+    BLOCKER = "blocker"  # the next step cannot begin; an approval does not change that
+    WARNING = "warning"  # an approver must read it before the approval
     INFO = "info"
 
 
@@ -17,8 +17,8 @@ class Severity(StrEnum):
 class Finding:
     """One fact that blocks or warns.
 
-    `code` is stable, in KEBAB-CASE capitals such as `RF-ONE-TOPIC`; `subject` names the object (`topic orders`,
-    `node 3`); `sentence` says what was seen; `remedy` what to do about it.
+    `code`: stable, in KEBAB-CASE capitals such as `RF-ONE-TOPIC`. `subject`: the object (`topic orders`, `node 3`).
+    `sentence`: the measured fact. `remedy`: the action to take.
     """
 
     code: str
@@ -29,7 +29,7 @@ class Finding:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What makes two findings of different looks the same one (numbers in the sentence may differ)."""
+        """Key that identifies the same finding in different checks; numbers in the sentence can differ."""
         return (self.code, self.subject)
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """All findings of one question."""
+    """All findings for one question."""
 
     question: str
     findings: tuple[Finding, ...] = ()
@@ -56,6 +56,6 @@ class Verdict:
         return not self.blockers
 
     def new_blockers_since(self, approved: Iterable[Finding]) -> tuple[Finding, ...]:
-        """Blockers that were not among the findings that a person approved: they void the approval."""
+        """Return the blockers that are not among the approved findings. Such blockers invalidate the approval."""
         seen = {finding.identity for finding in approved}
         return tuple(f for f in self.blockers if f.identity not in seen)

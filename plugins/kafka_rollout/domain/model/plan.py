@@ -1,4 +1,4 @@
-"""The plan: the ordered steps from what is observed to what is wanted, frozen and identified by a hash."""
+"""The plan: the ordered steps from the observed to the planned state. It is frozen and identified by a hash."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ class Direction(StrEnum):
 
 
 class ReleaseStepPosition(StrEnum):
-    """Where a release step stands in the DAG's graph: by way of a tolerant release first (KIP-915), then to the
-    target."""
+    """Position of a release step in the DAG: through a tolerant release first (KIP-915), then to the target."""
 
     VIA = "via"
     TARGET = "target"
 
 
 class Undo(StrEnum):
-    """Whether today's Kafka can take a feature back to the level it had."""
+    """Whether today's Kafka releases can return a feature to its previous level."""
 
     POSSIBLE = "possible"
     IMPOSSIBLE = "impossible"
@@ -35,7 +34,10 @@ class Undo(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStep:
-    """One node's turn in a release step. `section` is `controllers` (combined nodes included) or `brokers`."""
+    """The replacement of one node in a release step.
+
+    `section`: `controllers` (combined nodes included) or `brokers`.
+    """
 
     node_id: int
     name: str
@@ -45,7 +47,7 @@ class NodeStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseStep:
-    """One pass over all nodes from a release to the next; `reason` says why the release step exists."""
+    """All nodes from one release to the next. `reason`: why the plan needs this release step."""
 
     from_release: Release
     to_release: Release
@@ -54,11 +56,11 @@ class ReleaseStep:
 
     @property
     def key(self) -> str:
-        """Identifies the release step in a run's record: `3.9.1-to-4.3.1`."""
+        """Key of the release step in the run history: `3.9.1-to-4.3.1`."""
         return f"{self.from_release}-to-{self.to_release}"
 
     def reversed(self) -> ReleaseStep:
-        """The way back of this release step: same gates, nodes in the reverse order."""
+        """The rollback of this release step: same gates, nodes in reverse order."""
         return ReleaseStep(
             from_release=self.to_release,
             to_release=self.from_release,
@@ -72,7 +74,7 @@ class ReleaseStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureChange:
-    """One feature to be finalized; `current` 0 where it is not finalized. `undo_source` is who says so."""
+    """One feature to finalize. `current`: 0 if it is not finalized. `undo_source`: the source of `undo`."""
 
     feature: str
     current: int
@@ -84,7 +86,7 @@ class FeatureChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """One line of a node's configuration that the roll brings in or takes out (`value` None) with a release."""
+    """One line of a node's configuration that the run sets, or removes (`value` None), with a release."""
 
     node_id: int
     release: Release
@@ -95,10 +97,10 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Frozen by the first task of a run. `release_steps` is empty when every node already runs the target.
+    """The plan of a run, frozen by its first task. `release_steps` is empty if every node already runs the target.
 
-    `unsafe`: levels that fall are asked for as UNSAFE_DOWNGRADE (KIP-1155: go on although something is lost).
-    `offline`: released Kafka refuses the level, so it is brought about with all nodes stopped, and the binary with it.
+    `unsafe`: levels are lowered with UNSAFE_DOWNGRADE (KIP-1155), which accepts the loss of metadata. `offline`: no
+    Kafka release lowers the level online. The run lowers it while all nodes are stopped, with the binary.
     """
 
     cluster: str
@@ -115,28 +117,28 @@ class Plan:
 
     @property
     def hash(self) -> str:
-        """SHA-256 (hex) of what the plan does; findings are looked at anew and are not part of it."""
+        """SHA-256 (hex) of the planned changes. Findings are not part of it, because each check renews them."""
         what = {key: value for key, value in asdict(self).items() if key != "findings"}
         return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
 
     @property
     def online_changes(self) -> tuple[FeatureChange, ...]:
-        """The changes that the controller is asked for: offline it is not asked for metadata.version."""
+        """The changes that the run requests from the controller. An offline plan does not request metadata.version."""
         return tuple(c for c in self.feature_changes if not (self.offline and c.feature == METADATA_VERSION))
 
     @property
     def offline_changes(self) -> tuple[FeatureChange, ...]:
-        """The others: they come about while all nodes are stopped."""
+        """The changes that the run makes while all nodes are stopped."""
         return tuple(change for change in self.feature_changes if change not in self.online_changes)
 
     @property
     def way(self) -> str:
-        """From where to where, in a few words."""
+        """Source and target release, as a short text."""
         return f"{self.source} → {self.target}" if self.source != self.target else f"features, on {self.target}"
 
     @property
     def levels(self) -> dict[str, int]:
-        """The planned level of every feature that is changed."""
+        """The planned level of every changed feature."""
         return {change.feature: change.target for change in self.feature_changes}
 
     @property
@@ -144,7 +146,7 @@ class Plan:
         return tuple(f for f in self.findings if f.severity == "blocker")
 
     def release_step(self, key: str) -> ReleaseStep:
-        """A release step, or the way back of one, by its key."""
+        """Return a release step, or the rollback of one, by its key. Raises UserError for an unknown key."""
         for release_step in self.release_steps:
             if release_step.key == key:
                 return release_step
@@ -156,8 +158,10 @@ class Plan:
         )
 
     def release_step_at(self, position: ReleaseStepPosition) -> ReleaseStep | None:
-        """The release step at a place of the DAG, whose graph is drawn before the plan is known: the last release step
-        is TARGET."""
+        """Return the release step at a position of the DAG. The DAG is drawn before the plan exists.
+
+        The last release step is at TARGET.
+        """
         if position is ReleaseStepPosition.TARGET:
             return self.release_steps[-1] if self.release_steps else None
         return self.release_steps[0] if len(self.release_steps) > 1 else None

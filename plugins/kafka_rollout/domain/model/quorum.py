@@ -1,24 +1,27 @@
-"""What the metadata quorum can bear: who is caught up, and whether a voter can be spared."""
+"""The metadata quorum: voters that are caught up, and whether a voter can be stopped."""
 
 from __future__ import annotations
 
 from kafka_rollout.domain.model.state import QuorumState, ReplicaState
 
-# A quorum that serves is never at lag 0: the active controller appends at least a no-op record every 500 ms
-# (metadata.max.idle.interval.ms), and followers fetch them a moment later.
+# A running quorum always shows some lag. The active controller appends at least one no-op record every 500 ms
+# (metadata.max.idle.interval.ms), and followers fetch it a moment later.
 LAG_RECORDS = 20
 CAUGHT_UP_MS = 5_000
 
 
 def caught_up(quorum: QuorumState, replica_id: int, observed_at: float) -> tuple[bool, str]:
-    """Whether a voter or observer follows the leader closely, and the evidence. `observed_at` in epoch seconds."""
+    """Return whether a voter or observer is caught up with the leader, and the evidence.
+
+    `observed_at`: epoch seconds.
+    """
     if quorum.leader_id < 0:
         return False, "the quorum has no leader"
     if replica_id == quorum.leader_id:
         return True, f"node {replica_id} leads the quorum"
     lag = quorum.lag(replica_id)
     if lag is None:
-        return False, f"the quorum's leader {quorum.leader_id} does not know how far node {replica_id} is"
+        return False, f"quorum leader {quorum.leader_id} does not report the log end offset of node {replica_id}"
     if lag <= LAG_RECORDS:
         return True, f"{lag} records behind the leader"
     behind_ms = _behind_ms(quorum, replica_id, observed_at)
@@ -26,9 +29,9 @@ def caught_up(quorum: QuorumState, replica_id: int, observed_at: float) -> tuple
         return True, f"{lag} records behind the leader, caught up {behind_ms} ms ago"
     if replica_id in {r.replica_id for r in quorum.voters} & {r.replica_id for r in quorum.observers}:
         return False, (
-            f"voter {replica_id} is {lag} records behind the leader, and another directory of node {replica_id} "
-            "observes: take the old voter out and add the new one (kafka-metadata-quorum.sh remove-controller, "
-            "add-controller)"
+            f"voter {replica_id} is {lag} records behind the leader, and another directory of node "
+            f"{replica_id} is an observer: remove the old voter and add the new one (kafka-metadata-quorum.sh "
+            "remove-controller, add-controller)"
         )
     return False, f"{lag} records behind the leader"
 
@@ -38,7 +41,7 @@ def _behind_ms(quorum: QuorumState, replica_id: int, observed_at: float) -> int 
     replica: ReplicaState | None = replicas.get(replica_id)
     if replica is None or replica.last_caught_up_ms is None or replica.last_caught_up_ms < 0:
         return None
-    # The leader's own time says "now" on the clock that wrote the others' times.
+    # The leader's own timestamp is the current time of the clock that wrote the followers' timestamps.
     leader = replicas.get(quorum.leader_id)
     now_ms = leader.last_caught_up_ms if leader and leader.last_caught_up_ms else int(observed_at * 1000)
     return max(0, now_ms - replica.last_caught_up_ms)
@@ -49,7 +52,7 @@ def majority(voters: int) -> int:
 
 
 def spare_voters(quorum: QuorumState, without: int, observed_at: float) -> tuple[bool, str]:
-    """Whether the caught-up voters other than `without` are a majority of all voters."""
+    """Return whether the caught-up voters without node `without` are a majority of all voters, and the evidence."""
     others = [v.replica_id for v in quorum.voters if v.replica_id != without]
     well = sorted(i for i in others if caught_up(quorum, i, observed_at)[0])
     needed = majority(len(quorum.voters))

@@ -1,4 +1,4 @@
-"""Releases of Kafka and what the catalogue knows of each."""
+"""Kafka releases and the facts that the catalogue contains about each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KRAFT_VERSION = "kraft.version"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Release:
-    """A Kafka release such as 3.4.1; ordered as its numbers are."""
+    """A Kafka release such as 3.4.1. Releases sort by their numbers."""
 
     major: int
     minor: int
@@ -54,7 +54,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True, order=True)
 class VersionRange:
-    """Levels min..max, both included (KIP-584's SupportedVersionRange)."""
+    """Levels from min to max, both included (KIP-584's SupportedVersionRange)."""
 
     min: int
     max: int
@@ -67,7 +67,7 @@ class VersionRange:
 
 
 class CoordinatorClass(StrEnum):
-    """How a release's coordinators stand to records they do not know (KIP-915)."""
+    """How the coordinators of a release treat records of unknown types (KIP-915)."""
 
     INTOLERANT = "intolerant"  # pre-915: an unknown key type stops the load of the partition
     TOLERANT = "tolerant"  # 915: unknown key types are ignored, flexible value versions are read
@@ -76,7 +76,7 @@ class CoordinatorClass(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataVersionLevel:
-    """One level of metadata.version: `name` such as `3.4-IV0`; `changed` = didMetadataChange of MetadataVersion."""
+    """One level of metadata.version. `name`: such as `3.4-IV0`. `changed`: didMetadataChange of MetadataVersion."""
 
     level: int
     name: str
@@ -87,8 +87,8 @@ class MetadataVersionLevel:
 class FeatureFacts:
     """One feature as a release supports it.
 
-    `latest_production` is the highest stable level; `dependencies` maps a level to the levels of other features
-    that it needs (`Feature.dependencies()`).
+    `latest_production`: the highest stable level. `dependencies`: level → required levels of other features
+    (`Feature.dependencies()`).
     """
 
     name: str
@@ -99,26 +99,28 @@ class FeatureFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureLevel:
-    """A finalized level of a feature, from which on something holds."""
+    """A finalized level of a feature from which a fact applies."""
 
     feature: str
     level: int
 
 
 class RuleKind(StrEnum):
-    """What a field's content has to be, in a record that parses, so that the release's coordinator takes it."""
+    """The rule that the content of a field must meet so that the coordinator of the release loads the record."""
 
     BETWEEN = "between"  # a number from `least` to `most`
-    SET_UNLESS_ZERO = "set_unless_zero"  # not null, unless the number before it, which is BETWEEN some, is 0
-    FILLED = "filled"  # no empty text, no zero UUID
-    SUBSCRIPTION = "subscription"  # what a consumer of the classic protocol subscribes to, as the consumers' protocol
+    SET_UNLESS_ZERO = "set_unless_zero"  # not null, unless the preceding number (a BETWEEN field) is 0
+    FILLED = "filled"  # not an empty text, not the zero UUID
+    SUBSCRIPTION = (
+        "subscription"  # the subscription of a member of the classic protocol, in the format of the consumers' protocol
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldRule:
-    """One rule of a value's field: `field` is its path, such as "members[].subscription".
+    """One rule for a field of a value. `field`: its path, such as "members[].subscription".
 
-    `refusal`: what the release says when it stops at such a record, with `{value}` for the field's content.
+    `refusal`: the error that the release logs when it stops at such a record; `{value}` is the content of the field.
     """
 
     field: str
@@ -130,14 +132,13 @@ class FieldRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordTypeFacts:
-    """One record type of a coordinator log: its key version and what the release reads and writes of its value.
+    """One record type of a coordinator log: its key version, and the value versions that the release reads and writes.
 
-    `reads`: value versions that the release's deserializer takes; `flexible_from`: first flexible value version or
-    None; `writes`: value versions it may write (by feature level, the highest included), empty if it never writes it;
-    `written_from`: those of them that it writes only from a feature level on.
-    `refuses`: what is read and then stops the load all the same ("value", "tombstone"), with the release's complaint.
-    `unknown_value`: its complaint about a value version that it does not know, with `{version}` in it.
-    `rules`: what it checks in values that parse.
+    `reads`: value versions that the release's deserializer supports. `flexible_from`: first flexible value version, or
+    None. `writes`: value versions that it can write at some feature level; empty if it never writes the type.
+    `written_from`: the value versions that it writes only from a feature level. `refuses`: kinds of records ("value",
+    "tombstone") that it reads and that then stop the load → its error. `unknown_value`: its error for an unknown value
+    version; `{version}` is the version. `rules`: the checks of values that parse.
     """
 
     key_version: int
@@ -153,14 +154,14 @@ class RecordTypeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFamilyFacts:
-    """In which order a group coordinator takes the records of one type of groups (GroupMetadataManager.replay).
+    """The record order that a group coordinator requires for one group type (GroupMetadataManager.replay).
 
-    `family`: what the records' names begin with, such as "StreamsGroup". `founders`: key versions of which a value
-    makes the group, if it is not there. Complaints have `{group}` and `{member}` in them: `not_found` is that about any
-    other record of a group that is not there, `member_not_found` likewise; "": it makes them of any value, and passes
-    over tombstones. `other_type`: that about a record of a group that is of another type. `takes_over_offsets`: not if
-    it is a classic one that was only made for offsets. `member_too_late`: that about a member's own record behind its
-    assignment, if that has tasks (streams groups of 4.1).
+    `family`: prefix of the record names, such as "StreamsGroup". `founders`: key versions whose value creates the
+    group. The errors contain `{group}` and `{member}`. `not_found`: error for another record of a group that does not
+    exist. `member_not_found`: the same for a member. Both are "" if any value creates the group and tombstones are
+    skipped. `other_type`: error for a record of a group of another type. `takes_over_offsets`: no error if that group
+    is a classic group that exists only because of its offsets. `member_too_late`: error for a member record after its
+    assignment, if the assignment has tasks (streams groups of 4.1).
     """
 
     family: str
@@ -174,16 +175,16 @@ class GroupFamilyFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorLogFacts:
-    """How a release's coordinator, by its default configuration, loads one coordinator log (`topic`).
+    """How the coordinator of a release loads one coordinator log (`topic`) with its default configuration.
 
-    `loaded`: False if the coordinator is there but not started. `ignores_unknown_values`: a value version that it does
-    not know is skipped with a warning, as an unknown key is (the transaction coordinator since 4.3).
-    `stalls_at_unknown_end`: it goes on only behind batches in which it knew a key, so that it reads the same batches
-    for ever when the log ends with others (the transaction coordinator until 3.9). `unknown_key`: an intolerant
-    release's complaint about a key version, with `{version}` in it. `deleted_while_pending`: its complaint, with
-    `{group}` and `{partition}` in it, about a group whose newest record of itself is a tombstone and whose only offsets
-    are those of transactions without an end (GroupMetadataManager of 3.x); "": it loads them. `group_families`: none
-    for the coordinator of 3.x, which knows only classic groups.
+    `loaded`: False if the coordinator exists but is not started. `ignores_unknown_values`: it skips an unknown value
+    version with a warning, as it skips an unknown key (the transaction coordinator since 4.3). `stalls_at_unknown_end`:
+    it advances only after a batch with a known key, so it reads the last batches in an endless loop if they have only
+    unknown keys (the transaction coordinator up to 3.9). `unknown_key`: the error of an intolerant release for a key
+    version; `{version}` is the version. `deleted_while_pending`: its error, with `{group}` and `{partition}`, for a
+    group whose newest GroupMetadata record is a tombstone and whose only offsets belong to transactions without an end
+    (GroupMetadataManager of 3.x); "" if it loads such groups. `group_families`: empty for the coordinator of 3.x, which
+    supports only classic groups.
     """
 
     topic: str
@@ -201,7 +202,7 @@ class CoordinatorLogFacts:
 
     @property
     def group_roles(self) -> Mapping[int, tuple[GroupFamilyFacts, str]]:
-        """By key version the family of a record, and what its name has behind the family's."""
+        """Key version → family of the record, and the rest of the record name after the family."""
         return {
             record.key_version: (family, record.name.removeprefix(family.family))
             for family in self.group_families
@@ -212,13 +213,13 @@ class CoordinatorLogFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseFacts:
-    """Everything the catalogue holds of one release; derived from its jars by tools/derive_catalogue.py.
+    """All facts of the catalogue about one release; tools/derive_catalogue.py derives them from the jars.
 
-    `config_resources`: kinds of resources that may have settings in the metadata, by Kafka's names (`TOPIC`, `GROUP`).
-    `lossy_downgrade_level`: KIP-1155's metadata.version, if the release has it: a node that supports that level lowers
-    metadata.version also where metadata is lost.
-    `new_group_coordinator`: what loads the log of the groups instead, where the release starts it if it is told to
-    (3.8, 3.9: `group.coordinator.rebalance.protocols`, `group.coordinator.new.enable`; the only one since 4.0).
+    `config_resources`: resource types that can have settings in the metadata, by Kafka's names (`TOPIC`, `GROUP`).
+    `lossy_downgrade_level`: the metadata.version of KIP-1155, if the release has it. A node that supports this level
+    lowers metadata.version even if metadata is lost. `new_group_coordinator`: how the new group coordinator loads the
+    log, if the configuration of the release enables it (3.8, 3.9: `group.coordinator.rebalance.protocols`,
+    `group.coordinator.new.enable`). Since 4.0 it is the only one.
     """
 
     release: Release
@@ -241,12 +242,12 @@ class ReleaseFacts:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The releases that the tool knows, by release."""
+    """The supported releases and their facts."""
 
     releases: Mapping[Release, ReleaseFacts]
 
     def get(self, release: Release) -> ReleaseFacts:
-        """Facts of a release; raises UserError naming the known ones."""
+        """Return the facts of a release. Raises UserError, which lists the supported releases."""
         try:
             return self.releases[release]
         except KeyError:
@@ -257,7 +258,9 @@ class Catalogue:
             ) from None
 
     def configured(self, *, new_group_coordinator: bool) -> Catalogue:
-        """The catalogue of releases that are told to start their new group coordinator, where they have two."""
+        """Return the catalogue for brokers whose configuration enables the new group coordinator, where a release has
+        two.
+        """
         if not new_group_coordinator:
             return self
         return Catalogue({release: _with_new_group_coordinator(facts) for release, facts in self.releases.items()})
@@ -270,13 +273,13 @@ class Catalogue:
 
     @property
     def lossy_downgrade_level(self) -> int | None:
-        """KIP-1155's metadata.version, where a release of the catalogue has it."""
+        """The metadata.version of KIP-1155, or None if no release of the catalogue has it."""
         levels = [facts.lossy_downgrade_level for facts in self.releases.values()]
         return min((level for level in levels if level is not None), default=None)
 
     @property
     def coordinator_topics(self) -> tuple[str, ...]:
-        """The coordinator logs that some release has."""
+        """The coordinator logs of all releases of the catalogue."""
         return tuple(sorted({topic for facts in self.releases.values() for topic in facts.coordinator_logs}))
 
 

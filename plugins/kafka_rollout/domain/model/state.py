@@ -1,4 +1,4 @@
-"""What was observed of a running cluster, in one look. Values nobody answered for are None, never a default."""
+"""The observed state of a running cluster. A value that was not reported is None, never a default."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kafka_rollout.domain.model.releases import Release, VersionRange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFeatures:
-    """One node's own answer to ApiVersions. `epoch` is None where the node reports none (KIP-584).
+    """The ApiVersions response of one node. `epoch`: None if the node does not report it (KIP-584).
 
-    `finalized` is the maximum level of each feature, `finalized_min` the minimum (KIP-584's deprecation).
+    `finalized`: the maximum level of each feature; `finalized_min`: the minimum (deprecation in KIP-584).
     """
 
     supported: Mapping[str, VersionRange]
@@ -23,7 +23,7 @@ class NodeFeatures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
-    """A node's process as the runtime sees it; `pid` None: no process. `started_at` in epoch seconds."""
+    """The process of a node as the runtime reports it. `pid` None: no process. `started_at`: epoch seconds."""
 
     pid: int | None
     started_at: float | None = None
@@ -41,7 +41,7 @@ class StartRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSoftware:
-    """Connections by client library, as the socket server's metrics tell (KIP-511)."""
+    """Connections by client library, from the metrics of the socket server (KIP-511)."""
 
     name: str
     version: str
@@ -50,7 +50,10 @@ class ClientSoftware:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeprecatedRequest:
-    """Requests that a 4.x broker no longer serves (KIP-896), from DeprecatedRequestsPerSec; `count` since start."""
+    """Requests that a 4.x broker rejects (KIP-896), from DeprecatedRequestsPerSec.
+
+    `count`: since the broker started.
+    """
 
     api: str
     version: int
@@ -61,12 +64,12 @@ class DeprecatedRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMetrics:
-    """One node's metrics. The two CurrentMetadataVersion values come from two independent agents.
+    """The metrics of one node. The two CurrentMetadataVersion values come from two independent agents.
 
-    `snapshot_age_ms`/`snapshot_bytes`: SnapshotEmitter's LatestSnapshotGenerated*; None where the release lacks them,
-    0 bytes while the process has not written one. `partition_count`: all partitions of the cluster as a controller
-    counts them (GlobalPartitionCount), None from a node that is none. `unanswered`: agents that did not answer
-    (`prometheus`, `jolokia`), which tells a None of theirs from a metric that the release does not have.
+    `snapshot_age_ms` and `snapshot_bytes`: LatestSnapshotGenerated* of SnapshotEmitter. They are None if the release
+    has no such metrics; 0 bytes until the process has written a snapshot. `partition_count`: GlobalPartitionCount, all
+    partitions of the cluster; None for a node that is not a controller. `unanswered`: agents that did not respond
+    (`prometheus`, `jolokia`); it separates a missing response from a metric that the release does not have.
     """
 
     release: Release | None = None
@@ -84,7 +87,10 @@ class NodeMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """One node of the inventory as observed; `features`/`metrics` None when it did not answer (`problem` says why)."""
+    """One node of the inventory as observed.
+
+    `features` and `metrics`: None if it did not respond (`problem`: the reason).
+    """
 
     node_id: int
     process: ProcessState
@@ -94,13 +100,13 @@ class NodeState:
 
     @property
     def release(self) -> Release | None:
-        """The running release: app-info's, never the installed one."""
+        """The running release, from app-info; never the installed release."""
         return self.metrics.release if self.metrics else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaState:
-    """A voter or observer of the metadata quorum; `log_end_offset` −1 when unknown, times in epoch ms or None."""
+    """A voter or observer of the metadata quorum. `log_end_offset`: −1 if unknown. Times: epoch ms, or None."""
 
     replica_id: int
     log_end_offset: int
@@ -117,8 +123,12 @@ class QuorumState:
     observers: tuple[ReplicaState, ...]
 
     def lag(self, replica_id: int) -> int | None:
-        """Records a replica is behind the leader's log end; None when the replica is unknown to the quorum. Of a node
-        that is both, the voter counts: its directory is gone, and the one that observes has no vote (KIP-853)."""
+        """Return the number of records between the leader's log end and the replica; None if the quorum does not list
+        it.
+
+        For a node that is both voter and observer, the voter counts: its directory is gone, and the directory that
+        observes has no vote (KIP-853).
+        """
         replicas = {r.replica_id: r for r in (*self.observers, *self.voters)}
         leader, replica = replicas.get(self.leader_id), replicas.get(replica_id)
         if leader is None or replica is None or replica.log_end_offset < 0:
@@ -128,9 +138,9 @@ class QuorumState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredNodes:
-    """Nodes that the cluster itself knows. `fenced` is None where the release cannot list fenced brokers.
+    """Nodes that are registered in the cluster. `fenced`: None if the release cannot list fenced brokers.
 
-    `controllers` is None where the release has no controller registrations to ask for (before 3.7, KIP-919).
+    `controllers`: None if the release has no controller registrations (before 3.7, KIP-919).
     """
 
     brokers: frozenset[int]
@@ -140,7 +150,7 @@ class RegisteredNodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """`leader` −1: leaderless. `min_isr` is the topic's effective min.insync.replicas."""
+    """One partition. `leader` −1: no leader. `min_isr`: the effective min.insync.replicas of the topic."""
 
     topic: str
     partition: int
@@ -160,9 +170,9 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
-    """`type` is Kafka's: classic, consumer, share, streams (classic where the release does not say).
+    """One group. `type`: classic, consumer, share or streams, as in Kafka (classic if the release does not report it).
 
-    `members` is None where nobody could say.
+    `members`: None if the number was not reported.
     """
 
     group_id: str
@@ -181,7 +191,7 @@ class TransactionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """One look at the whole cluster; `observed_at` in epoch seconds, `unanswered` the questions nobody answered."""
+    """The state of the whole cluster. `observed_at`: epoch seconds. `unanswered`: the queries without a response."""
 
     cluster_id: str
     observed_at: float
@@ -195,7 +205,7 @@ class ClusterState:
 
     @property
     def finalized(self) -> Mapping[str, int]:
-        """Finalized levels by the node with the highest epoch (KIP-584: the higher epoch wins)."""
+        """Finalized levels of the node with the highest epoch (KIP-584: the higher epoch wins)."""
         answers = [n.features for n in self.nodes.values() if n.features is not None]
         best = max(answers, key=lambda f: -1 if f.epoch is None else f.epoch, default=None)
         return {} if best is None else best.finalized

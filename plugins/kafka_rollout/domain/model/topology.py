@@ -1,4 +1,4 @@
-"""The cluster as its inventory describes it: what we were told, before anything is observed."""
+"""The cluster as its inventory describes it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Role(StrEnum):
 class NodeSpec:
     """One node of the inventory.
 
-    `broker_address` and `controller_address` are `host:port` (None where the node lacks the role);
-    `prometheus_url` is the exporter's /metrics, `jolokia_url` the agent's base; `directory` is the node's home for
-    the local_process runtime (holds server.properties, libs of the release, data, logs).
+    `broker_address`, `controller_address`: `host:port`, or None if the node does not have the role. `prometheus_url`:
+    /metrics of the exporter. `jolokia_url`: base URL of the agent. `directory`: the home folder of the node for the
+    runtime local_process (server.properties, libs of the release, data, logs).
     """
 
     node_id: int
@@ -51,11 +51,10 @@ class NodeSpec:
 class ClusterSpec:
     """One cluster of the inventory.
 
-    `connection_id` names the Airflow Connection that holds the credentials (None: PLAINTEXT without any),
-    `controller_connection_id` that of the controllers' listener, where its settings are others;
-    `runtime` is `local_process`, `ssh_service` or `strimzi`; `release_overrides` are configuration lines that the
-    roll brings in with a release (release as text → key → value); `scan_schedule` is a cron expression in UTC, a
-    preset such as DAILY, or NEVER.
+    `connection_id`: the Airflow Connection with the credentials (None: PLAINTEXT without credentials).
+    `controller_connection_id`: the same for the controller listener, if its settings differ. `runtime`:
+    `local_process`, `ssh_service` or `strimzi`. `release_overrides`: release as text → configuration key → value, which
+    the run sets with that release. `scan_schedule`: a cron expression in UTC, a preset such as DAILY, or NEVER.
     """
 
     name: str
@@ -74,7 +73,7 @@ class ClusterSpec:
                 return node
         raise UserError(
             f"Node {node_id} is not in the inventory of cluster {self.name}.",
-            remedy=f"It has nodes {', '.join(str(n.node_id) for n in self.nodes)}.",
+            remedy=f"The inventory lists nodes {', '.join(str(n.node_id) for n in self.nodes)}.",
         )
 
     @property
@@ -87,7 +86,7 @@ class ClusterSpec:
 
     @property
     def brokers_alone(self) -> tuple[NodeSpec, ...]:
-        """Brokers that are no controllers."""
+        """Brokers that are not controllers."""
         return tuple(node for node in self.nodes if not node.is_controller)
 
     @property

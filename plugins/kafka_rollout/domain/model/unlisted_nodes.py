@@ -1,4 +1,4 @@
-"""Nodes that the cluster knows and the inventory does not: registered long ago, scaled away, still counted."""
+"""Unlisted nodes: registered in the cluster, missing in the inventory. They may still run."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from kafka_rollout.domain.model.topology import ClusterSpec
 
 
 def find_unlisted_brokers(cluster: ClusterSpec, state: ClusterState) -> frozenset[int]:
-    """Brokers registered with the cluster, fenced ones included, that the inventory has not."""
+    """Return the registered brokers, fenced brokers included, that the inventory does not list."""
     registered = state.registered.brokers | (state.registered.fenced or frozenset())
     return registered - {node.node_id for node in cluster.brokers}
 
 
 def find_unlisted_controllers(cluster: ClusterSpec, state: ClusterState) -> frozenset[int]:
-    """Registered controllers (KIP-919) and voters of the quorum that the inventory has not."""
+    """Return the registered controllers (KIP-919) and the voters of the quorum that the inventory does not list."""
     voters = {voter.replica_id for voter in state.quorum.voters} if state.quorum else set()
     registered = (state.registered.controllers or frozenset()) | voters
     return registered - {node.node_id for node in cluster.controllers}

@@ -1,4 +1,4 @@
-"""Small pieces of the sentences that findings and gates are made of."""
+"""Helpers for the sentences of findings and gates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def few(things: Iterable[object], *, limit: int = 4) -> str:
-    """The first `limit` things in their order, then how many more: `a, b, c, d and 12 more`."""
+    """Return the first `limit` items in their order and the number of further items: `a, b, c, d and 12 more`."""
     texts = [str(thing) for thing in things]
     if len(texts) <= limit:
         return ", ".join(texts)
@@ -14,11 +14,11 @@ def few(things: Iterable[object], *, limit: int = 4) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """`1 partition`, `3 partitions`."""
+    """Return a number with its noun: `1 partition`, `3 partitions`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def nodes(ids: Iterable[int]) -> str:
-    """`node 3`, `nodes 1, 2, 3`."""
+    """Return node ids as text: `node 3`, `nodes 1, 2, 3`."""
     ordered = sorted(ids)
     return f"node{'' if len(ordered) == 1 else 's'} {', '.join(str(node_id) for node_id in ordered)}"

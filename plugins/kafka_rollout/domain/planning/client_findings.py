@@ -1,8 +1,8 @@
-"""Clients, groups and transactions that live through the roll.
+"""Findings about clients, groups and transactions that are connected during a rolling change.
 
-KIP-896 removed old versions of the protocol's requests in 4.0: a client that still sends them is served until its
-broker runs 4.x, then it is refused. The brokers count such requests since their start, so the client may be gone:
-a person knows, the tool does not. Therefore a warning, never a blocker.
+KIP-896 removed old request versions in 4.0. A broker serves a client with old versions until the broker runs 4.x, then
+it rejects the client. The brokers count such requests since they started, so the client may be gone already. The tool
+cannot decide that; the operator can. Therefore these findings are warnings, never blockers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.model.wording import count, few
 
 DROPS_OLD_REQUESTS = 4  # major release (KIP-896)
-# RequestMetrics has DeprecatedRequestsPerSec in the jars of 3.7.2 and of all later releases, not in those of 3.4.1.
+# DeprecatedRequestsPerSec of RequestMetrics exists in the jars of 3.7.2 and all later releases, not in 3.4.1.
 COUNTS_OLD_REQUESTS_SINCE = Release(3, 7, 0)
 
 
@@ -47,9 +47,11 @@ def _old_clients(state: ClusterState, target: Release | None) -> Iterable[Findin
             code="OLD-CLIENTS",
             severity=Severity.WARNING if drops else Severity.INFO,
             subject=f"client {name or 'unknown'} {version or 'unknown'}",
-            sentence=f"It has sent requests since the brokers' start that KIP-896 calls deprecated: {sent}"
-            f"{f'; {target} refuses them' if drops else ''}.",
-            remedy="Upgrade these clients first, or make sure that they are gone.",
+            sentence=(
+                "Since the brokers started, this client has sent request versions that KIP-896 deprecates: "
+                f"{sent}.{f' Kafka {target} rejects them.' if drops else ''}"
+            ),
+            remedy="Upgrade these clients first, or make sure that they are stopped.",
         )
 
 
@@ -60,10 +62,14 @@ def _old_clients_unknown(state: ClusterState, target: Release | None) -> Iterabl
             code="OLD-CLIENTS-UNKNOWN",
             severity=Severity.WARNING,
             subject=f"release {', '.join(sorted(silent))}",
-            sentence=f"Its brokers do not count the requests that KIP-896 calls deprecated, and {target} refuses them: "
-            "whether a client sends any is not known.",
-            remedy="Make sure that no client is older than KIP-896 allows (Java clients: 2.1), or roll to a 3.x "
-            "release that counts them first (3.7 and later) and look again.",
+            sentence=(
+                f"These brokers do not count the requests that KIP-896 deprecates, and Kafka {target} rejects "
+                "such requests. It is unknown whether a client sends them."
+            ),
+            remedy=(
+                "Make sure that every client meets the minimum version of KIP-896 (Java clients: 2.1). Or "
+                "upgrade to a 3.x release that counts such requests first (3.7 and later), then plan again."
+            ),
         )
 
 

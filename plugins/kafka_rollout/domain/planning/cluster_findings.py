@@ -1,12 +1,11 @@
-"""What stands in the way of a roll, by one look at the cluster.
+"""Findings about the state of the cluster that affect a rolling change.
 
-How severe, and why:
-- BLOCKER: a roll would make something unavailable for certain, or something is unknown, or the cluster is not well
-  already. No approval changes that: mend it, look again.
-- WARNING: it heals by itself while the gates wait (under-replicated partitions, a voter that lags), or only a person
-  can know whether it matters (old clients).
-- INFO: what a person wants to see before approving.
-The same findings are looked at again before every stop and before finalizing.
+Severity:
+- BLOCKER: the change makes something unavailable, a value is unknown, or the cluster is already degraded. An approval
+  does not change that. Fix the cluster and plan again.
+- WARNING: the state recovers while the gates wait (under-replicated partitions, a voter with lag), or only the operator
+  can decide whether it matters (old clients).
+- INFO: facts for the approver. The same findings are checked again before every stop and before finalizing.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from kafka_rollout.domain.model.unlisted_nodes import find_unlisted_brokers, fin
 from kafka_rollout.domain.model.wording import count, few, nodes
 from kafka_rollout.domain.planning.client_findings import client_findings
 
-# 3.4.0's controllers go on counting partitions that were deleted while they did not lead (GlobalPartitionCount, also
-# after a restart or an election); 3.4.1's do not. Seen on brokers of both.
+# Controllers of 3.4.0 still count partitions that were deleted while they were not active (GlobalPartitionCount),
+# even after a restart or an election. Controllers of 3.4.1 do not. Measured on brokers of both releases.
 _COUNTS_RIGHT_SINCE = Release(3, 4, 1)
 
 
@@ -35,7 +34,7 @@ def cluster_findings(
     *,
     target: Release | None = None,
 ) -> Verdict:
-    """All findings of one look."""
+    """Return all findings of one observation."""
     findings = [
         *_unanswered(state),
         *_hidden(state),
@@ -47,39 +46,41 @@ def cluster_findings(
         *_partitions(state.partitions),
         *client_findings(cluster, state, target=target),
     ]
-    return Verdict(question=f"May the nodes of {cluster.name} be restarted one by one?", findings=tuple(findings))
+    return Verdict(question=f"Can the nodes of {cluster.name} be restarted one by one?", findings=tuple(findings))
 
 
 def _unanswered(state: ClusterState) -> Iterable[Finding]:
-    # A node that does not answer at all is its own finding (NODE-DOWN, NODE-UNKNOWN, RELEASE-UNKNOWN).
+    # A node that does not respond at all has its own finding (NODE-DOWN, NODE-UNKNOWN, RELEASE-UNKNOWN).
     said = {n.problem for n in state.nodes.values() if n.features is None or n.metrics is None}
     for question in sorted(set(state.unanswered) - said):
         yield _blocker(
             "UNANSWERED",
             question,
-            f"Nobody answered for {question}.",
-            "Check the node's listener and its agents, then look again: what is unknown is not assumed to be well.",
+            f"A query failed: {question}.",
+            ("Check the listener and the metrics agents of the node, then plan again. A failed query blocks the plan."),
         )
 
 
 def _hidden(state: ClusterState) -> Iterable[Finding]:
-    """Brokers leave out, without a word, the topics that the asking user may not DESCRIBE.
+    """Report topics that the brokers hide because the user of this tool has no DESCRIBE permission.
 
-    The controllers' count was read before the partitions: a topic made in between does not look hidden.
+    The controllers' count is read before the partitions, so a topic created in between does not count as hidden.
     """
     told = [n for n in state.nodes.values() if n.metrics and n.metrics.partition_count]
     trusted = [n for n in told if n.release is not None and n.release >= _COUNTS_RIGHT_SINCE]
     counted = max((n.metrics.partition_count or 0 for n in trusted or told if n.metrics), default=0)
     shown = len(state.partitions)
     if counted > shown:
-        doubt = "" if trusted else ", if there are any: these controllers go on counting what was deleted"
+        doubt = "" if trusted else ", if they exist: controllers of this release also count deleted partitions"
         yield Finding(
             code="PARTITIONS-HIDDEN",
             severity=Severity.BLOCKER if trusted else Severity.WARNING,
             subject="this tool's user",
-            sentence=f"The controllers count {counted} partitions and the brokers show {shown}: nothing watches over "
-            f"the other {counted - shown}{doubt}.",
-            remedy="Allow the user to DESCRIBE all topics; if a topic was deleted just now, look again.",
+            sentence=(
+                f"The controllers report {counted} partitions, but the brokers list only {shown} to the user "
+                f"of this tool. The gates do not check the other {counted - shown}{doubt}."
+            ),
+            remedy="Grant this user DESCRIBE on all topics. If a topic was deleted a moment ago, plan again.",
         )
 
 
@@ -88,16 +89,22 @@ def _ghosts(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
         yield _blocker(
             "GHOST-CONTROLLER",
             f"controller {node_id}",
-            f"Controller {node_id} is registered with the cluster but not in the inventory; it blocks finalizing.",
-            f"Add it to the inventory if it runs, else remove it (kafka-metadata-quorum.sh remove-controller "
-            f"--controller-id {node_id}, kafka-cluster.sh unregister --id {node_id}).",
+            (
+                f"Controller {node_id} is registered in the cluster but not listed in the inventory. It blocks "
+                "finalizing."
+            ),
+            "If it runs, add it to the inventory. If not, remove it (kafka-metadata-quorum.sh "
+            f"remove-controller --controller-id {node_id}, kafka-cluster.sh unregister --id {node_id}).",
         )
     for node_id in sorted(find_unlisted_brokers(cluster, state)):
         yield _blocker(
             "GHOST-BROKER",
             f"broker {node_id}",
-            f"Broker {node_id} is registered with the cluster but not in the inventory; it blocks finalizing.",
-            f"Add it to the inventory if it runs, else unregister it (kafka-cluster.sh unregister --id {node_id}).",
+            f"Broker {node_id} is registered in the cluster but not listed in the inventory. It blocks finalizing.",
+            (
+                "If it runs, add it to the inventory. If not, unregister it (kafka-cluster.sh unregister --id "
+                f"{node_id})."
+            ),
         )
 
 
@@ -108,13 +115,16 @@ def _node(catalogue: Catalogue, state: ClusterState, node: NodeSpec) -> Iterable
     if seen is None or seen.features is None:
         if _known(state, node):
             yield _blocker(
-                "NODE-DOWN", subject, f"{node.name} does not answer{why}.", "Start it, or see its log, then look again."
+                "NODE-DOWN",
+                subject,
+                f"{node.name} does not respond{why}.",
+                ("Start the node, or read its log and fix the error. Then plan again."),
             )
         else:
             yield _blocker(
                 "NODE-UNKNOWN",
                 subject,
-                f"{node.name} of the inventory is not known to the cluster and does not answer{why}.",
+                f"{node.name} of the inventory is not registered in the cluster and does not respond{why}.",
                 "Correct the inventory, or start the node.",
             )
         return
@@ -122,15 +132,18 @@ def _node(catalogue: Catalogue, state: ClusterState, node: NodeSpec) -> Iterable
         yield _blocker(
             "NODE-UNKNOWN",
             subject,
-            f"{node.name} answers, but this cluster has no such node: fenced, or of another cluster.",
-            "Check its addresses in the inventory and its log.",
+            (
+                f"{node.name} responds, but it is not registered in this cluster: it is fenced or belongs to "
+                "another cluster."
+            ),
+            "Check its addresses in the inventory and read its log.",
         )
     elif node.is_broker and node.node_id not in state.registered.brokers - (state.registered.fenced or frozenset()):
         yield _blocker(
             "NODE-FENCED",
             subject,
-            f"Broker {node.node_id} is fenced: it is registered but serves nothing.",
-            "See its log for what it waits for.",
+            f"Broker {node.node_id} is fenced: it is registered but serves no requests.",
+            f"Read the log of broker {node.node_id} and fix the error that keeps it fenced.",
         )
     yield from _release(catalogue, seen, node)
 
@@ -141,21 +154,21 @@ def _release(catalogue: Catalogue, seen: NodeState, node: NodeSpec) -> Iterable[
         yield _blocker(
             "RELEASE-UNKNOWN",
             subject,
-            f"{node.name} does not tell the release that it runs (metric app-info).",
-            "Check its prometheus_url and jolokia_url in the inventory and that the agents answer.",
+            f"{node.name} does not report its running release (metric app-info).",
+            "Check prometheus_url and jolokia_url in the inventory and make sure that both agents respond.",
         )
     elif seen.release not in catalogue:
         known = ", ".join(str(release) for release in catalogue)
         yield _blocker(
             "RELEASE-NOT-IN-CATALOGUE",
             subject,
-            f"{node.name} runs {seen.release}, which the catalogue does not know (it has {known}).",
+            f"{node.name} runs {seen.release}, which is not in the catalogue (it contains {known}).",
             "Derive its facts with tools/derive_catalogue.py.",
         )
 
 
 def _known(state: ClusterState, node: NodeSpec) -> bool:
-    """Whether the cluster knows the node, by any list that it has; a quorum nobody told of proves nothing."""
+    """Return whether any list of the cluster contains the node. A quorum that was not read proves nothing."""
     registered, quorum = state.registered, state.quorum
     known = registered.brokers | (registered.fenced or frozenset()) | (registered.controllers or frozenset())
     if quorum is not None:
@@ -176,19 +189,19 @@ def _releases(state: ClusterState) -> Iterable[Finding]:
             severity=Severity.INFO,
             subject="releases",
             sentence=f"The nodes run different releases ({running}).",
-            remedy="An interrupted roll goes on with the nodes that are behind.",
+            remedy="An interrupted run continues with the nodes that do not run the target release.",
         )
 
 
 def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
     quorum = state.quorum
     if quorum is None or quorum.leader_id < 0:
-        seen = "cannot be asked" if quorum is None else "has no leader"
+        seen = "cannot be read" if quorum is None else "has no leader"
         yield _blocker(
             "QUORUM-UNKNOWN",
             "metadata quorum",
             f"The metadata quorum of {cluster.name} {seen}.",
-            "Bring a majority of the controllers back, then look again.",
+            "Start a majority of the controllers, then plan again.",
         )
         return
     voters = len(quorum.voters)
@@ -197,7 +210,7 @@ def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
             "QUORUM-NO-SPARE",
             "metadata quorum",
             f"The quorum has {count(voters, 'voter')} and needs {majority(voters)}: no controller can be stopped.",
-            "Run three controllers or more.",
+            "Run at least three controllers.",
         )
     for voter in quorum.voters:
         holds, evidence = caught_up(quorum, voter.replica_id, state.observed_at)
@@ -207,14 +220,17 @@ def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
                 code="QUORUM-VOTER-LAGS",
                 severity=Severity.BLOCKER if unknown else Severity.WARNING,
                 subject=f"controller {voter.replica_id}",
-                sentence=f"Voter {voter.replica_id} does not follow the quorum: {evidence}.",
-                remedy="Wait until it has caught up; if it does not, see its log.",
+                sentence=f"Voter {voter.replica_id} is not caught up: {evidence}.",
+                remedy="Wait until the voter has caught up. If it does not, read its log.",
             )
 
 
 def _features(state: ClusterState) -> Iterable[Finding]:
-    """Controllers before 3.5 name no finalized levels at all: they differ from nobody. Epochs always differ, and
-    kraft.version is no part of the metadata that nodes read."""
+    """Report different finalized levels.
+
+    Controllers before 3.5 report no finalized levels, so they are ignored. Epochs always differ and are not compared.
+    kraft.version is not part of the metadata that nodes read.
+    """
     answers = {i: n.features.finalized for i, n in state.nodes.items() if n.features and n.features.finalized}
     for feature in sorted({feature for levels in answers.values() for feature in levels} - {KRAFT_VERSION}):
         by_level: defaultdict[int, list[int]] = defaultdict(list)
@@ -226,12 +242,12 @@ def _features(state: ClusterState) -> Iterable[Finding]:
                 "FEATURES-DIFFER",
                 f"feature {feature}",
                 f"The nodes report different finalized levels of {feature} ({told}).",
-                "Wait until all nodes have the newest metadata; a node that stays behind is not well, see its log.",
+                "Wait until all nodes have read the newest metadata. If a node stays behind, read its log.",
             )
 
 
 def _partitions(partitions: Iterable[PartitionState]) -> Iterable[Finding]:
-    """One finding a topic and kind, internal topics included; the kinds that exclude a roll hide the milder ones."""
+    """Return one finding per topic and kind, internal topics included. A more severe kind hides the milder ones."""
     topics: defaultdict[str, list[PartitionState]] = defaultdict(list)
     for partition in partitions:
         topics[partition.topic].append(partition)
@@ -262,36 +278,36 @@ _KINDS: tuple[_Kind, ...] = (
         lambda p: len(p.replicas) == 1,
         "RF-ONE-TOPIC",
         Severity.BLOCKER,
-        "have a single replica: unavailable while its broker restarts",
+        "have a single replica: they are unavailable while its broker restarts",
         "Raise the replication factor with kafka-reassign-partitions.sh, or delete the topic.",
     ),
     (
         lambda p: 1 < len(p.replicas) <= p.min_isr,
         "MIN-ISR-EQUALS-RF",
         Severity.BLOCKER,
-        "need every replica in sync: acks=all fails while any of their brokers restarts",
-        "Lower the topic's min.insync.replicas below its replication factor, or add replicas.",
+        "require every replica in sync: acks=all fails while one of their brokers restarts",
+        "Set min.insync.replicas of the topic below its replication factor, or add replicas.",
     ),
     (
         lambda p: p.leader < 0,
         "LEADERLESS",
         Severity.BLOCKER,
         "have no leader",
-        "Bring back a broker that holds an in-sync replica.",
+        "Start a broker that has an in-sync replica.",
     ),
     (
         lambda p: len(p.isr) < min(p.min_isr, len(p.replicas)),
         "UNDER-MIN-ISR",
         Severity.BLOCKER,
         "are under their min.insync.replicas",
-        "Wait until the replicas are in sync, or bring their brokers back.",
+        "Wait until the replicas are in sync, or start their brokers.",
     ),
     (
         lambda p: min(p.min_isr, len(p.replicas)) <= len(p.isr) < len(p.replicas),
         "UNDER-REPLICATED",
         Severity.WARNING,
         "have replicas out of sync",
-        "The gates wait for what matters to a node; bring missing brokers back.",
+        "Start the missing brokers. The gates wait for the replicas that a node needs.",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""The nodes' configuration and Java against the releases of the path: what must change, what would be refused."""
+"""Configuration and Java version of the nodes, compared with the requirements of the releases."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def config_changes(
     *,
     snapshot_interval_ms: int | None = None,
 ) -> tuple[ConfigChange, ...]:
-    """What each release of `path` (origin first) has in its nodes' configuration that its neighbours have not.
+    """Return the configuration changes for each release of `path` (source release first).
 
-    From the inventory's release_overrides, and at the last release a lowered snapshot interval where it is asked for
-    (it comes with a restart that happens anyway). The origin's own lines are listed too, for the way back: the value
-    the node had, or None to take the line out.
+    Sources: release_overrides of the inventory, and at the last release a lower snapshot interval if requested (it
+    needs no extra restart). The lines of the source release are included for a rollback: the previous value of the
+    node, or None to remove the line.
     """
     changes: list[ConfigChange] = []
     for node in cluster.nodes:
@@ -34,12 +34,12 @@ def config_changes(
         reasons: dict[str, str] = {}
         for release in path[1:]:
             brought = dict(cluster.release_overrides.get(str(release), {}))
-            reasons |= dict.fromkeys(brought, f"The inventory's release_overrides for {release}.")
+            reasons |= dict.fromkeys(brought, f"release_overrides of the inventory for {release}.")
             if snapshot_interval_ms is not None and release == path[-1] and _is_lower(snapshot_interval_ms, lines[-1]):
                 brought[SNAPSHOT_INTERVAL] = str(snapshot_interval_ms)
                 reasons[SNAPSHOT_INTERVAL] = (
-                    "Lowered so that a snapshot follows finalizing soon; it stays until the configuration of a later "
-                    "roll sets it back."
+                    "Lowered so that Kafka writes a snapshot soon after finalizing. It stays until the "
+                    "configuration of a later rolling change resets it."
                 )
             lines.append({**lines[-1], **brought})
         for index, release in enumerate(path):
@@ -49,7 +49,7 @@ def config_changes(
                 if value != before.get(key):
                     reason = reasons[key]
                 elif value != after.get(key):
-                    reason = f"The way back to {release}: what the node had before."
+                    reason = f"Rollback to {release}: the previous value of the node."
                 else:
                     continue
                 changes.append(ConfigChange(node_id=node.node_id, release=release, key=key, value=value, reason=reason))
@@ -57,7 +57,7 @@ def config_changes(
 
 
 def _is_lower(interval_ms: int, config: Mapping[str, str]) -> bool:
-    """Never raised; 0 stands for no snapshots by time at all."""
+    """Return whether the interval is lower than the configured one. Configured 0: no snapshots by time."""
     now = int(config.get(SNAPSHOT_INTERVAL, _SNAPSHOT_INTERVAL_DEFAULT_MS))
     return now == 0 or interval_ms < now
 
@@ -65,7 +65,7 @@ def _is_lower(interval_ms: int, config: Mapping[str, str]) -> bool:
 def effective_config(
     node_id: int, config: Mapping[str, str], changes: Iterable[ConfigChange], release: Release
 ) -> dict[str, str]:
-    """A node's configuration as it will be on `release`: what Kafka's own classes should judge."""
+    """Return the configuration of a node on `release`, for the validation by Kafka's own classes."""
     lines = dict(config)
     for change in changes:
         if change.node_id == node_id and change.release == release:
@@ -83,14 +83,17 @@ def config_findings(
     configs: Mapping[int, Mapping[str, str]],
     config_problems: Mapping[int, tuple[str, ...]],
 ) -> tuple[Finding, ...]:
-    """What `target` refuses (by its own classes: `config_problems` by node) and names that it no longer knows."""
+    """Return findings for values that `target` rejects and for names that it no longer supports.
+
+    `config_problems`: node id → errors of Kafka's own classes.
+    """
     findings = [
         Finding(
             code="CONFIG-REJECTED",
             severity=Severity.BLOCKER,
             subject=f"node {node_id}",
-            sentence=f"Release {target} would not start with this node's configuration: {few(problems)}.",
-            remedy=f"Correct the node's configuration, or add release_overrides for {target} to the inventory.",
+            sentence=f"Kafka {target} would not start with the configuration of this node: {few(problems)}.",
+            remedy=f"Correct the configuration of the node, or add release_overrides for {target} to the inventory.",
         )
         for node_id, problems in sorted(config_problems.items())
         if problems
@@ -105,8 +108,8 @@ def config_findings(
             code="CONFIG-UNKNOWN-TO-TARGET",
             severity=Severity.WARNING,
             subject=f"configuration {key}",
-            sentence=f"{key} is set on {nodes(ids)}; {source} knows it, {target} does not and ignores it.",
-            remedy="See the release notes for what replaces it, and take the line out.",
+            sentence=f"{key} is set on {nodes(ids)}. Kafka {source} supports it; Kafka {target} ignores it.",
+            remedy="Read the release notes for the replacement of this setting, then remove the line.",
         )
         for key, ids in sorted(users.items())
     ]
@@ -116,21 +119,24 @@ def config_findings(
 def java_findings(
     cluster: ClusterSpec, catalogue: Catalogue, releases: Iterable[Release], java: Mapping[int, int]
 ) -> tuple[Finding, ...]:
-    """Nodes whose Java is too old for one of `releases`; `java` is the feature version (17) by node."""
+    """Return a finding for each node whose Java is too old for one of `releases`.
+
+    `java`: node id → feature version (17).
+    """
     needed, release = max(((catalogue.get(r).java_minimum, r) for r in releases), default=(0, None))
     findings = []
     for node in cluster.nodes:
         has = java.get(node.node_id)
         if release is None or (has is not None and has >= needed):
             continue
+        found = f"The Java version on {node.name} is unknown." if has is None else f"{node.name} has Java {has}."
         findings.append(
             Finding(
                 code="JAVA-UNKNOWN" if has is None else "JAVA-TOO-OLD",
                 severity=Severity.BLOCKER,
                 subject=f"node {node.node_id}",
-                sentence=f"Release {release} needs Java {needed}, and {node.name} has "
-                f"{'one that nobody knows' if has is None else f'Java {has}'}.",
-                remedy=f"Install Java {needed} or newer on its host.",
+                sentence=f"Kafka {release} requires Java {needed}. {found}",
+                remedy=f"Install Java {needed} or newer on this host.",
             )
         )
     return tuple(findings)

@@ -1,4 +1,4 @@
-"""The plan of a downgrade: pure, from what was observed to what is wanted."""
+"""The plan of a downgrade, computed from the observed state and the request."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from kafka_rollout.domain.planning.downgrade_path import behind_first_hop, highe
 
 _REFUSED = "FEATURE-DOWNGRADE-REFUSED"
 OF_ROLLS = frozenset({"RF-ONE-TOPIC", "MIN-ISR-EQUALS-RF", "QUORUM-NO-SPARE"})
-"""Findings that only mean something where nodes are restarted one by one; offline nothing is served anyway."""
+"""Codes of findings that apply only to rolling changes. During an offline downgrade no node serves requests."""
 
 
 class WhereRefused(StrEnum):
-    """What to do where released Kafka refuses to lower metadata.version."""
+    """Action if Kafka rejects the lower metadata.version."""
 
     STOP = "stop"
     OFFLINE = "offline"
@@ -44,17 +44,17 @@ def make_downgrade_plan(
     config_problems: Mapping[int, tuple[str, ...]],
     java: Mapping[int, int],
 ) -> Plan:
-    """The plan with all its findings but those of the logs; blockers are in it, not raised.
+    """Return the plan with all findings except those of the logs. Blockers are part of the plan and do not raise.
 
-    `level` None: the highest metadata.version that the target knows and that is at most the present one. It is offline
-    only where Kafka refuses the level, `where_refused` allows that, and the binary goes down as well.
-    `configs`, `config_problems` and `java` are those of make_plan. Raises UserError for a target or a level that cannot
-    be planned for, RefusedError where no node tells its release.
+    `level` None: the highest metadata.version that the target supports, at most the current one. The plan is offline
+    only if Kafka rejects the level, `where_refused` allows it, and the binary is downgraded too. `configs`,
+    `config_problems`, `java`: as in make_plan. Raises UserError for a target or level that cannot be planned, and
+    RefusedError if no node reports its release.
     """
     source = highest_running(cluster, state)
     level = target_level(catalogue, state, target, level)
     refused = refused_by_kafka(cluster, catalogue, state, level)
-    # Offline the older binary starts on the lower level: without one there is no such way.
+    # An offline downgrade starts the older binary at the lower level. Without an older binary it is not possible.
     offline = bool(refused) and where_refused is WhereRefused.OFFLINE and target < source
     release_steps = plan_hops(cluster, catalogue, state, target, together=not offline)
     path = (source, *(release_step.to_release for release_step in release_steps))
@@ -90,22 +90,29 @@ def make_downgrade_plan(
 
 
 def _of_levels(findings: Iterable[Finding], refused: str, *, offline: bool) -> Iterable[Finding]:
-    """Where Kafka's refusal is what the run goes round, it is no blocker; where it is not, the way is named."""
+    """Adapt the finding about Kafka's refusal to lower metadata.version.
+
+    Offline the run works around the refusal, so it is not a blocker. Else the remedy lists the possible actions.
+    """
     for finding in findings:
         if finding.code != _REFUSED or finding.subject != f"feature {METADATA_VERSION}":
             yield finding
         elif not offline:
             yield replace(
                 finding,
-                remedy=f"Choose a level that Kafka goes down to, or start the run with '{WhereRefused.OFFLINE}' where "
-                "Kafka refuses and an older target release: all nodes are stopped then.",
+                remedy=(
+                    "Choose a level that Kafka can reach online. Or choose an older target release and "
+                    f"'{WhereRefused.OFFLINE}' where Kafka refuses: this stops all nodes."
+                ),
             )
     if offline:
         yield Finding(
             code="OFFLINE-DOWNGRADE",
             severity=Severity.WARNING,
             subject=f"feature {METADATA_VERSION}",
-            sentence=f"Kafka does not lower it: {refused} So it is done with all nodes stopped: nothing is served from "
-            "the first stop until the brokers are back.",
-            remedy="The approval shows how long that takes and from when it cannot be undone.",
+            sentence=(
+                f"Kafka does not lower it online: {refused} The run lowers it while all nodes are stopped. "
+                "The cluster serves no requests from the first stop until the brokers are back."
+            ),
+            remedy="Read the approval: it shows the expected outage and the point of no return.",
         )

@@ -1,4 +1,4 @@
-"""What the scans and the loss report of a downgrade mean for its plan: findings, and what each node's log needs."""
+"""Findings from the scans and the loss report of a downgrade, and the action that each metadata log needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOG_CODES = frozenset(
         "ORIGIN-CANNOT-LOAD",
     }
 )
-"""Of domain/scan_path."""
+"""Code of a finding in domain/coordinator_logs/path_findings.py."""
 METADATA_CODES = frozenset(
     {
         "METADATA-LOG-UNSEEN",
@@ -39,7 +39,7 @@ _NAMED = 50
 
 
 def unseen_findings(node_ids: Iterable[int], runtime: str) -> tuple[Finding, ...]:
-    """Nodes whose metadata log nobody can look into."""
+    """Return a finding for nodes whose metadata log cannot be read."""
     unseen = sorted(node_ids)
     if not unseen:
         return ()
@@ -48,16 +48,22 @@ def unseen_findings(node_ids: Iterable[int], runtime: str) -> tuple[Finding, ...
             code="METADATA-LOG-UNSEEN",
             severity=Severity.BLOCKER,
             subject=nodes(unseen),
-            sentence=f"The runtime {runtime} sees no files of {nodes(unseen)}, so nobody knows what is in the metadata "
-            "log there.",
-            remedy="Give the inventory's nodes their directories, or run `kafka-rollout metadata` on their hosts and "
-            "roll them by hand.",
+            sentence=(
+                f"The runtime {runtime} cannot read files on {nodes(unseen)}. Their metadata logs were not checked."
+            ),
+            remedy=(
+                "Add the directories of these nodes to the inventory. Or run `kafka-rollout metadata` on "
+                "their hosts and downgrade these nodes by hand."
+            ),
         ),
     )
 
 
 def metadata_findings(plan: Plan, scans: Sequence[tuple[int, MetadataScan]]) -> tuple[Finding, ...]:
-    """Of (node id, scan) pairs, made before any level fell. Nodes with the same answer share a finding."""
+    """Return findings for (node id, scan) pairs of scans before the levels are lowered.
+
+    Equal results share a finding.
+    """
     findings: list[Finding] = []
     groups: dict[tuple[Release, Readiness], list[tuple[int, MetadataScan]]] = defaultdict(list)
     bootstrap: dict[Release, list[tuple[int, MetadataScan]]] = defaultdict(list)
@@ -78,7 +84,10 @@ def metadata_findings(plan: Plan, scans: Sequence[tuple[int, MetadataScan]]) -> 
                 severity=Severity.WARNING,
                 subject=f"{release}, {nodes(ids)}",
                 sentence=f"bootstrap.checkpoint of {nodes(ids)}: {failure.reason}",
-                remedy="It is kept as a backup and written anew at the planned level, in the node's turn.",
+                remedy=(
+                    "No action needed. While each node is stopped, the run keeps a backup of the file and "
+                    "writes a new one at the planned level."
+                ),
             )
         )
     return tuple(findings)
@@ -94,40 +103,49 @@ def _finding(plan: Plan, release: Release, needs: Readiness, ids: Sequence[int],
             sentence=f"On the metadata log of {nodes(ids)} {why_not(first)}",
             remedy=" ".join(first.remedies),
         )
-    if needs is Readiness.READY or plan.offline or first.way is None:  # offline a snapshot takes the log's place
+    if needs is Readiness.READY or plan.offline or first.way is None:  # an offline snapshot replaces the log
         return None
-    sentence = f"On the metadata log of {nodes(ids)}, as it is now, {why_not(first)}"
+    sentence = f"On the current metadata log of {nodes(ids)}, {why_not(first)}"
     if first.way.starts_from_snapshot:
         return Finding(
             code="METADATA-LOG-SNAPSHOT",
             severity=Severity.INFO,
             subject=f"{release}, {nodes(ids)}",
             sentence=sentence,
-            remedy=f"{release} starts from the newest snapshot: the run waits until every node has a later one.",
+            remedy=(
+                f"No action needed. {release} starts from the newest snapshot, and the run waits until every "
+                "node has a later one."
+            ),
         )
     return Finding(
         code="METADATA-LOG-TRIM",
         severity=Severity.WARNING,
         subject=f"{release}, {nodes(ids)}",
         sentence=f"{sentence} {release} replays the log from its start.",
-        remedy="The run waits for a snapshot behind that record and cuts the log below it in each node's turn, with a "
-        "backup; the approval of the roll names it. " + " ".join(first.remedies),
+        remedy=(
+            "The run waits for a snapshot after that record. While each node is stopped, it removes the log "
+            "before the snapshot and keeps a backup. The approval of the rolling downgrade lists these "
+            "nodes. "
+        )
+        + " ".join(first.remedies),
     )
 
 
 def loss_findings(plan: Plan, report: LossReport) -> tuple[Finding, ...]:
-    """Every real loss; blockers unless a person accepted them (`plan.unsafe`)."""
+    """Return every loss. Losses are blockers unless an approver accepts them (`plan.unsafe`)."""
     severity = Severity.WARNING if plan.unsafe else Severity.BLOCKER
     remedy = (
-        "It is gone at the lower level, and raising the level again does not bring it back."
+        "This metadata is lost at the lower level. Raising the level again does not restore it."
         if plan.unsafe
-        else f"Take it away yourself first, choose a level above, or accept the loss (UNSAFE). Level {report.to_level} "
-        f"is {report.to_name}."
+        else (
+            "Remove it before the downgrade, choose a higher metadata.version, or accept the loss with "
+            f"UNSAFE. Level {report.to_level} is {report.to_name}."
+        )
     )
     shown = report.losses[:_NAMED]
     findings = [_lost(f"{loss.kind} of {loss.subject}", severity, loss.sentence, remedy) for loss in shown]
     if rest := report.losses[_NAMED:]:
-        findings.append(_lost("further losses", severity, f"And {len(rest)} more: {_by_kind(rest)}.", remedy))
+        findings.append(_lost("further losses", severity, f"{len(rest)} more losses: {_by_kind(rest)}.", remedy))
     return tuple(dict.fromkeys(findings))
 
 
@@ -143,7 +161,7 @@ def _by_kind(losses: Iterable[Loss]) -> str:
 
 
 def lacking_settings(catalogue: Catalogue, releases: Iterable[Release]) -> Mapping[str, Release]:
-    """Parts of the inventory whose settings one of these releases does not know, and the first such release."""
+    """Return part of the inventory → first of these releases that does not support its settings."""
     found: dict[str, Release] = {}
     for release in releases:
         for part, resource in SETTINGS.items():
@@ -155,21 +173,28 @@ def lacking_settings(catalogue: Catalogue, releases: Iterable[Release]) -> Mappi
 def settings_findings(
     lacking: Mapping[str, Release], settings: Mapping[str, Collection[str]], *, accepted: bool, acceptable: bool
 ) -> tuple[Finding, ...]:
-    """Settings that no level takes away, but a release: it reads a kind that it does not know as none (type 0 of
-    ConfigResource.Type), writes that into its next snapshot, and no release can tell them any more. Offline they have
-    to go first: the older release must have the very image that was written for it. `settings`: names by part;
-    `accepted`: a person did; `acceptable`: a person could."""
-    accept = ", or accept that they are gone (UNSAFE)" if acceptable else ""
+    """Return findings for settings that an older release does not support, whatever the level.
+
+    Such a release reads an unknown resource type as type 0 of ConfigResource.Type and writes this into its next
+    snapshot. Then no release can read the settings. Before an offline downgrade they must be deleted, because the older
+    release must have the exact image that was written for it. `settings`: names by part. `accepted`: the loss was
+    accepted. `acceptable`: the loss can be accepted.
+    """
+    accept = ", or accept the loss (UNSAFE)" if acceptable else ""
     return tuple(
         Finding(
             code="SETTINGS-NOT-KEPT",
             severity=Severity.WARNING if accepted else Severity.BLOCKER,
             subject=f"{release}, {PARTS[part]}",
-            sentence=f"{release} does not know {PARTS[part]} and does not keep them beyond its next snapshot of the "
-            f"metadata: {few(sorted(settings[part]))}.",
-            remedy="Note them down, to set them again when the cluster has come back up: they are gone by then."
+            sentence=(
+                f"Kafka {release} does not support {PARTS[part]}. After its next metadata snapshot, no "
+                f"release can read these settings: {few(sorted(settings[part]))}."
+            ),
+            remedy=(
+                "Save these settings now. They are lost after the downgrade. Set them again after the next upgrade."
+            )
             if accepted
-            else f"Note them down and delete them{accept}.",
+            else f"Save these settings and delete them{accept}.",
         )
         for part, release in lacking.items()
         if settings[part]
@@ -177,18 +202,18 @@ def settings_findings(
 
 
 def losses_unknown(why: str) -> tuple[Finding, ...]:
-    """Nobody could say what would be lost; unknown is a blocker."""
+    """Return a blocker because the loss report could not be created."""
     return (
         Finding(
             code="LOSSES-UNKNOWN",
             severity=Severity.BLOCKER,
             subject="metadata.version",
-            sentence=f"Nobody knows what the lower level would lose: {why}",
-            remedy="Make the metadata log of a controller readable for this process, and start again.",
+            sentence=f"The loss report could not be created: {why}",
+            remedy="Make the metadata log of one controller readable for this process, then start a new run.",
         ),
     )
 
 
 def trims_of(scans: Iterable[Mapping[str, object]]) -> tuple[int, ...]:
-    """Ids of the nodes that the record of a look says to trim."""
+    """Return the ids of the nodes whose scan requires a trim."""
     return tuple(sorted({int(str(one["node_id"])) for one in scans if one["readiness"] == Readiness.TRIM}))

@@ -1,4 +1,4 @@
-"""Which feature levels a downgrade needs before the older binary starts, and whether released Kafka sets them."""
+"""The feature levels that a downgrade needs before the older binary starts, and whether Kafka can set them online."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from kafka_rollout.domain.model.topology import ClusterSpec
 
 
 def target_level(catalogue: Catalogue, state: ClusterState, target: Release, asked: int | None) -> int:
-    """The metadata.version to go to: what was asked for, else the highest that the target knows, never above the
-    present one. Raises UserError for a level that the target does not support or that is above the present one."""
+    """Return the metadata.version to set: the requested one, else the highest that the target supports.
+
+    It is never above the current level. Raises UserError for a level that the target does not support or that is above
+    the current level.
+    """
     current = state.finalized.get(METADATA_VERSION, 0)
     supported = catalogue.get(target).features[METADATA_VERSION].supported
     if asked is None:
@@ -23,12 +26,12 @@ def target_level(catalogue: Catalogue, state: ClusterState, target: Release, ask
     if asked not in supported:
         raise UserError(
             f"Release {target} supports metadata.version {supported}, not {asked}.",
-            remedy="Choose a level that the target release supports, or leave it out.",
+            remedy="Choose a level that the target release supports, or omit the level.",
         )
     if asked > current:
         raise UserError(
-            f"metadata.version is finalized at {current}, and {asked} is above it.",
-            remedy=f"Choose {current} or lower, or leave it out. To raise it, use kafka_features or kafka_upgrade.",
+            f"metadata.version is finalized at {current}. Level {asked} is higher.",
+            remedy=(f"Choose {current} or lower, or omit the level. To raise it, use kafka_features or kafka_upgrade."),
         )
     return asked
 
@@ -36,8 +39,11 @@ def target_level(catalogue: Catalogue, state: ClusterState, target: Release, ask
 def downgrade_levels(
     catalogue: Catalogue, state: ClusterState, path: Sequence[Release], level: int
 ) -> tuple[FeatureChange, ...]:
-    """Every feature that must fall: to the highest level that all releases of `path` support, 0 where one does not know
-    it, and as low as its dependencies ask for at metadata.version `level`. kraft.version cannot fall and stays."""
+    """Return every feature that must be lowered.
+
+    The new level is the highest that all releases of `path` support, 0 if one does not support the feature. It is lower
+    still if dependencies at metadata.version `level` require that. kraft.version cannot be lowered and stays.
+    """
     known = [release for release in state.releases if release in catalogue]
     if not known:
         return ()
@@ -64,7 +70,7 @@ def _highest(below: Sequence[ReleaseFacts], feature: str, current: int) -> int:
 
 
 def lower_until_met(facts: Sequence[ReleaseFacts], levels: dict[str, int]) -> None:
-    """Lower, in place, each feature other than metadata.version and kraft.version that lacks what it needs."""
+    """Lower, in place, each feature with an unmet dependency. metadata.version and kraft.version stay."""
     while name := next((n for n in sorted(levels) if _lacks(facts, n, levels)), None):
         levels[name] -= 1
 
@@ -76,10 +82,9 @@ def _lacks(facts: Sequence[ReleaseFacts], feature: str, levels: Mapping[str, int
 
 
 def refused_by_kafka(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, level: int) -> str:
-    """Why the controller of the running release does not lower metadata.version to `level`; empty where it does.
+    """Return why the controller of the running release rejects this metadata.version; empty if it accepts it.
 
-    Every release lowers it where no level in between changed metadata; across one that did, nodes that all implement
-    KIP-1155.
+    Every release lowers it if no level in between changed metadata. Otherwise all nodes must implement KIP-1155.
     """
     current = state.finalized.get(METADATA_VERSION, 0)
     known = [release for release in state.releases if release in catalogue]

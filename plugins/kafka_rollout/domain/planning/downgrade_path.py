@@ -1,9 +1,8 @@
-"""The way down: KIP-915's classes backwards, and the order in which nodes take their turn.
+"""The release steps of a downgrade by KIP-915's coordinator classes, and the node order.
 
-A release that stops at record types it does not know is never rolled together with one that writes them. So the way
-down from an emitting release to an intolerant one leads through a tolerant one, as the way up does; and what the
-emitting one has written by then decides whether the last release step can be taken at all (the scan of the coordinator
-logs).
+A release that stops at unknown record types never runs together with a release that writes them. So a downgrade from an
+emitting release to an intolerant one goes through a tolerant one, as an upgrade does. The scan of the coordinator logs
+then decides whether the last release step is possible.
 """
 
 from __future__ import annotations
@@ -25,43 +24,45 @@ from kafka_rollout.domain.planning.release_path import (
 
 
 def highest_running(cluster: ClusterSpec, state: ClusterState) -> Release:
-    """Where a roll down was interrupted, the way starts again from the nodes that are still above."""
+    """Return the highest running release: an interrupted downgrade continues with the nodes that still run it."""
     return max(running_releases(cluster, state))
 
 
 def hops_down(
     catalogue: Catalogue, source: Release, target: Release, *, together: bool = True
 ) -> tuple[tuple[Release, Release, str], ...]:
-    """The release steps (from, to, reason) from origin down to target; none when they are equal.
+    """Return the release steps (from, to, reason) from source down to target; empty if they are equal.
 
-    `together` False: no node of the one runs beside a node of the other (offline), and there is no release step
-    between. Raises UserError for a release that the catalogue does not know and for a target above the origin.
+    `together` False: the two releases never run at the same time (offline), so no release step is needed in between.
+    Raises UserError for a release that is not in the catalogue and for a target above the source.
     """
     facts, below = catalogue.get(source), catalogue.get(target)
     if target > source:
         raise UserError(
-            f"Target {target} is newer than the running release {source}.", remedy="Use kafka_upgrade to go up."
+            f"Target {target} is newer than the running release {source}.",
+            remedy=("Use kafka_upgrade for a newer release."),
         )
     if target == source:
         return ()
     if not together:
-        return ((source, target, f"All nodes are stopped, so {source} and {target} never run side by side."),)
+        return ((source, target, f"All nodes are stopped, so {source} and {target} never run at the same time."),)
     intolerant = below.coordinator_class is CoordinatorClass.INTOLERANT
     if not (intolerant and facts.coordinator_class is CoordinatorClass.EMITTING):
-        return ((source, target, f"Releases {source} and {target} may run side by side (KIP-915)."),)
+        return ((source, target, f"Releases {source} and {target} can run at the same time (KIP-915)."),)
     via = tolerant_between(catalogue, target, source)
-    reason = f"KIP-915: {target} cannot load coordinator records that {source} writes, so all nodes first go to {via}"
+    reason = f"KIP-915: {target} cannot load coordinator records that {source} writes, so all nodes first move to {via}"
     return (
-        (source, via, f"{reason}, which ignores what it does not know."),
-        (via, target, f"KIP-915: no node writes records any more that {target} does not know."),
+        (source, via, f"{reason}, which ignores records of unknown types."),
+        (via, target, f"KIP-915: no node still writes records that {target} does not support."),
     )
 
 
 def order_down(cluster: ClusterSpec, active_controller_id: int | None) -> tuple[NodeStep, ...]:
-    """Brokers first, then controllers (combined nodes are controllers), the active one last; else by id.
+    """Return the node order: brokers, then controllers (combined nodes included), the active controller last; else by
+    id.
 
-    The controllers stay on the newer release for as long as a broker runs it: a controller serves older brokers, an
-    older one need not serve newer ones.
+    The controllers keep the newer release while a broker runs it. A controller serves older brokers; it need not serve
+    newer ones.
     """
     order = node_order(cluster, active_controller_id)
     return tuple(node_step for section in (BROKERS, CONTROLLERS) for node_step in order if node_step.section == section)
@@ -70,7 +71,7 @@ def order_down(cluster: ClusterSpec, active_controller_id: int | None) -> tuple[
 def plan_hops(
     cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, target: Release, *, together: bool
 ) -> tuple[ReleaseStep, ...]:
-    """The release steps with the nodes' order."""
+    """Return the release steps with their node order."""
     active = state.quorum.leader_id if state.quorum else None
     order = order_down(cluster, active)
     ways = hops_down(catalogue, highest_running(cluster, state), target, together=together)
@@ -78,7 +79,7 @@ def plan_hops(
 
 
 def behind_first_hop(state: ClusterState, first_stop: Release) -> Finding | None:
-    """Nodes that run a release below the first hop's: rolling them would take them up unasked."""
+    """Return a finding for nodes below the release of the first release step: the run would upgrade them unasked."""
     behind = {i: n.release for i, n in state.nodes.items() if n.release is not None and n.release < first_stop}
     if not behind:
         return None
@@ -87,6 +88,8 @@ def behind_first_hop(state: ClusterState, first_stop: Release) -> Finding | None
         code="NODE-BEHIND",
         severity=Severity.BLOCKER,
         subject=nodes(behind),
-        sentence=f"{nodes(behind).capitalize()} run {running}, which is below {first_stop}, where the roll goes first.",
-        remedy=f"Choose target {min(behind.values())}, or bring these nodes to the others' release first.",
+        sentence=(
+            f"{nodes(behind).capitalize()} run {running}, below {first_stop}, the target of the first release step."
+        ),
+        remedy=f"Choose target {min(behind.values())}, or upgrade these nodes to the release of the others first.",
     )

@@ -1,10 +1,10 @@
-"""The way from the running release to the target, and the order in which nodes take their turn.
+"""The release steps from the running release to the target, and the node order.
 
-KIP-915 knows three classes of coordinators: releases before it stop loading a partition of `__consumer_offsets` or
-`__transaction_state` at a record type they do not know; releases with it ignore such records; later releases write
-them. During a roll both sides run together and coordinators move between them, so an intolerant release is never
-rolled together with an emitting one: a tolerant release goes in between ("upgrade all (a) brokers to (b), then
-upgrade them to (c)").
+KIP-915 defines three classes of coordinators. Releases before KIP-915 stop loading a partition of `__consumer_offsets`
+or `__transaction_state` at a record of an unknown type. Releases with KIP-915 ignore such records. Later releases write
+them. During a rolling change both releases run, and coordinators move between nodes. So an intolerant release never
+runs together with an emitting one; a tolerant release comes in between ("upgrade all (a) brokers to (b), then upgrade
+them to (c)").
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ BROKERS = "brokers"
 def plan_release_steps(
     catalogue: Catalogue, source: Release, target: Release
 ) -> tuple[tuple[Release, Release, str], ...]:
-    """The release steps (from, to, reason) from origin to target; none when they are equal.
+    """Return the release steps (from, to, reason) from source to target; empty if they are equal.
 
-    Raises UserError for a release that the catalogue does not know, for a target below the origin, and where no
-    tolerant release lies between an intolerant origin and an emitting target.
+    Raises UserError for a release that is not in the catalogue, for a target below the source, and if there is no
+    tolerant release between an intolerant source and an emitting target.
     """
     target_facts = catalogue.get(target)
     origin_facts = catalogue.get(source)
@@ -35,15 +35,16 @@ def plan_release_steps(
         return ()
     if target < source:
         raise UserError(
-            f"Target {target} is older than the running release {source}.", remedy="Use kafka_downgrade to go back."
+            f"Target {target} is older than the running release {source}.",
+            remedy=("Use kafka_downgrade for an older release."),
         )
     intolerant = origin_facts.coordinator_class is CoordinatorClass.INTOLERANT
     if not (intolerant and target_facts.coordinator_class is CoordinatorClass.EMITTING):
-        return ((source, target, f"Releases {source} and {target} may run side by side (KIP-915)."),)
+        return ((source, target, f"Releases {source} and {target} can run at the same time (KIP-915)."),)
     via = tolerant_between(catalogue, source, target)
     reason = (
-        f"KIP-915: {source} cannot load coordinator records that {target} writes, "
-        f"so all nodes first go to {via}, which ignores what it does not know."
+        f"KIP-915: {source} cannot load coordinator records that {target} writes, so all nodes first move to "
+        f"{via}, which ignores records of unknown types."
     )
     return (
         (source, via, reason),
@@ -52,7 +53,7 @@ def plan_release_steps(
 
 
 def tolerant_between(catalogue: Catalogue, source: Release, target: Release) -> Release:
-    """The nearest tolerant release above the origin: its own minor line if that has one (the smallest change)."""
+    """Return the nearest tolerant release above the source, preferably of the same minor line (the smallest change)."""
     between = [
         release
         for release in catalogue
@@ -60,29 +61,29 @@ def tolerant_between(catalogue: Catalogue, source: Release, target: Release) -> 
     ]
     if not between:
         raise UserError(
-            f"KIP-915 asks for a tolerant release between {source} and {target}, and the catalogue has none.",
+            f"KIP-915 requires a tolerant release between {source} and {target}, and the catalogue has none.",
             remedy="Derive the facts of one, for example 3.4.1, with tools/derive_catalogue.py.",
         )
     return min(between)
 
 
 def running_releases(cluster: ClusterSpec, state: ClusterState) -> frozenset[Release]:
-    """The releases that nodes run, at least one; raises RefusedError where no node tells."""
+    """Return the running releases, at least one. Raises RefusedError if no node reports its release."""
     if not state.releases:
         raise RefusedError(
-            f"No node of cluster {cluster.name} tells the release it runs (metric app-info).",
-            remedy="Check prometheus_url and jolokia_url of its inventory and that the agents answer.",
+            f"No node of cluster {cluster.name} reports its running release (metric app-info).",
+            remedy="Check prometheus_url and jolokia_url in its inventory and make sure that the agents respond.",
         )
     return state.releases
 
 
 def origin_release(cluster: ClusterSpec, state: ClusterState) -> Release:
-    """The lowest running release: where a roll was interrupted, the way starts again from what is behind."""
+    """Return the lowest running release: an interrupted upgrade continues with the nodes that still run it."""
     return min(running_releases(cluster, state))
 
 
 def target_finding(catalogue: Catalogue, text: str) -> Finding | None:
-    """A finding where `text` is no release or one that the catalogue does not know; None where it does."""
+    """Return a finding if `text` is not a release or not in the catalogue; else None."""
     try:
         catalogue.get(Release.parse(text))
     except UserError as error:
@@ -97,7 +98,7 @@ def target_finding(catalogue: Catalogue, text: str) -> Finding | None:
 
 
 def find_nodes_ahead(state: ClusterState, first_stop: Release) -> Finding | None:
-    """Nodes that run a release above the first hop's: rolling them would take them back unasked."""
+    """Return a finding for nodes above the release of the first release step: the run would downgrade them unasked."""
     ahead = {i: n.release for i, n in state.nodes.items() if n.release is not None and n.release > first_stop}
     if not ahead:
         return None
@@ -106,15 +107,17 @@ def find_nodes_ahead(state: ClusterState, first_stop: Release) -> Finding | None
         code="NODE-AHEAD",
         severity=Severity.BLOCKER,
         subject=nodes(ahead),
-        sentence=f"{nodes(ahead).capitalize()} run {running}, which is above {first_stop}, where the roll goes first.",
-        remedy=f"Choose target {max(ahead.values())}, or take these nodes back to the others' release first.",
+        sentence=(
+            f"{nodes(ahead).capitalize()} run {running}, above {first_stop}, the target of the first release step."
+        ),
+        remedy=f"Choose target {max(ahead.values())}, or downgrade these nodes to the release of the others first.",
     )
 
 
 def node_order(cluster: ClusterSpec, active_controller_id: int | None) -> tuple[NodeStep, ...]:
-    """Controllers first (combined nodes are controllers), the active one last among them, then brokers; else by id.
+    """Return the node order: controllers (combined nodes included), the active one last, then brokers; else by id.
 
-    The active controller goes last so that leadership of the quorum moves once, and to a node on the new release.
+    The active controller is last, so the leadership of the quorum moves only once, to a node on the new release.
     """
 
     def node_step(node: NodeSpec, section: str) -> NodeStep:

@@ -1,4 +1,7 @@
-"""From when a release's own records close the way back: what it writes, held against what an earlier one can load."""
+"""Coordinator records of a newer release that an older release cannot load.
+
+Source: the release catalogue. Used for rollback warnings and checks.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from kafka_rollout.domain.model.releases import Catalogue, FeatureLevel, Release
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosingRecord:
-    """A record that the newer release writes and that stops the load of the older one.
+    """A record that the newer release writes and that stops the older release while it loads the log.
 
-    `needs`: the feature level from which it is written; None: from the newer release's first node on.
+    `needs`: the feature level from which it is written; None: from the first node with the newer release.
     """
 
     needs: FeatureLevel | None
@@ -33,9 +36,9 @@ class ClosingRecord:
 def closes_way_back(
     catalogue: Catalogue, source: Release, target: Release, levels: Mapping[str, int]
 ) -> tuple[ClosingRecord, ...]:
-    """What `target`, with these finalized levels, writes and `source` cannot load; what comes earliest is first.
+    """List the records that `target` writes at these finalized levels and `source` cannot load, earliest first.
 
-    Empty: `source` could load the coordinator logs after a roll to `target`, though it may ignore records in them.
+    Empty: `source` can load the coordinator logs after a change to `target`, although it may ignore records.
     """
     closing = []
     for topic, written in catalogue.get(target).coordinator_logs.items():
@@ -70,23 +73,30 @@ def closes_way_back(
 
 
 def way_back_ends(catalogue: Catalogue, path: Sequence[Release], levels: Mapping[str, int]) -> Iterable[Finding]:
-    """A warning where a roll back over all of `path` (the origin first) would be closed as soon as its last release
-    runs: what a person should know before the first node is stopped."""
+    """Return a warning if a rollback over all of `path` (source release first) ends when its last release starts.
+
+    The approver must know this before the first node stops.
+    """
     if len(path) < 2 or any(release not in catalogue for release in path):
         return
     source, before_last, target = path[0], path[-2], path[-1]
     closing = closes_way_back(catalogue, source, target, levels)
     if not closing:
         return
-    ends = f"goes to {before_last} at the most" if before_last != source else "is closed then"
+    ends = f"reaches at most {before_last}" if before_last != source else "is not possible afterwards"
     yield Finding(
         code="WAY-BACK-ENDS",
         severity=Severity.WARNING,
         subject=f"release {source}",
-        sentence=f"Brokers of {target} write {', '.join(dict.fromkeys(record.record for record in closing))} records "
-        f"that {source} cannot load, from their first node on: a roll back {ends}, unless none was written.",
-        remedy=f"Soak long enough on {before_last} before {target}, or accept that the way back to {source} is a "
-        "downgrade of its own, which waits until the logs are clean.",
+        sentence=(
+            f"From the first node on {target}, brokers write "
+            f"{', '.join(dict.fromkeys(record.record for record in closing))} records that {source} cannot "
+            f"load. A rollback {ends}, unless no such record was written."
+        ),
+        remedy=(
+            f"Run {before_last} long enough before you continue to {target}. Otherwise a return to {source} "
+            "is a separate downgrade, which waits until the logs are clean."
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""The plan of an upgrade: pure, from what was observed to what is wanted."""
+"""The plan of an upgrade, computed from the observed state and the request."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def make_plan(
     finalize: bool,
     snapshot_interval_ms: int | None = None,
 ) -> Plan:
-    """The plan with all its findings; blockers are in it, not raised.
+    """Return the plan with all findings. Blockers are part of the plan and do not raise.
 
-    `configs` are the nodes' configurations as they are, `config_problems` what the target's own classes refuse of
-    them (release_overrides applied), `java` each host's feature version. `finalize` adds the feature changes.
-    `snapshot_interval_ms` lowers the snapshot interval with the last release step; None leaves it alone. Raises
-    UserError for a target that cannot be planned for (unknown, older than the origin) and RefusedError where no node
-    tells its release.
+    `configs`: the current configuration by node. `config_problems`: values that the target's own classes reject
+    (release_overrides applied). `java`: the feature version by host. `finalize`: add the feature changes.
+    `snapshot_interval_ms`: the lower snapshot interval for the last release step; None keeps the interval. Raises
+    UserError for a target that cannot be planned (unknown, or older than the source) and RefusedError if no node
+    reports its release.
     """
     source = origin_release(cluster, state)
     ways = plan_release_steps(catalogue, source, target)

@@ -97,7 +97,7 @@ def test_current_metadata_version_must_be_told_by_both_agents() -> None:
     assert not metadata_version(SEPARATE, catalogue(), _at(30, jolokia=29), 30).holds
     look = metadata_version(SEPARATE, catalogue(), _at(30, prometheus=None), 30)
     assert not look.holds
-    assert "Prometheus does not answer, Jolokia says 30" in look.waits_for
+    assert "Prometheus did not respond, Jolokia reports 30" in look.waits_for
 
 
 def test_without_agents_or_without_the_metric_api_versions_tells_and_the_evidence_says_so() -> None:
@@ -106,7 +106,7 @@ def test_without_agents_or_without_the_metric_api_versions_tells_and_the_evidenc
     )
     look = metadata_version(bare, catalogue(), _at(30, prometheus=None, jolokia=None), 30)
     assert look.holds
-    assert all("no metrics agent; ApiVersions says 30" in c.evidence for c in look.conditions)
+    assert all("no metrics agent; ApiVersions reports 30" in c.evidence for c in look.conditions)
     old = state(
         nodes={n.node_id: node_state(n.node_id, R340, finalized={"metadata.version": 8}) for n in SEPARATE.nodes}
     )

@@ -101,7 +101,7 @@ def test_an_unknown_quorum_holds_every_node(seen: ClusterState) -> None:
 
 
 def test_unanswered_questions_hold_but_the_silence_of_the_node_itself_does_not() -> None:
-    assert _failing(_before(SEPARATE, state(unanswered=("groups",)), 4)) == {"every question answered"}
+    assert _failing(_before(SEPARATE, state(unanswered=("groups",)), 4)) == {"every query answered"}
     seen = state(unanswered=("connection refused",))
     seen = replace(seen, nodes=replace_node(seen, replace(seen.nodes[4], features=None, problem="connection refused")))
     assert _before(SEPARATE, seen, 4).holds
@@ -235,7 +235,7 @@ def test_a_controller_must_be_a_voter_that_is_caught_up() -> None:
     lagging = _rolled(1, quorum=quorum([1, 2, 3], 3, n1=400))
     assert _failing(_after(lagging, 1)) == {"quorum"}
     lost = _rolled(1, quorum=quorum([2, 3], 3))
-    assert "no voter" in _after(lost, 1).waits_for
+    assert "not a voter" in _after(lost, 1).waits_for
 
 
 def test_a_voter_whose_directory_is_gone_is_not_caught_up_because_another_of_the_node_observes() -> None:

@@ -63,7 +63,7 @@ def test_a_process_that_is_gone_is_not_waited_for_to_the_gates_end_but_may_come_
 
 def test_messages_tell_the_look_and_what_is_waited_for() -> None:
     watch = GateWatch(policy=GatePolicy(looks=3))
-    assert "look 1 of 3" in watch.seen(_look(True), 0).message
+    assert "check 1 of 3" in watch.seen(_look(True), 0).message
     assert "waits for in every ISR: not in orders-0" in watch.seen(_look(False), 1).message
 
 

@@ -35,22 +35,34 @@ def test_what_grew_or_came_since_is_no_difference() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"topics": {}, "ends": {}}, "The topic orders is gone."),
-        ({"topics": {"orders": {"id": "z", "replicas": [[1, 2], [2, 3]]}}}, "The topic orders is another one of that"),
-        ({"topics": {"orders": {"id": "a", "replicas": [[1, 2]]}}}, "The topic orders had 2 partitions, now 1."),
-        ({"topics": {"orders": {"id": "a", "replicas": [[1, 2], [1, 3]]}}}, "The replicas of topic orders lie else"),
-        ({"ends": {"orders-0": 9, "orders-1": 5}}, "orders-0 ended at offset 10, now at 9: records are lost."),
-        ({"groups": {"new": BEFORE.groups["new"]}}, "The classic group billing is gone."),
+        ({"topics": {}, "ends": {}}, "Topic orders is missing."),
+        (
+            {"topics": {"orders": {"id": "z", "replicas": [[1, 2], [2, 3]]}}},
+            "Topic orders was recreated: its topic id changed.",
+        ),
+        ({"topics": {"orders": {"id": "a", "replicas": [[1, 2]]}}}, "Topic orders had 2 partitions, now 1."),
+        (
+            {"topics": {"orders": {"id": "a", "replicas": [[1, 2], [1, 3]]}}},
+            "The replica assignment of topic orders changed.",
+        ),
+        (
+            {"ends": {"orders-0": 9, "orders-1": 5}},
+            ("orders-0 ended at offset 10 and now ends at 9: records are lost."),
+        ),
+        ({"groups": {"new": BEFORE.groups["new"]}}, "The classic group billing is missing."),
         (
             {"groups": {**BEFORE.groups, "billing": {"type": "classic", "offsets": {}}}},
-            "The group billing lost committed offsets: orders-0 7 → none.",
+            "Group billing lost committed offsets: orders-0 7 → none.",
         ),
-        ({"configs": {}}, "Configuration retention.ms of topic orders was 1000 and is gone."),
-        ({"acls": ()}, "The ACL allow User:alice is gone."),
+        ({"configs": {}}, "Configuration retention.ms of topic orders was 1000 and is now missing."),
+        ({"acls": ()}, "ACL allow User:alice is missing."),
         ({"scram": {"alice": {"SCRAM-SHA-256": 8192}}}, "SCRAM user SCRAM-SHA-256 of alice was 4096 and is 8192."),
-        ({"quotas": {}}, "Quota producer_byte_rate of user alice was 1000.0 and is gone."),
-        ({"scram": {}, "unasked": {"scram": "too old."}}, "Nobody can tell of all SCRAM users: too old."),
-        ({"group_configs": {}}, "Configuration consumer.session.timeout.ms of group billing was 50000 and is gone."),
+        ({"quotas": {}}, "Quota producer_byte_rate of user alice was 1000.0 and is now missing."),
+        ({"scram": {}, "unasked": {"scram": "too old."}}, "Not all SCRAM users could be read: too old."),
+        (
+            {"group_configs": {}},
+            "Configuration consumer.session.timeout.ms of group billing was 50000 and is now missing.",
+        ),
         (
             {"subscriptions": {"latency": {"interval.ms": "1000"}}},
             "Configuration interval.ms of client-metrics subscription latency was 60000 and is 1000.",
@@ -79,7 +91,7 @@ def test_a_part_that_nobody_can_ask_any_more_matters_only_if_there_was_something
 def test_settings_that_the_older_release_does_not_offer_are_foretold() -> None:
     after = replace(BEFORE, group_configs={}, unasked={"group_configs": "too old."})
     (difference,) = compare_inventories(BEFORE, after)
-    assert difference.sentence == "There were group configurations, and they are not used now: too old."
+    assert difference.sentence == "There were group configurations before; they are not in use now: too old."
     assert difference.foretold
 
 

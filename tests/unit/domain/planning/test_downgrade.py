@@ -135,7 +135,7 @@ def test_a_level_that_the_target_does_not_support_is_bad_input(level: int, why: 
 
 
 def test_a_level_above_the_present_one_and_a_newer_target_are_bad_input() -> None:
-    with pytest.raises(UserError, match="24 is above it"):
+    with pytest.raises(UserError, match="Level 24 is higher"):
         plan(at(23), R421, level=24)
     with pytest.raises(UserError, match="newer than the running release"):
         plan(at(23, R421), R431)

@@ -117,7 +117,7 @@ def test_every_loss_blocks_safe_and_warns_unsafe_and_many_are_counted() -> None:
     found = loss_findings(plan(FALLS), report)
     assert (len(found), {f.severity for f in found}) == (51, {"blocker"})
     assert found[0].subject == "k of broker 0"
-    assert found[-1].sentence == "And 10 more: k 10."
+    assert found[-1].sentence == "10 more losses: k 10."
     assert {f.severity for f in loss_findings(plan(FALLS, unsafe=True), report)} == {"warning"}
     assert loss_findings(plan(FALLS), replace(report, losses=())) == ()
 

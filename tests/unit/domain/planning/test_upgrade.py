@@ -115,7 +115,7 @@ def test_java_that_is_too_old_or_unknown_blocks_with_what_is_needed() -> None:
     plan = _plan(state(), java={1: 11, **dict.fromkeys([2, 3, 4, 5], 21)})
     by = {f.identity: f for f in plan.blockers}
     assert set(by) == {("JAVA-TOO-OLD", "node 1"), ("JAVA-UNKNOWN", "node 6")}
-    assert "needs Java 17" in by["JAVA-TOO-OLD", "node 1"].sentence
+    assert "requires Java 17" in by["JAVA-TOO-OLD", "node 1"].sentence
     assert "Java 11" in by["JAVA-TOO-OLD", "node 1"].sentence
     assert _plan(state(), target=R391, java={}).blockers == ()
 

@@ -40,7 +40,7 @@ def rolled(cluster: FakeCluster, home: Path, *, scanned: bool = True) -> tuple[C
         ports.run.attach(SCAN_BEFORE_ROLL, scan.to_dict())
     plan = plan_upgrade(ports, R431, finalize=False)
     (told,) = [finding for finding in plan.findings if finding.code == "WAY-BACK-ENDS"]
-    assert "a roll back goes to 3.4.1 at the most" in told.sentence
+    assert "A rollback reaches at most 3.4.1" in told.sentence
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "planned maintenance")
     assert roll_release_steps(ports, plan, QUICK)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
@@ -86,7 +86,7 @@ def test_settings_that_the_older_release_would_make_unreadable_are_taken_away_by
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "the clients do not like it")
     with pytest.raises(RefusedError, match=r"way back to 3\.9\.1 is closed.*SETTINGS-NOT-KEPT: .*: billing") as refused:
         roll_back(ports, plan, QUICK)
-    assert "Note them down and delete them. Then roll back again" in refused.value.remedy
+    assert "Save these settings and delete them. Then roll back again" in refused.value.remedy
     assert cluster.stops == stopped
     assert "SETTINGS-NOT-KEPT" in build_report(ports, plan)["sentence"]
     cluster.group_configs = {}
