@@ -30,7 +30,11 @@ def test_one_approval_that_names_the_outage_and_the_last_moment_then_all_nodes_a
     state, states, record = run(runs, "4.2.1", where_refused="offline")
     assert state == "success", states
     assert (runs.asked, sent(world)) == (["approve_roll"], [])
-    for told in ("Expected outage of the whole cluster", "It can be undone from the backups until", "roll-back"):
+    for told in (
+        "Expected outage of the whole cluster",
+        "The downgrade can be undone from the backups until",
+        "roll-back",
+    ):
         assert told in runs.bodies["approve_roll"]
     assert (releases(world), world.finalized[METADATA_VERSION]) == ({R421}, 29)
     assert set(world.stops[:3]) == {11, 12, 13}

@@ -1,7 +1,7 @@
-"""The live-traffic ledger's comparison: what was acknowledged against what was consumed. Pure.
+"""The traffic check: comparison of acknowledged and consumed test records.
 
-A record is identified twice: by where it lies (topic, partition, offset) and by an id that its producer gave it once.
-So a record that vanished, one that lies at another place, and one that lies at two places are told apart.
+A record has two identities: its position (topic, partition, offset) and a unique id from its producer. So the check can
+separate a lost record, a record at another position, and a record at two positions.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-# A verdict names the first few of each kind; the counts are whole.
+# Limit of examples per kind of discrepancy; the counts include all.
 EXAMPLES = 10
 
 
 class TransactionOutcome(StrEnum):
-    """What the producer was told; UNKNOWN: the answer to the commit or abort was lost."""
+    """The outcome that the producer received. UNKNOWN: the response to the commit or abort was lost."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
     UNKNOWN = "unknown"
 
 
-# The place of a record whose retry the broker answered with DUPLICATE_SEQUENCE_NUMBER: librdkafka takes that for an
-# acknowledgement, and nobody can tell the offset.
+# Position of a record whose retry got DUPLICATE_SEQUENCE_NUMBER. librdkafka treats this as acknowledged, and the
+# offset is unknown.
 UNKNOWN_OFFSET = -1
 
 
@@ -40,9 +40,9 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:
-    """An acknowledged record; `transaction` is None for a plain one.
+    """An acknowledged record. `transaction`: None for a record without a transaction.
 
-    With UNKNOWN_OFFSET it is compared by its id alone.
+    With UNKNOWN_OFFSET it is compared only by its id.
     """
 
     position: Position
@@ -58,7 +58,7 @@ class ConsumedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discrepancy:
-    """One kind of discrepancy: `kind` is lost, moved, doubled, leaked or torn; `examples` are positions or ids."""
+    """One kind of discrepancy. `kind`: lost, moved, doubled, leaked or torn. `examples`: positions or ids."""
 
     kind: str
     consumer: str
@@ -69,8 +69,12 @@ class Discrepancy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerVerdict:
-    """`unavailable_s`: by client, the longest time without an acknowledgement or a record while traffic ran.
-    `stretches`: how often the traffic was ended and compared, and begun anew when the run went on."""
+    """The result of the traffic check. `unavailable_s`: client → longest seconds without an acknowledgement or a
+    record.
+
+    `stretches`: number of traffic periods. A period ends when the run ends, and a new one starts when the run is
+    resumed.
+    """
 
     acknowledged: int
     transactions: Mapping[str, int]
@@ -82,7 +86,7 @@ class LedgerVerdict:
 
     @property
     def ok(self) -> bool:
-        """Nothing is amiss, and each kind of traffic got through: an idle client proves nothing."""
+        """Return whether there is no discrepancy and each kind of test traffic produced and consumed records."""
         ran = self.acknowledged > 0 and self.transactions[TransactionOutcome.COMMITTED] > 0
         return ran and bool(self.consumed) and all(self.consumed.values()) and not self.discrepancies
 
@@ -93,9 +97,9 @@ def compare(
     consumed: Mapping[str, Iterable[ConsumedRecord]],
     unavailable_s: Mapping[str, float],
 ) -> LedgerVerdict:
-    """Compare all acknowledged records with what each consumer (group) got with isolation read_committed.
+    """Compare all acknowledged records with the records of each consumer group with isolation read_committed.
 
-    A transaction without an outcome counts as UNKNOWN: all of its records or none may be there.
+    A transaction without an outcome counts as UNKNOWN: either all of its records are consumed, or none.
     """
     records = list(acknowledged)
     outcome_of = {
@@ -133,7 +137,7 @@ def compare(
 
 
 def together(verdicts: Sequence[LedgerVerdict]) -> LedgerVerdict:
-    """The verdict over all stretches of one ledger."""
+    """Return the result over all traffic periods of a run."""
 
     def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
         total: Counter[str] = Counter()
@@ -178,7 +182,7 @@ def _discrepancies(
         positions_of[record_id].append(position)
     lost: list[object] = [p for p, record_id in expected.items() if p not in places and not positions_of[record_id]]
     moved = [p for p, record_id in expected.items() if places.get(p) != record_id and positions_of[record_id]]
-    # An acknowledged place that another record took over lost its own.
+    # If another record has the acknowledged position, the record at that position is lost.
     lost += [p for p, record_id in expected.items() if p in places and not positions_of[record_id]]
     lost += [record_id for record_id in placeless if not positions_of[record_id]]
     doubled = [record_id for record_id, at in positions_of.items() if len(at) > 1]
@@ -195,10 +199,10 @@ def _discrepancies(
     ]
     kinds: tuple[tuple[str, Iterable[object], str], ...] = (
         ("lost", lost, "acknowledged and never consumed"),
-        ("moved", moved, "consumed at another place than the one acknowledged"),
-        ("doubled", doubled, "lie at more than one place of the log"),
-        ("leaked", leaked, "aborted, and consumed all the same"),
-        ("torn", torn, "of unknown outcome, and only a part of them consumed"),
+        ("moved", moved, "consumed at a position other than the acknowledged one"),
+        ("doubled", doubled, "stored at more than one position of the log"),
+        ("leaked", leaked, "aborted, but consumed"),
+        ("torn", torn, "of unknown outcome and consumed only in part"),
     )
     return [_discrepancy(kind, consumer, list(found), what) for kind, found, what in kinds if found]
 

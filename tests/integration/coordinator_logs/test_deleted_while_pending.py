@@ -220,8 +220,8 @@ def test_a_group_that_members_convert_while_a_transaction_is_open_counts_as_dele
     assert scan.is_served(failing)
     (remedy,) = find_remedies(scan, load_catalogue(settings.include))
     assert remedy.waiting_is_enough is False
-    assert {step.kind for step in remedy.steps} == {StepKind.END}, "no cleaner is waited for"
-    assert remedy.steps[-1].title.startswith("Let the transactions end")
+    assert {step.kind for step in remedy.steps} == {StepKind.END}, "do not need to wait for the log cleaner"
+    assert remedy.steps[-1].title.startswith("End the transactions")
 
     with_broken_end = next(deleted_while_pending()).data + batch(4, [(4, (COMMIT, COMMITTED[:-5]))])
     logs = [while_open, *(with_own_groups(data, number) for number, data in enumerate((after_it, with_broken_end), 1))]

@@ -164,7 +164,7 @@ def test_it_never_ends_loading_a_log_that_the_scan_calls_endless(
     (place,) = (place for place, one in scanned.logs.items() if one.name == log.name)
     verdict = scanned.verdicts[release, place]
     assert verdict.first_failure is not None
-    assert "reads on there for ever" in verdict.first_failure.reason
+    assert "reads the last batches in an endless loop" in verdict.first_failure.reason
     (outcome,) = load(release, {(log.topic, 0): (log.data, False)}, tmp_path, release_cache).values()
     assert (outcome.ended, outcome.failed) == (False, False)
     assert outcome.ignored > 1000 * verdict.ignored

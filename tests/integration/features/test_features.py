@@ -61,7 +61,7 @@ class TestFrom340:
     ) -> None:
         with opened(cluster, tmp_path) as ports:
             plan = planned(ports, up="group.version:1")
-            assert "nodes 1, 101 do not know it" in plan.blockers[0].sentence
+            assert "nodes 1, 101 do not support it" in plan.blockers[0].sentence
             assert ports.admin.update_features({METADATA_VERSION: 7}, validate_only=True)[0].error != "NONE"
 
     def test_mixed_ranges_stand_out_and_name_the_node_that_is_behind(
@@ -127,17 +127,17 @@ class Test431:
         self, cluster: LocalCluster, command: Command
     ) -> None:
         for words, expected, said in (
-            ("--upgrade no.such.version:1", 2, "There is no feature no.such.version"),
-            (f"--upgrade {METADATA_VERSION}:99", 2, "There is no metadata.version 99"),
-            (f"--downgrade {METADATA_VERSION}:29", 3, "cannot be lowered from 30 to 29"),
+            ("--upgrade no.such.version:1", 2, "Feature no.such.version does not exist"),
+            (f"--upgrade {METADATA_VERSION}:99", 2, "metadata.version 99 does not exist"),
+            (f"--downgrade {METADATA_VERSION}:29", 3, "cannot lower metadata.version from 30 to 29"),
             (f"--downgrade {METADATA_VERSION}:14 --unsafe", 3, "3.7-IV0"),
             (f"--delete {METADATA_VERSION}", 3, "cannot be deleted"),
-            (f"--upgrade {METADATA_VERSION}:29", 3, "an upgrade does not lower"),
-            ("--upgrade group.version:0", 3, "an upgrade does not lower"),
-            ("--downgrade group.version:1", 3, "is not lower"),
+            (f"--upgrade {METADATA_VERSION}:29", 3, "An upgrade request cannot"),
+            ("--upgrade group.version:0", 3, "An upgrade request cannot"),
+            ("--downgrade group.version:1", 3, "does not lower it"),
             ("--delete streams.version", 0, "OK (dry run)"),
-            ("--release-version 4.2.1 --unsafe", 3, "cannot be lowered from 30 to 29"),
-            ("--release-version 4.2.1", 3, "an upgrade does not lower"),
+            ("--release-version 4.2.1 --unsafe", 3, "cannot lower metadata.version from 30 to 29"),
+            ("--release-version 4.2.1", 3, "An upgrade request cannot"),
         ):
             code, told, error = command(cluster, f"features update --dry-run {words}")
             assert (code, said in told + error) == (expected, True), (words, code, told, error)
@@ -145,7 +145,7 @@ class Test431:
         assert code == 3
         results = {line.split()[2]: line.partition("Result: ")[2] for line in told.splitlines() if "Feature:" in line}
         assert results.keys() == {METADATA_VERSION, "share.version", "streams.version"}
-        assert "cannot be lowered from 30 to 25" in results[METADATA_VERSION]
+        assert "cannot lower metadata.version from 30 to 25" in results[METADATA_VERSION]
         assert results["share.version"].startswith("NOT SENT: metadata.version cannot be lowered")
 
     def test_a_level_below_one_is_sent_as_zero_and_the_feature_can_be_added_again(

@@ -126,7 +126,9 @@ def test_everything_goes_down_to_a_release_which_deletes_what_it_does_not_know_a
         3,
         True,
     )
-    assert lines(told)["share.version"][3].startswith("NOT SENT: metadata.version cannot be lowered from 30 to 25")
+    assert lines(told)["share.version"][3].startswith(
+        "NOT SENT: The controller cannot lower metadata.version from 30 to 25"
+    )
     assert levels_by_node(cluster, tmp_path) == everywhere(cluster, {**BEFORE, METADATA_VERSION: 30})
 
 
@@ -189,17 +191,20 @@ def test_bad_input_is_one_sentence_that_names_it_and_leaves_nothing_behind(
 ) -> None:
     before = levels_by_node(cluster, tmp_path)
     for words, said in (
-        ("update --upgrade no.such.version:1", "There is no feature no.such.version"),
-        ("update --downgrade no.such.version:1", "There is no feature no.such.version"),
+        ("update --upgrade no.such.version:1", "Feature no.such.version does not exist"),
+        ("update --downgrade no.such.version:1", "Feature no.such.version does not exist"),
         ("update --upgrade group.version:99", "There is no group.version 99"),
         (f"update --downgrade {METADATA_VERSION}:99 --unsafe", f"There is no {METADATA_VERSION} 99"),
-        ("update --upgrade group.version:1 --downgrade group.version:0", "group.version is asked for twice"),
-        ("update --upgrade group.version:1 --delete group.version", "group.version is asked for twice"),
-        ("update --upgrade group.version", "'group.version' is not feature:level"),
-        ("update --upgrade group.version:99999", "'group.version:99999' is not feature:level"),
-        ("update --delete group,version:1", "'version:1' is not the name of a feature"),
-        ("update", "Say what is to be changed in one way"),
-        ("update --release-version 4.2.1 --delete group.version", "Say what is to be changed in one way"),
+        ("update --upgrade group.version:1 --downgrade group.version:0", "There are two requests for group.version"),
+        ("update --upgrade group.version:1 --delete group.version", "There are two requests for group.version"),
+        ("update --upgrade group.version", "'group.version' is not in the form feature:level"),
+        ("update --upgrade group.version:99999", "'group.version:99999' is not in the form feature:level"),
+        ("update --delete group,version:1", "'version:1' is not a feature name"),
+        ("update", "The request must contain either features or a release"),
+        (
+            "update --release-version 4.2.1 --delete group.version",
+            "The request must contain either features or a release",
+        ),
         ("update --release-version 9.9.9 --safe", "9.9.9"),
         ("downgrade-all --release-version 9.9.9", "9.9.9"),
         ("downgrade-all --release-version latest", "latest"),
@@ -233,7 +238,12 @@ def test_safe_keeps_a_level_that_a_group_lives_on_and_unsafe_takes_it_and_names_
         with opened(cluster, tmp_path) as ports:
             wait_until(lambda: has_groups(ports, billing=("Stable", 1)), 180)
         code, told, error = command(cluster, delete)
-        assert (code, lines(told)["group.version"][3].startswith("FAILED: Brokers serve no consumer group")) == (
+        assert (
+            code,
+            lines(told)["group.version"][3].startswith(
+                "FAILED: Without group.version, brokers serve no consumer group"
+            ),
+        ) == (
             3,
             True,
         )

@@ -139,7 +139,7 @@ def test_a_finalized_feature_outside_the_request_keeps_what_it_needs_which_the_c
     code, told, error = command(dynamic, f"features update --downgrade {METADATA_VERSION}:20 --dry-run")
 
     assert code == 3, (told, error)
-    assert f"kraft.version 1, which stays finalized, needs {METADATA_VERSION} 21." in told
+    assert f"kraft.version 1 stays finalized and requires {METADATA_VERSION} 21." in told
     assert f"Keep {METADATA_VERSION} at 21 or above" in told
     with opened(dynamic, tmp_path / "home2") as ports:
         plan = planned(ports, down=f"{METADATA_VERSION}:20")

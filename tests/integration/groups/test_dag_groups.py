@@ -63,7 +63,7 @@ def test_a_consumer_group_holds_a_lower_group_version_up_until_it_is_converted_a
         assert finalized(cluster, cluster.spec.nodes[0]).get("group.version", 0) == 0
         first, *_, last = looks_at_groups(record)
         assert "billing" in first["no consumer group has members"]
-        assert "no record of a converted group is alive" in last["the tombstones of their records are written"]
+        assert "no converted group has a current record" in last["the tombstones of their records are written"]
         wait_until(lambda: stable(cluster, billing=2), "its members go on in the classic protocol")
 
 

@@ -191,7 +191,7 @@ def test_groups_of_a_preview_hold_an_upgrade_up_until_they_are_converted(
 
         def convert() -> None:
             told = wait_for_gate(runs.home)
-            assert "1 group to be converted: early" in " ".join(told.values())
+            assert "1 group to convert: early" in " ".join(told.values())
             assert starts(cluster) == {node.name: {"3.9.1": 1} for node in cluster.spec.nodes}, "nothing is touched"
             early(leave=True)
             members.join_group("early", 1, **EAGER)
@@ -201,6 +201,6 @@ def test_groups_of_a_preview_hold_an_upgrade_up_until_they_are_converted(
         assert state == "success", states
         (told,) = [finding for finding in record.load_plan().findings if finding.code == "GROUPS-NOT-SERVED"]
         assert "The run waits for that (gate groups)" in told.remedy
-        assert "1 group to be converted: early" in " ".join(looks_at_groups(record)[0].values())
+        assert "1 group to convert: early" in " ".join(looks_at_groups(record)[0].values())
         all_run(cluster, "4.3.1")
         wait_until(lambda: stable(cluster, early=1), "its member goes on in the classic protocol")

@@ -119,7 +119,7 @@ def test_released_applications_are_listed_by_what_they_are(run: Any) -> None:
     assert told["shared"][0] == "share"
     assert found["old-app"]["lag"] is not None
     _, page = run("groups list")
-    assert "workers: Connect's workers" in page
+    assert "workers: Connect workers" in page
     assert "connect-files: a sink connector's consumers" in page
 
 
@@ -139,7 +139,7 @@ def test_each_gets_the_plan_that_is_its_own(run: Any) -> None:
         "new-app": 0,
         "shared": 0,
     }
-    assert "the workers' consumer.partition.assignment.strategy" in found["connect-files"]["steps"][0]
+    assert "consumer.partition.assignment.strategy of the workers" in found["connect-files"]["steps"][0]
     code, found = plans("consumer")
     assert code == 3
     assert {name for name in NAMES if found[name]["finding"]} == NAMES - {"connect-files"}
@@ -155,9 +155,11 @@ def test_lowered_features_name_the_applications_that_use_them(run: Any) -> None:
     code, out = run("features update --dry-run --delete streams.version,share.version")
     assert code == 3
     told = " ".join(out.split())
-    assert "Brokers serve no streams group without streams.version, and 1 active group is of that type: new-app" in told
+    assert (
+        "Without streams.version, brokers serve no streams groups, and 1 active group is of that type: new-app" in told
+    )
     assert "First downgrade the stream clients (KIP-584)" in told
-    assert "Brokers serve no share group without share.version, and 1 active group is of that type: shared" in told
+    assert "Without share.version, brokers serve no share groups, and 1 active group is of that type: shared" in told
 
 
 def test_a_sinks_group_gets_the_consumer_protocol_by_the_setting_that_its_plan_names(
@@ -165,7 +167,9 @@ def test_a_sinks_group_gets_the_consumer_protocol_by_the_setting_that_its_plan_n
 ) -> None:
     wait_until(lambda: all_there(run), "every application is in its group", within_s=2 * DEADLINE_S)
     _, page = run("groups plan --to consumer")
-    assert "consumer.group.protocol=consumer (or the connector's consumer.override.…)" in " ".join(page.split())
+    assert "consumer.group.protocol=consumer in the workers (or consumer.override.… of the connector)" in " ".join(
+        page.split()
+    )
     applications.worker.add_sink("newer", TOPIC, **{"group.protocol": "consumer"})
 
     def is_newer() -> bool:
@@ -179,7 +183,7 @@ def test_a_streams_application_goes_back_to_classic_as_the_plan_says(run: Any, a
     """Last of its module: the newer application is gone from here on."""
     wait_until(lambda: all_there(run), "every application is in its group", within_s=2 * DEADLINE_S)
     code, out = run("groups watch --type streams --interval 0.2 --timeout 1")
-    assert (code, "1 group to be converted: new-app" in " ".join(out.split())) == (3, True)
+    assert (code, "1 group to convert: new-app" in " ".join(out.split())) == (3, True)
     applications.newer.close()
     with streams_application(
         applications.jvm,

@@ -135,8 +135,8 @@ def test_a_feature_that_a_node_does_not_have_is_refused_by_name(shell: Shell, cl
     )
     assert code == 3
     said = " ".join(said.split())
-    assert "share.version 1 is not supported by every node" in said
-    assert "Roll these nodes to a release that supports it" in said
+    assert "Not every node supports share.version 1" in said
+    assert "Upgrade these nodes to a release that supports it" in said
 
 
 def test_a_level_that_the_target_no_longer_reads_is_a_blocker(shell: Shell, make_cluster: MakeCluster) -> None:

@@ -91,7 +91,7 @@ def test_what_falls_online_is_told_apart_from_what_takes_an_outage(
     printed = capsys.readouterr()
     assert printed.out.splitlines()[-1].endswith("report.json")
     last = printed.err.splitlines()[-1]
-    assert last.startswith("Real outage: ")
+    assert last.startswith("Measured outage: ")
     assert last.endswith(f"The approval had said {ports.run.attachment('report.json')['outage']['expected']}.")
     told = " ".join(printed.out.split())
     levels, _, roll = told.partition("All nodes are stopped")

@@ -58,10 +58,10 @@ def test_show_says_what_is_to_be_done_and_how_long_it_takes(
 ) -> None:
     assert run_main(["scans", "show", "--cluster", "orders"]) == 0
     text = capsys.readouterr().out
-    assert "3.4.0 5 records stop 3.4.0, 1 of them alive" in text
-    assert "1. Let the cleaner come soon" in text
+    assert "3.4.0 5 records stop 3.4.0. 1 of them are current" in text
+    assert "1. Set temporary settings for faster cleaning" in text
     assert "   __consumer_offsets: max.compaction.lag.ms=60000" in text
-    assert "Wait for the cleaner on __consumer_offsets (at most 3 min 30 s)" in text
+    assert "Wait for the log cleaner on __consumer_offsets (at most 3 min 30 s)" in text
     assert "   __consumer_offsets: delete max.compaction.lag.ms" in text
 
 

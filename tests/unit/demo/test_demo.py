@@ -130,8 +130,8 @@ def test_levels_that_were_finalized_are_told_and_what_became_of_the_others() -> 
     well = {"metadata.version": "OK", "group.version": "OK (already there)"}
     events = [event("finalized", 1, levels={"metadata.version": 30}), event("feature-results", 2, results=well)]
     assert list(Progress().lines(None, events, {})) == ["finalized: metadata.version 30"]
-    refused = event("feature-results", 2, results={"group.version": "FAILED: node 3 does not know it."})
-    assert list(Progress().lines(None, [refused], {})) == ["group.version: FAILED: node 3 does not know it."]
+    refused = event("feature-results", 2, results={"group.version": "FAILED: node 3 does not support it."})
+    assert list(Progress().lines(None, [refused], {})) == ["group.version: FAILED: node 3 does not support it."]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (125, "2 min 05 s")])

@@ -1,16 +1,17 @@
-"""When Kafka's log cleaner removes a record from a compacted topic, at the latest.
+"""The longest time until Kafka's log cleaner removes a record from a compacted topic.
 
-Read in LogCleanerManager, Cleaner, UnifiedLog and MemoryRecords of 3.4.0 and 4.3.1, which decide alike:
+Source: LogCleanerManager, Cleaner, UnifiedLog and MemoryRecords of 3.4.0 and 4.3.1, which behave the same:
 
-- Segments before the active one are cleaned, the active one never. It is closed by an append (never by time alone)
-  once it is `segment.bytes` large or its first record is older than `segment.ms` or `max.compaction.lag.ms`.
-- A partition is taken when the closed segments not yet cleaned are more than `min.cleanable.dirty.ratio` of its bytes,
+- The cleaner cleans the segments before the active segment, never the active segment. Only an append closes the active
+  segment, never the time alone. It closes it once it has `segment.bytes`, or once its first record is older than
+  `segment.ms` or `max.compaction.lag.ms`.
+- The cleaner selects a partition when the closed, uncleaned segments exceed `min.cleanable.dirty.ratio` of its bytes,
   or when the first record of one of them is older than `max.compaction.lag.ms`. Segments with records younger than
-  `min.compaction.lag.ms` wait, and so does everything behind the first open transaction. A cleaner that finds nothing
-  looks again after `log.cleaner.backoff.ms`.
-- A pass removes records that a newer one of the same key shadows. A tombstone stays: the first pass over it writes into
-  its batch when it may go, `delete.retention.ms` later (KIP-534), and only a pass after that removes it. So two passes,
-  and for the second one more append, one more closed segment.
+  `min.compaction.lag.ms` wait, and so does everything after the first open transaction. A cleaner that selects no
+  partition checks again after `log.cleaner.backoff.ms`.
+- A cleaning pass removes superseded records. A tombstone stays at first: the first pass over it writes into its batch
+  when it can be removed, `delete.retention.ms` later (KIP-534), and only a pass after that time removes it. So a
+  tombstone needs two passes. The second pass needs one more append and one more closed segment.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ CLEANING_SETTINGS = (POLICY, SEGMENT_MS, SEGMENT_BYTES, DELETE_RETENTION, DIRTY_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingChange:
-    """A setting of a topic to alter for a while; `put_back` None: it had none of its own, delete it afterwards."""
+    """A temporary topic setting.
+
+    `put_back`: the previous value; None: the topic had no own value, so delete it afterwards.
+    """
 
     topic: str
     name: str
@@ -42,10 +46,10 @@ class SettingChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningConfig:
-    """What a topic's cleaning depends on. Without arguments: Kafka's defaults for the topics of the coordinators.
+    """The configuration that decides when a topic is cleaned. Default: Kafka's defaults for the coordinators' topics.
 
-    `known`: False when it was assumed and not read from the cluster. `own`: names of the settings that were made for
-    the topic itself and are not the brokers'.
+    `known`: False if it was assumed and not read from the cluster. `own`: names of the settings of the topic itself, as
+    opposed to broker defaults.
     """
 
     policy: str = "compact"
@@ -61,7 +65,7 @@ class CleaningConfig:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str], *, own: Iterable[str] = ()) -> CleaningConfig:
-        """Of a topic's configuration as DescribeConfigs answers it; what it does not name is Kafka's default."""
+        """Return the configuration from a DescribeConfigs response. Missing settings have Kafka's defaults."""
         default = cls()
         return cls(
             policy=settings.get(POLICY, default.policy),
@@ -88,14 +92,15 @@ class CleaningConfig:
 
     @property
     def closed_after_ms(self) -> int:
-        """Age of its first record at which the next append closes the active segment."""
+        """Age of its first record, in ms, at which the next append closes the active segment."""
         return min(self.segment_ms, self.max_compaction_lag_ms)
 
     @property
     def pass_within_ms(self) -> int | None:
-        """How long, at most, until a pass over a record written now begins; None: nothing bounds it but the log's size.
+        """Longest time in ms until a pass over a record written now begins; None: no upper limit except the size of the
+        log.
 
-        Given that records keep coming: without an append the active segment is not closed.
+        Condition: records keep being written. Without an append the active segment is not closed.
         """
         if not self.compacted:
             return None
@@ -108,13 +113,15 @@ class CleaningConfig:
 
     @property
     def tombstones_gone_within_ms(self) -> int | None:
-        """How long, at most, until the pass begins that removes a tombstone written now: two passes and between them
-        `delete.retention.ms`."""
+        """Longest time in ms until the pass that removes a tombstone written now begins; None: no upper limit.
+
+        This takes two passes, with `delete.retention.ms` between them.
+        """
         one = self.pass_within_ms
         return None if one is None else 2 * one + self.delete_retention_ms
 
     def hurried(self) -> CleaningConfig:
-        """The same topic with the settings of `hurry`: what the times are then."""
+        """The same topic with the settings of `hurry`, to compute the times with them."""
         return replace(
             self,
             delete_retention_ms=min(self.delete_retention_ms, HURRIED_MS),
@@ -123,13 +130,13 @@ class CleaningConfig:
         )
 
     def hurry(self, topic: str, *, tombstones: bool = True) -> tuple[SettingChange, ...]:
-        """What to set for a while so that the cleaner comes soon; none for a topic that is not compacted.
+        """Return temporary settings for faster cleaning; empty for a topic that is not compacted.
 
-        `tombstones`: they are to go as well.
+        `tombstones`: tombstones must be removed too.
 
-        `max.compaction.lag.ms` both closes the active segment and sends the cleaner whatever the ratio. It may not be
-        less than `min.compaction.lag.ms`. `delete.retention.ms` counts from the first pass over a tombstone, as it was
-        then: lowered afterwards it changes nothing for that tombstone.
+        `max.compaction.lag.ms` closes the active segment and makes the cleaner run whatever the ratio. It cannot be
+        less than `min.compaction.lag.ms`. `delete.retention.ms` counts from the first pass over a tombstone with its
+        value at that time. A later change does not affect that tombstone.
         """
         if not self.compacted:
             return ()
@@ -147,6 +154,9 @@ class CleaningConfig:
 
 
 def defaults_of(topic: str) -> CleaningConfig:
-    """What Kafka gives a coordinator's topic. `__share_group_state` is not compacted: its coordinator deletes the
-    records before the oldest that it still needs (ShareCoordinatorService, `shareGroupStateTopicConfigs`)."""
+    """Return Kafka's default configuration of a coordinator's topic.
+
+    `__share_group_state` is not compacted. Its coordinator deletes the records before the oldest record that it needs
+    (ShareCoordinatorService, `shareGroupStateTopicConfigs`).
+    """
     return CleaningConfig(policy="delete") if topic == "__share_group_state" else CleaningConfig()

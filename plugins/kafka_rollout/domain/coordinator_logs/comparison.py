@@ -1,4 +1,4 @@
-"""Two scans of the same logs compared, and the trend over many: which verdicts got worse, what is new, what grew."""
+"""Comparison of two scans of the same logs, and the trend over many scans."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictChange:
-    """A release's answer for one partition that changed; `before` is None when the partition was not there."""
+    """A changed verdict of a release for one partition. `before`: None if the partition did not exist."""
 
     release: Release
     topic: str
@@ -27,7 +27,7 @@ class VerdictChange:
     first_failure: Failure | None = None
 
     def __str__(self) -> str:
-        was = "was not there" if self.before is None else _WORDS[self.before]
+        was = "did not exist" if self.before is None else _WORDS[self.before]
         text = f"{self.topic}-{self.partition} on {self.release}: {was}, now {_WORDS[self.after]}"
         failure = self.first_failure
         return text if failure is None else f"{text} at offset {failure.offset}: {failure.reason}"
@@ -46,7 +46,7 @@ class VerdictChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassChange:
-    """Records of one class in one partition, in the scan before and in the one after."""
+    """Number of records of one kind in one partition, in the earlier and in the later scan."""
 
     topic: str
     partition: int
@@ -58,7 +58,7 @@ class ClassChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """Records and bytes of one partition, before and after; less means that the cleaner ran or records were deleted."""
+    """Records and bytes of one partition, before and after. Less: the cleaner ran or records were deleted."""
 
     topic: str
     partition: int
@@ -70,9 +70,9 @@ class Growth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanComparison:
-    """What changed between two scans. `worse` is what someone should hear of.
+    """The changes between two scans. `worse`: the changes that need an alert.
 
-    `not_compared` names in sentences what only one of the scans looked at.
+    `not_compared`: sentences about releases and logs that only one of the scans covers.
     """
 
     cluster: str
@@ -88,7 +88,7 @@ class ScanComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendPoint:
-    """One scan in the row of scans. `failing` counts the partitions that each release could not load."""
+    """One scan of the trend. `failing`: release → number of partitions that it cannot load."""
 
     scanned_at: float
     records: int
@@ -105,7 +105,7 @@ _WORDS: Mapping[LoadVerdict, str] = {
 
 
 def compare(before: ScanResult, after: ScanResult) -> ScanComparison:
-    """What changed from one scan to the next. A partition that is new counts as loadable before."""
+    """Return the changes from one scan to the next. A new partition counts as loadable before."""
     asked = _releases(before) & _releases(after)
     old = {_place_of(verdict): verdict.verdict for verdict in before.verdicts}
     changes = [
@@ -136,7 +136,7 @@ def compare(before: ScanResult, after: ScanResult) -> ScanComparison:
 
 
 def trend(scans: Iterable[ScanResult]) -> tuple[TrendPoint, ...]:
-    """The scans in the order of their time."""
+    """Return the scans in the order of their time."""
     return tuple(_point(scan) for scan in sorted(scans, key=lambda scan: scan.scanned_at))
 
 
@@ -208,7 +208,7 @@ def _not_compared(before: ScanResult, after: ScanResult) -> tuple[str, ...]:
     sentences = []
     for one, other, name in ((before, after, "earlier"), (after, before, "later")):
         if releases := sorted(_releases(one) - _releases(other)):
-            sentences.append(f"Only the {name} scan asked about {few(releases, limit=9)}.")
+            sentences.append(f"Only the {name} scan covers {few(releases, limit=9)}.")
     if lost := sorted(_places(before) - _places(after)):
         sentences.append(f"Only the earlier scan read {few(f'{topic}-{partition}' for topic, partition in lost)}.")
     return tuple(sentences)

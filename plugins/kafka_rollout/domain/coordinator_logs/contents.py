@@ -1,8 +1,8 @@
-"""Groups and transactional ids as the coordinator logs tell of them: the newest record of each key, put together.
+"""Groups and transactional ids, built from the newest record of each key in the coordinator logs.
 
-The states are derived as the coordinators derive them when they load (GroupMetadataManager and ConsumerGroup,
-ShareGroup, StreamsGroup `maybeUpdateGroupState`; TransactionState). A group that only ever committed offsets has no
-record of itself; coordinators make an empty classic group of it (OffsetMetadataManager.replay).
+The states are derived as the coordinators derive them at load (`maybeUpdateGroupState` of GroupMetadataManager,
+ConsumerGroup, ShareGroup and StreamsGroup; TransactionState). A group that only committed offsets has no group record.
+The coordinators create an empty classic group for it (OffsetMetadataManager.replay).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-GROUP_METADATA = "GroupMetadata"  # the classic protocol's one record
+GROUP_METADATA = "GroupMetadata"  # the only group record of the classic protocol
 TRANSACTION_LOG = "TransactionLog"
 SHARE_SNAPSHOT = "ShareSnapshot"
 
-LISTED = 10_000  # groups and transactional ids in the JSON form; the counts are of all
+LISTED = 10_000  # limit of groups and transactional ids in the JSON form; the counts include all
 
 _MODERN = re.compile(
     r"(Consumer|Share|Streams)Group(Metadata|MemberMetadata|TargetAssignmentMetadata|CurrentMemberAssignment|Topology)"
@@ -31,7 +31,7 @@ _STABLE_MEMBER = 0  # MemberState.STABLE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateRecord:
-    """The newest record of one key. `record`: the catalogue's name of its type; `value` None: a tombstone."""
+    """The newest record of one key. `record`: name of its type in the catalogue. `value` None: a tombstone."""
 
     topic: str
     partition: int
@@ -43,12 +43,12 @@ class StateRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSummary:
-    """One group. `type`: classic, consumer, share or streams; `protocol`: what its members speak of (`consumer`,
-    `connect`); `assignor`: the classic group's, or the server-side ones that members asked for.
+    """One group. `type`: classic, consumer, share or streams. `protocol`: protocol type of its members (`consumer`,
+    `connect`). `assignor`: assignor of the classic group, or the server-side assignors that members requested.
 
-    `classic_members`: members of a consumer group that still speak the classic protocol (a conversion under way).
-    `share_partitions`: share partitions whose state is kept for it. `offsets_only`: there is no record of the group
-    itself, only its committed offsets (consumers that assign partitions themselves, and tools).
+    `classic_members`: members of a consumer group that still use the classic protocol (during a conversion).
+    `share_partitions`: number of share partitions with state. `offsets_only`: there is no group record, only committed
+    offsets (tools, and consumers that assign partitions themselves).
     """
 
     name: str
@@ -65,7 +65,7 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionalIdSummary:
-    """One transactional id. `partitions`: those in its transaction; `updated_at` in epoch milliseconds, −1: unknown."""
+    """One transactional id. `partitions`: those of its transaction. `updated_at`: epoch ms; −1: unknown."""
 
     name: str
     state: str
@@ -76,7 +76,7 @@ class TransactionalIdSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCount:
-    """How many groups of one type are in one state, and the members of all of them."""
+    """Number of groups of one type in one state, and the number of their members."""
 
     type: str
     state: str
@@ -86,7 +86,10 @@ class GroupCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInventory:
-    """What is in the logs, by name. `commits`: records of committed offsets by topic. The counts are of all."""
+    """The groups and transactional ids of the logs.
+
+    `commits`: topic → offset commit records. The counts include all.
+    """
 
     groups: tuple[GroupSummary, ...] = ()
     transactional_ids: tuple[TransactionalIdSummary, ...] = ()
@@ -97,7 +100,7 @@ class GroupInventory:
     transactional_ids_left_out: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form: the first `LISTED` of each, those with members and in a transaction first."""
+        """Return the JSON form: the first `LISTED` of each, those with members or in a transaction first."""
         groups = sorted(self.groups, key=lambda group: (-group.members, group.name, group.type))
         ids = sorted(self.transactional_ids, key=lambda known: (-known.partitions, known.name))
         shown = replace(
@@ -124,7 +127,7 @@ class GroupInventory:
 
 @dataclass(slots=True)
 class _ModernGroup:
-    """What the records of one group of a newer protocol (KIP-848, KIP-932, KIP-1071) say of it."""
+    """State of one group of a newer protocol (KIP-848, KIP-932, KIP-1071), built from its records."""
 
     partition: int = -1
     epoch: int = -1
@@ -182,10 +185,10 @@ def take_inventory(
     commits: Mapping[str, int] | None = None,
     committing: Mapping[str, int] | None = None,
 ) -> GroupInventory:
-    """The groups and transactional ids that these records describe; records of other types are passed over.
+    """Return the groups and transactional ids that these records describe. Other record types are skipped.
 
-    `records`: at most one of each key, the newest. `commits`: records of committed offsets by topic. `committing`:
-    groups that have committed offsets, with their partition.
+    `records`: at most one per key, the newest. `commits`: topic → offset commit records. `committing`: group with
+    committed offsets → its partition.
     """
     groups: list[GroupSummary] = []
     ids: list[TransactionalIdSummary] = []
@@ -225,12 +228,12 @@ def take_inventory(
 
 
 def describes_owner(record: str) -> bool:
-    """Whether records of this type say what a group or a transactional id is; take_inventory passes over others."""
+    """Return whether take_inventory uses records of this type."""
     return record in {GROUP_METADATA, TRANSACTION_LOG, SHARE_SNAPSHOT} or _MODERN.fullmatch(record) is not None
 
 
 def camel_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields by lower camel case: Kafka's definitions write `groupId` in some records and `GroupId` in others."""
+    """Return fields in lower camel case. Kafka's definitions use `groupId` in some records and `GroupId` in others."""
     return {name[:1].lower() + name[1:]: value for name, value in fields.items()}
 
 

@@ -1,6 +1,7 @@
-"""Partitions that a release fails at, in the words of findings: those that it would not serve, and those that it would.
+"""Partitions that a release fails to load: those that it would not serve, and those that it would still serve.
 
-It would serve those in which it only complains of groups that were deleted while transactions are open (docs/scan.md).
+It still serves a partition if its only load errors are about groups that were deleted during an open transaction
+(docs/scan.md).
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from dataclasses import dataclass
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 
 TRANSACTIONS_TO_END = (
-    "Let the transactions end that commit offsets for these deleted groups (their producers do it, or the coordinator "
-    "after transaction.timeout.ms) and scan again; no cleaner is waited for"
+    "End the transactions that commit offsets for these deleted groups. Their producers do this, or the "
+    "coordinator after transaction.timeout.ms. Then scan again. You do not need to wait for the log cleaner"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failing:
-    """Of one release and log; `first` is one that would not be served, if there is any."""
+    """The failing partitions of one release and log. `first`: one that would not be served, if there is one."""
 
     first: ReleaseVerdict
     partitions: int
@@ -27,7 +28,7 @@ class Failing:
 
     @classmethod
     def among(cls, scan: ScanResult, verdicts: Sequence[ReleaseVerdict]) -> Failing | None:
-        """`verdicts`: of all partitions of the log. None: the release fails at none of them."""
+        """Return the failing partitions, or None if there are none. `verdicts`: of all partitions of the log."""
         failing = [verdict for verdict in verdicts if verdict.verdict is LoadVerdict.FAILS]
         if not failing:
             return None
@@ -45,7 +46,7 @@ class Failing:
 
     @property
     def where(self) -> str:
-        """The first of them, and why."""
+        """The first failing partition, with offset and reason."""
         place, failure = f"{self.first.topic}-{self.first.partition}", self.first.first_failure
         return f"{place} fails" if failure is None else f"{place} fails at offset {failure.offset}: {failure.reason}"
 
@@ -53,13 +54,11 @@ class Failing:
     def sentence(self) -> str:
         release, partitions = self.first.release, f"{self.partitions} of {self.of} partitions"
         if self.all_served:
-            return (
-                f"{release} would log that it could not load {partitions}, and serve them all the same; {self.where}."
-            )
-        return f"{release} could not load {partitions}; {self.where}."
+            return f"{release} would log a load error for {partitions}, but would serve these partitions; {self.where}."
+        return f"{release} cannot load {partitions}; {self.where}."
 
     def remedy(self, of_unserved: str) -> str:
-        """`of_unserved`: what ends the failures at those that would not be served; no full stop."""
+        """Return the remedy. `of_unserved`: remedy for partitions that would not be served, without a full stop."""
         if self.all_served:
             return TRANSACTIONS_TO_END
         return f"{of_unserved}. {TRANSACTIONS_TO_END}" if self.served else of_unserved

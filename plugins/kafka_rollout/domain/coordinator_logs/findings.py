@@ -1,4 +1,4 @@
-"""What a scan's verdicts mean for a release that someone wants to go to: findings with remedies."""
+"""Findings with remedies from the verdicts of a scan about one release."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kafka_rollout.domain.model.releases import Release
 
 
 def way_back_verdict(scan: ScanResult, release: Release) -> Verdict:
-    """Whether `release`, which the cluster ran before, could still load what was written since.
+    """Return whether `release`, which ran before, can still load the coordinator logs.
 
-    A closed way back is a warning, as a point of no return is: a named person may approve it. Not knowing blocks.
+    A rollback that is no longer possible is a warning that an approver can accept. A missing scan is a blocker.
     """
-    question = f"Could {release} still load the coordinator logs?"
+    question = f"Can {release} still load the coordinator logs?"
     by_topic: dict[str, list[ReleaseVerdict]] = defaultdict(list)
     for verdict in scan.verdicts:
         if verdict.release == release:
@@ -26,7 +26,7 @@ def way_back_verdict(scan: ScanResult, release: Release) -> Verdict:
             code="WAY-BACK-UNKNOWN",
             severity=Severity.BLOCKER,
             subject=f"release {release}",
-            sentence=f"The scan of the coordinator logs says nothing about {release}.",
+            sentence=f"The scan of the coordinator logs has no result for {release}.",
             remedy=f"Scan the coordinator logs again with --release {release}.",
         )
         return Verdict(question=question, findings=(unknown,))
@@ -40,8 +40,9 @@ def _way_back_finding(
 ) -> Finding | None:
     if failing := Failing.among(scan, verdicts):
         end = failing.remedy(
-            "End or convert what wrote these records and wait until the cleaner has removed them before going back to "
-            f"{release}, or go back to a release that ignores them"
+            "Remove or convert the groups and transactional ids that wrote these records. Wait until the log "
+            f"cleaner has removed the records, then return to {release}. Or return to a release that ignores "
+            "them"
         )
         return Finding(
             code="WAY-BACK-CLOSED",
@@ -56,8 +57,11 @@ def _way_back_finding(
             code="WAY-BACK-IGNORES",
             severity=Severity.WARNING,
             subject=f"topic {topic}",
-            sentence=f"{release} would load {topic} and ignore {ignored} records of types it does not know.",
-            remedy=f"Going back to {release} loses what they say, such as groups of the newer protocols.",
+            sentence=f"{release} would load {topic} and ignore {ignored} records of unknown types.",
+            remedy=(
+                f"If you return to {release}, the content of these records is not used, for example groups of "
+                "the newer protocols."
+            ),
         )
     if all(v.verdict is LoadVerdict.NOT_LOADED for v in verdicts):
         return Finding(
@@ -65,6 +69,6 @@ def _way_back_finding(
             severity=Severity.INFO,
             subject=f"topic {topic}",
             sentence=f"{release} has no coordinator for {topic} and would not load it.",
-            remedy=f"Going back to {release} leaves it unused.",
+            remedy=f"No action needed. {release} does not use this log.",
         )
     return None

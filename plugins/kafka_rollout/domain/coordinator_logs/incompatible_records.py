@@ -1,4 +1,7 @@
-"""What of the logs stops a release, or is ignored by it: the records of each kind, and how many of them are alive."""
+"""Records that stop a release while it loads the logs, or that it ignores, by kind.
+
+The current records of each kind are counted separately.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from kafka_rollout.domain.model.releases import Catalogue, RecordTypeFacts, Rele
 
 
 class Family(StrEnum):
-    """Records that are ended in the same way; in the order in which they are to be ended."""
+    """Record families with a common removal action, in the order in which they must be removed."""
 
     CONSUMER_GROUPS = "consumer groups"
     STREAMS_GROUPS = "streams groups"
@@ -39,7 +42,10 @@ ENDED_WITH_GROUPS = NEWER_GROUPS | {Family.OUT_OF_ORDER}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffendingPartition:
-    """Records of one class in one partition. `live`: newest of their key; None: not looked at."""
+    """Records of one kind in one partition.
+
+    `live`: number of current records (newest of their key); None: not determined.
+    """
 
     partition: int
     count: int
@@ -51,8 +57,8 @@ class OffendingPartition:
 class IncompatibleRecords:
     """Records of one kind that stop the release, or that it ignores (`stops` False).
 
-    `record`: their type's name, None if no release of the catalogue knows it; `known`: whether this one does.
-    `value_version` None: tombstones. `part`: of broken records what is broken, as in BrokenRecords.
+    `record`: name of the type; None if no release of the catalogue knows it. `known`: whether this release knows it.
+    `value_version` None: tombstones. `part`: the broken part, as in BrokenRecords.
     """
 
     topic: str
@@ -71,28 +77,30 @@ class IncompatibleRecords:
 
     @property
     def live(self) -> int | None:
-        """How many are the newest of their key; None if that was not looked at everywhere."""
+        """Number of current records; None if it was not determined in every partition."""
         lives = [partition.live for partition in self.partitions]
         return None if None in lives else sum(live for live in lives if live is not None)
 
     @property
     def ends_log(self) -> bool:
-        """Loadable were they not the last: the release stalls at them (CoordinatorLogFacts.stalls_at_unknown_end)."""
+        """Whether the records are a problem only at the end of the log (CoordinatorLogFacts.stalls_at_unknown_end)."""
         return self.part == "end"
 
     @property
     def pending(self) -> bool:
-        """Deleted groups, by so many, that are loadable as soon as transactions have ended (DeletedWhilePending)."""
+        """Whether these are deleted groups that become loadable when their transactions end; `count` counts groups."""
         return self.part == "pending"
 
     @property
     def out_of_order(self) -> bool:
-        """Groups, by so many, of which a record does not fit what lies before it (OutOfOrder)."""
+        """Whether these are groups with a record that contradicts an earlier record; `count` counts groups
+        (OutOfOrder).
+        """
         return self.part == "order"
 
     @property
     def cleaned(self) -> bool:
-        """Whether it goes with the cleaner."""
+        """Whether the log cleaner removes these records."""
         return not self.ends_log and not self.pending
 
     @property
@@ -105,7 +113,7 @@ class IncompatibleRecords:
 
     @property
     def to_be_ended(self) -> int | None:
-        """Records that no cleaner will remove as long as nothing newer is written; None: not known."""
+        """Number of records that the cleaner does not remove unless a newer record is written; None: unknown."""
         if self.tombstones:
             return 0
         return self.live if self.cleaned and not self.out_of_order else self.count
@@ -113,9 +121,9 @@ class IncompatibleRecords:
     @property
     def title(self) -> str:
         if self.pending:
-            return "deleted groups with offsets of open transactions only"
+            return "deleted groups whose only offsets belong to open transactions"
         if self.out_of_order:
-            return "groups of which a record does not fit what lies before it"
+            return "groups with a record that contradicts an earlier record"
         value = "tombstones" if self.value_version is None else f"value version {self.value_version}"
         where = " at the end of the log" if self.ends_log else ""
         return f"{self.record or 'unknown type'} (key version {self.key_version}), {value}{where}"
@@ -131,7 +139,7 @@ class IncompatibleRecords:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """Records of one class in one partition, and why the release stops at them or passes them over."""
+    """Records of one kind in one partition, and the reason why the release stops at them or skips them."""
 
     records: RecordKind | BrokenRecords
     reason: str
@@ -141,7 +149,7 @@ class _Judged:
 def find_incompatible_records(
     scan: ScanResult, catalogue: Catalogue, release: Release
 ) -> tuple[IncompatibleRecords, ...]:
-    """What of the logs stops the release or is ignored by it, those that stop it first."""
+    """Return the incompatible records of the release; those that stop it first."""
     catalogue = catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
     held: defaultdict[tuple[object, ...], list[_Judged]] = defaultdict(list)
     for judged in _judged(scan, catalogue, release):
@@ -153,7 +161,7 @@ def find_incompatible_records(
 
 
 def _judged(scan: ScanResult, catalogue: Catalogue, release: Release) -> Iterator[_Judged]:
-    """Each class by itself, by the rules that judge whole partitions."""
+    """Evaluate each record kind alone, with the rules for whole partitions."""
     pairs: list[tuple[RecordKind | BrokenRecords, ReleaseVerdict]] = [
         (found, judge(catalogue, (found,), (release,))[0]) for found in scan.classes
     ]
@@ -162,7 +170,7 @@ def _judged(scan: ScanResult, catalogue: Catalogue, release: Release) -> Iterato
         if verdict.first_failure is not None:
             yield _Judged(found, verdict.first_failure.reason, True)
         elif verdict.verdict is LoadVerdict.LOADS_IGNORING:
-            yield _Judged(found, "it is passed over with a warning", False)
+            yield _Judged(found, "it is skipped with a warning", False)
 
 
 def _offence(catalogue: Catalogue, release: Release, members: Sequence[_Judged]) -> IncompatibleRecords:
@@ -187,14 +195,14 @@ def _offence(catalogue: Catalogue, release: Release, members: Sequence[_Judged])
 
 
 def facts_of_type(catalogue: Catalogue, topic: str, key_version: int) -> list[tuple[Release, RecordTypeFacts]]:
-    """What each release that knows the type says of it, oldest release first."""
+    """Return the facts of each release that knows the type, oldest release first."""
     logs = ((release, catalogue.get(release).coordinator_logs.get(topic)) for release in catalogue)
     found = ((release, log.record(key_version)) for release, log in logs if log is not None)
     return [(release, facts) for release, facts in found if facts is not None]
 
 
 def family_of(record: str | None) -> Family:
-    """Of a type's name in Kafka's definitions; None: no release of the catalogue knows the type."""
+    """Return the family of a record type of Kafka's definitions. None: no release of the catalogue knows the type."""
     name = record or ""
     if name.endswith("OffsetCommit"):
         return Family.OFFSETS

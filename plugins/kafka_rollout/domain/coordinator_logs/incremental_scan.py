@@ -1,4 +1,4 @@
-"""A scan carried on: what was written after it ended is read alone and put together with it."""
+"""Incremental scan: reads only the records written after an earlier scan and merges both results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _NOT_IDENTITY = frozenset({"count", "first_offset", "reason", "live"})
 
 
 def find_unscanned_ranges(scanned: Iterable[LogRange], now: Iterable[LogRange]) -> tuple[LogRange, ...] | None:
-    """What the logs hold beyond a scan of them; None where a log ends before the scan did: it is another log now."""
+    """Return the ranges that the earlier scan did not read; None if a log ends before the earlier scan did.
+
+    Such a log was recreated.
+    """
     ends = {(log.topic, log.partition): log.end for log in scanned}
     tail = []
     for log in now:
@@ -37,16 +40,16 @@ def find_unscanned_ranges(scanned: Iterable[LogRange], now: Iterable[LogRange]) 
 
 
 def releases_of(catalogue: Catalogue, scan: ScanResult) -> tuple[Release, ...]:
-    """The releases that a scan asked about. One that found no log judged none of them: then all that are known."""
+    """Return the releases of a scan. A scan without logs has no verdicts: then all releases of the catalogue."""
     return tuple(sorted({verdict.release for verdict in scan.verdicts})) or tuple(catalogue)
 
 
 def merge_scans(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> ScanResult:
-    """What both say together, judged anew: `tail` is what was read of the same logs from where `before` ended.
+    """Return both scans as one result, with new verdicts. `tail`: scan of the same logs from the end of `before`.
 
-    Records that the cleaner removed in between still count: the verdict may be worse than a new scan's, never better.
-    `live` and the inventory are let go, for newer records of a key shadow older ones. `deleted_while_pending` and
-    `out_of_order` of the tail hold for the whole of the logs: later records end what earlier ones began.
+    Records that the cleaner removed in between still count, so a verdict can be worse than that of a new scan, never
+    better. `live` and the inventory are removed, because newer records supersede older ones. `deleted_while_pending`
+    and `out_of_order` of the tail apply to the whole logs, because later records can resolve earlier ones.
     """
     ends = {(log.topic, log.partition): log.end for log in before.logs}
     for log in tail.logs:

@@ -1,8 +1,8 @@
-"""What lies in the coordinator logs, against the releases that a roll goes through: findings of its plan.
+"""Findings of a plan about the coordinator logs and the releases that the nodes will run.
 
-A node that takes a release loads what the old one wrote. Each release of the path must therefore load every partition
-before the first node goes down. Records that it ignores (KIP-915) stop nothing: they stay in the log until a release
-that knows them is back. They are a warning, for what they say is not served meanwhile.
+A node with a new release loads the records that the old release wrote. So each release of the path must be able to load
+every partition before the first node stops. Records that a release ignores (KIP-915) stay in the log and stop nothing.
+They are a warning, because no node uses their content until a release that supports them runs again.
 """
 
 from __future__ import annotations
@@ -25,22 +25,26 @@ from kafka_rollout.domain.model.releases import Catalogue, Release
 
 CLEANED_AT_GATE = "LOGS-TO-BE-CLEANED"
 _ENDED_AND_CLEANED = (
-    "End or convert what wrote these records (the scan's report names it) and wait until the cleaner has removed them"
+    "Open the scan report. It lists the groups and transactional ids that wrote the records. Convert or "
+    "remove them and wait until the log cleaner has removed the records"
 )
 _ENDINGS = {
-    "__share_group_state": "Stop the members of the share groups, delete the groups, and then this topic, which no "
-    "cleaner comes to: the next share group has it made anew"
+    "__share_group_state": (
+        "Stop the members of the share groups. Delete the groups, then delete this topic. The log cleaner "
+        "does not run on it. Kafka creates the topic again for the next share group"
+    )
 }
 
 
 def path_findings(
     scan: ScanResult | None, source: Release, path: Sequence[Release], *, gated: Catalogue | None = None
 ) -> tuple[Finding, ...]:
-    """`source` runs now; `path` are the releases that the nodes will run, the target last (empty: nothing is rolled).
+    """Return the findings for a path. `source`: running release; `path`: releases to run, the target last; may be
+    empty.
 
-    `scan` is None when it could not be done. Without a coordinator log there is nothing to load, and nothing unknown.
-    `gated`: the catalogue, where the run has a gate that waits until the releases of the path can load the log of
-    groups: what only that gate can see to is no blocker then.
+    `scan`: None if the scan failed. Without a coordinator log there is nothing to load and nothing unknown. `gated`:
+    the catalogue, if the run has a gate that waits until the releases of the path can load the log of groups. A problem
+    that this gate resolves is not a blocker then.
     """
     if scan is None:
         return tuple(_unknown(release) for release in path)
@@ -73,15 +77,17 @@ def _of_path(release: Release, topic: str, verdicts: Sequence[ReleaseVerdict], s
             severity=Severity.BLOCKER,
             subject=f"{release}, topic {topic}",
             sentence=failing.sentence,
-            remedy=f"{failing.remedy(_ENDINGS.get(topic, _ENDED_AND_CLEANED))}, or go to a release that loads them.",
+            remedy=(
+                f"{failing.remedy(_ENDINGS.get(topic, _ENDED_AND_CLEANED))}. Or choose a release that can load them."
+            ),
         )
     if ignored := sum(verdict.ignored for verdict in verdicts):
         return Finding(
             code="LOGS-IGNORED-IN-PART",
             severity=Severity.WARNING,
             subject=f"{release}, topic {topic}",
-            sentence=f"{release} loads {topic} and ignores {ignored} records of types it does not know (KIP-915).",
-            remedy="What they say is not served until a release runs that knows them; they stay in the log.",
+            sentence=f"{release} loads {topic} and ignores {ignored} records of unknown types (KIP-915).",
+            remedy=("The records stay in the log. No node uses their content until a release that supports them runs."),
         )
     unread = all(verdict.verdict is LoadVerdict.NOT_LOADED for verdict in verdicts)
     if unread and any(found.topic == topic for found in scan.classes):
@@ -89,14 +95,14 @@ def _of_path(release: Release, topic: str, verdicts: Sequence[ReleaseVerdict], s
             code="LOGS-NOT-READ",
             severity=Severity.WARNING,
             subject=f"{release}, topic {topic}",
-            sentence=f"{release} has no coordinator for {topic} and does not read what is in it.",
-            remedy="What it says is not served until a release runs that has one.",
+            sentence=f"{release} has no coordinator for {topic} and does not read it.",
+            remedy="No node uses the content of this log until a release with this coordinator runs.",
         )
     return None
 
 
 def _ends_at_gate(scan: ScanResult, catalogue: Catalogue, source: Release, release: Release) -> bool:
-    """Whether nothing stops the release but groups of the newer types, for whose records `source` writes tombstones."""
+    """Return whether only groups of newer types stop the release, and `source` writes tombstones for their records."""
     stopping = [
         offence
         for offence in find_incompatible_records(scan, catalogue, release)
@@ -116,19 +122,27 @@ def _to_be_cleaned(finding: Finding, scan: ScanResult) -> Finding:
         finding,
         code=CLEANED_AT_GATE,
         severity=Severity.WARNING,
-        remedy="Convert these groups (`kafka-rollout groups plan --to classic` says how) or delete them, and wait for "
-        f"the cleaner: {cleaned_when(OFFSETS_TOPIC, cleaning)}. The run waits for both (gate groups) before it touches "
-        "anything.",
+        remedy=(
+            "Convert these groups (`kafka-rollout groups plan --to classic` lists the steps) or delete them. "
+            f"Then wait for the log cleaner: {cleaned_when(OFFSETS_TOPIC, cleaning)}. The run waits for both "
+            "(gate groups) before it changes the cluster."
+        ),
     )
 
 
 def _of_origin(source: Release, topic: str, failing: Failing) -> Finding:
-    unavailable = "Expect their groups or transactional ids to be unavailable until the node with them is rolled"
+    unavailable = (
+        "Expect the groups or transactional ids of these partitions to be unavailable until their node runs "
+        "the next release"
+    )
     return Finding(
         code="ORIGIN-CANNOT-LOAD",
         severity=Severity.WARNING,
         subject=f"{source}, topic {topic}",
-        sentence=f"{failing.sentence} It runs now, and a roll moves each coordinator between nodes still on it.",
+        sentence=(
+            f"{failing.sentence} The cluster runs {source} now. During the rolling upgrade, coordinators move "
+            f"to other nodes that still run {source} and cannot load the partition."
+        ),
         remedy=f"{failing.remedy(unavailable)}.",
     )
 
@@ -138,6 +152,6 @@ def _unknown(release: Release) -> Finding:
         code="LOGS-NOT-SCANNED",
         severity=Severity.BLOCKER,
         subject=f"release {release}",
-        sentence=f"No scan of the coordinator logs says whether {release} could load them.",
-        remedy="See why the scan was not done, and scan again.",
+        sentence=f"It is unknown whether {release} can load the coordinator logs: there is no scan result.",
+        remedy="Read why the scan failed, then scan again.",
     )

@@ -1,7 +1,8 @@
-"""What to do so that a release could load these logs: what is to be ended first, in which order, and how long it takes.
+"""Remedies that make the coordinator logs loadable for a release: actions, their order and their duration.
 
-Order and reasons are those of KIP-848's notes on downgrades and of KIP-915: consumers go back first, for converting a
-group writes tombstones for its newer records; then the cleaner removes what they shadow, and in the end them.
+Order and reasons follow the notes on downgrades in KIP-848, and KIP-915. Consumers are converted first, because the
+conversion of a group writes tombstones for its newer records. Then the log cleaner removes the superseded records, and
+finally the tombstones.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from kafka_rollout.domain.coordinator_logs.verdicts import producers_in_words
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.wording import count
 
-NAMED = 50  # owners that a step names
+NAMED = 50  # limit of groups and ids that a remedy step lists
 
-# Families whose records one step ends whatever their class; of the others every class has its own way.
+# Families with one removal action for all record kinds. In other families each kind has its own action.
 _ENDED_TOGETHER = frozenset({*NEWER_GROUPS, Family.LOG_ENDS, Family.OPEN_TRANSACTIONS, Family.OUT_OF_ORDER})
 
 
 class StepKind(StrEnum):
-    END = "end"  # convert, delete or end what writes the records
-    THROUGH = "through"  # only by way of another release
-    HURRY = "hurry"  # settings that make the cleaner come soon
+    END = "end"  # convert, delete or remove the writers of the records
+    THROUGH = "through"  # possible only through another release
+    HURRY = "hurry"  # temporary settings for faster cleaning
     WAIT = "wait"
     PUT_BACK = "put back"
 
 
 @dataclass(frozen=True, slots=True)
 class Concerned:
-    """A group, transactional id or share partition that a step is about, and what the inventory knows of it."""
+    """A group, transactional id or share partition of a remedy step, and its state in the inventory."""
 
     name: str
     about: str = ""
@@ -49,7 +50,7 @@ class Concerned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemedyStep:
-    """One thing to do. `concerned`: most records first. `within_ms`: at most so long; None: unbounded."""
+    """One action. `concerned`: most records first. `within_ms`: longest duration; None: no upper limit."""
 
     kind: StepKind
     title: str
@@ -61,7 +62,7 @@ class RemedyStep:
 
     @property
     def settings_in_words(self) -> tuple[str, ...]:
-        """`__consumer_offsets: max.compaction.lag.ms=60000`, or what puts it back."""
+        """The settings as text: `__consumer_offsets: max.compaction.lag.ms=60000`, or the previous value."""
         if self.kind is not StepKind.PUT_BACK:
             return tuple(f"{change.topic}: {change.name}={change.value}" for change in self.settings)
         return tuple(
@@ -74,10 +75,10 @@ class RemedyStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """The way to a release that fails on these logs or ignores records of them.
+    """The remedy for a release that fails on these logs or ignores some records.
 
-    `waiting_is_enough`: nothing that stops the release is alive, so the cleaner alone opens the way; None: not known,
-    live records were not told from dead ones. `steps` are in the order in which they are to be done.
+    `waiting_is_enough`: no incompatible record is current, so only the log cleaner must run. None: unknown, because the
+    scan did not determine the current records. `steps`: in the order in which to do them.
     """
 
     release: Release
@@ -94,31 +95,38 @@ class Remedy:
         stopping = [offence for offence in self.offences if offence.stops]
         if not stopping:
             ignored = sum(offence.count for offence in self.offences)
-            return f"{self.release} loads these logs and passes over {_records(ignored)} that it does not know."
+            return f"{self.release} loads these logs and ignores {_records(ignored)} of unknown types or versions."
         if all(offence.pending for offence in stopping):
             groups = count(sum(offence.count for offence in stopping), "deleted group")
             return (
-                f"{self.release} complains of {groups} with offsets of open transactions only, and serves their "
-                "partitions all the same: end the transactions, and no cleaner is waited for."
+                f"Kafka {self.release} logs a load error for {groups} whose only offsets belong to open "
+                "transactions, but it serves their partitions. End these transactions. You do not need to "
+                "wait for the log cleaner."
             )
         records = _records(sum(offence.count for offence in stopping))
         if self.waiting_is_enough is None:
             return (
-                f"{records} stop {self.release}. Whether waiting is enough is not known: scan with --live, which tells "
-                "live records from those that wait for the cleaner."
+                f"{records} stop {self.release}. Scan with --live to find out whether waiting for the log "
+                "cleaner is enough: it counts the current records."
             )
         if self.waiting_is_enough:
-            return f"{records} stop {self.release}, none of them alive: waiting for the cleaner is enough."
+            return (
+                f"{records} stop {self.release}. All of them are superseded: wait until the log cleaner has "
+                "removed them."
+            )
         alive = sum(offence.to_be_ended or 0 for offence in stopping)
-        return f"{records} stop {self.release}, {alive:,} of them alive: what writes them is to be ended first."
+        return (
+            f"{records} stop {self.release}. {alive:,} of them are current: first convert, delete or stop "
+            "what writes them."
+        )
 
 
 def find_remedies(
     scan: ScanResult, catalogue: Catalogue, releases: Iterable[Release] | None = None
 ) -> tuple[Remedy, ...]:
-    """One remedy for each release (default: all of the scan's) that fails on records or ignores some, no other.
+    """Return one remedy for each release (default: all of the scan's) that fails on records or ignores some.
 
-    The times are by the topics' configuration where the scan has it, by Kafka's defaults where it has not.
+    The times use the topic configuration of the scan, or Kafka's defaults if the scan has none.
     """
     catalogue = catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
     asked = sorted({verdict.release for verdict in scan.verdicts}) if releases is None else list(releases)
@@ -133,7 +141,8 @@ def _remedy(
     to_be_ended = [offence.to_be_ended for offence in stopping]
     endings = _endings(scan, catalogue, release, offences)
     hurry, after = _cleaning_steps([offence for offence in stopping if offence.cleaned], scan.cleaning)
-    # Hurried from the start, unless a roll to another release lies between: the settings are for an hour, not for that.
+    # Faster cleaning starts at once, unless a change to another release comes first: these settings are for about an
+    # hour.
     through = any(step.kind is StepKind.THROUGH for step in endings)
     return Remedy(
         release=release,
@@ -146,7 +155,7 @@ def _remedy(
 def _endings(
     scan: ScanResult, catalogue: Catalogue, release: Release, offences: Sequence[IncompatibleRecords]
 ) -> list[RemedyStep]:
-    """What is to be ended, in the order of the families; dead records need nothing."""
+    """Return the removal actions in the order of the families. Superseded records need none."""
     known = _known(scan)
     by_family: defaultdict[Family, list[IncompatibleRecords]] = defaultdict(list)
     for offence in offences:
@@ -193,7 +202,7 @@ def _concerned_by(
 
 
 def _known(scan: ScanResult) -> Mapping[tuple[str, str], str]:
-    """What the inventory says of an owner, by its kind and name."""
+    """Return (kind, name) of a group or id → its state in the inventory."""
     if scan.inventory is None:
         return {}
     inventory = GroupInventory.from_dict(scan.inventory)
@@ -204,14 +213,14 @@ def _known(scan: ScanResult) -> Mapping[tuple[str, str], str]:
 def _about(group: GroupSummary) -> str:
     if group.offsets_only:
         return f"{group.type}, committed offsets only"
-    still = f", {group.classic_members} of them classic" if group.classic_members else ""
+    still = f", {group.classic_members} of them use the classic protocol" if group.classic_members else ""
     return f"{group.type}, {group.state}, {count(group.members, 'member')}{still}"
 
 
 def _concerned(
     owners: Iterable[OwnerRecords], offences: Sequence[IncompatibleRecords], known: Mapping[tuple[str, str], str]
 ) -> list[Concerned]:
-    """Owners of live records of these classes (of all of them where live was not looked at), most records first."""
+    """Return the owners of current records of these kinds, most records first (of all records without --live)."""
     wanted = {(offence.topic, offence.key_version, offence.value_version) for offence in offences}
     records: defaultdict[tuple[str, str], int] = defaultdict(int)
     for owner in owners:
@@ -223,12 +232,13 @@ def _concerned(
 def _cleaning_steps(
     stopping: Sequence[IncompatibleRecords], cleaning: Mapping[str, CleaningConfig]
 ) -> tuple[list[RemedyStep], list[RemedyStep]]:
-    """For the topics that hold what stops the release: settings before, waiting and putting back after."""
+    """Return the cleaning steps for the topics with incompatible records: settings before, wait, settings after."""
     changes: list[SettingChange] = []
     waits: list[RemedyStep] = []
     for topic in sorted({offence.topic for offence in stopping}):
         config = cleaning.get(topic, defaults_of(topic))
-        # A group that is converted or deleted leaves tombstones that the release does not know, or not where they lie.
+        # The conversion or deletion of a group writes tombstones, which can be of types that the release does not
+        # support.
         tombstones = any(o.tombstones or o.out_of_order or not o.known for o in stopping if o.topic == topic)
         waits.append(_wait(topic, config, tombstones=tombstones))
         changes += config.hurry(topic, tombstones=tombstones)
@@ -236,19 +246,21 @@ def _cleaning_steps(
         return [], waits
     hurry = RemedyStep(
         kind=StepKind.HURRY,
-        title="Let the cleaner come soon",
+        title="Set temporary settings for faster cleaning",
         sentence=(
-            "By kafka-configs.sh, entity type topics. max.compaction.lag.ms has the active segment closed by the "
-            "first append after it, and sends the cleaner whatever the dirty ratio. delete.retention.ms counts from "
-            "the first pass over a tombstone as it was then: lower it before the tombstones are cleaned for the "
-            "first time."
+            "Use kafka-configs.sh with entity type topics. With max.compaction.lag.ms, the next append after "
+            "that time closes the active segment, and the log cleaner runs whatever the dirty ratio. Set "
+            "delete.retention.ms before the first pass over the tombstones: it counts from that pass with "
+            "its value at that time."
         ),
         settings=tuple(changes),
     )
     put_back = RemedyStep(
         kind=StepKind.PUT_BACK,
-        title="Put the settings back, and scan again",
-        sentence="Small segments and a restless cleaner cost the brokers. A scan says when the last record is gone.",
+        title="Restore the settings and scan again",
+        sentence=(
+            "Small segments and frequent cleaning load the brokers. The scan shows when no incompatible record is left."
+        ),
         settings=tuple(changes),
     )
     return [hurry], [*waits, put_back]
@@ -260,47 +272,56 @@ def _wait(topic: str, config: CleaningConfig, *, tombstones: bool) -> RemedyStep
             kind=StepKind.WAIT,
             title=f"Wait until the coordinator has deleted the old records of {topic}",
             sentence=(
-                f"{topic} is not compacted, no cleaner runs on it. Its coordinator deletes what lies before the oldest "
-                "record that it still needs (share.coordinator.state.topic.prune.interval.ms, 5 minutes by default)."
+                f"{topic} is not compacted, so the log cleaner does not run on it. Its coordinator deletes "
+                "the records before the oldest record that it needs "
+                "(share.coordinator.state.topic.prune.interval.ms, 5 minutes by default)."
             ),
         )
     soon = config.hurried()
     now_ms, soon_ms = (each.tombstones_gone_within_ms if tombstones else each.pass_within_ms for each in (config, soon))
     passes = (
-        "Tombstones of types that the release does not know stop it too. The cleaner removes them in its second pass, "
-        f"delete.retention.ms ({in_words(config.delete_retention_ms)}) after the first one."
+        "Tombstones of unknown types stop the release too. The log cleaner removes them in its second pass, "
+        f"delete.retention.ms ({in_words(config.delete_retention_ms)}) after the first pass."
         if tombstones
-        else "One pass of the cleaner removes what newer records shadow."
+        else "One pass of the log cleaner removes superseded records."
     )
     bound = (
-        "nothing bounds it but the log's size: a partition's turn comes when its closed and not yet cleaned segments "
-        f"are more than {config.min_cleanable_dirty_ratio:.0%} of it"
+        "there is no upper limit: the log cleaner selects a partition when its closed, uncleaned segments "
+        f"exceed {config.min_cleanable_dirty_ratio:.0%} of the log"
         if now_ms is None
         else f"at most {in_words(now_ms)}"
     )
-    source = "the topic's configuration" if config.known else "Kafka's defaults (the topic's own were not read)"
+    source = (
+        "the topic's configuration" if config.known else ("Kafka's defaults (the topic configuration was not read)")
+    )
     hurried = "" if soon_ms in (None, now_ms) else f"; with the settings above at most {in_words(soon_ms or 0)}"
     return RemedyStep(
         kind=StepKind.WAIT,
-        title=f"Wait for the cleaner on {topic}",
+        title=f"Wait for the log cleaner on {topic}",
         sentence=(
-            f"{passes} By {source}, {bound}{hurried}. The active segment is never cleaned: an append closes it when "
-            f"it holds {config.segment_bytes / 2**20:g} MiB or its first record is {in_words(config.closed_after_ms)} "
-            "old, so in a partition that nothing is written to the last records stay. No pass goes beyond an open "
-            "transaction."
+            f"{passes} By {source}, {bound}{hurried}. The active segment is never cleaned. An append "
+            f"closes it when it has {config.segment_bytes / 2**20:g} MiB or its first record is "
+            f"{in_words(config.closed_after_ms)} old. So the last records stay in a partition without "
+            "appends. No pass goes beyond an open transaction."
         ),
         within_ms=soon_ms,
     )
 
 
 def cleaned_when(topic: str, config: CleaningConfig) -> str:
-    """When the cleaner has removed from a partition what tombstones ended, and the tombstones, and how it comes sooner:
-    for one line. In a partition that nobody writes to it never comes."""
+    """Return in one line when the log cleaner has removed the superseded records and the tombstones of a partition.
+
+    The line includes the settings for faster cleaning. In a partition without appends the cleaner never removes them.
+    """
     now_ms, soon_ms = config.tombstones_gone_within_ms, config.hurried().tombstones_gone_within_ms
-    when = "only the log's size says when it is cleaned" if now_ms is None else f"cleaned within {in_words(now_ms)}"
+    when = (
+        "no upper limit, because only the size of the log triggers the cleaner"
+        if now_ms is None
+        else f"cleaned within {in_words(now_ms)}"
+    )
     changes = ", ".join(f"{change.name}={change.value}" for change in config.hurry(topic))
-    hurry = f"; within {in_words(soon_ms)} with {changes} on {topic} for a while" if changes and soon_ms else ""
-    appends = "; both passes of the cleaner need something to be written there: a commit or a rebalance of a group"
+    hurry = f"; within {in_words(soon_ms)} with temporary settings {changes} on {topic}" if changes and soon_ms else ""
+    appends = "; both passes of the log cleaner need an append to the partition: a commit or a rebalance of a group"
     return f"{when}{hurry}{appends if config.compacted else ''}"
 
 
@@ -309,7 +330,7 @@ def _records(number: int) -> str:
 
 
 def in_words(milliseconds: int) -> str:
-    """`7 d`, `1 d 2 h`, `3 min 30 s`, `500 ms`: the two largest units that are not 0."""
+    """Return a duration with its two largest non-zero units: `7 d`, `1 d 2 h`, `3 min 30 s`, `500 ms`."""
     if milliseconds < 1000:
         return f"{milliseconds} ms"
     parts, rest = [], milliseconds // 1000

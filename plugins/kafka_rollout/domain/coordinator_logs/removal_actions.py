@@ -1,4 +1,4 @@
-"""What ends the records of one family, and what only another release can end.
+"""Removal actions for the records of one family, and the releases that are needed for them.
 
 Sources: KIP-848 (conversion, and its notes on downgrades), KIP-932, KIP-1071, KIP-890, and GroupMetadataManager of
 4.3.1 (`classicGroupJoin`, `convertToClassicGroup`, `maybeDeleteEmptyConsumerGroup`, `maybeDeleteEmptyStreamsGroup`).
@@ -16,7 +16,7 @@ from kafka_rollout.domain.model.wording import few
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovalAction:
-    """How records are ended. `through_releases`: by way of which alone it goes; empty: on the release that runs."""
+    """How to remove records. `through_releases`: possible only through one of these; empty: on the running release."""
 
     title: str
     sentence: str
@@ -24,60 +24,64 @@ class RemovalAction:
 
 
 _CONSUMER_GROUPS = RemovalAction(
-    title="Take the consumers back first: convert these groups to the classic protocol, or delete them",
+    title="First convert these groups to the classic protocol, or delete them",
     sentence=(
-        "Restart their members one by one with group.protocol=classic. When the last one has moved, the coordinator "
-        "turns the group into a classic one and writes tombstones for its newer records; its committed offsets stay "
-        "(needs group.consumer.migration.policy bidirectional, the default of 4.x, or downgrade). An empty group is "
-        "turned when a classic member joins it, or goes with `kafka-consumer-groups.sh --delete`, its offsets with it."
+        "Restart their members one by one with group.protocol=classic. When the last member has restarted, "
+        "the coordinator converts the group to a classic group and writes tombstones for its newer records. "
+        "Its committed offsets stay. This needs group.consumer.migration.policy bidirectional (the default "
+        "of 4.x) or downgrade. An empty group is converted when a classic member joins it. Or delete it with "
+        "`kafka-consumer-groups.sh --delete`, which also deletes its offsets."
     ),
 )
 _STREAMS_GROUPS = RemovalAction(
-    title="Close these streams applications, then start them with group.protocol=classic, or delete the groups",
+    title="Stop these streams applications and start them with group.protocol=classic, or delete the groups",
     sentence=(
-        "A streams group with members cannot be converted. An empty one is turned into a classic group when a classic "
-        "member joins it, which writes tombstones for its newer records, or goes with "
-        "`kafka-streams-groups.sh --delete`, its offsets with it."
+        "A streams group with members cannot be converted. An empty one is converted when a classic member "
+        "joins it, which writes tombstones for its newer records. Or delete it with `kafka-streams-groups.sh "
+        "--delete`, which also deletes its offsets."
     ),
 )
 _SHARE_GROUPS = RemovalAction(
     title="Stop the members of these share groups and delete the groups",
     sentence=(
-        "A share group has no classic form: `kafka-share-groups.sh --delete` writes tombstones for its records. What "
-        "it had delivered and what was acknowledged is forgotten."
+        "A share group cannot be converted. `kafka-share-groups.sh --delete` writes tombstones for its "
+        "records. Kafka then forgets which records were delivered and acknowledged."
     ),
 )
 _LOG_ENDS = RemovalAction(
-    title="Let a record that the release knows follow in these partitions",
+    title="Restart one transactional producer per partition: initTransactions() writes a new record",
     sentence=(
-        "The release passes over records of types that it does not know, but where they end a partition of the "
-        "transactions' log it reads them again and again and never finishes loading. Let a transactional id of each of "
-        "these partitions begin anew, right before a broker of the release leads it, and scan again."
+        "The release skips records of unknown types. If such records are the last in a `__transaction_state` "
+        "partition, the coordinator reads them in an endless loop and never finishes loading. Restart one "
+        "transactional producer for each of these partitions, immediately before a broker of the release "
+        "leads the partition. Then scan again."
     ),
 )
 _OPEN_TRANSACTIONS = RemovalAction(
-    title="Let the transactions end that commit offsets for these deleted groups",
+    title="End the transactions that commit offsets for these deleted groups",
     sentence=(
-        "Each group was deleted while a transaction had committed offsets for it. The release complains of it when it "
-        "has loaded the partition, and serves the partition all the same, with the group as an empty one. Let its "
-        "producer commit or abort, or stop it: the coordinator aborts what is open for longer than the producer's "
-        "transaction.timeout.ms (1 minute by default). A transaction that no coordinator knows any more hangs: "
-        "`kafka-transactions.sh find-hanging --topic __consumer_offsets --partition N` names it, "
-        "`kafka-transactions.sh abort` ends it. Then scan again. No cleaner is waited for."
+        "Each group was deleted while a transaction had committed offsets for it. The release logs a load "
+        "error after it has loaded the partition, and serves the partition with an empty group. Let the "
+        "producer commit or abort, or stop it. The coordinator aborts a transaction that is open for longer "
+        "than transaction.timeout.ms of the producer (1 minute by default). A transaction that no "
+        "coordinator knows is hanging: list it with `kafka-transactions.sh find-hanging --topic "
+        "__consumer_offsets --partition N` and end it with `kafka-transactions.sh abort`. Then scan again. "
+        "You do not need to wait for the log cleaner."
     ),
 )
 _OUT_OF_ORDER = RemovalAction(
-    title="Delete these groups, or go by way of a release that takes their records in this order",
+    title="Delete these groups, or use a release that accepts this record order",
     sentence=(
-        "The cleaner kept an old record of each, most often a committed offset, and removed what lay before it; the "
-        "release then takes the group's newer records for another group's (KAFKA-20254). Close the members and delete "
-        "the group, its offsets with it: note them first, and set them again when it has begun anew. As long as the "
-        "group lives, any rebalance and the next pass of the cleaner may bring such an order again."
+        "The log cleaner kept an old record of each group, usually a committed offset, and removed the "
+        "records before it. The release then assigns newer records to a wrong group type (KAFKA-20254). Save "
+        "the committed offsets. Stop the members and delete the group, which also deletes its offsets. "
+        "Restore the offsets after the group exists again. While the group exists, each rebalance followed "
+        "by a cleaning pass can create this order again."
     ),
 )
 _SHADOWED_BY: Mapping[Family, str] = {
-    Family.OFFSETS: "let every group commit all its offsets anew",
-    Family.TRANSACTIONAL_IDS: "let every transactional id begin anew or expire",
+    Family.OFFSETS: "let every group commit all its offsets again",
+    Family.TRANSACTIONAL_IDS: "restart the producer of every transactional id, or let the id expire",
     Family.CLASSIC_GROUPS: "let every group rebalance",
 }
 
@@ -85,7 +89,7 @@ _SHADOWED_BY: Mapping[Family, str] = {
 def choose_removal_action(
     catalogue: Catalogue, release: Release, family: Family, offence: IncompatibleRecords
 ) -> RemovalAction:
-    """How the live records of an offence are ended, so that `release` could load the log."""
+    """Return how to remove the current records so that `release` can load the log."""
     if family is Family.CONSUMER_GROUPS:
         return _CONSUMER_GROUPS
     if family is Family.STREAMS_GROUPS:
@@ -102,17 +106,18 @@ def choose_removal_action(
         return RemovalAction(
             title=f"Replace the unreadable records: {offence.title}",
             sentence=(
-                "No coordinator of the catalogue's releases wrote them. Keep a copy of the partition's directory, then "
-                "let newer records shadow them: commit the offset again, let the group rebalance or the transactional "
-                "id begin anew, or delete the group. A key that cannot be read is shadowed by nothing."
+                "No release of the catalogue wrote them. Copy the directory of the partition. Then supersede "
+                "them with newer records: commit the offset again, let the group rebalance, restart the "
+                "transactional producer, or delete the group. A record with an unreadable key cannot be "
+                "superseded."
             ),
         )
     if family is Family.UNKNOWN or offence.key_version is None or offence.value_version is None:
         return RemovalAction(
-            title=f"Find out what wrote the records of key version {offence.key_version}",
+            title=f"Find the writer of the records of key version {offence.key_version}",
             sentence=(
-                "No release of the catalogue knows this type. A newer Kafka or another program wrote it; only that can "
-                "write the tombstones after which the cleaner removes them."
+                "No release of the catalogue knows this type. A newer Kafka release or another program wrote "
+                "it. Only that writer can write the tombstones that let the log cleaner remove them."
             ),
         )
     return _newer_value(
@@ -127,10 +132,10 @@ def choose_removal_action(
 def _newer_value(
     known: Sequence[tuple[Release, RecordTypeFacts]], release: Release, family: Family, *, what: str, value_version: int
 ) -> RemovalAction:
-    """For a type that the release knows with a value that is too new.
+    """Return the action for a known record type with a value version that is too new.
 
-    A value version bound to a feature level ends with that level; one that a release writes always ends only on
-    another release.
+    A value version that depends on a feature level is no longer written below that level. A version that a release
+    always writes can be removed only through another release.
     """
     reads = next((facts.reads for known_to, facts in known if known_to == release), None)
     writers = [(writer, facts) for writer, facts in known if value_version in facts.writes]
@@ -148,30 +153,34 @@ def _newer_value(
         level = writers[-1][1].written_from[value_version]
         return RemovalAction(
             title=f"Lower {level.feature} below {level.level}, then {shadow}",
-            sentence=f"{what} is written only from {level.feature} {level.level} on.{_LOWERING.get(family, '')}",
+            sentence=f"{what} is written only from {level.feature} {level.level}.{_LOWERING.get(family, '')}",
         )
     if not through:
         return RemovalAction(
-            title=f"Let newer records shadow {what}",
+            title=f"Supersede {what} with newer records",
             sentence=(
-                f"No release of the catalogue both reads {what} and writes what {release} reads: {shadow} with what "
-                "wrote it, in an older version."
+                f"No release of the catalogue both reads {what} and writes a version that {release} reads. To "
+                f"remove the records, {shadow}, with an older version of the writer."
             ),
         )
     if not writers:
         return RemovalAction(
             title=f"On {few(through, limit=9)}, {shadow}",
-            sentence=f"No release of the catalogue writes {what}; these read it and write what {release} reads.",
+            sentence=(
+                f"No release of the catalogue writes {what}. These releases read it and write a version that "
+                f"{release} reads."
+            ),
         )
     return RemovalAction(
-        title=f"Go back by way of {few(through, limit=9)} and {shadow} there",
+        title=f"Downgrade through {few(through, limit=9)} and {shadow} there",
         sentence=(
-            f"{few(always, limit=9)} always write {what}, whatever the feature levels: no conversion helps as long as "
-            f"one of them runs. The releases named read it and write a version that {release} reads. Do what is to be "
-            "done with groups before, for a release that does not know a type writes no tombstones for it (KIP-915); "
-            f"then roll to one of these releases, {shadow}, and wait there for the cleaner before going on to "
-            f"{release}. The other way is to restore: records written back at the highest version that is not "
-            "flexible, as KIP-915 prescribes (`write_back` in wire/coordinator_records)."
+            f"{few(always, limit=9)} always write {what}, whatever the feature levels. No conversion helps "
+            f"while one of them runs. The listed releases read it and write a version that {release} reads. "
+            "First do the actions for groups, because a release writes no tombstones for types that it does "
+            f"not know (KIP-915). Then downgrade to one of the listed releases and {shadow}. Wait for the log "
+            f"cleaner there, then continue to {release}. The alternative is to restore: write the records "
+            "back at the highest non-flexible version, as KIP-915 describes (`write_back` in "
+            "wire/coordinator_records)."
         ),
         through_releases=through,
     )
@@ -179,8 +188,9 @@ def _newer_value(
 
 _LOWERING: Mapping[Family, str] = {
     Family.TRANSACTIONAL_IDS: (
-        " Commit or abort what is open and stop the producers first: lowering it under running producers ends them "
-        "with a fatal error. A producer that starts again writes its id's record anew in the older version; an id "
-        "that is not used goes after transactional.id.expiration.ms (7 days by default)."
+        " First commit or abort the open transactions and stop the producers: lowering the level causes a "
+        "fatal error in running producers. A restarted producer writes the record of its id in the older "
+        "version. The coordinator removes an unused id after transactional.id.expiration.ms (7 days by "
+        "default)."
     )
 }

@@ -1,6 +1,6 @@
-"""What a scan of the coordinator logs found and answers (KIP-915): its values and their JSON form.
+"""The result of a scan of the coordinator logs (KIP-915) and its JSON form.
 
-scan_judging decides what each release would do with a log; scan_findings says what that means and what to do.
+verdicts.py evaluates the records for each release; findings.py and remedies.py turn the verdicts into actions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class LoadVerdict(StrEnum):
-    """What the coordinator of a release would do with one partition of a coordinator log."""
+    """The result of a release's coordinator when it loads one partition of a coordinator log."""
 
     LOADS = "loads"
     LOADS_IGNORING = "loads_ignoring"
@@ -26,13 +26,12 @@ class LoadVerdict(StrEnum):
 
     @property
     def badness(self) -> int:
-        """How bad it is; 0 is not bad. That a release has no coordinator for a log is a fact of the release, not of
-        what the log holds."""
+        """Severity; 0 is good. A missing coordinator is a property of the release, not a problem of the log."""
         return {LoadVerdict.LOADS_IGNORING: 1, LoadVerdict.FAILS: 2}.get(self, 0)
 
 
 def worst_of(verdicts: Iterable[LoadVerdict]) -> LoadVerdict:
-    """The one of several (at least one) that tells for all; a log that is read tells more than one that is not."""
+    """Return the most severe of at least one verdict. A loaded log has priority over one that is not loaded."""
     return max(verdicts, key=lambda verdict: (verdict.badness, verdict is not LoadVerdict.NOT_LOADED))
 
 
@@ -50,8 +49,8 @@ class LogRange:
 class RecordKind:
     """Records of one partition with the same key version and value version.
 
-    `key_version` None: a key that is null or too short to hold a version; `value_version` None: tombstones,
-    −1: a value too short to hold a version. `live`: how many of them are the newest of their key; None: not looked at.
+    `key_version` None: the key is null or too short to have a version. `value_version` None: tombstones; −1: the value
+    is too short to have a version. `live`: number of current records (newest of their key); None: not determined.
     """
 
     topic: str
@@ -71,13 +70,12 @@ class RecordKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenRecords:
-    """Records of a known key and value version whose bytes do not parse by the layout that `releases` have of it, or
-    which they refuse for what stands in a field.
+    """Records with a known key and value version that `releases` cannot parse, or whose content they reject.
 
-    `part`: "key" or "value". `reason` is of the first of them. "end": they parse, but none that the releases know
-    follows, at which these stall (CoordinatorLogFacts.stalls_at_unknown_end). "pending": so many groups that were
-    deleted, of which these complain as long as transactions are open (DeletedWhilePending). "order": so many groups of
-    which a record does not fit what lies before it (OutOfOrder).
+    `part`: "key" or "value", the part that does not parse. `reason`: of the first record. "end": the records parse, but
+    no record with a known key follows, so the releases stall (CoordinatorLogFacts.stalls_at_unknown_end). "pending":
+    number of deleted groups for which the releases log an error while transactions are open (DeletedWhilePending).
+    "order": number of groups with a record that contradicts an earlier record (OutOfOrder).
     """
 
     topic: str
@@ -109,10 +107,10 @@ class BrokenRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaggedFields:
-    """Records in which a tagged field (KIP-482) was set.
+    """Records with a tagged field (KIP-482).
 
-    `path` is the struct that holds it: "" for the record itself, "topics[].partitions[]" within it. `known_by`: the
-    releases whose definition has the tag; `name` is what they call it, None if no release of the catalogue knows it.
+    `path`: the struct with the field; "" for the record itself, "topics[].partitions[]" for a nested one. `known_by`:
+    the releases whose definition has the tag. `name`: its name there; None if no release of the catalogue knows it.
     """
 
     topic: str
@@ -136,11 +134,10 @@ class TaggedFields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRecords:
-    """Records of one class that belong to one group, transactional id or share partition, by which they can be ended.
+    """Records of one kind of one group, transactional id or share partition.
 
-    `owner`: "group", "transactional_id" or "share_partition" (`group:topic-id:partition`). Only classes that some
-    asked release does not load or ignores are told apart by owner, and those of groups' records that some release takes
-    by what lies before them.
+    `owner`: "group", "transactional_id" or "share_partition" (`group:topic-id:partition`). Listed only for record kinds
+    that a requested release fails on or ignores, and for group records whose load depends on earlier records.
     """
 
     topic: str
@@ -156,8 +153,9 @@ class OwnerRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class DeletedWhilePending:
-    """A group whose newest GroupMetadata is a tombstone and whose only offsets in the log are those of transactions
-    without an end, of `producers`. From `offset` on it is so.
+    """A group whose newest GroupMetadata record is a tombstone and whose only offsets belong to open transactions.
+
+    `producers`: the producers of these transactions. `offset`: the record from which this is the case.
     """
 
     topic: str
@@ -173,8 +171,9 @@ class DeletedWhilePending:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class OutOfOrder:
-    """A group with a record at which the coordinators of `releases` stop for what lies before it, and the first such
-    record. `complaint`: what they say, as far as it is known. A `value_version` of None: it is a tombstone.
+    """A group with a record at which the coordinators of `releases` stop because of an earlier record.
+
+    `complaint`: their error, as far as it is known. `value_version` None: the record is a tombstone.
     """
 
     topic: str
@@ -196,7 +195,7 @@ class OutOfOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogCopy:
-    """One directory that holds a copy of a partition; of several, one is `chosen` and read. `why` is a sentence."""
+    """A directory with a copy of a partition. Of several copies, the `chosen` one is read. `why`: the reason."""
 
     topic: str
     partition: int
@@ -210,7 +209,7 @@ class LogCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """Bytes of a segment file that could not be read as record batches, from `position` on."""
+    """Bytes of a segment file, from `position`, that could not be read as record batches."""
 
     topic: str
     partition: int
@@ -222,7 +221,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSize:
-    """What one partition holds. Timestamps in epoch milliseconds as its batches tell them; −1 without a batch."""
+    """Size of one partition. Timestamps: epoch ms from its batches; −1 without a batch."""
 
     topic: str
     partition: int
@@ -236,9 +235,9 @@ class LogSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The first record that a release cannot load, and why, in the words of what it does with such a record.
+    """The first record that a release cannot load, and the reason.
 
-    Of groups that were deleted while transactions are open, the record that made it so: told where nothing else fails.
+    For groups deleted during open transactions, the record of the deletion; used only if nothing else fails.
     """
 
     offset: int
@@ -247,7 +246,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseVerdict:
-    """One release's answer for one partition; `ignored` counts the records whose type it does not know and skips."""
+    """The verdict of one release for one partition. `ignored`: number of records with unknown types that it skips."""
 
     release: Release
     topic: str
@@ -282,13 +281,13 @@ class ReleaseVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanResult:
-    """One scan of coordinator logs. `scanned_at` in epoch seconds; `logs` is what was read, once each.
+    """One scan of coordinator logs. `scanned_at`: epoch seconds. `logs`: the ranges that were read, each once.
 
-    `cluster` is the inventory's name, or what stands for it when directories were read. `owners_left_out` counts the
-    owners beyond those listed. `inventory` is GroupInventory's JSON form (scan_inventory), None if not taken.
-    `cleaning`: the logs' own configuration by topic, where the cluster told it. `new_group_coordinator`: judged as
-    brokers that are told to start it (Catalogue.configured). `deleted_while_pending`: what `broken` has as "pending",
-    group by group; `out_of_order`: likewise what it has as "order".
+    `cluster`: name in the inventory, or a label if directories were read. `owners_left_out`: number of owners that are
+    not listed. `inventory`: JSON form of GroupInventory (contents.py); None if it was not created. `cleaning`: topic
+    configuration by topic, if the cluster reported it. `new_group_coordinator`: evaluated for brokers whose
+    configuration enables it (Catalogue.configured). `deleted_while_pending`: the groups of the "pending" entries of
+    `broken`. `out_of_order`: the groups of its "order" entries.
     """
 
     cluster: str
@@ -315,7 +314,7 @@ class ScanResult:
 
     @property
     def broken_records(self) -> int:
-        """At least so many: what releases fail on by different layouts may be the same records."""
+        """Lower bound of the number of broken records: failures of different layouts can be about the same records."""
         most: dict[tuple[object, ...], int] = {}
         for found in self.broken:
             what = found.topic, found.partition, found.key_version, found.value_version
@@ -343,8 +342,10 @@ class ScanResult:
         return tuple(v for v in self.verdicts if v.release == release and v.verdict is LoadVerdict.FAILS)
 
     def is_served(self, verdict: ReleaseVerdict) -> bool:
-        """Whether nothing fails there but deleted groups with open transactions, which its release complains of when it
-        has loaded the partition."""
+        """Return whether the only failures are deleted groups with open transactions.
+
+        The release logs an error for such groups after it has loaded the partition.
+        """
         place, failure = (verdict.topic, verdict.partition), verdict.first_failure
         return failure is not None and any(
             found.pending and (found.topic, found.partition) == place and found.failure == failure
@@ -353,7 +354,7 @@ class ScanResult:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form: the fields by name, each a list of objects."""
+        """Return the JSON form: field name → value or list of objects."""
         data: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         for name, kind in _LISTS.items():
             to_dict = getattr(kind, "to_dict", asdict)

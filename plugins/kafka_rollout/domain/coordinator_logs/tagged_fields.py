@@ -1,4 +1,4 @@
-"""Tagged fields that releases pass over (KIP-482, KIP-915): a log that loads may still lose what they say."""
+"""Tagged fields that releases ignore (KIP-482, KIP-915). Their content is lost although the log loads."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kafka_rollout.domain.model.releases import Catalogue, Release
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IgnoredTag:
-    """One tagged field, over all partitions, and the releases that load its records and pass it over.
+    """One tagged field over all partitions, and the releases that load its records and ignore it.
 
-    `name`: None if no release of the catalogue knows the tag. `loss`: what ignoring it loses, with its source.
+    `name`: None if no release of the catalogue knows the tag. `loss`: the effect of ignoring it, with the source.
     """
 
     topic: str
@@ -31,45 +31,44 @@ class IgnoredTag:
     loss: str
 
 
-UNKNOWN_LOSS = "Unknown to every release of the catalogue: what it says, and what ignoring it loses, is not known."
-UNSAID_LOSS = "The definitions of the releases that know it do not say what ignoring it loses."
+UNKNOWN_LOSS = "No release of the catalogue knows this tag. The effect of ignoring it is unknown."
+UNSAID_LOSS = "The definitions of the releases that know it do not describe the effect of ignoring it."
 
-# By record and field (in lower camel case). Sources: the KIPs named, the definitions' own words, the issues.
+# By record and field (lower camel case). Sources: the KIPs, the definitions, the Kafka issues.
 _LOSSES: Mapping[tuple[str, str], str] = {
     ("ConsumerGroupMemberMetadata", "classicMemberMetadata"): (
-        "That the member speaks the classic protocol: it was converted on the way (KIP-848) and would be taken for one "
-        "of the consumer protocol."
+        "Marks a member that uses the classic protocol during a conversion (KIP-848). Without it, the member "
+        "counts as a member of the consumer protocol."
     ),
     ("ConsumerGroupMetadata", "metadataHash"): (
-        "The hash by which the coordinator sees that subscribed topics changed (KIP-1101); the release computes its "
-        "own."
+        "The hash of the subscribed topics' metadata (KIP-1101). The release computes its own."
     ),
     ("OffsetCommit", "topicId"): (
-        "Which topic the offset belongs to (KIP-848): after a topic was deleted and made anew under the same name, "
-        "the old offset counts for the new topic."
+        "The id of the topic (KIP-848). If a topic is deleted and recreated with the same name, the old "
+        "offset applies to the new topic."
     ),
     ("TransactionLog", "previousProducerId"): (
-        "The producer id of the last transaction (KIP-890): a retry after the epoch ran out is answered "
+        "The producer id of the last transaction (KIP-890). A retry after an epoch overflow gets "
         "PRODUCER_FENCED (KAFKA-20310)."
     ),
     ("TransactionLog", "nextProducerId"): (
-        "The producer id handed out next (KIP-890): a transaction that was open when the epoch ran out cannot go on "
+        "The next producer id (KIP-890). A transaction that is open during an epoch overflow cannot continue "
         "with the new id (KAFKA-20310)."
     ),
     ("TransactionLog", "clientTransactionVersion"): (
-        "The transaction version of the client (KIP-890): the transaction is ended as one of an older client, without "
-        "the new epoch that fences late writes."
+        "The transaction version of the client (KIP-890). The transaction ends as one of an older client, "
+        "without the new epoch that fences late writes."
     ),
     ("ShareSnapshot", "deliveryCompleteCount"): (
-        "How many records past the start were delivered for good (KIP-1226): the lag of the share partition is not "
-        "known until it is counted anew."
+        "The number of records after the start that are delivered (KIP-1226). The lag of the share partition "
+        "is unknown until it is counted again."
     ),
     ("ConsumerGroupTargetAssignmentMetadata", "assignmentTimestamp"): (
-        "When the assignment was computed (KIP-1263): the next one may come before its interval is over."
+        "The time of the last assignment (KIP-1263). The next assignment can come before its interval has elapsed."
     ),
     ("ConsumerGroupCurrentMemberAssignment", "assignmentEpochs"): (
-        "Since which epoch a member has its partitions (KIP-1251): late commits of members that lost them are fenced "
-        "by the member's epoch alone."
+        "The epoch in which a member got its partitions (KIP-1251). Late commits of members that lost them "
+        "are fenced by the member epoch only."
     ),
 }
 _SAME_AS = {
@@ -92,7 +91,7 @@ _SAME_AS = {
 def ignored_tags(
     scan: ScanResult, catalogue: Catalogue, releases: Iterable[Release] | None = None
 ) -> tuple[IgnoredTag, ...]:
-    """Every tag of the logs that a release (default: of the scan's) passes over though it reads the record."""
+    """Return every tag of the logs that a release (default: of the scan's) ignores although it reads the record."""
     catalogue = catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
     asked = sorted({verdict.release for verdict in scan.verdicts}) if releases is None else list(releases)
     by_tag: defaultdict[tuple[str, int, int, str, int], list[TaggedFields]] = defaultdict(list)

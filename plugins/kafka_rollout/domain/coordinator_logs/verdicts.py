@@ -1,7 +1,7 @@
-"""What the coordinator of each release would do with a log: record classes and broken records in, verdicts out.
+"""Verdicts per release, from record kinds and broken records.
 
-Judged is what a release does with each record by itself: knows its type, reads its versions, parses its bytes, and
-takes such a record at all. Beside it: what records of a group say together (unloadable_groups, groups_out_of_order).
+Each record is evaluated alone: type known, versions supported, bytes parse, content accepted. Problems that depend on
+several records of a group come from unloadable_groups and groups_out_of_order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kafka_rollout.domain.model.releases import Catalogue, CoordinatorLogFacts, 
 from kafka_rollout.domain.model.wording import count, few
 
 GROUP_METADATA_KEY = 2
-UNREADABLE_VALUE = -1  # RecordClass.value_version of a value too short to hold one
+UNREADABLE_VALUE = -1  # RecordKind.value_version of a value that is too short to have a version
 
 
 def judge(
@@ -32,9 +32,9 @@ def judge(
     broken: Iterable[BrokenRecords] = (),
     partitions: Iterable[tuple[str, int]] = (),
 ) -> tuple[ReleaseVerdict, ...]:
-    """One verdict a release, topic and partition; `partitions` names those that may hold no record at all.
+    """Return one verdict per release, topic and partition. `partitions`: all partitions, also those without records.
 
-    `ignored` counts all records of the partition that the release skips, those behind the first failure included.
+    `ignored` counts all records of the partition that the release skips, also those after the first failure.
     """
     held: dict[tuple[str, int], tuple[list[RecordKind], list[BrokenRecords]]] = {
         key: ([], []) for key in sorted(set(partitions))
@@ -61,11 +61,11 @@ def _judge_partition(
     if facts is None or not facts.loaded:
         return ReleaseVerdict(release=release, topic=topic, partition=partition, verdict=LoadVerdict.NOT_LOADED)
     ignored = sum(c.count for c in classes if _is_ignored(facts, c))
-    # Of one record the broken bytes come first: it is read before it is refused.
+    # For one record, broken bytes come first: the release parses it before it rejects its content.
     reasons = [(b.first_offset, _broken_reason(facts, b)) for b in broken if release in b.releases and not b.pending]
     reasons += [(c.first_offset, failure_reason(facts, c)) for c in classes]
     failures = [Failure(offset=offset, reason=reason) for offset, reason in reasons if reason]
-    # Deleted groups are looked for when all records are read: one that stops the load comes before them anywhere.
+    # Deleted groups are checked after all records are read, so a record that stops the load always comes first.
     failures = failures or [b.failure for b in broken if release in b.releases and b.pending]
     first = min(failures, key=lambda failure: failure.offset, default=None)
     loadable = LoadVerdict.LOADS_IGNORING if ignored else LoadVerdict.LOADS
@@ -89,14 +89,15 @@ def _skips_value(facts: CoordinatorLogFacts, known: RecordTypeFacts, value_versi
 
 
 def failure_reason(facts: CoordinatorLogFacts, record: RecordKind) -> str | None:
-    """Why the release cannot load records of this class; None when it can, or skips them.
+    """Return why the release cannot load records of this kind; None if it can, or if it skips them.
 
-    An intolerant release stops at an unknown key even when the value is a tombstone. Tolerance (KIP-915) is for
-    unknown keys only: an unknown version of a known value stops every release but those whose facts say otherwise.
+    An intolerant release stops at an unknown key even if the value is a tombstone. Tolerance (KIP-915) applies to
+    unknown keys only. An unknown version of a known value stops every release, except those whose facts state
+    otherwise.
     """
     key_version, value_version = record.key_version, record.value_version
     if key_version is None:
-        return "the key is null or too short to hold a version"
+        return "the key is null or too short to have a version"
     known = facts.record(key_version)
     if known is None:
         if facts.ignores_unknown_keys:
@@ -105,7 +106,7 @@ def failure_reason(facts: CoordinatorLogFacts, record: RecordKind) -> str | None
     if value_version is None:
         return _refusal(known, "tombstone", f"a null value of {known.name}")
     if value_version == UNREADABLE_VALUE:
-        return f"a value of {known.name} that is too short to hold a version"
+        return f"a value of {known.name} that is too short to have a version"
     if value_version not in known.reads:
         if facts.ignores_unknown_values:
             return None
@@ -117,11 +118,11 @@ def failure_reason(facts: CoordinatorLogFacts, record: RecordKind) -> str | None
 def _refusal(known: RecordTypeFacts, kind: str, what: str) -> str | None:
     if kind not in known.refuses:
         return None
-    return f"{what} (key version {known.key_version}) is read and then refused{_quoted(known.refuses[kind])}"
+    return f"{what} (key version {known.key_version}) is read and then rejected{_quoted(known.refuses[kind])}"
 
 
 def _broken_reason(facts: CoordinatorLogFacts, records: BrokenRecords) -> str | None:
-    """Bytes behind a key or value version that the release does not know are never parsed, so they do not stop it."""
+    """Return the reason for broken records. Bytes after an unknown key or value version are never parsed."""
     if records.part in ("end", "order"):
         return records.reason
     known = facts.record(records.key_version)
@@ -134,10 +135,11 @@ def _broken_reason(facts: CoordinatorLogFacts, records: BrokenRecords) -> str | 
 def unknown_ends(
     catalogue: Catalogue, classes: Iterable[tuple[RecordKind, int]], releases: Sequence[Release]
 ) -> tuple[BrokenRecords, ...]:
-    """Unknown keys at the ends of logs, for the releases that stall there (CoordinatorLogFacts.stalls_at_unknown_end).
+    """Return unknown keys at the ends of logs, for the releases that stall there.
 
-    With each class: where the last batch with such a record begins. If a class lies before the end of the log, too,
-    the first of its records at the end is not known, and the last batch stands for it.
+    `classes`: record kind and the offset of the last batch with such a record. If records of a kind also occur before
+    the end, the first of them at the end is unknown, and the last batch is reported instead. Source:
+    CoordinatorLogFacts.stalls_at_unknown_end.
     """
     by_log: dict[tuple[str, int], list[tuple[RecordKind, int]]] = {}
     for record_class, last_batch in classes:
@@ -167,7 +169,10 @@ def unknown_ends(
             releases=tuple(of),
             count=first.count,
             first_offset=offset,
-            reason=f"no key that it knows follows key version {first.key_version}: it reads on there for ever",
+            reason=(
+                f"no known key follows key version {first.key_version}, so the coordinator reads the last "
+                "batches in an endless loop"
+            ),
         )
         for (first, offset), of in stalled.items()
     )
@@ -176,7 +181,7 @@ def unknown_ends(
 def unloadable_groups(
     catalogue: Catalogue, groups: Iterable[DeletedWhilePending], releases: Sequence[Release]
 ) -> tuple[BrokenRecords, ...]:
-    """Deleted groups with open transactions, for the releases that fail at them, one a partition."""
+    """Return deleted groups with open transactions, one entry per partition, for the releases that fail on them."""
     by_log: dict[tuple[str, int], list[DeletedWhilePending]] = {}
     for group in sorted(groups):
         by_log.setdefault((group.topic, group.partition), []).append(group)
@@ -201,15 +206,17 @@ def unloadable_groups(
                     releases=tuple(of),
                     count=len(held),
                     first_offset=first.offset,
-                    reason=f"group {first.group}{more} was deleted, and its only offsets are of transactions that have "
-                    f"no end, of {producers_in_words(first.producers)}{_quoted(words)}",
+                    reason=(
+                        f"group {first.group}{more} was deleted, and its only offsets belong to open "
+                        f"transactions of {producers_in_words(first.producers)}{_quoted(words)}"
+                    ),
                 )
             )
     return tuple(found)
 
 
 def groups_out_of_order(groups: Iterable[OutOfOrder]) -> tuple[BrokenRecords, ...]:
-    """One for the groups of a partition that stop the same releases, at the first of them."""
+    """Return one entry per partition and set of releases that stop, at the first such group."""
     together: dict[tuple[str, int, tuple[Release, ...]], list[OutOfOrder]] = {}
     for group in sorted(groups):
         together.setdefault((group.topic, group.partition, group.releases), []).append(group)
@@ -227,8 +234,10 @@ def groups_out_of_order(groups: Iterable[OutOfOrder]) -> tuple[BrokenRecords, ..
                 releases=first.releases,
                 count=len(held),
                 first_offset=first.offset,
-                reason=f"a {what} of key version {first.key_version} of group {first.group}{more} does not fit what "
-                f"lies before it{_quoted(first.complaint)}",
+                reason=(
+                    f"a {what} of key version {first.key_version} of group {first.group}{more} contradicts an "
+                    f"earlier record{_quoted(first.complaint)}"
+                ),
             )
         )
     return tuple(found)
@@ -243,5 +252,5 @@ def _is_unknown(facts: CoordinatorLogFacts, record: RecordKind) -> bool:
 
 
 def _quoted(words: str, version: int | None = None) -> str:
-    """What the release's own log says, so that one can look for it there."""
+    """Quote the log message of the release, so that an operator can search for it."""
     return f': "{words.replace("{version}", str(version))}"' if words else ""

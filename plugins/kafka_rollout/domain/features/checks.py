@@ -1,4 +1,4 @@
-"""Features of a plan: what finalizing a release means, in which order, and what each change costs."""
+"""The feature changes of a plan: levels, order and consequences of each change."""
 
 from __future__ import annotations
 
@@ -16,32 +16,41 @@ from kafka_rollout.domain.model.releases import (
 from kafka_rollout.domain.model.state import ClusterState
 
 _LOSSES = {
-    METADATA_VERSION: "Binaries that support less than level {target} can no longer start in this cluster.",
-    "group.version": "Groups of the consumer protocol leave records that older releases ignore or cannot load; "
-    "their members must go back to the classic protocol first.",
-    "transaction.version": "Running transactional producers fail fatally when it is lowered and must be restarted.",
-    "share.version": "Share groups and their progress in __share_group_state.",
-    "streams.version": "Groups of the streams protocol; their members must go back to the classic protocol first.",
-    "eligible.leader.replicas.version": "The eligible leader replicas that partitions remember.",
-    KRAFT_VERSION: "The quorum stays dynamic: its voters are in the log for good.",
+    METADATA_VERSION: "Binaries that support less than level {target} cannot start in this cluster any more.",
+    "group.version": (
+        "Groups of the consumer protocol leave records that older releases ignore or cannot load. Their "
+        "members must use the classic protocol before a downgrade."
+    ),
+    "transaction.version": (
+        "Lowering the level causes a fatal error in every running transactional producer. The producers must "
+        "be restarted."
+    ),
+    "share.version": "A downgrade loses the share groups and their progress in __share_group_state.",
+    "streams.version": ("Members of groups of the streams protocol must use the classic protocol before a downgrade."),
+    "eligible.leader.replicas.version": "A downgrade loses the eligible leader replicas that partitions store.",
+    KRAFT_VERSION: "The quorum stays dynamic: the log contains its voters permanently.",
 }
 _LOSSES_OF_FALLING = {
-    METADATA_VERSION: "What only levels above {target} can say of the cluster's metadata.",
-    "group.version": "Groups of the consumer protocol are no longer served; their records stay in __consumer_offsets.",
-    "transaction.version": "Running transactional producers end in a fatal error and must be started again.",
-    "share.version": "Share groups are no longer served; their progress stays unread in __share_group_state.",
-    "streams.version": "Groups of the streams protocol are no longer served.",
-    "eligible.leader.replicas.version": "The eligible leader replicas that partitions remember.",
+    METADATA_VERSION: "Metadata that needs a level above {target} is lost.",
+    "group.version": (
+        "Brokers no longer serve groups of the consumer protocol. Their records stay in __consumer_offsets."
+    ),
+    "transaction.version": "Running transactional producers get a fatal error and must be restarted.",
+    "share.version": (
+        "Brokers no longer serve share groups. Their progress stays in __share_group_state and is not read."
+    ),
+    "streams.version": "Brokers no longer serve groups of the streams protocol.",
+    "eligible.leader.replicas.version": "Partitions lose their stored eligible leader replicas.",
 }
-_RAISED_AGAIN = "It can be raised again; what its lowering took away does not come back."
+_RAISED_AGAIN = "The level can be raised again. Metadata that was lost does not come back."
 
 
 def feature_changes(catalogue: Catalogue, state: ClusterState, target: Release) -> tuple[FeatureChange, ...]:
-    """What finalizing `target` means: every feature it has, raised to its latest production level.
+    """Return the changes that finalize `target`: every feature of the release at its latest production level.
 
-    kraft.version is never raised by implication (it turns a static quorum into a dynamic one for good). A level
-    whose dependencies would not be met is lowered to the highest one whose are. metadata.version comes first: the
-    others depend on it.
+    kraft.version is never changed implicitly, because it makes a static quorum dynamic permanently. A level with unmet
+    dependencies is replaced by the highest level whose dependencies are met. metadata.version comes first, because the
+    other features depend on it.
     """
     facts = catalogue.get(target)
     current = state.finalized
@@ -58,7 +67,7 @@ def feature_changes(catalogue: Catalogue, state: ClusterState, target: Release) 
 def lower_until_dependencies_are_met(
     facts: Sequence[ReleaseFacts], current: Mapping[str, int], wanted: Mapping[str, int]
 ) -> dict[str, int]:
-    """Those of the `wanted` levels that rise, each at the highest level whose dependencies all `facts` see met."""
+    """Return the raised levels of `wanted`, each at the highest level whose dependencies are met in all `facts`."""
     rising = dict(wanted)
     levels = {**current, **wanted}
     while name := next((n for n in sorted(rising) if any(missing_dependencies(f, n, levels) for f in facts)), None):
@@ -70,11 +79,11 @@ def lower_until_dependencies_are_met(
 
 
 def feature_change(facts: ReleaseFacts, feature: str, current: int, target: int) -> FeatureChange:
-    """One change with what the release `facts` says about its undoing."""
+    """Return one change, with the undo information of the release `facts`."""
     falls = target < current
     undo, source = (Undo.POSSIBLE, _RAISED_AGAIN) if falls else undo_of(facts, feature, current, target)
     loss = (_LOSSES_OF_FALLING if falls else _LOSSES).get(
-        feature, "Not known to the catalogue: see the feature's own documentation."
+        feature, "The catalogue does not contain this feature: read the feature's own documentation."
     )
     return FeatureChange(
         feature=feature,
@@ -87,10 +96,11 @@ def feature_change(facts: ReleaseFacts, feature: str, current: int, target: int)
 
 
 def feature_request_batches(changes: Iterable[FeatureChange]) -> tuple[tuple[FeatureChange, ...], ...]:
-    """Requests in their order: metadata.version first on the way up and last on the way down.
+    """Return the requests in their order: metadata.version first when raised, last when lowered.
 
-    The others wait for a request of their own: brokers that registered with an older controller get ranges with
-    minimum 0 into their registration only when they register anew, which metadata.version's change makes them do.
+    The other features need a separate request. Brokers that registered with an older controller have ranges with
+    minimum 0 in their registration only after they re-register, and the change of metadata.version makes them
+    re-register.
     """
     ordered = sorted(changes, key=lambda change: change.feature)
     down = tuple(c for c in ordered if c.feature != METADATA_VERSION and c.target < c.current)
@@ -100,7 +110,7 @@ def feature_request_batches(changes: Iterable[FeatureChange]) -> tuple[tuple[Fea
 
 
 def missing_dependencies(facts: ReleaseFacts, feature: str, levels: Mapping[str, int]) -> dict[str, int]:
-    """Levels of other features that `feature` at its level in `levels` needs and `levels` does not have."""
+    """Return the required levels of other features that `levels` does not have."""
     known = facts.features.get(feature)
     needs = known.dependencies.get(levels.get(feature, 0), {}) if known else {}
     return {other: level for other, level in needs.items() if levels.get(other, 0) < level}
@@ -115,9 +125,10 @@ def range_findings(
     code: str = "FINALIZED-LEVEL-OUT-OF-RANGE",
     severity: Severity = Severity.BLOCKER,
 ) -> Verdict:
-    """Finalized levels that `release` could not start at: every range, its minimum included, must contain them.
+    """Return the finalized levels at which `release` cannot start. Its ranges, with their minimum, must contain every
+    level.
 
-    `planned` are levels that are set before the release starts.
+    `planned`: levels that are set before the release starts.
     """
     facts = catalogue.get(release)
     findings = []
@@ -127,11 +138,11 @@ def range_findings(
             continue
         if known is not None and (level in known.supported or (level == 0 and feature != METADATA_VERSION)):
             continue
-        can = f"supports {known.supported}" if known else "does not know this feature"
+        can = f"supports {known.supported}" if known else "does not support this feature"
         if known is not None and level < known.supported.min:
-            remedy = f"Finalize {feature} to at least {known.supported.min} on the running release first."
+            remedy = f"First finalize {feature} at {known.supported.min} or higher on the running release."
         else:
-            remedy = f"Choose a release that supports {feature} {level}, or lower the feature first (see its undo)."
+            remedy = f"Choose a release that supports {feature} {level}, or lower the feature first."
         findings.append(
             Finding(
                 code=code,
@@ -145,31 +156,33 @@ def range_findings(
 
 
 def way_back_findings(catalogue: Catalogue, state: ClusterState, source: Release) -> Verdict:
-    """Warnings where the levels finalized now already bar the way back to `source`."""
+    """Return warnings for finalized levels at which `source` cannot start, which makes a rollback impossible."""
     return range_findings(catalogue, state, source, code="NO-WAY-BACK", severity=Severity.WARNING)
 
 
 def undo_of(facts: ReleaseFacts, feature: str, current: int, target: int) -> tuple[Undo, str]:
-    """Whether a cluster on release `facts` can take `feature` from `target` back to `current`, and who says so."""
+    """Return whether a cluster on release `facts` can return `feature` from `target` to `current`, and the source."""
     if feature == KRAFT_VERSION:
         return Undo.IMPOSSIBLE, "Kafka does not lower kraft.version (KIP-853)."
     known = facts.features.get(feature)
     if known is None:
-        return Undo.UNKNOWN, f"The catalogue of {facts.release} does not know {feature}."
+        return Undo.UNKNOWN, f"The catalogue of {facts.release} does not contain {feature}."
     if current not in known.supported and not (current == 0 and feature != METADATA_VERSION):
         return Undo.IMPOSSIBLE, f"Release {facts.release} supports {feature} {known.supported}, not {current}."
     if feature != METADATA_VERSION:
-        return Undo.POSSIBLE, "The controller accepts SAFE_DOWNGRADE of this feature; what it wrote stays in the logs."
+        return Undo.POSSIBLE, (
+            "The controller accepts SAFE_DOWNGRADE for this feature. The records that it wrote stay in the logs."
+        )
     between = {mv.level: mv for mv in facts.metadata_versions if current < mv.level <= target}
     if set(between) != set(range(current + 1, target + 1)):
-        return Undo.UNKNOWN, f"The catalogue of {facts.release} does not know every level up to {target}."
+        return Undo.UNKNOWN, f"The catalogue of {facts.release} does not contain every level up to {target}."
     changed = [level for level, mv in sorted(between.items()) if mv.changed]
     if changed:
         levels = f"Level{'s' if len(changed) > 1 else ''} {', '.join(map(str, changed))}"
         return (
             Undo.IMPOSSIBLE,
-            f"{levels} changed metadata (MetadataVersion.didMetadataChange), and {facts.release} does not lower across "
-            "such levels (KIP-1155 is not implemented).",
+            f"{levels} changed metadata (MetadataVersion.didMetadataChange), and {facts.release} does not "
+            "lower metadata.version across such levels (KIP-1155 is not implemented).",
         )
     return (
         Undo.POSSIBLE,

@@ -1,4 +1,4 @@
-"""What became of each feature of a request, in a line as KIP-584's tool prints it."""
+"""The result of each feature of a request, as one line in the format of KIP-584's tool."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Result(StrEnum):
     ALREADY_THERE = "OK (already there)"
     ACCEPTED = "OK (dry run)"
     FAILED = "FAILED"
-    NOT_SENT = "NOT SENT"  # one before it failed
-    UNKNOWN = "UNKNOWN"  # the answer was lost, and the nodes do not show the level
+    NOT_SENT = "NOT SENT"  # a previous request failed
+    UNKNOWN = "UNKNOWN"  # the response was lost, and the nodes do not report the level
 
     @property
     def well(self) -> bool:
@@ -24,7 +24,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureOutcome:
-    """`existing` and `new` are finalized maximum levels, 0 for none."""
+    """The result for one feature. `existing` and `new`: finalized maximum levels; 0 means not finalized."""
 
     feature: str
     existing: int
@@ -50,7 +50,7 @@ class FeatureOutcome:
 
 
 def exit_code(outcomes: Iterable[FeatureOutcome]) -> int:
-    """0: every level is as asked. 3: refused, nothing was changed. 1: changed in part, or nobody knows."""
+    """Return 0 if every level is as requested, 3 if refused without a change, 1 if changed in part or unknown."""
     results = {outcome.result for outcome in outcomes}
     if all(result.well for result in results):
         return 0

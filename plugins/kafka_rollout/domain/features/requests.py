@@ -1,4 +1,4 @@
-"""What a person asks of the features (KIP-584): single levels, everything up, everything down to a release."""
+"""Requests for feature changes (KIP-584): single levels, all features up, or all features down to a release."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from kafka_rollout.domain.model.releases import KRAFT_VERSION, Catalogue, Releas
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
 
-_HIGHEST_LEVEL = 32767  # levels are int16 on the wire
+_HIGHEST_LEVEL = 32767  # levels are int16 in the protocol
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
 
 
 class RequestKind(StrEnum):
-    """What the person said. Lowering and deleting need to be said: that is KIP-584's allowDowngrade."""
+    """The requested kind of change. Lowering and deleting must be requested explicitly (KIP-584's allowDowngrade)."""
 
     UPGRADE = "upgrade"
     DOWNGRADE = "downgrade"
@@ -28,8 +28,10 @@ class RequestKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureRequest:
-    """One feature's new maximum level; below 1 it takes the finalization away and is sent as 0 (4.3.1 refuses
-    negative ones)."""
+    """The requested maximum level of one feature.
+
+    A level below 1 removes the finalization and is sent as 0, because 4.3.1 rejects negative levels.
+    """
 
     feature: str
     level: int
@@ -46,9 +48,9 @@ class FeatureRequest:
 def parse_requests(
     upgrades: Iterable[str] = (), downgrades: Iterable[str] = (), deletions: Iterable[str] = ()
 ) -> tuple[FeatureRequest, ...]:
-    """Read `feature:level` (deletions: `feature`); each text may be a comma-separated list, as in the KIP.
+    """Parse `feature:level` (deletions: `feature`). Each text can be a comma-separated list, as in the KIP.
 
-    Raises UserError for what is no level, and for two requests that name one feature.
+    Raises UserError for an invalid level, and for two requests for the same feature.
     """
     requests = [_with_level(text, RequestKind.UPGRADE) for text in _split(upgrades)]
     requests += [_with_level(text, RequestKind.DOWNGRADE) for text in _split(downgrades)]
@@ -57,15 +59,15 @@ def parse_requests(
     for request in requests:
         if request.feature in seen:
             raise UserError(
-                f"{request.feature} is asked for twice: {seen[request.feature]}, and {request}.",
-                remedy="Name each feature once.",
+                f"There are two requests for {request.feature}: {seen[request.feature]}, and {request}.",
+                remedy="Request each feature once.",
             )
         seen[request.feature] = request
     return tuple(requests)
 
 
 class FeatureAction(StrEnum):
-    """What a run of features is for."""
+    """The purpose of a feature run."""
 
     UPGRADE_ALL = "upgrade_all"
     DOWNGRADE_ALL = "downgrade_all"
@@ -74,9 +76,10 @@ class FeatureAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureOrder:
-    """What a person ordered, before the cluster is looked at.
+    """A feature order, before the cluster is read.
 
-    `named` are single features; or `release` names whose levels are meant, and `may_lower` allows that they fall.
+    `named`: requests for single features. `release`: the release whose levels are requested; with `may_lower` levels
+    can be lowered.
     """
 
     action: FeatureAction
@@ -86,15 +89,15 @@ class FeatureOrder:
 
     def __post_init__(self) -> None:
         if self.action is FeatureAction.DOWNGRADE_ALL and self.release is None:
-            raise UserError("A downgrade of all features needs a release.", remedy="Name the one to go down to.")
+            raise UserError("A downgrade of all features needs a release.", remedy="Add the target release.")
         if self.action is FeatureAction.UPDATE and bool(self.named) == (self.release is not None):
             raise UserError(
-                "Say what is to be changed in one way.",
-                remedy="Name features to upgrade, downgrade or delete, or a release whose levels are meant.",
+                "The request must contain either features or a release.",
+                remedy="List features to upgrade, downgrade or delete, or the release whose levels to set.",
             )
 
     def requests(self, cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> tuple[FeatureRequest, ...]:
-        """What the order comes to on the cluster as it is now."""
+        """Return the requests that the order means for the current cluster."""
         if self.action is FeatureAction.UPGRADE_ALL:
             return upgrade_all(cluster, catalogue, state)
         if self.release is None:
@@ -106,10 +109,11 @@ class FeatureOrder:
 
 
 def upgrade_all(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> tuple[FeatureRequest, ...]:
-    """Every feature to the latest stable level that all nodes support; kraft.version never by implication.
+    """Request every feature at the latest stable level that all nodes support. kraft.version is never changed
+    implicitly.
 
-    A feature that a node does not know stays as it is; none is lowered. A node that does not answer holds nothing back
-    here: the checks refuse because of it.
+    A feature that a node does not support stays, and no feature is lowered. A node that does not respond is ignored
+    here; the checks refuse the run because of it.
     """
     current = state.finalized
     facts = [catalogue.get(release) for release in sorted(state.releases) if release in catalogue]
@@ -117,7 +121,7 @@ def upgrade_all(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState)
     wanted = {}
     for name in names - {KRAFT_VERSION}:
         seen = (state.nodes.get(node.node_id) for node in cluster.nodes)
-        ranges = ["not asked" if node is None else supported_range(catalogue, node, name) for node in seen]
+        ranges = ["not queried" if node is None else supported_range(catalogue, node, name) for node in seen]
         known = [found for found in ranges if isinstance(found, VersionRange)]
         if None in ranges:
             continue
@@ -132,15 +136,15 @@ def upgrade_all(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState)
 
 
 def downgrade_all(catalogue: Catalogue, state: ClusterState, release: Release) -> tuple[FeatureRequest, ...]:
-    """Every finalized feature to the highest stable level that `release` knows; one that it does not know is deleted.
+    """Request every finalized feature at the highest stable level of `release`; delete unsupported features.
 
-    None is raised. A release that runs at a level as it is leaves nothing to do.
+    No feature is raised. If the release can run at a level, the level stays.
     """
     return tuple(r for r in release_levels(catalogue, state, release) if r.kind is not RequestKind.UPGRADE)
 
 
 def release_levels(catalogue: Catalogue, state: ClusterState, release: Release) -> tuple[FeatureRequest, ...]:
-    """What makes the finalized levels those that `release` would finalize (kraft.version never by implication)."""
+    """Request the levels that `release` would finalize. kraft.version is never changed implicitly."""
     known = catalogue.get(release).features
     requests = []
     for name in sorted(set(known) | set(state.finalized)):
@@ -155,12 +159,12 @@ def release_levels(catalogue: Catalogue, state: ClusterState, release: Release) 
 
 
 def without_permission(requests: Sequence[FeatureRequest]) -> tuple[FeatureRequest, ...]:
-    """The same levels, nothing of which may be lowered: the checks then refuse what would fall."""
+    """Return the same levels without the permission to lower: the checks then refuse a lower level."""
     return tuple(FeatureRequest(feature=r.feature, level=r.level, kind=RequestKind.UPGRADE) for r in requests)
 
 
 def levels_of(requests: Iterable[FeatureRequest]) -> Mapping[str, int]:
-    """Levels as they are sent."""
+    """Return the levels as they are sent."""
     return {request.feature: max(0, request.level) for request in requests}
 
 
@@ -172,7 +176,8 @@ def _with_level(text: str, kind: RequestKind) -> FeatureRequest:
     name, colon, level = text.rpartition(":")
     if not colon or not re.fullmatch(r"-?\d{1,9}", level) or int(level) > _HIGHEST_LEVEL:
         raise UserError(
-            f"'{text}' is not feature:level.", remedy=f"For example group.version:1; at most {_HIGHEST_LEVEL}."
+            f"'{text}' is not in the form feature:level.",
+            remedy=(f"Example: group.version:1. The highest level is {_HIGHEST_LEVEL}."),
         )
     if kind is RequestKind.DOWNGRADE and int(level) < 1:
         kind = RequestKind.DELETE
@@ -181,5 +186,5 @@ def _with_level(text: str, kind: RequestKind) -> FeatureRequest:
 
 def _name(text: str) -> str:
     if not _NAME.fullmatch(text):
-        raise UserError(f"'{text}' is not the name of a feature.", remedy="For example group.version.")
+        raise UserError(f"'{text}' is not a feature name.", remedy="Example: group.version.")
     return text

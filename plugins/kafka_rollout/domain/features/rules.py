@@ -1,8 +1,8 @@
-"""KIP-584's validation of feature updates, done before the controller is asked.
+"""KIP-584's validation of feature updates, before the request is sent to the controller.
 
-The controller's own answer names one node and no remedy ("Broker 1 does not support this feature"), and it looks at
-less: controllers check dependencies of the features in the request only, and accept the loss of what groups need. The
-rules here ask every node itself, name all that stand in the way and say what to do.
+The controller's own response names one node and no remedy ("Broker 1 does not support this feature"). It also checks
+less: only the dependencies of the requested features, and not whether groups still need a feature. These rules query
+every node, list all blockers and give a remedy.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
 
-# Controllers cannot register below 3.7-IV0 (KIP-919), and nobody could tell what they support (KIP-1155).
+# Controllers cannot register below 3.7-IV0 (KIP-919), so their supported levels would be unknown (KIP-1155).
 METADATA_VERSION_FLOOR = 15
 
-# No cluster could do what is asked for: bad input, not a refusal.
+# No cluster supports the request: invalid input, not a refusal.
 BAD_INPUT = frozenset({"FEATURE-UNKNOWN", "FEATURE-LEVEL-UNKNOWN"})
 
 
@@ -40,7 +40,7 @@ def check_requests(
     *,
     unsafe: bool = False,
 ) -> Verdict:
-    """Every rule of KIP-584 and KIP-1155 for every request; `unsafe` turns losses for users into warnings."""
+    """Apply every rule of KIP-584 and KIP-1155 to every request. `unsafe` turns losses for users into warnings."""
     targets = levels_of(requests)
     findings: list[Finding] = []
     for request in requests:
@@ -53,18 +53,18 @@ def check_requests(
     findings += _dependencies(catalogue, state, targets)
     findings += user_findings(state, targets, unsafe=unsafe)
     asked = ", ".join(f"{feature} {level}" for feature, level in sorted(targets.items()))
-    return Verdict(question=f"May the features be set to {asked or 'what they are'}?", findings=tuple(findings))
+    return Verdict(question=f"Can the features be set to {asked or 'their current levels'}?", findings=tuple(findings))
 
 
 def check_feature_support(
     cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, targets: Mapping[str, int], *, unsafe: bool = False
 ) -> Verdict:
-    """The same for a plan's levels, whose direction a person approved."""
+    """Apply the rules to the levels of an approved plan."""
     return check_requests(cluster, catalogue, state, requests_for(targets, state.finalized), unsafe=unsafe)
 
 
 def requests_for(targets: Mapping[str, int], finalized: Mapping[str, int]) -> tuple[FeatureRequest, ...]:
-    """Requests that bring the levels about, lowering and deleting where it takes that."""
+    """Return the requests for these levels, with the permission to lower or delete where needed."""
     return tuple(
         FeatureRequest(feature=feature, level=level, kind=_kind(level, finalized.get(feature, 0)))
         for feature, level in targets.items()
@@ -87,16 +87,19 @@ def _level(
         yield _blocker(
             "FEATURE-UNKNOWN",
             feature,
-            f"There is no feature {feature}: no node of {cluster.name} and no release of the catalogue knows it.",
-            f"Known are {', '.join(sorted(every))}.",
+            (
+                f"Feature {feature} does not exist: no node of {cluster.name} and no release of the catalogue "
+                "supports it."
+            ),
+            f"Supported features: {', '.join(sorted(every))}.",
         )
         return
     if level > highest:
         yield _blocker(
             "FEATURE-LEVEL-UNKNOWN",
             feature,
-            f"There is no {feature} {level}: the highest that a node or a release of the catalogue knows is {highest}.",
-            "Choose a level that the nodes support (`features describe` shows them).",
+            f"{feature} {level} does not exist: the highest level of all nodes and of the catalogue is {highest}.",
+            "Choose a level that the nodes support. `features describe` lists them.",
         )
         return
     yield from support_findings(cluster, catalogue, state, feature, level)
@@ -106,8 +109,8 @@ def _level(
         yield _blocker(
             "FEATURE-NOT-LOWER",
             feature,
-            f"{feature} is finalized at {current or 'no level'}, and a downgrade to {level} is not lower.",
-            "Nothing to lower: leave it out, or ask for an upgrade." if level > current else "Leave it out.",
+            f"{feature} is finalized at {current or 'no level'}. A downgrade to {level} does not lower it.",
+            "Omit this feature, or request an upgrade." if level > current else "Omit this feature.",
         )
     elif level > current:
         yield from _unstable(catalogue, state, feature, level)
@@ -119,13 +122,13 @@ def _falls(
 ) -> Iterable[Finding]:
     feature, level, current = request.feature, request.level, state.finalized.get(request.feature, 0)
     if request.kind is RequestKind.UPGRADE:
-        yield _not_allowed(feature, current, f"at {level} it would fall")
+        yield _not_allowed(feature, current, f"lower it to {level}")
     if feature == METADATA_VERSION and level < METADATA_VERSION_FLOOR:
         yield _blocker(
             "METADATA-VERSION-FLOOR",
             feature,
-            f"metadata.version is not lowered to {level}: below {METADATA_VERSION_FLOOR} (3.7-IV0) controllers cannot "
-            "register, and nobody could tell what they support (KIP-1155, KIP-919).",
+            f"metadata.version cannot be lowered to {level}. Below {METADATA_VERSION_FLOOR} (3.7-IV0) "
+            "controllers cannot register, so their supported levels would be unknown (KIP-1155, KIP-919).",
             f"Choose {METADATA_VERSION_FLOOR} or higher, or keep {current}.",
         )
     if feature != METADATA_VERSION or not lowers_with_loss(cluster, catalogue, state):
@@ -133,23 +136,23 @@ def _falls(
 
 
 def _deletion(catalogue: Catalogue, state: ClusterState, request: FeatureRequest) -> Iterable[Finding]:
-    """KIP-584: needs the permission to lower, and skips the checks of ranges and of unknown features."""
+    """KIP-584: a deletion needs the permission to lower, and skips the checks of ranges and of unknown features."""
     feature, current = request.feature, state.finalized.get(request.feature, 0)
     if request.kind is RequestKind.UPGRADE:
-        yield _not_allowed(feature, current, "a level below 1 takes its finalization away")
+        yield _not_allowed(feature, current, "delete it")
     elif current == 0:
         yield _blocker(
             "FEATURE-NOT-FINALIZED",
             feature,
-            f"{feature} is not finalized: there is nothing to delete.",
-            "Leave it out.",
+            f"{feature} is not finalized, so there is nothing to delete.",
+            "Omit this feature.",
         )
     elif feature == METADATA_VERSION:
         yield _blocker(
             "METADATA-VERSION-NEEDED",
             feature,
-            "metadata.version cannot be deleted: a cluster in KRaft mode always runs at one.",
-            "Lower it instead.",
+            "metadata.version cannot be deleted: a KRaft cluster always has a metadata.version.",
+            "Request a lower level instead.",
         )
     else:
         yield from _refused_downgrade(catalogue, state, feature, 0)
@@ -161,22 +164,22 @@ def _refused_downgrade(catalogue: Catalogue, state: ClusterState, feature: str, 
     if not known:
         return
     undo, source = undo_of(catalogue.get(max(known)), feature, level, current)
-    # A feature that the running release does not know may be taken away; a level of it cannot be judged.
+    # A feature that the running release does not support can be deleted; its other levels cannot be evaluated.
     if undo is not Undo.POSSIBLE and not (undo is Undo.UNKNOWN and level == 0):
         yield _blocker(
             "FEATURE-DOWNGRADE-REFUSED",
             feature,
-            f"{feature} cannot be lowered from {current} to {level} by the controller: {source}",
-            "Keep the level, or use kafka_downgrade, which knows the offline way.",
+            f"The controller cannot lower {feature} from {current} to {level}: {source}",
+            "Keep the level, or use kafka_downgrade, which offers the offline downgrade.",
         )
 
 
-def _not_allowed(feature: str, current: int, why: str) -> Finding:
+def _not_allowed(feature: str, current: int, what: str) -> Finding:
     return _blocker(
         "FEATURE-DOWNGRADE-NOT-ALLOWED",
         feature,
-        f"{feature} is finalized at {current}; {why}, and an upgrade does not lower (KIP-584: allowDowngrade).",
-        "Ask for a downgrade or a deletion of it.",
+        f"{feature} is finalized at {current}. An upgrade request cannot {what} (KIP-584: allowDowngrade).",
+        f"Request a downgrade or a deletion of {feature}.",
     )
 
 
@@ -188,16 +191,20 @@ def _unstable(catalogue: Catalogue, state: ClusterState, feature: str, level: in
             code="FEATURE-UNSTABLE",
             severity=Severity.WARNING,
             subject=f"feature {feature}",
-            sentence=f"{feature} {level} is not stable in the running release, whose highest stable level is {stable}: "
-            "its records may change before it is, and there is no way on from it.",
-            remedy=f"Outside a test choose {stable}.",
+            sentence=(
+                f"{feature} {level} is not stable in the running release. Its highest stable level is "
+                f"{stable}. Records of an unstable level can change, and a later release may not be able to "
+                "upgrade from it."
+            ),
+            remedy=f"Choose {stable}, except on a test cluster.",
         )
 
 
 def _dependencies(catalogue: Catalogue, state: ClusterState, targets: Mapping[str, int]) -> Iterable[Finding]:
-    """Of all finalized features, not only of those that are asked for (3.9.1 looks at none, 4.0 on at those alone).
+    """Check the dependencies of all finalized features, not only of the requested ones.
 
-    What a feature outside the request would lack is a finding of the feature that is asked to fall.
+    Controllers of 3.9.1 check none, controllers from 4.0 only the requested features. If a request removes the
+    dependency of another feature, the finding is about the requested feature.
     """
     levels = {**state.finalized, **targets}
     facts = [catalogue.get(release) for release in sorted(state.releases) if release in catalogue]
@@ -210,8 +217,8 @@ def _dependencies(catalogue: Catalogue, state: ClusterState, targets: Mapping[st
                 yield _blocker(
                     "FEATURE-DEPENDENCY",
                     other,
-                    f"{feature} {levels[feature]}, which stays finalized, needs {other} {missing[other]}.",
-                    f"Keep {other} at {missing[other]} or above, or lower {feature} first if Kafka can.",
+                    f"{feature} {levels[feature]} stays finalized and requires {other} {missing[other]}.",
+                    f"Keep {other} at {missing[other]} or higher, or first lower {feature} if Kafka can lower it.",
                 )
         elif missing:
             needs = ", ".join(f"{other} {level}" for other, level in sorted(missing.items()))
@@ -219,7 +226,7 @@ def _dependencies(catalogue: Catalogue, state: ClusterState, targets: Mapping[st
                 "FEATURE-DEPENDENCY",
                 feature,
                 f"{feature} {levels[feature]} needs {needs}.",
-                f"Raise {', '.join(sorted(missing))} together with it, or keep {feature} lower.",
+                f"Raise {', '.join(sorted(missing))} in the same request, or keep {feature} lower.",
             )
 
 

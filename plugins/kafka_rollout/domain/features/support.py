@@ -1,4 +1,4 @@
-"""Which nodes support a level: every node by its own answer, ghosts included."""
+"""The nodes that support a level, from each node's own response, unlisted nodes included."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kafka_rollout.domain.model.wording import nodes
 
 
 def supported_range(catalogue: Catalogue, seen: NodeState, feature: str) -> VersionRange | str | None:
-    """The node's own range, None where it has none, or words why nobody knows."""
+    """Return the node's own range, None if it has none, or the reason why the range is unknown."""
     if seen.features is None:
-        return seen.problem or "it does not answer"
+        return seen.problem or "it did not respond"
     if seen.features.supported:
         return seen.features.supported.get(feature)
-    # Controllers of older releases answer ApiVersions without features: their release's facts speak for them.
+    # Controllers of older releases respond to ApiVersions without features, so the facts of their release are used.
     if seen.release is None or seen.release not in catalogue:
-        return "it names no features, and its release is not known"
+        return "it reports no features, and its release is unknown"
     facts = catalogue.get(seen.release).features.get(feature)
     return facts.supported if facts else None
 
@@ -28,12 +28,12 @@ def supported_range(catalogue: Catalogue, seen: NodeState, feature: str) -> Vers
 def support_findings(
     cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, feature: str, level: int
 ) -> Iterable[Finding]:
-    """Nodes of the inventory that do not support the level, or of which nobody knows: all of them are named."""
+    """Return findings for nodes of the inventory that do not support the level, or whose support is unknown."""
     unknown: list[str] = []
     reasons: dict[str, list[int]] = {}
     for node in cluster.nodes:
         seen = state.nodes.get(node.node_id)
-        supported = "it was not asked" if seen is None else supported_range(catalogue, seen, feature)
+        supported = "it was not queried" if seen is None else supported_range(catalogue, seen, feature)
         if isinstance(supported, str):
             unknown.append(f"node {node.node_id} ({supported.rstrip('.')})")
         elif supported is None:
@@ -45,8 +45,8 @@ def support_findings(
             code="FEATURE-SUPPORT-UNKNOWN",
             severity=Severity.BLOCKER,
             subject=f"feature {feature}",
-            sentence=f"Nobody knows whether {feature} {level} is supported by {', '.join(unknown)}.",
-            remedy="Bring the node back, or take it out of the inventory and unregister it.",
+            sentence=f"{' and '.join(unknown)} did not report whether {feature} {level} is supported.",
+            remedy="Start these nodes, or remove them from the inventory and unregister them.",
         )
     if reasons:
         told = "; ".join(f"{nodes(ids)} {_supports(ids, text)}" for text, ids in reasons.items())
@@ -54,19 +54,19 @@ def support_findings(
             code="FEATURE-UNSUPPORTED",
             severity=Severity.BLOCKER,
             subject=f"feature {feature}",
-            sentence=f"{feature} {level} is not supported by every node: {told}.",
-            remedy="Roll these nodes to a release that supports it, or choose another level.",
+            sentence=f"Not every node supports {feature} {level}: {told}.",
+            remedy="Upgrade these nodes to a release that supports it, or choose another level.",
         )
 
 
 def _supports(ids: list[int], supported: str) -> str:
     if supported == "not at all":
-        return "does not know it" if len(ids) == 1 else "do not know it"
+        return "does not support it" if len(ids) == 1 else "do not support it"
     return f"{'supports' if len(ids) == 1 else 'support'} {supported}"
 
 
 def highest_known(catalogue: Catalogue, state: ClusterState, feature: str) -> int | None:
-    """The highest level that any node or any release of the catalogue supports; None: nobody knows the feature."""
+    """Return the highest level that any node or any release of the catalogue supports; None: the feature is unknown."""
     told = [node.features.supported.get(feature) for node in state.nodes.values() if node.features]
     facts = [catalogue.get(release).features.get(feature) for release in catalogue]
     levels = [found.max for found in told if found] + [known.supported.max for known in facts if known]
@@ -74,7 +74,7 @@ def highest_known(catalogue: Catalogue, state: ClusterState, feature: str) -> in
 
 
 def held_back_findings(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> Iterable[Finding]:
-    """Features that could go higher were it not for some nodes."""
+    """Return findings for features that could be raised further if all nodes supported the level."""
     names = {name for node in state.nodes.values() if node.features for name in node.features.supported}
     for name in sorted(names - {KRAFT_VERSION}):
         seen = [(n.node_id, state.nodes[n.node_id]) for n in cluster.nodes if n.node_id in state.nodes]
@@ -90,13 +90,13 @@ def held_back_findings(cluster: ClusterSpec, catalogue: Catalogue, state: Cluste
                 code="FEATURE-HELD-BACK",
                 severity=Severity.INFO,
                 subject=f"feature {name}",
-                sentence=f"{name} could go to {highest}, but {who}.",
-                remedy="Roll these nodes first.",
+                sentence=f"{name} could be raised to {highest}, but {who}.",
+                remedy="Upgrade these nodes first.",
             )
 
 
 def ghost_findings(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
-    """Nodes that are registered and count, and that the inventory does not have."""
+    """Return findings for nodes that are registered but missing in the inventory."""
     for kind, ghosts in (
         ("broker", find_unlisted_brokers(cluster, state)),
         ("controller", find_unlisted_controllers(cluster, state)),
@@ -106,16 +106,18 @@ def ghost_findings(cluster: ClusterSpec, state: ClusterState) -> Iterable[Findin
                 code="FEATURE-SUPPORT-UNKNOWN",
                 severity=Severity.BLOCKER,
                 subject=f"{kind} {node_id}",
-                sentence=f"{kind.capitalize()} {node_id} is registered and counts, but is not in the inventory: "
-                "nobody can ask it which levels it supports.",
-                remedy="Add it to the inventory, or take its registration away if it is gone.",
+                sentence=(
+                    f"{kind.capitalize()} {node_id} is registered but not listed in the inventory, so its "
+                    "supported levels are unknown. The controller counts it."
+                ),
+                remedy="Add it to the inventory. If it does not exist any more, remove its registration.",
             )
 
 
 def dropped_registration(
     catalogue: Catalogue, state: ClusterState, targets: Mapping[str, int], feature: str, level: int
 ) -> Iterable[Finding]:
-    """Brokers that registered with a controller of an older release may lack every range whose minimum is 0."""
+    """Return findings for brokers whose registration with an older controller may lack every range with minimum 0."""
     if feature == METADATA_VERSION or level == 0 or state.finalized.get(feature, 0) > 0 or not state.releases:
         return
     newest = max(state.releases)
@@ -131,17 +133,24 @@ def dropped_registration(
         code="REGISTRATION-MAY-LACK-RANGES",
         severity=Severity.INFO if rises else Severity.WARNING,
         subject=f"feature {feature}",
-        sentence=f"metadata.version is still {old_level}: brokers that registered with an older controller lack "
-        f"{feature}, whose minimum is 0, in their registration, and the controller would refuse it.",
-        remedy="metadata.version goes first in a request of its own; brokers then register anew."
+        sentence=(
+            f"metadata.version is still {old_level}. Brokers that registered with an older controller lack "
+            f"{feature}, whose minimum is 0, in their registration, so the controller would reject it."
+        ),
+        remedy=(
+            "No action needed. metadata.version is raised first in a separate request, which makes the "
+            "brokers re-register."
+        )
         if rises
-        else "Finalize metadata.version first: brokers then register anew.",
+        else "Finalize metadata.version first, so that the brokers re-register.",
     )
 
 
 def lowers_with_loss(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> bool:
-    """Whether every node implements KIP-1155: "merely supporting the new metadata version is enough". A node that
-    does not answer, or one that is no more in the inventory, does not."""
+    """Return whether every node implements KIP-1155 ("merely supporting the new metadata version is enough").
+
+    A node that does not respond, or that is not listed in the inventory, counts as a node without KIP-1155.
+    """
     level = catalogue.lossy_downgrade_level
     if level is None or find_unlisted_brokers(cluster, state) or find_unlisted_controllers(cluster, state):
         return False

@@ -1,4 +1,7 @@
-"""Who uses a feature, and what a lower level of it means for them (KIP-584: "first downgrade the stream clients")."""
+"""The users of a feature, and the effect of a lower level on them.
+
+Source: KIP-584 ("first downgrade the stream clients").
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from kafka_rollout.domain.model.state import ClusterState, GroupState
 from kafka_rollout.domain.model.wording import few
 
 _TRANSACTION_VERSION = "transaction.version"
-_CLIENTS_SEE_IT_FROM = 2  # KIP-890: from here on clients bump their epoch with every transaction
+_CLIENTS_SEE_IT_FROM = 2  # KIP-890: from this level, clients raise their epoch with every transaction
 _ELR_VERSION = "eligible.leader.replicas.version"
 _IN_A_TRANSACTION = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 _EMPTY = frozenset({"empty", "dead"})
@@ -18,9 +21,10 @@ _NAMED = 30
 
 
 def user_findings(state: ClusterState, targets: Mapping[str, int], *, unsafe: bool) -> Iterable[Finding]:
-    """Findings about groups, producers and partitions that use what falls.
+    """Return findings for groups, producers and partitions that use a feature that is lowered.
 
-    What is in use blocks, unless a person accepted losses (`unsafe`); what only might be used warns.
+    A feature in use is a blocker unless an approver accepted losses (`unsafe`). A feature that is possibly in use is a
+    warning.
     """
     falling = {f for f, level in targets.items() if level < state.finalized.get(f, 0)}
     in_use = Severity.WARNING if unsafe else Severity.BLOCKER
@@ -43,8 +47,8 @@ def _unknown(state: ClusterState, falling: Iterable[str]) -> Iterable[Finding]:
             code="FEATURE-USERS-UNKNOWN",
             severity=Severity.BLOCKER,
             subject=f"feature {', '.join(sorted(falling))}",
-            sentence=f"Nobody knows who uses what would fall: {' '.join(unanswered)}",
-            remedy="Ask again when every coordinator answers.",
+            sentence=(f"The users of {', '.join(sorted(falling))} could not be listed: {' '.join(unanswered)}"),
+            remedy="Repeat the command when every coordinator responds.",
         )
 
 
@@ -57,8 +61,10 @@ def _groups(state: ClusterState, feature: str, kind: str, in_use: Severity) -> I
             code="GROUPS-LOSE-THEIR-PROTOCOL",
             severity=in_use,
             subject=f"feature {feature}",
-            sentence=f"Brokers serve no {kind} group without {feature}, and {len(active)} active "
-            f"{_one_or_more(active, 'group is', 'groups are')} of that type: {_names(active)}.",
+            sentence=(
+                f"Without {feature}, brokers serve no {kind} groups, and {len(active)} active "
+                f"{_one_or_more(active, 'group is', 'groups are')} of that type: {_names(active)}."
+            ),
             remedy=_BEFORE[kind],
         )
     if empty:
@@ -66,17 +72,22 @@ def _groups(state: ClusterState, feature: str, kind: str, in_use: Severity) -> I
             code="GROUPS-KEEP-THEIR-RECORDS",
             severity=Severity.WARNING,
             subject=f"feature {feature}",
-            sentence=f"{len(empty)} empty {kind} {_one_or_more(empty, 'group leaves', 'groups leave')} records that "
-            f"only a release with {feature} reads: {_names(empty)}.",
-            remedy="Delete them, or let a classic member join each once: that converts it and writes tombstones."
+            sentence=(
+                f"{len(empty)} empty {kind} {_one_or_more(empty, 'group leaves', 'groups leave')} records "
+                f"that only a release with {feature} can read: {_names(empty)}."
+            ),
+            remedy=(
+                "Delete them, or let a classic member join each group once: that converts the group and "
+                "writes tombstones."
+            )
             if kind == "consumer"
             else "Delete them first.",
         )
 
 
 _BEFORE = {
-    "consumer": "Restart their members with group.protocol=classic first: that converts the groups.",
-    "share": "Stop their members and delete the groups first: share groups have no classic form.",
+    "consumer": "First restart their members with group.protocol=classic, which converts the groups.",
+    "share": "First stop their members and delete the groups: share groups cannot be converted.",
     "streams": "First downgrade the stream clients (KIP-584): restart them with group.protocol=classic.",
 }
 
@@ -89,33 +100,43 @@ def _producers(state: ClusterState, level: int, in_use: Severity) -> Iterable[Fi
             code="PRODUCERS-END-FATALLY",
             severity=in_use,
             subject=f"feature {_TRANSACTION_VERSION}",
-            sentence=f"Producers that run while {_TRANSACTION_VERSION} falls to {level} end in a fatal error, and "
-            f"{len(running)} transactional {'id is' if len(running) == 1 else 'ids are'} in a transaction: "
-            f"{few(running, limit=_NAMED)}.",
-            remedy="Stop these producers first, and start them again afterwards.",
+            sentence=(
+                f"Lowering {_TRANSACTION_VERSION} to {level} causes a fatal error in every running "
+                f"transactional producer. {len(running)} transactional "
+                f"{'id is' if len(running) == 1 else 'ids are'} in a transaction: "
+                f"{few(running, limit=_NAMED)}."
+            ),
+            remedy="Stop these producers first, and start them again after the change.",
         )
     if others:
         yield Finding(
             code="PRODUCERS-MAY-RUN",
             severity=Severity.WARNING,
             subject=f"feature {_TRANSACTION_VERSION}",
-            sentence=f"{len(others)} transactional {'id is' if len(others) == 1 else 'ids are'} between transactions; "
-            f"where a producer still runs, it ends in a fatal error: {few(others, limit=_NAMED)}.",
-            remedy="Stop these producers (exactly-once Streams applications too), and start them again afterwards.",
+            sentence=(
+                f"{len(others)} transactional {'id is' if len(others) == 1 else 'ids are'} between "
+                f"transactions. A producer that still runs gets a fatal error: {few(others, limit=_NAMED)}."
+            ),
+            remedy=(
+                "Stop these producers, exactly-once Streams applications included, and start them again "
+                "after the change."
+            ),
         )
 
 
 def _eligible_leaders(state: ClusterState, in_use: Severity) -> Iterable[Finding]:
-    """A partition remembers eligible leaders only while it is under its min ISR (KIP-966)."""
+    """Return findings for partitions under min ISR. Only such partitions store eligible leaders (KIP-966)."""
     under = sorted(p.name for p in state.partitions if len(p.isr) < p.min_isr or p.leader < 0)
     if under:
         yield Finding(
             code="ELIGIBLE-LEADERS-LOST",
             severity=in_use,
             subject=f"feature {_ELR_VERSION}",
-            sentence=f"{len(under)} {'partition is' if len(under) == 1 else 'partitions are'} under min ISR and would "
-            f"forget which replicas may lead without loss: {few(under, limit=_NAMED)}.",
-            remedy="Bring their replicas back into the ISR first.",
+            sentence=(
+                f"{len(under)} {'partition is' if len(under) == 1 else 'partitions are'} under min ISR and "
+                f"would lose the list of replicas that can lead without data loss: {few(under, limit=_NAMED)}."
+            ),
+            remedy="Start the brokers of their replicas and wait until the replicas are in the ISR.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Groups with their members, as the coordinators describe them, and what only the coordinator logs tell of them."""
+"""Groups with their members, from the coordinators' descriptions and from the coordinator logs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kafka_rollout.domain.coordinator_logs.contents import GROUP_METADATA, State
 Partition = tuple[str, int]
 
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
-CONNECT = "connect"  # protocol type of the groups in which Connect's workers find each other
-SINK_PREFIX = "connect-"  # of the groups of its sink connectors
+CONNECT = "connect"  # protocol type of the groups that Connect workers form
+SINK_PREFIX = "connect-"  # group name prefix of sink connectors
 
 _EMPTY = frozenset({"empty", "dead"})
 _REBALANCING = frozenset({"preparingrebalance", "completingrebalance"})
@@ -21,11 +21,11 @@ _MEMBER_METADATA = "ConsumerGroupMemberMetadata"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """`uses_classic`: it speaks the classic protocol, also where the group is of type consumer already.
+    """One member. `uses_classic`: it uses the classic protocol, possibly in a group of type consumer.
 
-    `assignors`: those it is known to have, its favourite first; a coordinator tells the selected one alone, so there
-    may be others unless `all_assignors_known`. `kept_partitions`: it joined the last rebalance with partitions in its
-    hands, so it is cooperative; False proves nothing. `assigned`: what it has now.
+    `assignors`: its known assignors in order of preference. A coordinator reports only the selected one, so there can
+    be others unless `all_assignors_known`. `kept_partitions`: it joined the last rebalance while it owned partitions,
+    so it is cooperative; False proves nothing. `assigned`: its current partitions.
     """
 
     client_id: str
@@ -41,11 +41,12 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedGroup:
-    """`type` is Kafka's: classic, consumer, share, streams; `assignor` the one in use, empty without members.
+    """One group. `type`: classic, consumer, share or streams, as in Kafka. `assignor`: the selected one; empty without
+    members.
 
-    `epoch`: of a group of the newer types; a classic group's generation is told by the coordinator log alone.
-    `lag`: records behind the committed offsets, None where nobody asked or could say. `problem`: why the coordinator
-    did not describe it.
+    `epoch`: only for groups of the newer types; the generation of a classic group is only in the coordinator log.
+    `lag`: records after the committed offsets; None if it was not queried or not reported. `problem`: the reason why
+    the coordinator did not describe the group.
     """
 
     group_id: str
@@ -64,7 +65,7 @@ class DescribedGroup:
 
     @property
     def is_rebalancing(self) -> bool:
-        """A classic group between two generations: no coordinator tells its assignor or who has what."""
+        """A classic group during a rebalance. No coordinator reports its assignor or its assignment then."""
         return self.state.lower() in _REBALANCING
 
     @property
@@ -73,27 +74,27 @@ class DescribedGroup:
 
     @property
     def connect(self) -> str:
-        """What it is to Kafka Connect; empty if nothing. A sink's group is known by its name's prefix alone."""
+        """Its role in Kafka Connect; empty if none. The group of a sink is detected by its name prefix only."""
         if self.protocol_type == CONNECT:
-            return "Connect's workers"
+            return "Connect workers"
         if self.group_id.startswith(SINK_PREFIX):
-            return "a sink connector's consumers: their assignor is set in the workers, not in an application"
+            return "consumers of a sink connector: their assignor is set in the Connect workers, not in an application"
         return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedMember:
-    """A member by the coordinator log's records."""
+    """A member as recorded in the coordinator log."""
 
     assignors: tuple[str, ...]
     all_assignors_known: bool
 
 
 def logged_members(records: Iterable[StateRecord]) -> dict[str, dict[str, LoggedMember]]:
-    """By group and member id, of the newest record of each key.
+    """Return group id → member id → member, from the newest record of each key.
 
-    A classic group's record holds the selected assignor only. A classic member of a consumer group (a conversion under
-    way) is recorded with all that it has, and a member of the new protocol with the server's that it asked for.
+    The record of a classic group contains only the selected assignor. A classic member of a consumer group (during a
+    conversion) is recorded with all its assignors, and a member of the new protocol with its requested server assignor.
     """
     found: dict[str, dict[str, LoggedMember]] = {}
     for record in records:
@@ -120,7 +121,7 @@ def _of_consumer_group(value: Mapping[str, Any]) -> LoggedMember:
 
 
 def with_records(groups: Iterable[DescribedGroup], records: Iterable[StateRecord]) -> tuple[DescribedGroup, ...]:
-    """The same groups, with the assignors of their members that only the coordinator logs tell."""
+    """Return the same groups with the assignors of their members that only the coordinator logs contain."""
     logged = logged_members(records)
     return tuple(
         replace(group, members=tuple(_told(member, logged.get(group.group_id, {})) for member in group.members))

@@ -1,4 +1,4 @@
-"""Groups that the next release of a path would not serve."""
+"""Findings about groups that the next release of a path would not serve."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _WAITED_FOR = frozenset({"GROUPS-NOT-SERVED", "GROUPS-LOSE-THEIR-PROTOCOL"})
 
 
 def group_findings(catalogue: Catalogue, state: ClusterState, release: Release) -> tuple[Finding, ...]:
-    """Active groups of types that `release` does not serve at the finalized levels.
+    """Return findings for active groups of types that `release` does not serve at the finalized levels.
 
-    A release that has a type's feature serves the type from level 1 on (KafkaApis of 4.x). One that does not have the
-    feature serves no such group, but for those of a preview that a broker's configuration switches on: consumer groups
-    up to 3.9, share groups in 4.0, and streams groups in 4.1 (which has streams.version among its unstable features, so
-    that later releases serve them as they are). What falls by the plan itself is told by `user_findings`.
+    A release with the feature of a group type serves the type from level 1 (KafkaApis of 4.x). A release without the
+    feature does not serve the type, except as a preview that the broker configuration enables: consumer groups up to
+    3.9, share groups in 4.0, and streams groups in 4.1. In 4.1 streams.version is an unstable feature, so later
+    releases serve its groups. Features that the plan itself lowers are checked by `user_findings`.
     """
     findings = []
     for feature, kind in SERVED_BY.items():
@@ -32,7 +32,7 @@ def group_findings(catalogue: Catalogue, state: ClusterState, release: Release) 
 
 
 def unserved_types(catalogue: Catalogue, finalized: Mapping[str, int], path: Iterable[Release]) -> frozenset[str]:
-    """Types whose groups some release of the path would not serve at these levels: those of `GROUPS-NOT-SERVED`."""
+    """Return the group types that some release of the path would not serve at these levels (`GROUPS-NOT-SERVED`)."""
     releases = tuple(path)
     return frozenset(
         kind
@@ -42,12 +42,12 @@ def unserved_types(catalogue: Catalogue, finalized: Mapping[str, int], path: Ite
 
 
 def waited_for(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The same, as they are told while the gate of the groups is still ahead: it waits, so they stop no plan."""
+    """Return the findings for a run whose group gate comes later. The gate waits, so they do not block the plan."""
     return tuple(
         replace(
             finding,
             severity=Severity.WARNING,
-            remedy=f"{finding.remedy} The run waits for that (gate groups) before it touches anything.",
+            remedy=f"{finding.remedy} The run waits for that (gate groups) before it changes the cluster.",
         )
         if finding.code in _WAITED_FOR and finding.severity is Severity.BLOCKER
         else finding
@@ -67,14 +67,19 @@ def _not_served(release: Release, feature: str, kind: str, active: list[str], *,
             code="GROUPS-NOT-SERVED",
             severity=Severity.BLOCKER,
             subject=f"{release}, {kind} groups",
-            sentence=f"{release} serves no {kind} group while {feature} is 0, and there are {number}.",
-            remedy="Convert or stop them first: `kafka-rollout groups plan --to classic` says how.",
+            sentence=f"Kafka {release} does not serve {kind} groups while {feature} is 0, and there are {number}.",
+            remedy="First convert or stop these groups. `kafka-rollout groups plan --to classic` lists the steps.",
         )
     return Finding(
         code="GROUPS-OF-A-PREVIEW",
         severity=Severity.WARNING,
         subject=f"{release}, {kind} groups",
-        sentence=f"{release} serves {kind} groups as a preview at most, if its configuration says so, and there are "
-        f"{number}.",
-        remedy="Convert them to classic before, or know that the preview's switch is set on every broker.",
+        sentence=(
+            f"Kafka {release} serves {kind} groups only as a preview that the configuration of every broker "
+            f"must enable, and there are {number}."
+        ),
+        remedy=(
+            "Convert these groups to the classic protocol first, or make sure that the preview is enabled on "
+            "every broker."
+        ),
     )

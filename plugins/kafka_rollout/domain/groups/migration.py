@@ -1,4 +1,4 @@
-"""How a group of consumers gets to another protocol: steps, bounces, what blocks it.
+"""The steps that move a consumer group to another protocol: rolling restarts and blockers.
 
 Sources: KIP-429 (two bounces for released consumers), KAFKA-12477 (one for DynamicProtocolConsumer), KIP-848 and
 GroupMetadataManager of 4.x (validateOnlineUpgrade, validateOnlineDowngrade…) for the consumer protocol.
@@ -31,26 +31,29 @@ _ORDER = (CLASSIC, CONSUMER, STREAMS, SHARE)
 
 
 _MAY_BE_EAGER = (
-    "No member was seen to keep its partitions in a rebalance. Released members that have an eager assignor as well are"
-    " still EAGER; ask again after the next rebalance."
+    "No member kept its partitions in the last rebalance. Released members that also have an eager assignor "
+    "still use EAGER. Repeat the command after the next rebalance."
 )
 
 
 class Goal(StrEnum):
     COOPERATIVE = "cooperative"  # classic, incremental rebalances (KIP-429)
     CONSUMER = "consumer"  # the consumer protocol (KIP-848)
-    CLASSIC = "classic"  # away from the newer types, as before group.version goes down
+    CLASSIC = "classic"  # away from the newer types, before group.version is lowered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """What brokers allow. `policies`: group.consumer.migration.policy by node id; None where a node tells none."""
+    """The conversion settings of the brokers.
+
+    `policies`: node id → group.consumer.migration.policy; None if not reported.
+    """
 
     group_version: int
     policies: Mapping[int, str | None]
 
     def allows(self, direction: str) -> bool:
-        """Whether all brokers convert groups with members in them, `direction` being upgrade or downgrade."""
+        """Return whether all brokers convert groups that have members. `direction`: upgrade or downgrade."""
         return bool(self.policies) and all(
             (policy or "").lower() in (direction, "bidirectional") for policy in self.policies.values()
         )
@@ -58,9 +61,10 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
-    """`bounces`: rolling restarts of all members, None where they have to stop together or nothing leads there.
+    """The plan for one group. `bounces`: number of rolling restarts of all members.
 
-    `note`: what a person should know although nothing has to be done.
+    `bounces` is None if all members must stop together, or if the goal cannot be reached. `note`: a fact for the
+    operator when no step is needed.
     """
 
     group: DescribedGroup
@@ -71,10 +75,10 @@ class GroupPlan:
 
 
 def plan_groups(groups: Iterable[DescribedGroup], goal: Goal, facts: ClusterFacts) -> tuple[GroupPlan, ...]:
-    """A plan for each group, in the order in which to carry them out.
+    """Return a plan for each group, in the order in which to carry them out.
 
-    On the way back, groups with members come first, those of consumers before all: their conversion writes the
-    tombstones of the newer records, and only then may group.version go down (KIP-848: consumers are downgraded first).
+    For the goal classic, groups with members come first, consumer groups before the other types. Their conversion
+    writes the tombstones of the newer records, and group.version can be lowered only after that (KIP-848).
     """
     way = {Goal.COOPERATIVE: _to_cooperative, Goal.CONSUMER: _to_consumer, Goal.CLASSIC: _to_classic}[goal]
     return tuple(sorted((_untold(group, goal) or way(group, facts) for group in groups), key=_turn))
@@ -86,12 +90,16 @@ def _turn(plan: GroupPlan) -> tuple[bool, bool, int, str]:
 
 
 def _untold(group: DescribedGroup, goal: Goal) -> GroupPlan | None:
-    """A group of which too little is known to plan anything."""
+    """Return a blocked plan if the description of the group is incomplete; else None."""
     if group.problem:
-        return _blocked(group, group.problem, code="GROUP-UNKNOWN", remedy="Ask again when its coordinator answers.")
+        return _blocked(
+            group, group.problem, code="GROUP-UNKNOWN", remedy=("Repeat the command when its coordinator responds.")
+        )
     if group.is_rebalancing and goal is not Goal.CLASSIC:
-        remedy = "Ask again when it is stable; if it never is, look for a member that does not come to poll."
-        return _blocked(group, "it rebalances, so its assignor is not told", code="GROUP-REBALANCES", remedy=remedy)
+        remedy = (
+            "Repeat the command when the group is Stable. If it never is, find the member that does not call poll()."
+        )
+        return _blocked(group, "it is rebalancing, so its assignor is unknown", code="GROUP-REBALANCES", remedy=remedy)
     return None
 
 
@@ -102,26 +110,30 @@ def _to_cooperative(group: DescribedGroup, facts: ClusterFacts) -> GroupPlan:
         if group.assignor != "default":
             return _done(group)
         return GroupPlan(
-            group=group, bounces=1, steps=("Set connect.protocol=sessioned in the workers and restart one by one.",)
+            group=group,
+            bounces=1,
+            steps=(("Set connect.protocol=sessioned in the workers and restart them one by one."),),
         )
     if group.protocol_type != "consumer":
-        return _blocked(group, f"its members speak {group.protocol_type or 'an unknown protocol'}, no consumers'")
+        return _blocked(
+            group, (f"its members use {group.protocol_type or 'an unknown protocol'}, not the consumer protocol type")
+        )
     if group.assignor == COOPERATIVE_STICKY.name:
         return _done(group, note="" if any(member.kept_partitions for member in group.members) else _MAY_BE_EAGER)
     if group.group_id.startswith(SINK_PREFIX):
-        where = "the workers' consumer.partition.assignment.strategy (or the connector's consumer.override.…)"
+        where = "consumer.partition.assignment.strategy of the workers (or consumer.override.… of the connector)"
         steps = (
-            f"Set {where} to cooperative-sticky,{group.assignor}; restart the workers one by one.",
-            f"Set {where} to cooperative-sticky alone; restart the workers one by one.",
+            f"Set {where} to cooperative-sticky,{group.assignor}. Restart the workers one by one.",
+            f"Set {where} to cooperative-sticky alone. Restart the workers one by one.",
         )
         return GroupPlan(group=group, bounces=2, steps=steps)
     return GroupPlan(
         group=group,
         bounces=2,
         steps=(
-            f"Give all members cooperative-sticky before {group.assignor}; restart one by one. Members that are"
-            " DynamicProtocolConsumers are cooperative after this bounce.",
-            f"Take {group.assignor} away from the others; restart them one by one.",
+            f"Put cooperative-sticky before {group.assignor} in all members. Restart them one by one. Members "
+            "that are DynamicProtocolConsumers are cooperative after this bounce.",
+            f"Remove {group.assignor} from the other members. Restart them one by one.",
         ),
     )
 
@@ -130,24 +142,27 @@ def _to_consumer(group: DescribedGroup, facts: ClusterFacts) -> GroupPlan:
     if group.type == CONSUMER and not any(member.uses_classic for member in group.members):
         return _done(group)
     if group.type not in (CLASSIC, CONSUMER):
-        return _blocked(group, f"it is a {group.type} group, which has a protocol of its own")
+        return _blocked(group, f"it is a {group.type} group, which has its own protocol")
     if facts.group_version < 1:
         return _blocked(group, f"{GROUP_VERSION} is {facts.group_version}", remedy=f"Raise {GROUP_VERSION} to 1 first.")
     if group.is_empty:
         return _done(group)  # the first member of the consumer protocol converts it
     if group.assignor == _STREAMS_ASSIGNOR or group.protocol_type not in ("", "consumer"):
-        return _blocked(group, "its members are no plain consumers (Streams, Connect's workers, …)")
+        return _blocked(group, "its members are not plain consumers (Streams, Connect workers, …)")
     if group.assignor not in _CONSUMERS_ASSIGNORS and group.type == CLASSIC:
         return _blocked(
             group,
-            f"its members assign by {group.assignor}, which is their own; the consumer protocol has the brokers' only",
-            remedy="Let them assign by one of Kafka's, or leave the group as it is.",
+            (
+                f"its members use the custom assignor {group.assignor}; the consumer protocol has only the "
+                "brokers' assignors"
+            ),
+            remedy="Change the members to one of Kafka's assignors, or keep the group as it is.",
         )
     restart = "Set group.protocol=consumer, without partition.assignment.strategy; "
     if group.group_id.startswith(SINK_PREFIX):
         restart = (
-            "Set the workers' consumer.group.protocol=consumer (or the connector's consumer.override.…), without "
-            "consumer.partition.assignment.strategy; members are the connector's tasks: "
+            "Set consumer.group.protocol=consumer in the workers (or consumer.override.… of the connector), "
+            "without consumer.partition.assignment.strategy; members are the connector's tasks: "
         )
     if group.type == CONSUMER or facts.allows("upgrade"):
         return GroupPlan(group=group, bounces=1, steps=(f"{restart}restart the members one by one.",))
@@ -158,35 +173,42 @@ def _to_classic(group: DescribedGroup, facts: ClusterFacts) -> GroupPlan:
     if group.type == CLASSIC:
         return _done(group)
     if group.type == SHARE:
-        steps: tuple[str, ...] = ("Stop its members and delete it: share groups have no classic form.",)
+        steps: tuple[str, ...] = ("Stop its members and delete the group: share groups cannot be converted.",)
         return GroupPlan(group=group, bounces=None, steps=steps)
     if group.type == STREAMS:
         steps = ("Stop all instances, then start them with group.protocol=classic.",)
         return GroupPlan(group=group, bounces=None, steps=steps)
     if group.is_empty:
-        steps = ("Let a member with group.protocol=classic join once, or delete it: both write the tombstones.",)
+        steps = (
+            ("Let a member with group.protocol=classic join once, or delete the group: both write the tombstones."),
+        )
         return GroupPlan(group=group, bounces=0, steps=steps)
     common = _common_assignors(group)
     if common is not None and not common:
         return _blocked(
             group,
-            "its members of the classic protocol have no assignor in common",
+            "its classic members have no common assignor",
             code="GROUP-NO-COMMON-ASSIGNOR",
-            remedy=f"Give {few(_named(group))} one that all have, range for example, and restart them.",
+            remedy=f"Give {few(_named(group))} one common assignor, for example range, and restart them.",
         )
     restart = "Set group.protocol=classic" + (
         f" and an assignor that the classic members have ({few(sorted(common))}); " if common else "; "
     )
     if facts.allows("downgrade"):
-        steps = (f"{restart}restart the members one by one: as the last one leaves, the group is converted.",)
+        steps = (
+            (f"{restart}restart the members one by one. When the last member has restarted, the group is converted."),
+        )
         return GroupPlan(group=group, bounces=1, steps=steps)
-    steps = (f"{restart}stop all members, then start them ({MIGRATION_POLICY} does not let them be mixed).",)
+    steps = (f"{restart}stop all members, then start them ({MIGRATION_POLICY} does not allow mixed protocols).",)
     return GroupPlan(group=group, bounces=None, steps=steps)
 
 
 def _common_assignors(group: DescribedGroup) -> frozenset[str] | None:
-    """Those that all classic members of a consumer group have: one who joins with none of them is refused
-    (ConsumerGroup.supportsClassicProtocols). None without such members, or where the logs were not read."""
+    """Return the assignors that all classic members of a consumer group have.
+
+    A member that has none of them is rejected (ConsumerGroup.supportsClassicProtocols). None: no such members, or the
+    logs were not read.
+    """
     classic = [member for member in group.members if member.uses_classic]
     if not classic or not all(member.all_assignors_known for member in classic):
         return None
@@ -202,13 +224,13 @@ def _done(group: DescribedGroup, *, note: str = "") -> GroupPlan:
 
 
 def _blocked(
-    group: DescribedGroup, why: str, *, code: str = "GROUP-CANNOT-CHANGE", remedy: str = "Leave it as it is."
+    group: DescribedGroup, why: str, *, code: str = "GROUP-CANNOT-CHANGE", remedy: str = "Keep the group as it is."
 ) -> GroupPlan:
     finding = Finding(
         code=code,
         severity=Severity.WARNING,
         subject=f"group {group.group_id}",
-        sentence=f"Nothing leads there: {why}.",
+        sentence=f"This group cannot be planned: {why}.",
         remedy=remedy,
     )
     return GroupPlan(group=group, bounces=None, steps=(), finding=finding)

@@ -1,7 +1,7 @@
-"""Groups during a roll, from looks at them: rebalances, and how long partitions were without an owner. Pure.
+"""Rebalances and unassigned time of groups during a run, from repeated checks.
 
-A look shows what it shows: what begins and ends between two looks is seen by its traces only (other members, other
-owners, a higher epoch), and times are as exact as the looks are close.
+A rebalance that starts and ends between two checks is detected only by its effects: other members, other assignments or
+a higher epoch. Times are as precise as the interval between the checks.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY
 
 @dataclass(slots=True, kw_only=True)
 class GroupStory:
-    """One group so far. `unowned_s`: seconds without owner by partition; `unseen_s`: no coordinator described it.
+    """One group so far. `unowned_s`: partition → seconds unassigned; `unseen_s`: seconds without a description.
 
-    A partition counts from when it was first seen with an owner. While a classic group rebalances nobody tells who has
-    what: members of an eager assignor have given up all they had, those of a cooperative one keep it.
+    A partition counts after it was first assigned. During a rebalance of a classic group no coordinator reports the
+    assignment: members of an eager assignor have revoked all partitions, members of a cooperative one keep them.
     """
 
     group_id: str
@@ -39,7 +39,7 @@ class GroupStory:
     _known: set[Partition] = field(default_factory=set)
 
     def seen(self, group: DescribedGroup | None, since_s: float) -> None:
-        """One look, `since_s` seconds after the last; None when no coordinator described the group."""
+        """Record one check, `since_s` seconds after the previous one; None if no coordinator described the group."""
         self.watched_s += since_s
         if group is None or group.problem:
             self.unseen_s += since_s
@@ -91,7 +91,7 @@ class GroupStory:
 
 @dataclass(slots=True, kw_only=True)
 class GroupWatch:
-    """All groups of a cluster over time; times in seconds of any clock that only goes forward."""
+    """All groups of a cluster over time. Times: seconds of a monotonic clock."""
 
     stories: dict[str, GroupStory] = field(default_factory=dict)
     looks: int = 0
@@ -112,7 +112,7 @@ class GroupWatch:
                 self.stories[group_id].seen(by_id[group_id], 0.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form; groups that rebalanced first."""
+        """Return the JSON form; groups that rebalanced come first."""
         told = [story.to_dict() for story in self.stories.values()]
         return {
             "looks": self.looks,

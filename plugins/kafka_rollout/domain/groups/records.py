@@ -1,4 +1,4 @@
-"""What __consumer_offsets holds of groups: live records of the newer types, and whether releases could load it."""
+"""Group records of __consumer_offsets: current records of the newer types, and whether releases can load them."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ _PREFIXES = {"ConsumerGroup": CONSUMER, "ShareGroup": SHARE, "StreamsGroup": STR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecords:
-    """One look at the log. `alive`: groups by type with a record that no tombstone ended; `classes`: of all records;
-    `broken`: what some release does not parse, committed offsets not looked into; `offsets`: how many the log spans;
-    `cleaning`: how the topic is cleaned, if the cluster tells. `newest`: of each key but those of committed offsets,
-    tombstones included; empty where Spark read the log."""
+    """One read of the log. `alive`: group type → groups with a current record; `classes`: kinds of all records.
+
+    `broken`: records that some release cannot parse, without committed offsets. `offsets`: number of offsets in the
+    log. `cleaning`: topic configuration, if the cluster reports it. `newest`: newest record of each key, tombstones
+    included, without committed offsets; empty if Spark read the log.
+    """
 
     read_at: float
     offsets: int
@@ -44,12 +46,12 @@ class GroupRecords:
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
 
     def alive_of(self, kinds: Collection[str]) -> frozenset[str]:
-        """Groups of one of these types whose records live."""
+        """Return the groups of these types that have current records."""
         return frozenset(group for kind in kinds for group in self.alive.get(kind, ()))
 
 
 def alive_by_type(newest: Iterable[StateRecord]) -> dict[str, frozenset[str]]:
-    """Groups of the newer types that have a live record, by the newest record of each key."""
+    """Return group type → groups of the newer types with a current record, from the newest record of each key."""
     found: dict[str, set[str]] = {kind: set() for kind in _PREFIXES.values()}
     for record in newest:
         kind = next((kind for prefix, kind in _PREFIXES.items() if record.record.startswith(prefix)), None)
@@ -66,11 +68,12 @@ def conversion_conditions(
     catalogue: Catalogue,
     releases: Sequence[Release],
 ) -> tuple[Condition, ...]:
-    """Whether the groups of these types are gone so far that their features may go down and `releases` may load them.
+    """Return the conditions under which the features of these group types can be lowered and `releases` can load the
+    log.
 
-    In the order of KIP-848's notes: members go back to the classic protocol; the conversion of each group writes
-    tombstones for its records; and where a release cannot load such records, not even dead ones, the cleaner has
-    removed them. Records of groups without members may stay where every release passes over them.
+    In the order of KIP-848's notes: members return to the classic protocol; the conversion of each group writes
+    tombstones for its records; and if a release cannot load such records at all, the log cleaner has removed them.
+    Records of groups without members can stay if every release ignores them.
     """
     loads = tuple(_loads(catalogue, records, release) for release in releases)
     if not kinds:
@@ -82,11 +85,11 @@ def conversion_conditions(
     idle = sorted((alive & of_kinds.keys()) - active)
     waiting = sorted((active & alive) | ended)
     told = (
-        f"{count(len(waiting), 'group')} with live records: {few(waiting)}"
+        f"{count(len(waiting), 'group')} with current records: {few(waiting)}"
         if waiting
-        else f"no record of a converted group is alive in {records.offsets} offsets"
+        else f"no converted group has a current record in {records.offsets} offsets"
     )
-    kept = f"; without members, and with records: {few(idle)}" if idle else ""
+    kept = f"; without members, but with records: {few(idle)}" if idle else ""
     tombstones = Condition(
         name="the tombstones of their records are written", holds=not active and not ended, evidence=told + kept
     )
@@ -94,7 +97,7 @@ def conversion_conditions(
 
 
 def no_members_condition(groups: Iterable[GroupState], kinds: Collection[str]) -> Condition:
-    """Whether no group of these types has members."""
+    """Return the condition that no group of these types has members."""
     return _members(_active(group for group in groups if group.type in kinds), kinds)
 
 
@@ -106,7 +109,7 @@ def _members(active: Collection[str], kinds: Collection[str]) -> Condition:
     return Condition(
         name=f"no {'/'.join(sorted(kinds))} group has members",
         holds=not active,
-        evidence=f"{count(len(active), 'group')} to be converted: {few(sorted(active))}" if active else "none has",
+        evidence=f"{count(len(active), 'group')} to convert: {few(sorted(active))}" if active else "none",
     )
 
 
@@ -117,7 +120,7 @@ def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Con
     if not failing:
         ignored = sum(verdict.ignored for verdict in verdicts)
         return Condition(
-            name=name, holds=True, evidence=f"it passes over {count(ignored, 'record')}" if ignored else "all of it"
+            name=name, holds=True, evidence=f"it ignores {count(ignored, 'record')}" if ignored else ("all records")
         )
     failure = failing[0].first_failure
     where = f"{OFFSETS_TOPIC}-{failing[0].partition}"
@@ -127,19 +130,19 @@ def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Con
 
 
 def _until_it_can(catalogue: Catalogue, records: GroupRecords, release: Release) -> str:
-    """What has to come about. Of types that nobody knows it is the cleaner, for all that is known."""
+    """Return the remaining actions. For types that no release knows, only the log cleaner can help."""
     scan = ScanResult(
         cluster="", scanned_at=records.read_at, logs=(), classes=records.classes, broken=records.broken, verdicts=()
     )
     stopping = [offence for offence in find_incompatible_records(scan, catalogue, release) if offence.stops]
     cleaned = [offence for offence in stopping if not offence.pending]
     if others := [offence.title for offence in cleaned if offence.family not in (*ENDED_WITH_GROUPS, Family.UNKNOWN)]:
-        return f"no conversion of groups ends that: {few(others)}; `kafka-rollout scan` says what does"
+        return f"no group conversion removes them: {few(others)}; `kafka-rollout scan` lists the removal actions"
     if not cleaned:
-        return "the transactions are to end that commit offsets for such groups; no cleaner is waited for"
+        return "end the transactions that commit offsets for such groups; you do not need to wait for the log cleaner"
     if all(offence.out_of_order for offence in cleaned):
-        end = "delete what is out of order, then: "
+        end = "delete the groups with incompatible record order, then: "
     else:
         alive = sorted(records.alive_of(SERVED_BY.values()))
-        end = f"convert or delete {few(alive)}, whose records are alive, then: " if alive else ""
+        end = f"convert or delete {few(alive)}, which have current records, then: " if alive else ""
     return f"{end}{cleaned_when(OFFSETS_TOPIC, records.cleaning)}"

@@ -1,8 +1,8 @@
-"""The loss report (KIP-1155): what a metadata image loses when it is written at a lower metadata.version.
+"""The loss report (KIP-1155): metadata that is lost when an image is written at a lower metadata.version.
 
-Two images are compared record by record and field by field: the one that is, and the one that is left after it was
-written at the lower level. Kafka's own loss handler is not enough: it says "the cordoned log directories of one or
-more brokers" also for brokers that have none, and nothing when members of an ELR are dropped.
+Two images are compared record by record and field by field: the current one, and the one that was written at the lower
+level. Kafka's own loss handler is not sufficient. It reports "the cordoned log directories of one or more brokers" also
+for brokers without any, and it reports nothing when members of an ELR are dropped.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 REGISTRATION_FLOOR = "3.7-IV0"
-"""The first level at which controllers register (KIP-919); KIP-1155 supports no level below it."""
+"""The first level at which controllers register (KIP-919). KIP-1155 supports no level below it."""
 
 _DIRECTORY_ID = re.compile(r"(?<![\w-])[\w-]{22}(?![\w-])", re.ASCII)
 _RESERVED_DIRECTORY = "AAAAAAAAAAAAAAAAAAAA"
-"""How the ids begin that name no directory (org.apache.kafka.common.DirectoryId: MIGRATING, UNASSIGNED, LOST)."""
+"""Prefix of ids that stand for no directory (org.apache.kafka.common.DirectoryId: MIGRATING, UNASSIGNED, LOST)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageRecord:
-    """One record of an image: its definition's name and its fields."""
+    """One record of an image: the name of its definition and its fields."""
 
     name: str
     fields: Mapping[str, Any]
@@ -31,7 +31,7 @@ class ImageRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """`kind`: what is lost; `subject`: of which object; `sentence`: both with the values."""
+    """One loss. `kind`: the lost part; `subject`: the object; `sentence`: both with the values."""
 
     kind: str
     subject: str
@@ -40,9 +40,9 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossReport:
-    """`losses` are real; `default_only` are fields that the lower level does not have and that say nothing now.
+    """The loss report. `losses`: real losses. `default_only`: missing fields that hold only default values.
 
-    `kafka_said`: what Kafka's loss handler was told, each sentence once. `notes`: what a person must know besides.
+    `kafka_said`: the messages of Kafka's loss handler, each once. `notes`: further facts for the approver.
     """
 
     from_level: int
@@ -60,7 +60,7 @@ class LossReport:
         return asdict(self)
 
 
-# By definition: the fields that name the object, as the record's identity.
+# Fields that identify the object, by record definition.
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "RegisterBrokerRecord": ("brokerId",),
     "RegisterControllerRecord": ("controllerId",),
@@ -102,14 +102,14 @@ _FIELD_KINDS = {
 _SECRETS = {
     *(("UserScramCredentialRecord", name) for name in ("salt", "storedKey", "serverKey")),
     ("DelegationTokenRecord", "hmac"),
-    ("ConfigRecord", "value"),  # a broker's may be a password
+    ("ConfigRecord", "value"),  # the value of a broker setting can be a password
 }
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _RESOURCES = {2: "topic", 4: "broker", 8: "broker logger", 16: "client metrics", 32: "group"}
 
 
 def compare(before: Sequence[ImageRecord], after: Sequence[ImageRecord]) -> tuple[tuple[Loss, ...], tuple[Loss, ...]]:
-    """(real losses, differences of fields that only had their default), in the order of the records."""
+    """Return (real losses, differences in fields with default values), in the order of the records."""
     topics = {record.fields["topicId"]: record.fields["name"] for record in before if record.name == "TopicRecord"}
     left = {_key(record): record.fields for record in after}
     losses: list[Loss] = []
@@ -119,7 +119,9 @@ def compare(before: Sequence[ImageRecord], after: Sequence[ImageRecord]) -> tupl
         fields = left.get(_key(record))
         if fields is None:
             kind = _WHOLE.get(record.name, record.name)
-            losses.append(Loss(kind=kind, subject=subject, sentence=f"The {kind} of {subject} is lost{_told(record)}."))
+            losses.append(
+                Loss(kind=kind, subject=subject, sentence=(f"The {kind} of {subject} is lost{_told(record)}."))
+            )
             continue
         for name, value in record.fields.items():
             if _canonical(value) == _canonical(fields.get(name)):
@@ -137,7 +139,7 @@ def compare(before: Sequence[ImageRecord], after: Sequence[ImageRecord]) -> tupl
 
 
 def with_paths(losses: Iterable[Loss], paths: Mapping[str, str]) -> tuple[Loss, ...]:
-    """The same with each directory's path before its id, where `paths` (id → path) has it."""
+    """Return the losses with each directory's path before its id, if `paths` (id → path) contains it."""
 
     def named(match: re.Match[str]) -> str:
         path = paths.get(match[0])
@@ -153,7 +155,10 @@ def _key(record: ImageRecord) -> str:
 
 
 def _canonical(value: Any) -> str:
-    """Equal for equal values; the order of structs in a collection (listeners, features) is no part of it."""
+    """Return equal texts for equal values.
+
+    The order of structs in a collection (listeners, features) does not matter.
+    """
     if isinstance(value, Mapping):
         inner = (f"{json.dumps(name)}:{_canonical(item)}" for name, item in sorted(value.items()))
         return "{" + ",".join(inner) + "}"
@@ -164,14 +169,17 @@ def _canonical(value: Any) -> str:
 
 
 def _says_nothing(value: Any) -> bool:
-    """Null, empty, 0, false, and directories that are none."""
+    """Return whether the value is empty: null, empty text, 0, false, or reserved directory ids."""
     if isinstance(value, list):
         return all(str(item).startswith(_RESERVED_DIRECTORY) for item in value)
     return not value
 
 
 def says_something(record: ImageRecord) -> bool:
-    """False for a record that only says its default: 3.x writes a ZkMigrationStateRecord into every image, 4.x none."""
+    """Return whether the record has a non-default value.
+
+    3.x writes a ZkMigrationStateRecord with default values into every image; 4.x writes none.
+    """
     return not all(_says_nothing(value) for value in record.fields.values())
 
 
@@ -223,5 +231,5 @@ def _capital(text: str) -> str:
 
 
 def distinct(sentences: Iterable[str]) -> tuple[str, ...]:
-    """Each once, in the order of their first."""
+    """Return each sentence once, in the order of the first occurrence."""
     return tuple(dict.fromkeys(sentences))

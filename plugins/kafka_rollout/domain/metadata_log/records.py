@@ -1,4 +1,4 @@
-"""Records of the metadata log: the types that we treat ourselves, and what the catalogue says of each release."""
+"""Record types of the metadata log, and the catalogue's facts about them per release."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafka_rollout.domain.model.releases import Release, VersionRange
 
 
 class RecordType(IntEnum):
-    """apiKeys of org.apache.kafka.common.metadata.MetadataRecordType, which never change."""
+    """apiKeys of org.apache.kafka.common.metadata.MetadataRecordType. They never change."""
 
     REGISTER_BROKER = 0
     FEATURE_LEVEL = 12
@@ -22,8 +22,10 @@ class RecordType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRecordFacts:
-    """One record type as a release has it. `reads`: the versions that its classes parse; `controller`, `broker`:
-    whether a controller (QuorumController.replay) and a broker (MetadataDelta.replay) take it or throw.
+    """One record type of a release. `reads`: the versions that its classes parse.
+
+    `controller`, `broker`: whether a controller (QuorumController.replay) and a broker (MetadataDelta.replay) accept
+    it.
     """
 
     type: int
@@ -35,10 +37,10 @@ class MetadataRecordFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataLogFacts:
-    """How a release reads the metadata log. `names`: of all record types that any release of the catalogue has.
+    """How a release reads the metadata log. `names`: all record types of all releases of the catalogue.
 
-    `starts_from_snapshot`: a starting node loads its newest snapshot though its log begins at 0; otherwise such a
-    log is replayed from there, and the snapshot is only loaded where the log begins above 0.
+    `starts_from_snapshot`: a starting node loads its newest snapshot even if its log begins at 0. Otherwise it replays
+    such a log from 0 and loads the snapshot only if the log begins above 0.
     """
 
     release: Release
@@ -48,19 +50,19 @@ class MetadataLogFacts:
 
     @property
     def knows_transactions(self) -> bool:
-        """Metadata transactions, KIP-868."""
+        """Whether the release supports metadata transactions (KIP-868)."""
         return RecordType.BEGIN_TRANSACTION in self.records
 
     def name(self, kind: int) -> str:
         return self.names.get(kind, f"record type {kind}")
 
     def reason_not_read(self, kind: int, version: int) -> str | None:
-        """Why a controller of the release cannot replay a record of this type and version."""
+        """Return why a controller of the release cannot replay a record of this type and version; None if it can."""
         known = self.records.get(kind)
         if known is None:
-            return f"{self.release} knows no {self.name(kind)} (type {kind})"
+            return f"{self.release} does not support {self.name(kind)} (type {kind})"
         if version not in known.reads:
-            return f"{self.release} reads {known.name} at versions {known.reads}, not {version}"
+            return f"{self.release} supports {known.name} at versions {known.reads}, not {version}"
         if not known.controller:
-            return f"controllers of {self.release} do not handle {known.name}"
+            return f"controllers of {self.release} reject {known.name}"
         return None

@@ -1,8 +1,8 @@
-"""Would a node of a release come through its metadata log when it starts? The verdict, and the ways out.
+"""The result of a metadata-log scan: whether a node of a release can start on this log, and the remedies.
 
-A starting node reads bootstrap.checkpoint and quorum-state, loads its newest snapshot if it starts from one, then
-replays the log. Every record must be one that the release parses and replays, and every feature level that is set on
-the way must lie in the range that its controllers support (FeatureControlManager.replay), though it was taken back.
+A starting node reads bootstrap.checkpoint and quorum-state. It loads its newest snapshot if the release starts from
+one, then replays the log. The release must parse and replay every record. Every feature level that a record sets must
+be in the range of its controllers (FeatureControlManager.replay), even if a later record lowers it again.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ DEFAULTS: Mapping[str, int] = {
     "metadata.log.max.snapshot.interval.ms": 3_600_000,
     "metadata.log.max.record.bytes.between.snapshots": 20 << 20,
 }
-"""What decides when the log's prefix goes, with the defaults of 3.4 to 4.3 (KRaftConfigs, KafkaConfig)."""
+"""Settings that decide when the log is deleted up to a snapshot, with the defaults of 3.4 to 4.3 (KRaftConfigs,
+KafkaConfig).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayFailure:
-    """`offset`: the record's (in a snapshot and in bootstrap.checkpoint its number in the file); `decided_by`: what
-    said so, the release's own classes or the catalogue.
+    """A record that cannot be replayed. `offset`: of the record; in a checkpoint file its number in the file.
+
+    `decided_by`: the source, which is the classes of the release or the catalogue.
     """
 
     where: Literal["log", "snapshot", "bootstrap", "quorum-state"]
@@ -42,7 +45,7 @@ class ReplayFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordKind:
-    """Records of one type and version in what was read; `problem` says why the release cannot replay them."""
+    """Records of one type and version. `problem`: the reason why the release cannot replay them."""
 
     type: int
     name: str
@@ -55,9 +58,10 @@ class RecordKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataScan:
-    """`failures` in the order in which a starting node meets them; `first_failure` is the first of snapshot and log,
-    for the other files can be replaced, and the first of all where only those fail. `way`: the facts behind the
-    remedies where snapshot or log fails; it is no part of the JSON.
+    """The scan of one metadata log. `failures`: in the order in which a starting node reaches them.
+
+    `first_failure`: the first in snapshot and log, because the other files can be replaced; else the first of all.
+    `way`: facts for the remedies if the snapshot or the log fails; not part of the JSON form.
     """
 
     release: Release
@@ -89,8 +93,9 @@ class MetadataScan:
 
 
 def feature_problem(name: str, level: int, supported: Mapping[str, VersionRange], release: Release) -> str | None:
-    """Why a controller dies of a FeatureLevelRecord: FeatureControlManager.replay holds it against the range that it
-    supports, 0 to 0 for a feature that it does not know.
+    """Return why a controller exits at a FeatureLevelRecord; None if it accepts the record.
+
+    FeatureControlManager.replay compares the level with its supported range, which is 0 to 0 for an unknown feature.
     """
     if level in supported.get(name, VersionRange(0, 0)):
         return None
@@ -101,7 +106,7 @@ def feature_problem(name: str, level: int, supported: Mapping[str, VersionRange]
 def record_classes(
     counted: Mapping[tuple[int, int], tuple[int, int, int]], facts: MetadataLogFacts
 ) -> tuple[RecordKind, ...]:
-    """`counted`: (count, first offset, last offset) by (type, version)."""
+    """Return the record kinds. `counted`: (type, version) → (count, first offset, last offset)."""
     return tuple(
         RecordKind(
             type=kind,
@@ -118,10 +123,11 @@ def record_classes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayOut:
-    """What the remedies are made from. `last_failing`: offset of the last record in the log that fails, None if the
-    failure lies in the snapshot. `newest_snapshot`: end offset of the newest one if the release replays it and all
-    behind it. `end_problem`: why a snapshot of the log's end would not do either. `segment_timestamp`: first timestamp
-    of the segment with the last failing record, epoch milliseconds.
+    """Facts for the remedies. `last_failing`: offset of the last failing record; None if the snapshot fails.
+
+    `newest_snapshot`: end offset of the newest snapshot if the release can replay it and everything after it.
+    `end_problem`: the reason why a snapshot of the log end would not help either. `segment_timestamp`: first timestamp
+    of the segment with the last failing record, epoch ms.
     """
 
     directory: str
@@ -133,45 +139,55 @@ class WayOut:
 
 
 def remedies(release: Release, way: WayOut, settings: Mapping[str, str]) -> tuple[str, ...]:
-    """Sentences, the shortest way first. `settings`: the node's configuration; defaults where it says nothing."""
+    """Return the remedies, the fastest first.
+
+    `settings`: configuration of the node; missing settings have their defaults.
+    """
     if way.end_problem:
         return (
-            f"The metadata as it is now cannot be replayed by {release} either: {way.end_problem.rstrip('.')}. Lower "
-            f"the features first (kafka-rollout features), metadata.version too, to what {release} supports; where "
-            "Kafka refuses, only the offline downgrade is left.",
+            f"{release} cannot replay the current metadata either: {way.end_problem.rstrip('.')}. First lower "
+            f"the features (kafka-rollout features), metadata.version included, to levels that {release} "
+            "supports. If Kafka refuses, only the offline downgrade is possible.",
         )
-    behind = "" if way.last_failing is None else f" behind offset {way.last_failing}"
+    behind = "" if way.last_failing is None else f" after offset {way.last_failing}"
     next_snapshot = (
         f"a running node writes one after {_span('metadata.log.max.snapshot.interval.ms', settings)} or "
         f"{_size('metadata.log.max.record.bytes.between.snapshots', settings)}"
     )
     if way.starts_from_snapshot:
-        return (f"Wait for a snapshot{behind}: {next_snapshot}. {release} starts from it and reads nothing before it.",)
+        return (
+            (
+                f"Wait for a snapshot{behind}: {next_snapshot}. {release} starts from this snapshot and does not "
+                "read the log before it."
+            ),
+        )
     trim = f"kafka-rollout metadata trim --log-dir {way.directory} --release {release}"
     if way.newest_snapshot is not None:
         first = (
-            f"Trim the log below the snapshot that ends at offset {way.newest_snapshot}, with the node stopped: {trim}."
+            f"Stop the node and remove the log before the snapshot that ends at offset {way.newest_snapshot}: {trim}."
         )
     else:
         first = (
-            f"Wait for a snapshot{behind} ({next_snapshot}), then trim the log below it, with the node stopped: {trim}."
+            f"Wait for a snapshot{behind} ({next_snapshot}). Then stop the node and remove the log before the "
+            f"snapshot: {trim}."
         )
     return first, _wait(way, settings)
 
 
 def _wait(way: WayOut, settings: Mapping[str, str]) -> str:
     sentence = (
-        "Or wait until retention has removed the prefix: the segment must have rolled "
-        f"after {_span('metadata.log.segment.ms', settings)} or {_size('metadata.log.segment.bytes', settings)}, a "
-        f"snapshot must lie behind it, and it must be older than {_span('metadata.max.retention.ms', settings)} or the "
-        f"log larger than {_size('metadata.max.retention.bytes', settings)}"
+        "Or wait until retention has deleted the start of the log. The segment must be closed, after "
+        f"{_span('metadata.log.segment.ms', settings)} or {_size('metadata.log.segment.bytes', settings)}. A "
+        "snapshot must exist after it. The segment must be older than "
+        f"{_span('metadata.max.retention.ms', settings)} or the log larger than "
+        f"{_size('metadata.max.retention.bytes', settings)}"
     )
     if way.segment_timestamp is None:
         return f"{sentence}."
     ready = way.segment_timestamp + _value("metadata.log.segment.ms", settings)
     ready += _value("metadata.max.retention.ms", settings)
     date = datetime.fromtimestamp(ready / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return f"{sentence}; by these times about {date}, sooner only by size."
+    return f"{sentence}. With these times about {date}, earlier only by size."
 
 
 def _value(name: str, settings: Mapping[str, str]) -> int:
@@ -192,11 +208,13 @@ def _size(name: str, settings: Mapping[str, str]) -> str:
 
 
 def _default(name: str, settings: Mapping[str, str]) -> str:
-    return "" if name in settings else ", by default"
+    return "" if name in settings else ", default"
 
 
 def first_of(found: Sequence[tuple[int, ReplayFailure]]) -> ReplayFailure | None:
-    """The failure that comes first; a batch is parsed whole before its first record is replayed, so a record that
-    does not parse has the place of its batch. Of two at one place the first given counts.
+    """Return the first failure. Of two at the same position, the first in the list counts.
+
+    A batch is parsed completely before its first record is replayed, so a record that does not parse has the position
+    of its batch.
     """
     return min(found, key=lambda one: one[0])[1] if found else None

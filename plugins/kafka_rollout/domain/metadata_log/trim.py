@@ -1,9 +1,9 @@
-"""Trim: cut a metadata log's prefix below a snapshot, as Kafka's own cleaning would leave it. The plan, and the epochs.
+"""Trim: remove a metadata log before a snapshot, as Kafka's own deletion does. Plan and leader epochs.
 
-What is left begins at the batch that holds the snapshot's end offset (nearly always the offset itself), so that a
-starting node of any release loads the snapshot and then everything after it. Whatever is done happens in an order in
-which every state on the way is a log that Kafka can start from: the cut segment appears beside the one that it was cut
-from, then the old segments go from the oldest on. Undoing goes the other way round.
+The remaining log begins at the batch that contains the snapshot's end offset (nearly always at this offset). So a
+starting node of any release loads the snapshot and then everything after it. After every action Kafka can start from
+the log: the cut segment is created next to its source, then the old segments are deleted, oldest first. Undo uses the
+reverse order.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ _KIND_ORDER = ("log", "index", "timeindex", "txnindex", "snapshot", "checkpoint"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimPlan:
-    """`start_offset`: where the log begins afterwards. `source` is cut at byte `position`, None where a segment begins
-    at `start_offset` already. `removed`: names of the files that go, in the order in which they go.
+    """The plan of a trim. `start_offset`: the first offset afterwards. `removed`: the files to delete, in this order.
+
+    `source`: the segment to cut at byte `position`; `position` is None if a segment already begins at `start_offset`.
     """
 
     snapshot: str
@@ -38,7 +39,7 @@ class TrimPlan:
 
     @property
     def segment(self) -> str:
-        """The log's first segment afterwards."""
+        """File name of the log's first segment afterwards."""
         return f"{self.start_offset:020}.log"
 
     def to_dict(self) -> dict[str, Any]:
@@ -51,7 +52,7 @@ class TrimPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimResult:
-    """`plan` is None where there was nothing to do; `backup`: where the copies are."""
+    """The result of a trim. `plan`: None if there was nothing to do; `backup`: directory of the copies."""
 
     plan: TrimPlan | None
     backup: Path | None
@@ -59,10 +60,10 @@ class TrimResult:
 
 
 def plan_trim(names: Collection[str], snapshot: str, *, cut: tuple[str, int, int], end_offset: int) -> TrimPlan | None:
-    """None where the log begins at the snapshot already. `names`: of the files in the log's folder; `cut`: the segment
-    with the snapshot's end offset, the position of the batch that holds it, and that batch's base offset.
+    """Return the plan; None if the log already begins at the snapshot. `names`: file names in the folder of the log.
 
-    Raises UserError where the snapshot ends in the log's first batch, below which there is nothing to cut.
+    `cut`: the segment with the snapshot's end offset, the position of the batch with this offset, and the batch's base
+    offset. Raises UserError if the snapshot ends in the first batch of the log, because there is nothing before it.
     """
     source, position, start = cut
     segments = sorted(name for name in names if name.endswith(".log") and _OF_SEGMENT.fullmatch(name))
@@ -70,7 +71,7 @@ def plan_trim(names: Collection[str], snapshot: str, *, cut: tuple[str, int, int
     if start == old_start:
         if start == 0:
             raise UserError(
-                f"The snapshot {snapshot} ends in the first batch of the log: there is nothing to cut below it.",
+                f"Snapshot {snapshot} ends in the first batch of the log, so there is no log before it to remove.",
                 remedy="Wait for a later snapshot.",
             )
         return None
@@ -93,13 +94,15 @@ def plan_trim(names: Collection[str], snapshot: str, *, cut: tuple[str, int, int
 
 
 def _removal_order(name: str) -> tuple[bool, str, int]:
-    """The oldest segment first, of each its log first: indexes without a log are removed by Kafka itself."""
+    """Return the sort key: oldest segment first, the .log file of each first, because Kafka removes orphaned indexes
+    itself.
+    """
     stem, _, kind = name.partition(".")
     return kind == "checkpoint", stem, _KIND_ORDER.index(kind)
 
 
 Epochs = Sequence[tuple[int, int]]
-"""(leader epoch, its start offset), ascending: what leader-epoch-checkpoint holds."""
+"""(leader epoch, its start offset), ascending: the content of leader-epoch-checkpoint."""
 
 
 def parse_epochs(text: str) -> Epochs:
@@ -111,13 +114,15 @@ def write_epochs(epochs: Epochs) -> str:
 
 
 def cut_epochs(epochs: Epochs, start_offset: int) -> Epochs:
-    """LeaderEpochFileCache.truncateFromStart: the epoch that the log now begins in begins with it."""
+    """Return the epochs after the trim: the epoch at `start_offset` begins there
+    (LeaderEpochFileCache.truncateFromStart).
+    """
     before = [epoch for epoch, start in epochs if start <= start_offset]
     after = [(epoch, start) for epoch, start in epochs if start > start_offset]
     return (*((epoch, start_offset) for epoch in before[-1:]), *after)
 
 
 def joined_epochs(old: Epochs, now: Epochs) -> Epochs:
-    """The old beginnings, and the epochs that have come since."""
+    """Return the epochs of the backup and the epochs that were added since."""
     known = {epoch for epoch, _ in old}
     return (*old, *((epoch, start) for epoch, start in now if epoch not in known))

@@ -1,10 +1,10 @@
-"""The offline downgrade: which stopped node's metadata log is the cluster's, and until when it can be undone. Pure.
+"""The choice of the metadata log for an offline downgrade, and the point of no return.
 
-A committed record is in the logs of a majority of voters. Of the logs of any majority the one that is furthest (the
-highest epoch of its last record, then the highest end) therefore holds all committed records: Raft's rule of who may
-be elected. The snapshot's epoch is above every epoch that any of these nodes knows: a leader was voted for by a
-majority, which wrote its epoch down (quorum-state) before. So no log that was left out can be ahead of the snapshot,
-and a node that still has the old log gives it up for it (KafkaMetadataLog.truncateToLatestSnapshot).
+A committed record is in the logs of a majority of voters. So among the logs of any majority, the most advanced log (the
+highest epoch of its last record, then the highest end offset) contains all committed records. This is Raft's election
+rule. The snapshot's epoch is higher than every epoch that these nodes know. A majority voted for each leader and stored
+its epoch (quorum-state) first. So no log that was not compared can be ahead of the snapshot. A node with an old log
+replaces it by the snapshot (KafkaMetadataLog.truncateToLatestSnapshot).
 """
 
 from __future__ import annotations
@@ -22,18 +22,23 @@ from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.model.wording import few, nodes
 
 EPOCHS_ABOVE = 100
-"""How far the snapshot's epoch is above any that a node knows: further than nodes that are started with their old logs
-in the middle of an installation get by elections, so that the two histories never meet in one epoch."""
+"""Distance of the snapshot's epoch from the highest known epoch.
+
+Nodes that start with old logs during an installation cannot reach it by elections, so the two histories never share an
+epoch.
+"""
 
 
 class UnreadableLogError(UserError):
-    """A node's directory holds no metadata log, or a damaged one."""
+    """A node's directory contains no metadata log, or a damaged one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLog:
-    """A stopped node's metadata log. `epoch` and `end_offset`: of its last record; `known_epoch`: the newest epoch that
-    the node has heard of (quorum-state); `voters`: the quorum by this log, empty where it does not say.
+    """The metadata log of a stopped node. `epoch`, `end_offset`: of its last record.
+
+    `known_epoch`: the newest epoch in its quorum-state. `voters`: the quorum in this log; empty if the log has no
+    voters.
     """
 
     node_id: int
@@ -45,8 +50,9 @@ class NodeLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenLog:
-    """The log with the committed prefix. `snapshot_epoch`: of the snapshot that takes its place; `read`: the nodes
-    whose logs were compared; `not_read`: why those of the others were not, each a sentence.
+    """The log that contains the committed records. `snapshot_epoch`: epoch of the snapshot that replaces it.
+
+    `read`: the nodes whose logs were compared; `not_read`: node id → reason why its log was not compared.
     """
 
     node_id: int
@@ -59,7 +65,7 @@ class ChosenLog:
 
     @property
     def snapshot(self) -> str:
-        """The snapshot's file name."""
+        """File name of the snapshot."""
         return f"{self.end_offset:020}-{self.snapshot_epoch:010}.checkpoint"
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,9 +78,9 @@ class ChosenLog:
 
 
 def choose_log(logs: Sequence[NodeLog], voters: Collection[int], not_read: Mapping[int, str]) -> ChosenLog:
-    """The log to go on from. `voters`: the quorum as it was last seen; `not_read`: nodes without a readable log.
+    """Return the log to continue from. `voters`: the quorum as last observed; `not_read`: nodes without a readable log.
 
-    Raises RefusedError unless a majority of these voters and of those that the chosen log names is among `logs`.
+    Raises RefusedError unless `logs` contains a majority of `voters` and of the voters in the chosen log.
     """
     read = {log.node_id for log in logs}
     _refuse_minority(frozenset(voters), read, not_read)
@@ -97,18 +103,19 @@ def _refuse_minority(quorum: Collection[int], read: Collection[int], not_read: M
     at_hand = sorted(set(quorum) & set(read))
     if len(at_hand) >= majority(len(quorum)):
         return
-    missing = [not_read.get(i, f"node {i}: no log was given") for i in sorted(set(quorum) - set(read))]
+    missing = [not_read.get(i, f"node {i}: no log was found") for i in sorted(set(quorum) - set(read))]
     raise RefusedError(
-        f"The metadata logs of {len(at_hand)} of the {len(quorum)} voters are at hand, and {majority(len(quorum))} are "
-        f"needed to be sure of every committed record; missing: {few(missing)}.",
-        remedy="Bring the directories of the other voters back. Nothing was changed.",
+        f"The metadata logs of {len(at_hand)} of {len(quorum)} voters are available. {majority(len(quorum))} "
+        f"are needed to find every committed record. Missing: {few(missing)}.",
+        remedy="Restore the directories of the other voters, then repeat the step. Nothing was changed.",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenSnapshot:
-    """`losses`: what the image lost on the way to its levels; `records` in it, control records not counted.
-    `features`: those that were to be lowered, by name; `proved_by`: releases whose classes loaded it.
+    """The snapshot of the offline downgrade. `losses`: lost metadata; `records`: number without control records.
+
+    `features`: the features to lower, by name; `proved_by`: releases whose classes loaded the snapshot.
     """
 
     path: Path
@@ -122,14 +129,14 @@ class WrittenSnapshot:
 
 
 def no_return(cluster: ClusterSpec) -> str:
-    """From when on the downgrade cannot be undone."""
+    """Return the point of no return as a text."""
     combined = [node.node_id for node in cluster.nodes if node.is_controller and node.is_broker]
     if combined:
         are = "is a broker" if len(combined) == 1 else "are brokers"
-        first = f"the controllers start on the new level, for {nodes(combined)} {are} as well"
+        first = f"the controllers start at the new level, because {nodes(combined)} {are} as well"
     else:
-        first = "the first broker starts on the new level; controllers alone may run on it and be taken back"
+        first = "the first broker starts at the new level; if only controllers run at it, undo is still possible"
     return (
-        f"It can be undone from the backups until {first}. From then on clients write records, and topics and leaders "
-        "change, which the old metadata knows nothing of."
+        f"The downgrade can be undone from the backups until {first}. After that, clients write records, and "
+        "topics and leaders change. The old metadata does not contain these changes."
     )

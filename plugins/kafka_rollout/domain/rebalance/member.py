@@ -1,13 +1,14 @@
-"""One member's side of the dynamic rebalance protocol (KAFKA-12477).
+"""The state of one member in the dynamic rebalance protocol (KAFKA-12477).
 
-A member starts at the highest protocol common to its assignors and after each rebalance takes the highest that the
-selected assignor supports: an assignor can only be selected when every member has it, so the first rebalance that
-selects a cooperative one tells each member that all understand COOPERATIVE.
+A member starts at the highest protocol that all its assignors support. After each rebalance it uses the highest
+protocol of the selected assignor. An assignor can only be selected if every member has it. So the first rebalance with
+a cooperative assignor proves that all members support COOPERATIVE.
 
-The short circuit: a COOPERATIVE member kept its partitions while it joined. When the selected assignor does not
-support COOPERATIVE, whoever computed the assignment did not know that, and the partitions this member no longer has
-may be in use by others already. They are lost, not revoked, and commits for them are refused until they are assigned
-to it again. The same holds for whatever a member claims from before a rebalance whose outcome it never heard of.
+The short circuit: a COOPERATIVE member kept its partitions while it joined. If the selected assignor does not support
+COOPERATIVE, the leader computed the assignment without knowing that. Other members may already use the partitions that
+this member no longer has. These partitions are lost, not revoked. Commits for them are rejected until they are assigned
+to this member again. The same applies to partitions that a member claims from before a rebalance whose result it did
+not receive.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _NOTHING: frozenset[Partition] = frozenset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
-    """What a rebalance means for one member, to be done in the order of the fields.
+    """The result of a rebalance for one member, to be done in the order of the fields.
 
-    `lost` and `revoked` are given up (on_partitions_lost and on_partitions_revoked), `added` are new
-    (on_partitions_assigned); `rejoin`: what was given up has no owner until the group rebalances once more.
+    `lost` and `revoked`: partitions to give up (on_partitions_lost, on_partitions_revoked). `added`: new partitions
+    (on_partitions_assigned). `rejoin`: the revoked partitions are unassigned until the next rebalance.
     """
 
     lost: frozenset[Partition] = _NOTHING
@@ -37,7 +38,7 @@ class Handover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """State of one member. What it owns is kept by its client and handed in."""
+    """State of one member. Its client stores the owned partitions and passes them in."""
 
     assignors: tuple[Assignor, ...]
     protocol: RebalanceProtocol
@@ -45,13 +46,13 @@ class Member:
     generation: int | None = None
     """The generation joined last; None outside a group."""
     selected: Assignor | None = None
-    """The assignor of a generation that was joined and whose assignment has not come."""
+    """The assignor of a generation that was joined, while its assignment is pending."""
     claims_are_stale: bool = False
-    """A rebalance went by in which others may have been given what this member holds."""
+    """Another rebalance may have assigned the partitions of this member to others."""
 
     @classmethod
     def start(cls, assignors: Iterable[Assignor]) -> Self:
-        """A member that has not joined. UserError when its assignors have no protocol in common."""
+        """Return a member that has not joined. Raises UserError if its assignors have no common protocol."""
         assignors = tuple(assignors)
         return cls(assignors=assignors, protocol=highest_common_protocol(assignors))
 
@@ -59,7 +60,7 @@ class Member:
         return owned if self.protocol is RebalanceProtocol.EAGER else _NOTHING
 
     def joined(self, generation: int, assignor: str) -> Self:
-        """The coordinator answered JoinGroup: this generation, this assignor."""
+        """Apply a JoinGroup response: generation and assignor."""
         missed_one = self.generation is not None and generation > self.generation + 1
         return replace(
             self,
@@ -69,9 +70,9 @@ class Member:
         )
 
     def assigned(self, *, owned: frozenset[Partition], assigned: frozenset[Partition]) -> tuple[Self, Handover]:
-        """The coordinator answered SyncGroup: the member while it gives up partitions, and all it does now."""
+        """Apply a SyncGroup response. Return the member during the handover, and the handover."""
         if self.selected is None:
-            raise ValueError("an assignment follows a JoinGroup")
+            raise ValueError("an assignment must follow a JoinGroup")
         gone = owned - assigned
         if self.claims_are_stale:
             lost, revoked = owned, _NOTHING
@@ -90,20 +91,20 @@ class Member:
         return after, Handover(lost=lost, revoked=revoked, added=assigned - (owned - lost), rejoin=rejoin)
 
     def took_over(self, added: frozenset[Partition]) -> Self:
-        """The partitions are this member's now: it starts from their committed offsets and may commit them."""
+        """Apply the handover: the member owns these partitions, from their committed offsets, and can commit them."""
         return replace(self, blocked=self.blocked - added)
 
     def out_of_group(self) -> Self:
-        """The coordinator no longer knows this member: all it owned is lost, and its commits are fenced."""
+        """Apply the removal from the group: all owned partitions are lost, and the commits are fenced."""
         return replace(self, generation=None, selected=None, claims_are_stale=False)
 
     def refused(self, partitions: Iterable[Partition]) -> frozenset[Partition]:
-        """Those of the partitions whose offsets this member must not commit."""
+        """Return the partitions whose offsets this member must not commit."""
         return self.blocked.intersection(partitions)
 
     @property
     def _is_short_circuit(self) -> bool:
-        """Whether the generation joined last was computed by rules under which this member should own nothing."""
+        """Return whether the last generation was computed for members that own nothing."""
         return (
             self.protocol is RebalanceProtocol.COOPERATIVE
             and self.selected is not None

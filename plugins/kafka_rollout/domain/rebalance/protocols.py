@@ -1,4 +1,4 @@
-"""Rebalance protocols (KIP-429) and the assignors that speak them, by the names that go over the wire."""
+"""Rebalance protocols (KIP-429) and assignors, with their names in the Kafka protocol."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from enum import IntEnum
 from kafka_rollout.domain.model.errors import UserError
 
 Partition = tuple[str, int]
-"""Topic and number; kafka-python's TopicPartition is one."""
+"""Topic and partition number; kafka-python's TopicPartition is one."""
 
 
 class RebalanceProtocol(IntEnum):
-    """EAGER: everything is revoked before joining. COOPERATIVE: what moves is revoked after the rebalance."""
+    """EAGER: a member revokes all partitions before it joins.
+
+    COOPERATIVE: it revokes moved partitions after the rebalance.
+    """
 
     EAGER = 0
     COOPERATIVE = 1
@@ -32,29 +35,29 @@ class Assignor:
 
 
 RANGE = Assignor(name="range", protocols=frozenset({RebalanceProtocol.EAGER}))
-# Both, as Java's CooperativeStickyAssignor says: owning nothing is a special case of cooperating.
+# Both protocols, as in Java's CooperativeStickyAssignor: owning nothing is a special case of COOPERATIVE.
 COOPERATIVE_STICKY = Assignor(name="cooperative-sticky", protocols=frozenset(RebalanceProtocol))
 
 
 def highest_common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
-    """The protocol a member starts with; UserError when its assignors have none in common."""
+    """Return the protocol with which a member starts. Raises UserError if its assignors have no common protocol."""
     assignors = tuple(assignors)
     common = frozenset(RebalanceProtocol).intersection(*(assignor.protocols for assignor in assignors))
     if not assignors or not common:
         names = ", ".join(assignor.name for assignor in assignors) or "none"
         raise UserError(
-            f"The assignors of a consumer need a rebalance protocol in common; these have none: {names}.",
+            f"The assignors of a consumer need a common rebalance protocol. These have none: {names}.",
             remedy=f"Configure {COOPERATIVE_STICKY.name} and {RANGE.name}.",
         )
     return max(common)
 
 
 def most_voted(preferences: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """The assignors a coordinator may select: those with the most votes, in alphabetical order.
+    """Return the assignors that a coordinator can select: those with the most votes, in alphabetical order.
 
-    Each member, given by its assignors in order of preference, votes for the first of its own that all members
-    support (GroupMetadata.selectProtocol, from 4.0 ClassicGroup.selectProtocol). Kafka settles a draw by the order of
-    a hash table, so nothing may rely on it. Empty when no assignor is supported by all: Kafka refuses such a member.
+    Each member votes for the first assignor of its own list that all members support (GroupMetadata.selectProtocol,
+    from 4.0 ClassicGroup.selectProtocol). Kafka resolves a tie by the order of a hash table, so no code can rely on it.
+    Empty if no assignor is supported by all members: Kafka rejects such a member.
     """
     if not preferences:
         return ()

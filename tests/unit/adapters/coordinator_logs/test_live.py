@@ -286,8 +286,8 @@ def test_an_order_that_the_cleaner_can_leave_is_found_wherever_the_scan_ended(
     stopped = {release for found in whole.out_of_order for release in found.releases}
     assert of_4_1.holds is (Release(4, 1, 1) not in stopped)
     if not of_4_1.holds:
-        assert "does not fit what lies before it" in of_4_1.evidence
-        assert "delete what is out of order, then: " in of_4_1.evidence
+        assert "contradicts an earlier record" in of_4_1.evidence
+        assert "delete the groups with incompatible record order, then: " in of_4_1.evidence
 
 
 @pytest.mark.parametrize("log", list(deleted_while_pending()), ids=lambda log: log.name)
@@ -301,4 +301,4 @@ def test_the_gate_of_the_groups_finds_it_too(monkeypatch: pytest.MonkeyPatch, lo
     assert (old.holds, new.holds) == (not log.name.startswith("refused"), True)
     if not old.holds:
         assert re.search(r"Unexpected unload of active group deleted-p\d+ while loading partition \w+-0", old.evidence)
-        assert "the transactions are to end that commit offsets for such groups" in old.evidence
+        assert "end the transactions that commit offsets for such groups" in old.evidence

@@ -171,9 +171,9 @@ def test_a_recorded_refusal_ends_in_a_sentence_with_what_to_do(message: str, nam
     refused = results["no.such.version"]
     assert (refused.error, refused.message) == (name, message)
     found = refused_by_controller(state(), refused.feature, 1, refused.error, refused.message)
-    assert found.sentence == f"The controller refuses no.such.version 1: {name} {message}"
+    assert found.sentence == f"The controller rejected no.such.version 1: {name} {message}"
     assert found.severity is Severity.BLOCKER
-    assert found.remedy.endswith("ask again.")
+    assert found.remedy.endswith(("repeat it.", "repeat the request."))
 
 
 @pytest.mark.parametrize("version", [0, 1])

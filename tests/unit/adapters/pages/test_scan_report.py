@@ -46,8 +46,8 @@ def test_the_page_has_verdicts_remedies_tags_inventory_damage_and_copies(catalog
     for expected in (
         "Coordinator logs of orders",
         "unknown key version 3",
-        "Take the consumers back first",
-        "Go back by way of 3.4.1, 3.7.2, 3.9.1, 4.0.1",
+        "First convert these groups",
+        "Downgrade through 3.4.1, 3.7.2, 3.9.1, 4.0.1",
         "at most 3 min 30 s",
         "topicId",
         "group-0001",
@@ -112,7 +112,7 @@ def test_a_scan_that_counted_classes_alone_says_what_it_does_not_know(catalogue:
     shallow = replace(scan, classes=tuple(replace(found, live=None) for found in scan.classes), inventory=None)
     text = text_of(render_scan(shallow, catalogue))
     assert "This scan did not look into the records." in text
-    assert "Whether waiting is enough is not known" in text
+    assert "Scan with --live to find out whether waiting" in text
 
 
 def test_only_releases_that_do_not_simply_load_have_a_remedy(catalogue: Catalogue) -> None:
@@ -129,7 +129,7 @@ def test_of_deleted_groups_with_open_transactions_the_page_says_that_they_are_se
     scan = replace(small_scan(catalogue, at=1.0), classes=(), deleted_while_pending=(group,))
     scan = replace(scan, broken=unloadable_groups(catalogue, scan.deleted_while_pending, [release]))
     text = text_of(render_scan(replace(scan, verdicts=judge(catalogue, (), [release], broken=scan.broken)), catalogue))
-    assert "3.9.1 complains of 1 deleted group" in text
-    assert "serves the partition all the same" in text
+    assert "Kafka 3.9.1 logs a load error for 1 deleted group" in text
+    assert "serves the partition with an empty group" in text
     assert "left __consumer_offsets-4, producer 7" in text
     assert "?" not in text

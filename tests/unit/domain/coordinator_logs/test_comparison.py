@@ -86,8 +86,8 @@ def test_a_release_that_only_one_scan_asked_about_is_named_and_not_compared() ->
     compared = compare(scan(verdict(NEW, LoadVerdict.LOADS)), scan(verdict(OLD, LoadVerdict.FAILS, failure=FAILURE)))
     assert compared.worse == ()
     assert compared.not_compared == (
-        "Only the earlier scan asked about 4.3.1.",
-        "Only the later scan asked about 3.4.0.",
+        "Only the earlier scan covers 4.3.1.",
+        "Only the later scan covers 3.4.0.",
     )
 
 

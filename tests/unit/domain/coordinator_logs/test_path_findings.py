@@ -76,7 +76,7 @@ def test_what_lies_in_the_log_of_share_groups_goes_with_its_topic() -> None:
         verdicts=(verdict(VIA, LoadVerdict.FAILS, SHARE),),
     )
     (finding,) = path_findings(scan, ORIGIN, (VIA,))
-    assert "delete the groups, and then this topic" in finding.remedy
+    assert "Delete the groups, then delete this topic" in finding.remedy
 
 
 def test_ignored_records_warn_and_stop_nothing() -> None:
@@ -125,8 +125,8 @@ def test_a_group_that_is_deleted_in_an_open_transaction_waits_for_its_end_and_ke
     blocker, warning = path_findings(scan, ORIGIN, (VIA, TARGET))
     assert (blocker.code, warning.code) == ("LOGS-NOT-LOADABLE", "ORIGIN-CANNOT-LOAD")
     for finding in (blocker, warning):
-        assert "and serve them all the same" in finding.sentence
-        assert finding.remedy.startswith("Let the transactions end")
+        assert "but would serve these partitions" in finding.sentence
+        assert finding.remedy.startswith("End the transactions")
         assert "unavailable" not in finding.remedy
 
 

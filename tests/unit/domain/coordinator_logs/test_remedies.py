@@ -100,7 +100,7 @@ def test_when_all_is_dead_waiting_is_enough(catalogue: Catalogue) -> None:
     found = remedy(catalogue, R340, [records(3, 0, live=0), records(3, None, live=5)])
     assert found.waiting_is_enough is True
     assert kinds(found) == [StepKind.HURRY, StepKind.WAIT, StepKind.PUT_BACK]
-    assert "waiting for the cleaner is enough" in found.sentence
+    assert "wait until the log cleaner has removed them" in found.sentence
 
 
 def test_dead_in_one_partition_and_alive_in_another_is_not_enough(catalogue: Catalogue) -> None:
@@ -112,7 +112,7 @@ def test_dead_in_one_partition_and_alive_in_another_is_not_enough(catalogue: Cat
 def test_a_scan_that_did_not_look_at_live_records_does_not_promise_anything(catalogue: Catalogue) -> None:
     found = remedy(catalogue, R340, [records(3, 0, live=None)])
     assert found.waiting_is_enough is None
-    assert "scan with --live" in found.sentence
+    assert "Scan with --live" in found.sentence
 
 
 def test_tombstones_of_an_unknown_type_wait_for_two_passes_and_the_retention(catalogue: Catalogue) -> None:
@@ -127,7 +127,7 @@ def test_what_newer_records_of_a_known_type_shadow_needs_one_pass(catalogue: Cat
     (hurry, wait, _) = remedy(catalogue, R340, [records(1, 4, live=0)]).steps
     assert [change.name for change in hurry.settings] == ["max.compaction.lag.ms"]
     assert "One pass" in wait.sentence
-    assert "Kafka's defaults (the topic's own were not read), nothing bounds it" in wait.sentence
+    assert "Kafka's defaults (the topic configuration was not read), there is no upper limit" in wait.sentence
     assert wait.within_ms == 75_000
 
 
@@ -143,7 +143,7 @@ def test_live_groups_are_named_with_type_state_and_members_and_dead_ones_are_not
     assert end.kind is StepKind.END
     assert end.concerned == (
         Concerned("other"),
-        Concerned("billing", "consumer, Stable, 4 members, 1 of them classic"),
+        Concerned("billing", "consumer, Stable, 4 members, 1 of them use the classic protocol"),
     )
 
 
@@ -155,7 +155,7 @@ def test_consumers_go_back_before_streams_share_groups_and_transactions(catalogu
         records(3, 0, live=1),
     ]
     titles = [step.title for step in remedy(catalogue, R340, classes).steps if step.kind is StepKind.END]
-    assert [title.split()[0] for title in titles] == ["Take", "Close", "Stop", "Lower"]
+    assert [title.split()[0] for title in titles] == ["First", "Stop", "Stop", "Lower"]
     assert titles[-1].startswith("Lower transaction.version below 1")
 
 
@@ -173,13 +173,13 @@ def test_a_tolerant_release_that_ignores_groups_needs_no_cleaner_but_the_groups_
     assert not found.fails
     assert kinds(found) == [StepKind.END]
     assert found.steps[0].concerned == (Concerned("billing"),)
-    assert found.sentence == "3.4.1 loads these logs and passes over 5 records that it does not know."
+    assert found.sentence == "3.4.1 loads these logs and ignores 5 records of unknown types or versions."
 
 
 def test_a_type_that_no_release_knows_is_not_explained_away(catalogue: Catalogue) -> None:
     found = remedy(catalogue, R340, [records(99, 0, live=1)])
     assert found.offences[0].record is None
-    assert found.steps[1].title == "Find out what wrote the records of key version 99"
+    assert found.steps[1].title == "Find the writer of the records of key version 99"
 
 
 def test_records_that_do_not_parse_are_to_be_replaced(catalogue: Catalogue) -> None:
@@ -210,12 +210,14 @@ def test_unknown_records_that_end_a_log_are_to_be_followed_and_no_cleaner_helps(
         releases=(R341,),
         count=5,
         first_offset=10,
-        reason="no key that it knows follows key version 7: it reads on there for ever",
+        reason="no known key follows key version 7, so the coordinator reads the last batches in an endless loop",
     )
     found = remedy(catalogue, R341, [records(7, None, live=5, topic=TRANSACTIONS)], broken=[end])
     assert found.fails
     assert found.waiting_is_enough is False
-    assert [step.title for step in found.steps] == ["Let a record that the release knows follow in these partitions"]
+    assert [step.title for step in found.steps] == [
+        ("Restart one transactional producer per partition: initTransactions() writes a new record")
+    ]
 
 
 def test_a_deleted_group_waits_for_the_end_of_its_transactions_and_no_cleaner_helps(catalogue: Catalogue) -> None:
@@ -228,8 +230,9 @@ def test_a_deleted_group_waits_for_the_end_of_its_transactions_and_no_cleaner_he
     (broken,) = unloadable_groups(catalogue, deleted, releases)
     assert (broken.releases, broken.count, broken.first_offset) == (releases[:2], 2, 5)
     assert broken.reason == (
-        "group early (and 1 group more) was deleted, and its only offsets are of transactions that have no end, of "
-        'producer 7, 8: "Unexpected unload of active group early while loading partition __consumer_offsets-3"'
+        "group early (and 1 group more) was deleted, and its only offsets belong to open transactions of "
+        'producer 7, 8: "Unexpected unload of active group early while loading partition '
+        '__consumer_offsets-3"'
     )
     new_coordinator = catalogue.configured(new_group_coordinator=True)
     assert unloadable_groups(new_coordinator, deleted, releases)[0].releases == releases[:1]
@@ -246,11 +249,11 @@ def test_a_deleted_group_waits_for_the_end_of_its_transactions_and_no_cleaner_he
     assert found.fails
     assert found.waiting_is_enough is False
     assert found.sentence == (
-        "3.9.1 complains of 2 deleted groups with offsets of open transactions only, and serves their partitions all "
-        "the same: end the transactions, and no cleaner is waited for."
+        "Kafka 3.9.1 logs a load error for 2 deleted groups whose only offsets belong to open transactions, but it "
+        "serves their partitions. End these transactions. You do not need to wait for the log cleaner."
     )
     (step,) = found.steps
-    assert step.title.startswith("Let the transactions end")
+    assert step.title.startswith("End the transactions")
     assert [(one.name, one.about) for one in step.concerned] == [
         ("late", "__consumer_offsets-3, producer 4"),
         ("early", "__consumer_offsets-3, producer 7, 8"),
@@ -278,8 +281,8 @@ def test_groups_out_of_order_are_to_be_deleted_and_cleaned(catalogue: Catalogue)
         ((R411,), 2, 5),
     ]
     assert broken[1].reason == (
-        "a record of key version 17 of group early (and 1 group more) does not fit what lies before it: "
-        '"Group early is not a streams group."'
+        'a record of key version 17 of group early (and 1 group more) contradicts an earlier record: "Group '
+        'early is not a streams group."'
     )
     inventory = GroupInventory(
         groups=(GroupSummary(name="late", type="streams", state="Empty", members=0, partition=3),)

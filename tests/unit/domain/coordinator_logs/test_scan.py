@@ -217,7 +217,7 @@ def test_a_release_that_stalls_at_the_end_of_a_log_fails_there() -> None:
     assert before.first_failure is not None
     assert before.first_failure.reason.startswith("unknown key version 7")
     assert stalls.first_failure is not None
-    assert (stalls.ignored, "for ever" in stalls.first_failure.reason) == (3, True)
+    assert (stalls.ignored, "endless loop" in stalls.first_failure.reason) == (3, True)
 
 
 def test_the_first_failure_is_the_one_with_the_lowest_offset() -> None:
@@ -303,7 +303,7 @@ def test_a_closed_way_back_is_one_warning_a_topic_and_names_the_first_partition(
     assert (finding.code, finding.severity) == ("WAY-BACK-CLOSED", Severity.WARNING)
     assert "2 of 3 partitions" in finding.sentence
     assert f"{OFFSETS}-2 fails at offset 4: unknown key version 3" in finding.sentence
-    assert "the cleaner has removed them" in finding.remedy
+    assert "until the log cleaner has removed the records" in finding.remedy
     assert "transactions" not in finding.remedy
 
 
@@ -313,16 +313,16 @@ def test_where_only_deleted_groups_of_open_transactions_fail_no_cleaner_is_waite
     (finding,) = way_back(held(1, 3), to=OLD, broken=(pending,)).findings
     assert (finding.code, finding.severity) == ("WAY-BACK-CLOSED", Severity.WARNING)
     assert finding.sentence == (
-        f"{OLD} would log that it could not load 1 of 1 partitions, and serve them all the same; {OFFSETS}-0 fails at "
-        "offset 4: it does not parse."
+        f"{OLD} would log a load error for 1 of 1 partitions, but would serve these partitions; {OFFSETS}-0 "
+        "fails at offset 4: it does not parse."
     )
-    assert finding.remedy.startswith("Let the transactions end")
-    assert finding.remedy.endswith("no cleaner is waited for.")
+    assert finding.remedy.startswith("End the transactions")
+    assert finding.remedy.endswith("do not need to wait for the log cleaner.")
     (both,) = way_back(held(3, 0, partition=1), to=OLD, broken=(pending,)).findings
-    assert "could not load 2 of 2 partitions" in both.sentence
+    assert "cannot load 2 of 2 partitions" in both.sentence
     assert f"{OFFSETS}-1 fails at offset 7: unknown key version 3" in both.sentence
-    assert "the cleaner has removed them" in both.remedy
-    assert "Let the transactions end" in both.remedy
+    assert "until the log cleaner has removed the records" in both.remedy
+    assert "End the transactions" in both.remedy
 
 
 def test_a_record_that_stops_the_load_comes_before_deleted_groups_wherever_it_lies() -> None:

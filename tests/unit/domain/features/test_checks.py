@@ -262,7 +262,7 @@ def test_the_controllers_refusal_gets_the_remedy_it_lacks() -> None:
 def test_a_finalized_level_outside_the_targets_range_blocks_the_minimum_included() -> None:
     low = range_findings(catalogue(), state(nodes={1: node_state(1, finalized={"metadata.version": 6})}), R431)
     assert [f.code for f in low.blockers] == ["FINALIZED-LEVEL-OUT-OF-RANGE"]
-    assert "at least 7" in low.blockers[0].remedy
+    assert "at 7 or higher" in low.blockers[0].remedy
     edge = state(nodes={1: node_state(1, finalized={"metadata.version": 7, "group.version": 0})})
     assert range_findings(catalogue(), edge, R431).findings == ()
     high = range_findings(catalogue(), _on_431(30), R421)

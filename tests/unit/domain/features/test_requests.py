@@ -88,7 +88,7 @@ def test_what_is_no_feature_and_level_is_bad_input(text: str) -> None:
 
 
 def test_two_requests_for_one_feature_are_bad_input() -> None:
-    with pytest.raises(UserError, match=r"group\.version is asked for twice: upgrade .* to 1, and delete"):
+    with pytest.raises(UserError, match=r"There are two requests for group\.version: upgrade .* to 1, and delete"):
         parse_requests(["group.version:1"], deletions=["group.version"])
 
 
@@ -116,8 +116,8 @@ def test_upgrade_all_leaves_what_a_node_does_not_know_and_says_who_holds_it_back
     old = replace(seen, nodes=replace_node(seen, node_state(6, R391)))
     assert upgrade_all(SEPARATE, catalogue(), old) == ()
     told = {finding.subject: finding.sentence for finding in held_back_findings(SEPARATE, catalogue(), old)}
-    assert told["feature metadata.version"] == "metadata.version could go to 30, but node 6 supports 1-21."
-    assert told["feature group.version"] == "group.version could go to 1, but node 6 does not know it."
+    assert told["feature metadata.version"] == "metadata.version could be raised to 30, but node 6 supports 1-21."
+    assert told["feature group.version"] == "group.version could be raised to 1, but node 6 does not support it."
     assert list(held_back_findings(SEPARATE, catalogue(), seen)) == []
 
 

@@ -116,8 +116,8 @@ def test_no_metadata_version_below_the_floor_is_asked_for_safe_or_unsafe() -> No
 def test_finalized_features_outside_the_request_keep_what_they_need() -> None:
     found = only(check(on_431(metadata_version=29, share_version=1), down="metadata.version:24"))
     assert (found.code, found.subject) == ("FEATURE-DEPENDENCY", "feature metadata.version")
-    assert "share.version 1, which stays finalized, needs metadata.version 26" in found.sentence
-    assert "Keep metadata.version at 26 or above" in found.remedy
+    assert "share.version 1 stays finalized and requires metadata.version 26" in found.sentence
+    assert "Keep metadata.version at 26 or higher" in found.remedy
     assert check(on_431(metadata_version=29, share_version=1), down="metadata.version:24", delete="share.version").ok
 
 

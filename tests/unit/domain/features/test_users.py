@@ -82,7 +82,7 @@ def test_partitions_under_min_isr_would_forget_their_eligible_leaders() -> None:
     levels = {**node.features.finalized, "eligible.leader.replicas.version": 1}
     nodes = {i: replace(n, features=replace(n.features, finalized=levels)) for i, n in seen.nodes.items() if n.features}
     finding = found(replace(seen, nodes=nodes), eligible_leader_replicas_version=0)["ELIGIBLE-LEADERS-LOST"]
-    assert finding.sentence.endswith("may lead without loss: a-0.")
+    assert finding.sentence.endswith("can lead without data loss: a-0.")
 
 
 def test_users_that_nobody_could_list_block() -> None:

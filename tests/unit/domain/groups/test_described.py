@@ -57,7 +57,7 @@ def test_what_the_log_knows_of_a_member_is_added_to_what_its_coordinator_says() 
     ("group_id", "protocol_type", "said"),
     [
         ("connect-cluster", "connect", "workers"),
-        ("connect-sink", "consumer", "set in the workers"),
+        ("connect-sink", "consumer", "set in the Connect workers"),
         ("a", "consumer", ""),
     ],
 )

@@ -63,7 +63,7 @@ def test_connects_sinks_are_changed_where_their_workers_override_the_assignor() 
 
 def test_connects_sinks_get_the_consumer_protocol_by_a_setting_of_their_workers() -> None:
     (step,) = plan(classic("connect-sink"), Goal.CONSUMER).steps
-    assert "the workers' consumer.group.protocol=consumer" in step
+    assert "consumer.group.protocol=consumer in the workers" in step
 
 
 def test_a_group_of_another_protocol_type_is_told_as_a_finding() -> None:
@@ -145,7 +145,7 @@ def test_members_that_come_back_need_an_assignor_that_the_classic_ones_have() ->
 
 
 def test_a_cooperative_group_of_which_nobody_was_seen_to_keep_anything_may_be_eager() -> None:
-    assert "still EAGER" in plan(classic(assignor="cooperative-sticky"), Goal.COOPERATIVE).note
+    assert "still use EAGER" in plan(classic(assignor="cooperative-sticky"), Goal.COOPERATIVE).note
     keeps = replace(classic(assignor="cooperative-sticky"), members=(replace(MEMBER, kept_partitions=True),))
     assert plan(keeps, Goal.COOPERATIVE).note == ""
 

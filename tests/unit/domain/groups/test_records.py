@@ -48,8 +48,8 @@ def records(*newest: StateRecord, classes: tuple[RecordKind, ...] = ()) -> Group
 def test_a_group_with_members_is_to_be_converted_first() -> None:
     members, tombstones = look([ACTIVE], records(live()))
     assert (members.holds, tombstones.holds) == (False, False)
-    assert "1 group to be converted: g" in members.evidence
-    assert "1 group with live records: g" in tombstones.evidence
+    assert "1 group to convert: g" in members.evidence
+    assert "1 group with current records: g" in tombstones.evidence
 
 
 def test_a_converted_group_whose_tombstones_are_not_written_yet_is_waited_for() -> None:
@@ -64,7 +64,7 @@ def test_it_holds_when_the_tombstones_are_written() -> None:
 def test_what_groups_without_members_keep_is_told_and_not_waited_for() -> None:
     members, tombstones = look([IDLE], records(live("idle")))
     assert (members.holds, tombstones.holds) == (True, True)
-    assert "without members, and with records: idle" in tombstones.evidence
+    assert "without members, but with records: idle" in tombstones.evidence
 
 
 def test_records_of_other_types_are_not_looked_at() -> None:
@@ -77,31 +77,31 @@ def test_a_release_that_cannot_load_even_tombstones_waits_for_the_cleaner_and_is
     assert not loads.holds
     assert "1 partition not, __consumer_offsets-0 at offset 7" in loads.evidence
     assert loads.evidence.endswith(
-        "; only the log's size says when it is cleaned; within 3 min 30 s with max.compaction.lag.ms=60000, "
-        "delete.retention.ms=60000 on __consumer_offsets for a while; both passes of the cleaner need something to be "
-        "written there: a commit or a rebalance of a group"
+        "; no upper limit, because only the size of the log triggers the cleaner; within 3 min 30 s with "
+        "temporary settings max.compaction.lag.ms=60000, delete.retention.ms=60000 on __consumer_offsets; "
+        "both passes of the log cleaner need an append to the partition: a commit or a rebalance of a group"
     )
 
 
 def test_the_cleaner_does_not_take_what_is_alive_so_an_intolerant_release_has_it_ended_first() -> None:
     held = replace(records(live("idle"), classes=(NEWER,)), cleaning=CleaningConfig(known=True))
     *_, loads = look([IDLE], held, INTOLERANT)
-    assert "; convert or delete idle, whose records are alive, then: only the log's size" in loads.evidence
+    assert "; convert or delete idle, which have current records, then: no upper limit" in loads.evidence
 
 
 def test_where_no_wait_helps_it_is_said_what_stops_the_release() -> None:
     commits = replace(NEWER, key_version=1, value_version=4)
     *_, loads = look([CONVERTED], records(live(ended=True), classes=(NEWER, commits)), INTOLERANT)
     assert loads.evidence.endswith(
-        "; no conversion of groups ends that: OffsetCommit (key version 1), value version 4; `kafka-rollout scan` says "
-        "what does"
+        "; no group conversion removes them: OffsetCommit (key version 1), value version 4; `kafka-rollout "
+        "scan` lists the removal actions"
     )
 
 
 def test_a_release_that_passes_over_them_does_not_wait_for_the_cleaner() -> None:
     *_, loads = look([CONVERTED], records(live(ended=True), classes=(NEWER,)), TOLERANT)
     assert loads.holds
-    assert loads.evidence == "it passes over 4 records"
+    assert loads.evidence == "it ignores 4 records"
 
 
 def test_without_a_falling_type_only_the_releases_are_asked() -> None:

@@ -47,10 +47,10 @@ def failure(where: str, offset: int) -> ReplayFailure:
     ("kind", "version", "why"),
     [
         (0, 2, None),
-        (0, 3, "3.4.0 reads RegisterBrokerRecord at versions 0-2, not 3"),
-        (11, 0, "controllers of 3.4.0 do not handle UserScramCredentialRecord"),
-        (27, 0, "3.4.0 knows no RegisterControllerRecord (type 27)"),
-        (99, 0, "3.4.0 knows no record type 99 (type 99)"),
+        (0, 3, "3.4.0 supports RegisterBrokerRecord at versions 0-2, not 3"),
+        (11, 0, "controllers of 3.4.0 reject UserScramCredentialRecord"),
+        (27, 0, "3.4.0 does not support RegisterControllerRecord (type 27)"),
+        (99, 0, "3.4.0 does not support record type 99 (type 99)"),
     ],
 )
 def test_a_record_is_read_or_it_is_said_why_not(kind: int, version: int, why: str | None) -> None:
@@ -94,30 +94,30 @@ def test_the_verdict_and_the_first_failure_are_those_of_the_log_where_it_fails()
 
 def test_a_snapshot_behind_the_record_is_a_place_to_trim_at() -> None:
     first, second = remedies(OLD, replace(WAY, newest_snapshot=18), {})
-    assert first.startswith("Trim the log below the snapshot that ends at offset 18")
+    assert first.startswith("Stop the node and remove the log before the snapshot that ends at offset 18")
     assert "metadata trim --log-dir DIR --release 3.4.0" in first
     assert second.startswith("Or wait until retention")
 
 
 def test_without_one_a_snapshot_has_to_be_waited_for_first() -> None:
     first, _ = remedies(OLD, WAY, {"metadata.log.max.snapshot.interval.ms": "30000"})
-    assert first.startswith("Wait for a snapshot behind offset 9")
+    assert first.startswith("Wait for a snapshot after offset 9")
     assert "30 seconds (metadata.log.max.snapshot.interval.ms)" in first
 
 
 def test_waiting_names_settings_and_the_time_that_they_give() -> None:
     _, wait = remedies(OLD, WAY, {"metadata.max.retention.ms": "3600000"})
-    assert "7 days (metadata.log.segment.ms, by default)" in wait
+    assert "7 days (metadata.log.segment.ms, default)" in wait
     assert "60 minutes (metadata.max.retention.ms)" in wait
     assert "about 2026-11-28 04:42 UTC" in wait
 
 
 def test_a_release_that_starts_from_its_snapshot_needs_no_trim() -> None:
     (only,) = remedies(Release(3, 9, 1), replace(WAY, starts_from_snapshot=True), {})
-    assert only.startswith("Wait for a snapshot behind offset 9")
+    assert only.startswith("Wait for a snapshot after offset 9")
     assert "trim" not in only
 
 
 def test_where_the_end_of_the_log_fails_as_well_no_trim_helps() -> None:
     (only,) = remedies(OLD, replace(WAY, newest_snapshot=18, end_problem="It sets x to 2."), {})
-    assert only.startswith("The metadata as it is now cannot be replayed by 3.4.0 either: It sets x to 2. Lower")
+    assert only.startswith("3.4.0 cannot replay the current metadata either: It sets x to 2. First lower")

@@ -23,16 +23,16 @@ def test_the_outage_grows_with_nodes_with_the_log_and_with_replicas() -> None:
     assert outage_estimate(3, [200 << 20] * 3, 100, forced_after_s=60).snapshot_s > small.snapshot_s + 100
     assert outage_estimate(3, [1 << 20] * 3, 100_000, forced_after_s=60).start_s > small.start_s
     assert small.longest_s == small.total_s + 60
-    assert "about 51 s, up to 111 s (stopping 11 s, up to 60 s more where a controller does not stop" in small.sentence
+    assert "about 51 s, up to 111 s. Stop 11 s, up to 60 s more if a controller does not stop" in small.sentence
 
 
 def test_a_measured_outage_is_one_figure_where_somebody_looked_and_two_where_nobody_did() -> None:
     outage = Outage(began_at=1000.0, unserved_at=1040.0, writable_at=1038.0, served_at=1041.0)
     assert (outage.seconds, outage.seconds_at_least, outage.writable_s) == (41.0, 40.0, 38.0)
-    assert "Real outage: 41 s, from the first stop until the last broker served again" in outage.sentence
+    assert "Measured outage: 41 s, from the first stop until the last broker served requests again" in outage.sentence
     assert outage.sentence.endswith("every partition was writable after 38 s.")
     unseen = replace(outage, served_at=1090.0)
-    assert "between 40 s and 90 s (nobody looked in between)" in unseen.sentence
+    assert "No check ran between these two times." in unseen.sentence
 
 
 def test_an_outage_that_nobody_saw_end_says_so() -> None:

@@ -74,7 +74,7 @@ class Scripted(FakeAdmin):
 
 
 def test_bad_input_is_an_error_and_leaves_no_plan(ports: ClusterPorts, cluster: FakeCluster) -> None:
-    with pytest.raises(UserError, match=r"There is no metadata\.version 99"):
+    with pytest.raises(UserError, match=r"metadata\.version 99 does not exist"):
         plan_for(ports, up="metadata.version:99")
     with pytest.raises(UserError, match="no plan"):
         ports.run.load_plan()
@@ -188,7 +188,7 @@ def test_what_an_older_controller_applied_of_a_request_is_told_apart_from_what_i
     outcomes = apply_features(ports, plan_for(ports, up="group.version:1,share.version:1"))
     assert results(outcomes) == {"group.version": Result.OK, "share.version": Result.FAILED}
     assert "FEATURE_UPDATE_FAILED said" in outcomes[1].sentence
-    assert "look at the level" in outcomes[1].sentence
+    assert "Read the level" in outcomes[1].sentence
     assert exit_code(outcomes) == 1
 
 

@@ -30,7 +30,7 @@ def test_members_first_then_tombstones_then_it_holds(ports: ClusterPorts, cluste
     plan = falling(plan)
     cluster.groups = [ACTIVE]
     cluster.group_records = GroupRecords(read_at=0.0, offsets=9, alive={"consumer": frozenset({"g"})})
-    assert "1 group to be converted: g" in look(ports, plan, GATE).waits_for
+    assert "1 group to convert: g" in look(ports, plan, GATE).waits_for
     cluster.groups = [replace(ACTIVE, type="classic")]
     assert "tombstones" in look(ports, plan, GATE).waits_for
     cluster.group_records = GroupRecords(read_at=0.0, offsets=9)
@@ -41,7 +41,7 @@ def test_on_a_way_up_groups_that_the_next_release_serves_only_from_a_level_on_ar
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.groups = [ACTIVE]
-    assert "1 group to be converted: g" in look(ports, plan, GATE).waits_for
+    assert "1 group to convert: g" in look(ports, plan, GATE).waits_for
     assert "GROUPS-NOT-SERVED" in {finding.code for finding in recheck(ports, plan).blockers}, "it came after the gate"
     assert recheck(ports, plan, waits=True).ok, "the gate is still ahead"
     cluster.groups = [replace(ACTIVE, members=0, state="Empty")]

@@ -135,7 +135,7 @@ def test_a_minority_without_a_log_is_left_as_it_is_and_a_majority_is_refused(
     plan = approved(ports)
     offline.stop_all(ports, plan)
     world.no_log = {1, 2}
-    with pytest.raises(RefusedError, match="1 of the 3 voters are at hand, and 2 are needed"):
+    with pytest.raises(RefusedError, match=r"1 of 3 voters are available\. 2 are needed"):
         offline.choose(ports, plan)
     world.no_log = {1}
     chosen = offline.choose(ports, plan)
@@ -280,7 +280,7 @@ def test_no_node_takes_a_turn_of_its_own(ports: ClusterPorts) -> None:
 def test_the_facts_name_the_outage_the_last_moment_for_an_undo_and_its_command(ports: ClusterPorts) -> None:
     facts = offline_facts(ports, approved(ports))
     assert 30 < facts.outage.total_s < 300
-    assert "the first broker starts on the new level" in facts.no_return
+    assert "the first broker starts at the new level" in facts.no_return
     command = "kafka-rollout roll-back --cluster fake --run run-1 --approve-as <name> --reason <text>"
     assert facts.undo.endswith(command)
     assert len(facts.lines) == 5
@@ -301,7 +301,7 @@ def test_where_nodes_are_combined_the_controllers_start_is_the_point_of_no_retur
     world = FakeCluster(R431, spec=ClusterSpec(name="fake", nodes=tuple(nodes), approvers=("alice",)))
     ports = fake_bench(world, tmp_path)
     plan = approved(ports)
-    assert "the controllers start on the new level" in offline_facts(ports, plan).no_return
+    assert "the controllers start at the new level" in offline_facts(ports, plan).no_return
     go(ports, plan, FORWARD[:5])
     assert can_be_undone(ports)
     offline.start_controllers(ports, plan)

@@ -61,10 +61,10 @@ def test_the_report_has_the_outage_that_was_beside_the_one_that_was_approved(
     assert 0 <= measured["writable_s"] <= measured["seconds"] <= took + 0.1
     told = report["outage"]
     assert told["expected_at_most_s"] == told["expected_s"] + offline.WITHOUT_QUORUM_S
-    assert f"about {told['expected_s']:.0f} s, up to 3 min (stopping" in expected
-    assert "up to 60 s more where a controller does not stop by itself" in expected
+    assert f"about {told['expected_s']:.0f} s, up to 3 min. Stop" in expected
+    assert "up to 60 s more if a controller does not stop by itself" in expected
     assert told["expected"] in report["sentence"]
-    assert "Real outage: " in report["sentence"]
+    assert "Measured outage: " in report["sentence"]
     assert "The approval had said about" in report["sentence"]
 
 
