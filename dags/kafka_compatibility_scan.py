@@ -18,6 +18,7 @@ from kafka_rollout.airflow.operators.compatibility_scan import (
     not_scanned,
 )
 from kafka_rollout.airflow.operators.spark_scan import scanning
+from kafka_rollout.domain.model.outside_text import escape_markdown
 from kafka_rollout.domain.model.topology import DAILY, NEVER, ClusterSpec
 from kafka_rollout.settings import Settings
 
@@ -47,7 +48,7 @@ def build_scan(cluster: ClusterSpec, releases: list[str]) -> DAG:
     with DAG(
         dag_id=f"{SCAN_DAG_PREFIX}{cluster.name}",
         description=f"Which releases could load the coordinator logs of the Kafka cluster {cluster.name}.",
-        doc_md=DOC.format(name=cluster.name, owner=cluster.owner, schedule=cluster.scan_schedule),
+        doc_md=DOC.format(name=cluster.name, owner=escape_markdown(cluster.owner), schedule=cluster.scan_schedule),
         schedule=schedule_of(cluster.scan_schedule),
         catchup=False,
         max_active_runs=1,

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from typer.exceptions import TyperException
 
 from kafka_rollout.adapters.inventory import find_cluster
@@ -227,8 +226,8 @@ def report(cluster: ClusterName, run: RunId = None, connection_file: ConnectionF
     with open_bench(cluster, run or known[0], connection_file) as (ports, _, _security):
         dry_run = (ports.run.attachment("report.json") or {}).get("outcome") == Outcome.DRY_RUN  # and stays one
         page, data = write_run_report(ports, ports.run.load_plan(), dry_run=dry_run, settings=settings)
-    show.out.print(f"report: {page}", soft_wrap=True)
-    show.out.print(str(data), soft_wrap=True)
+    show.out.print(show.as_text(f"report: {page}"), soft_wrap=True)
+    show.out.print(show.as_text(data), soft_wrap=True)
 
 
 app.command()(downgrade)
@@ -282,5 +281,5 @@ def run_main(arguments: Sequence[str]) -> int:
 
 
 def _fail(sentence: str, code: int) -> int:
-    show.err.print(escape(" ".join(sentence.split())), style="red", soft_wrap=True)
+    show.err.print(show.as_text(" ".join(sentence.split())), style="red", soft_wrap=True)
     return code

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 
-from kafka_rollout.cli.show import out
+from kafka_rollout.cli.show import as_text, out
 from kafka_rollout.domain.features.outcomes import FeatureOutcome
 from kafka_rollout.domain.model.state import ClusterState, NodeFeatures
 from kafka_rollout.domain.model.topology import ClusterSpec
@@ -73,20 +72,22 @@ def print_description(cluster: ClusterSpec, state: ClusterState) -> None:
         for node_id, text in told.items():
             groups.setdefault(text, []).append(node_id)
         lines = [
-            f"[bold yellow]! {escape(text)}: {nodes(ids)}[/bold yellow]" if set(ids) & odd else f"{text}: {nodes(ids)}"
+            f"[bold yellow]! {as_text(text)}: {nodes(ids)}[/bold yellow]"
+            if set(ids) & odd
+            else f"{as_text(text)}: {nodes(ids)}"
             for text, ids in groups.items()
         ]
-        table.add_row(name, shown, "\n".join(lines))
+        table.add_row(as_text(name), shown, "\n".join(lines))
     out.print(table)
     out.print(f"Epoch: {'none reported' if best is None or best.epoch is None else best.epoch}")
     for node_id, node in sorted(state.nodes.items()):
         for sentence in _stands_out(node.features, state.finalized) if node.features else ():
-            out.print(f"[yellow]Node {node_id} reports {escape(sentence)}[/yellow]")
+            out.print(f"[yellow]Node {node_id} reports {as_text(sentence)}[/yellow]")
         if node.features is None:
-            out.print(f"[yellow]Node {node_id} does not answer: {escape(node.problem)}[/yellow]")
+            out.print(f"[yellow]Node {node_id} does not answer: {as_text(node.problem)}[/yellow]")
     problems = {node.problem for node in state.nodes.values()}
     for sentence in (sentence for sentence in state.unanswered if sentence not in problems):
-        out.print(f"[yellow]Not answered:[/yellow] {escape(sentence)}")
+        out.print(f"[yellow]Not answered:[/yellow] {as_text(sentence)}")
     for kind, ghosts in (
         ("Broker", find_unlisted_brokers(cluster, state)),
         ("Controller", find_unlisted_controllers(cluster, state)),
@@ -97,7 +98,7 @@ def print_description(cluster: ClusterSpec, state: ClusterState) -> None:
 
 def print_outcomes(outcomes: Sequence[FeatureOutcome]) -> None:
     for outcome in outcomes:
-        out.print(escape(str(outcome)), soft_wrap=True)
+        out.print(as_text(str(outcome)), soft_wrap=True)
     if not outcomes:
         out.print("Nothing to change.")
 

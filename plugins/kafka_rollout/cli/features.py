@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markdown import Markdown
 
 from kafka_rollout.cli import show
 from kafka_rollout.cli.feature_table import describe_json, print_description, print_outcomes
@@ -235,7 +234,7 @@ def _apply(ports: ClusterPorts, plan: Plan, way: _Way) -> tuple[tuple[FeatureOut
 def _approve(ports: ClusterPorts, plan: Plan, way: _Way) -> None:
     """Show what is decided on the standard error, ask at the terminal, record the name."""
     if not way.yes:
-        show.err.print(Markdown(approval_body(plan, what=ApprovalOf.FINALIZE)))
+        show.print_body(approval_body(plan, what=ApprovalOf.FINALIZE), show.err)
         if not (sys.stdin.isatty() and typer.confirm(f"{way.approve_as}, do you approve?", default=False, err=True)):
             raise RefusedError("Nobody confirmed at the terminal.", remedy="Confirm with --yes.")
     record_approval(ports, ApprovalOf.FINALIZE, way.approve_as or "", APPROVED, way.reason or "")

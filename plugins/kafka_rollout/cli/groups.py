@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from kafka_rollout.adapters.kafka.groups import describe_groups, migration_policies
@@ -101,19 +100,19 @@ def list_(
     table = Table("Group", "Type", "State", "Protocol", "Assignor", "Members", "Static", "Lag")
     for group in groups:
         table.add_row(
-            *map(escape, (group.group_id, group.type, group.state, group.protocol_type, group.assignor)),
+            *map(show.as_text, (group.group_id, group.type, group.state, group.protocol_type, group.assignor)),
             str(len(group.members)),
-            escape(", ".join(group.static_members)),
+            show.as_text(", ".join(group.static_members)),
             "?" if group.lag is None else str(group.lag),
         )
     show.out.print(table)
     for group in groups:
         if group.connect or group.problem:
-            show.out.print(escape(f"{group.group_id}: {group.problem or group.connect}"))
+            show.out.print(show.as_text(f"{group.group_id}: {group.problem or group.connect}"))
         for member in group.members:
-            show.out.print(escape(f"  {group.group_id} · {_of_member(group, member)}"))
+            show.out.print(show.as_text(f"  {group.group_id} · {_of_member(group, member)}"))
     if left_out:
-        show.out.print(escape(left_out))
+        show.out.print(show.as_text(left_out))
 
 
 def _of_member(group: DescribedGroup, member: GroupMember) -> str:
@@ -178,13 +177,13 @@ def watch(
             seen = _look(asking.ports, kinds, releases)
             status = waiting.seen(seen, time.time())
             if status.message != said:
-                show.out.print(escape(status.message))
+                show.out.print(show.as_text(status.message))
                 said = status.message
             if status.done:
                 break
             time.sleep(interval)
     for condition in seen.conditions:
-        show.out.print(escape(f"{'✓' if condition.holds else '✗'} {condition.name}: {condition.evidence}"))
+        show.out.print(show.as_text(f"{'✓' if condition.holds else '✗'} {condition.name}: {condition.evidence}"))
     if status.state is not WatchState.HELD:
         raise typer.Exit(RefusedError.exit_code)
 
@@ -207,7 +206,7 @@ def _print(plans: tuple[GroupPlan, ...], facts: ClusterFacts, to: Goal) -> None:
         group = each.group
         bounces = "all at once" if each.bounces is None and each.steps else each.bounces
         table.add_row(
-            *map(escape, (group.group_id, group.type, group.state, group.assignor)),
+            *map(show.as_text, (group.group_id, group.type, group.state, group.assignor)),
             str(len(group.members)),
             str(len(group.static_members)),
             "none leads there" if bounces is None else str(bounces),
@@ -215,11 +214,11 @@ def _print(plans: tuple[GroupPlan, ...], facts: ClusterFacts, to: Goal) -> None:
     show.out.print(table)
     for each in plans:
         if each.steps:
-            show.out.print(f"{escape(each.group.group_id)}:")
+            show.out.print(f"{show.as_text(each.group.group_id)}:")
         for number, step in enumerate(each.steps, start=1):
-            show.out.print(f"  {number}. {escape(step)}")
+            show.out.print(f"  {number}. {show.as_text(step)}")
         if each.note:
-            show.out.print(escape(f"{each.group.group_id}: {each.note}"))
+            show.out.print(show.as_text(f"{each.group.group_id}: {each.note}"))
     show.print_findings(tuple(each.finding for each in plans if each.finding))
     if to is Goal.CLASSIC and any(each.steps for each in plans):
         show.out.print(

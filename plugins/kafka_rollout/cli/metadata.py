@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from kafka_rollout.adapters.metadata_log.bootstrap import lower_bootstrap
 from kafka_rollout.adapters.metadata_log.facts import known_releases, metadata_facts
@@ -37,6 +36,7 @@ from kafka_rollout.domain.features.requests import parse_requests
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport, with_paths
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.outside_text import escape_json
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.offline.log_choice import choose_log
 from kafka_rollout.settings import Settings
@@ -135,7 +135,7 @@ def snapshot(
         f"loaded and compared by {', '.join(map(str, written.proved_by))}.",
         soft_wrap=True,
     )
-    show.out.print(str(written.path), soft_wrap=True)
+    show.out.print(show.as_text(written.path), soft_wrap=True)
 
 
 @metadata_app.command("trim")
@@ -157,13 +157,13 @@ def trim_command(
             return
         show.out.print(
             f"Would begin the log at offset {plan.start_offset}, below the snapshot {plan.snapshot}, and remove "
-            f"{', '.join(plan.removed)}.",
+            f"{show.as_text(', '.join(plan.removed))}.",
             soft_wrap=True,
         )
         return
     target = None if release is None else _release(cache, release)
     result = undo_trim(folder) if undo else trim(folder, release=target, cache=cache)
-    show.out.print(escape(result.sentence), soft_wrap=True)
+    show.out.print(show.as_text(result.sentence), soft_wrap=True)
 
 
 @metadata_app.command("choose")
@@ -190,9 +190,10 @@ def choose(
     chosen = choose_log(logs, voters, {})
     if not _json(json_file, {**chosen.to_dict(), "log_dir": str(by_node[chosen.node_id].root)}):
         show.out.print(
-            f"node {chosen.node_id}, {by_node[chosen.node_id].root}: ends at offset {chosen.end_offset} in epoch "
-            f"{chosen.epoch}; logs of nodes {', '.join(map(str, chosen.read))} compared, voters "
-            f"{', '.join(map(str, chosen.voters))}. Write the snapshot with --epoch {chosen.snapshot_epoch}.",
+            f"node {chosen.node_id}, {show.as_text(by_node[chosen.node_id].root)}: ends at offset "
+            f"{chosen.end_offset} in epoch {chosen.epoch}; logs of nodes {', '.join(map(str, chosen.read))} "
+            f"compared, voters {', '.join(map(str, chosen.voters))}. Write the snapshot with "
+            f"--epoch {chosen.snapshot_epoch}.",
             soft_wrap=True,
         )
 
@@ -214,14 +215,14 @@ def install_command(
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
         level = loaded.features[METADATA_VERSION]
         bootstrap = lower_bootstrap(folder, Path(name), level=level, target=target, cache=cache)
-        show.out.print(escape(install(folder, snapshot_file, bootstrap=bootstrap)), soft_wrap=True)
+        show.out.print(show.as_text(install(folder, snapshot_file, bootstrap=bootstrap)), soft_wrap=True)
 
 
 @metadata_app.command("uninstall")
 def uninstall_command(log_dir: LogDir, cluster_id: ClusterId = None) -> None:
     """Put everything back as it was before the newest `install`, unless a broker has registered since."""
     _, folder = _open(log_dir, cluster_id)
-    show.out.print(escape(uninstall(folder)), soft_wrap=True)
+    show.out.print(show.as_text(uninstall(folder)), soft_wrap=True)
 
 
 def _open(directory: Path, cluster_id: str | None) -> tuple[ReleaseCache, MetadataFolder]:
@@ -251,7 +252,7 @@ def _json(where: str | None, data: Mapping[str, Any]) -> bool:
     """Whether JSON was asked for; then it is written."""
     if where is None:
         return False
-    text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    text = escape_json(json.dumps(data, indent=2, ensure_ascii=False)) + "\n"
     if where == "-":
         sys.stdout.write(text)
         return True
@@ -268,14 +269,14 @@ def _print_losses(report: LossReport) -> None:
     _print_entries("lost", report.losses)
     _print_entries("default only", report.default_only)
     for note in report.notes:
-        show.out.print(f"[yellow]note[/yellow] {escape(note)}", soft_wrap=True)
+        show.out.print(f"[yellow]note[/yellow] {show.as_text(note)}", soft_wrap=True)
     if not report.losses:
         show.out.print("Nothing real is lost.")
 
 
 def _print_entries(title: str, entries: tuple[Loss, ...]) -> None:
     for loss in entries:
-        show.out.print(f"[red]{title}[/red] {escape(loss.sentence)}", soft_wrap=True)
+        show.out.print(f"[red]{title}[/red] {show.as_text(loss.sentence)}", soft_wrap=True)
 
 
 def _print_scan(found: MetadataScan) -> None:
@@ -286,9 +287,9 @@ def _print_scan(found: MetadataScan) -> None:
     )
     for failure in found.failures:
         where = f"{failure.file}, offset {failure.offset}"
-        show.out.print(f"[red]fails[/red] {escape(where)}: {escape(failure.reason)}", soft_wrap=True)
-        show.out.print(f"  by {escape(failure.decided_by)}", soft_wrap=True)
+        show.out.print(f"[red]fails[/red] {show.as_text(where)}: {show.as_text(failure.reason)}", soft_wrap=True)
+        show.out.print(f"  by {show.as_text(failure.decided_by)}", soft_wrap=True)
     for remedy in found.remedies:
-        show.out.print(f"[green]remedy[/green] {escape(remedy)}", soft_wrap=True)
+        show.out.print(f"[green]remedy[/green] {show.as_text(remedy)}", soft_wrap=True)
     for note in found.notes:
-        show.out.print(f"[yellow]note[/yellow] {escape(note)}", soft_wrap=True)
+        show.out.print(f"[yellow]note[/yellow] {show.as_text(note)}", soft_wrap=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from kafka_rollout.adapters.inventory import find_cluster
 from kafka_rollout.adapters.store.leases import FileChangeLock
@@ -35,7 +34,7 @@ def lock_show(cluster: ClusterName) -> None:
         show.out.print(f"Nobody holds the lock of {cluster}.")
         return
     until = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(held.expires_at))
-    show.out.print(escape(f"{held.holder} holds the lock of {cluster} until {until}: {held.purpose}"))
+    show.out.print(show.as_text(f"{held.holder} holds the lock of {cluster} until {until}: {held.purpose}"))
 
 
 @lock_app.command("break")
@@ -45,7 +44,7 @@ def lock_break(
     """Take the lock away from a holder that is dead."""
     settings = Settings.from_environment()
     held = FileChangeLock(settings.home).break_(find_cluster(settings.clusters, cluster).name, by)
-    show.out.print("Nobody held it." if held is None else escape(f"Taken from {held.holder} ({held.purpose})."))
+    show.out.print("Nobody held it." if held is None else show.as_text(f"Taken from {held.holder} ({held.purpose})."))
 
 
 @ledger_app.command("start")

@@ -19,7 +19,7 @@ from kafka_rollout.cli.options import (
     Yes,
     open_bench,
 )
-from kafka_rollout.cli.show import ProgressLines, err
+from kafka_rollout.cli.show import ProgressLines, as_text, err
 from kafka_rollout.cli.upgrade import Approver, command_of
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
@@ -71,7 +71,8 @@ def start_once_more(ports: ClusterPorts, policy: GatePolicy, approver: Approver)
     finally:
         lock.release_lock(ports)
     err.print(
-        f"It is back. Go on with: {command_of(ports, plan, back=is_way_back(plan, release_step))}", soft_wrap=True
+        as_text(f"It is back. Go on with: {command_of(ports, plan, back=is_way_back(plan, release_step))}"),
+        soft_wrap=True,
     )
 
 

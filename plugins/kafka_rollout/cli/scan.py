@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from kafka_rollout.adapters.coordinator_logs.directories import partition_folders
@@ -160,13 +159,15 @@ def print_scan(result: ScanResult) -> None:
         for verdict in result.failing(release)[:1]:
             if failure := verdict.first_failure:
                 where = f"{verdict.topic}-{verdict.partition} at offset {failure.offset}"
-                show.out.print(escape(f"{release} fails first on {where}: {failure.reason}"), soft_wrap=True)
+                show.out.print(show.as_text(f"{release} fails first on {where}: {failure.reason}"), soft_wrap=True)
     for copy in result.copies:
         if copy.chosen and not copy.why.startswith("It is the only"):
-            show.out.print(escape(f"{copy.topic}-{copy.partition}: read {copy.directory}. {copy.why}"), soft_wrap=True)
+            show.out.print(
+                show.as_text(f"{copy.topic}-{copy.partition}: read {copy.directory}. {copy.why}"), soft_wrap=True
+            )
     for damage in result.damage:
         text = f"{damage.file}, byte {damage.position}: {damage.sentence}"
-        show.out.print(f"[yellow]damage[/yellow] {escape(text)}", soft_wrap=True)
+        show.out.print(f"[yellow]damage[/yellow] {show.as_text(text)}", soft_wrap=True)
 
 
 def _cell(verdicts: list[ReleaseVerdict]) -> str:
@@ -180,4 +181,4 @@ def _cell(verdicts: list[ReleaseVerdict]) -> str:
 
 
 def _say(line: str) -> None:
-    show.err.print(escape(f"scan: {line}"), soft_wrap=True)
+    show.err.print(show.as_text(f"scan: {line}"), soft_wrap=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from kafka_rollout.adapters.pages.html import size
@@ -27,7 +25,6 @@ scans_app = typer.Typer(help="The scans of the coordinator logs that are kept.",
 ScannedCluster = Annotated[str, typer.Option("--cluster", "-c", help="Cluster whose scans these are.")]
 
 _SHOWN = 20  # changes, and owners of a step, on a terminal
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 @scans_app.command("list")
@@ -48,7 +45,7 @@ def scans_list(
     for scan, result in rows:
         failing = [str(r) for r, verdict in result.standing.items() if verdict is LoadVerdict.FAILS]
         table.add_row(
-            printable(scan.cluster),
+            show.as_text(scan.cluster),
             scan.name,
             f"{result.records:,}",
             size(result.log_bytes),
@@ -99,11 +96,6 @@ def scans_compare(
     show.print_json(comparison) if as_json else _print_comparison(earlier, later, comparison)
 
 
-def printable(text: str) -> str:
-    """Text that some client sent, for a terminal: control characters and changes of direction by their number."""
-    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
 def _before(history: ScanHistory, later: KeptScan) -> KeptScan:
     earlier = [scan for scan in history.scans() if scan.name < later.name]
     if not earlier:
@@ -127,7 +119,7 @@ def _summary(kept: KeptScan, result: ScanResult) -> dict[str, Any]:
 def _print_remedy(remedy: Remedy) -> None:
     show.out.print()
     show.out.print(
-        f"[{'red' if remedy.fails else 'yellow'}]{remedy.release}[/] {escape(remedy.sentence)}", soft_wrap=True
+        f"[{'red' if remedy.fails else 'yellow'}]{remedy.release}[/] {show.as_text(remedy.sentence)}", soft_wrap=True
     )
     for number, step in enumerate(remedy.steps, start=1):
         time_left = "" if step.within_ms is None else f" (at most {in_words(step.within_ms)})"
@@ -142,7 +134,7 @@ def _print_remedy(remedy: Remedy) -> None:
 
 
 def _called(owner: Concerned) -> str:
-    return f"{printable(owner.name)}{f' ({owner.about})' if owner.about else ''}"
+    return f"{owner.name}{f' ({owner.about})' if owner.about else ''}"
 
 
 def _print_comparison(earlier: KeptScan, later: KeptScan, comparison: ScanComparison) -> None:
@@ -176,4 +168,4 @@ def _apart(comparison: ScanComparison) -> str:
 
 
 def _say(line: str) -> None:
-    show.out.print(escape(printable(line)), soft_wrap=True)
+    show.out.print(show.as_text(line), soft_wrap=True)

@@ -15,9 +15,11 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from kafka_rollout.domain.gates.check import GateCheck
 from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.outside_text import escape_invisible, escape_json
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Catalogue, Release, VersionRange
 from kafka_rollout.domain.model.state import ClusterState
@@ -25,11 +27,33 @@ from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.steps.common.approval import approval_body
 from kafka_rollout.steps.runner import Progress
 
+
+class SafeConsole(Console):
+    """A terminal that no text can control: what is printed as a string has visible characters and line breaks alone.
+
+    Text from outside goes through `as_text` as well, so that Rich takes no markup from it.
+    """
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str("\n".join(_visible(line) for line in text.split("\n")), **options)
+
+
+def _visible(line: str) -> str:
+    return escape_invisible(line, limit=max(10 * len(line), 100))
+
+
 # Results go to the standard output, progress and errors to the standard error.
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+out = SafeConsole(highlight=False, emoji=False)
+err = SafeConsole(stderr=True, highlight=False, emoji=False)
 
 _COLOURS = {Severity.BLOCKER: "red", Severity.WARNING: "yellow", Severity.INFO: "blue"}
+
+
+def as_text(value: object) -> str:
+    """Text from outside for Rich: one line, every character visible, nothing of it taken for markup."""
+    shown = escape_invisible(str(value))
+    # A backslash at the end would take the meaning from a tag after it.
+    return escape(re.sub(r"\\+$", lambda run: "\\u005c" * len(run[0]), shown))
 
 
 def plain(value: Any) -> Any:
@@ -50,7 +74,7 @@ def plain(value: Any) -> Any:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(plain(value), indent=2, ensure_ascii=False))
+    print(escape_json(json.dumps(plain(value), indent=2, ensure_ascii=False)))
 
 
 def print_clusters(clusters: Mapping[str, ClusterSpec]) -> None:
@@ -88,7 +112,7 @@ def print_catalogue(catalogue: Catalogue) -> None:
 def print_state(cluster: ClusterSpec, state: ClusterState) -> None:
     quorum = state.quorum
     leader = "unknown" if quorum is None else str(quorum.leader_id)
-    out.print(f"[bold]{cluster.name}[/bold]  cluster id {state.cluster_id}, active controller {leader}")
+    out.print(f"[bold]{cluster.name}[/bold]  cluster id {as_text(state.cluster_id)}, active controller {leader}")
     table = _table("Node", "Roles", "Release", "Process", "CurrentMetadataVersion", "Java", "Lag", "Problem")
     for node in cluster.nodes:
         seen = state.nodes[node.node_id]
@@ -105,9 +129,9 @@ def print_state(cluster: ClusterSpec, state: ClusterState) -> None:
             _or(seen.release),
             _or(seen.process.pid),
             current,
-            _or(metrics.java_version if metrics else None),
+            as_text(_or(metrics.java_version if metrics else None)),
             _or(lag),
-            escape(seen.problem),
+            as_text(seen.problem),
         )
     out.print(table)
     print_levels(state)
@@ -115,11 +139,11 @@ def print_state(cluster: ClusterSpec, state: ClusterState) -> None:
     groups = Counter(group.type for group in state.groups)
     out.print(
         f"{len(state.partitions)} partitions, {len(under)} under min ISR or leaderless; "
-        f"groups: {', '.join(f'{count} {kind}' for kind, count in groups.items()) or 'none'}; "
+        f"groups: {as_text(', '.join(f'{count} {kind}' for kind, count in groups.items()) or 'none')}; "
         f"{len(state.transactions)} transactional ids"
     )
     for question in state.unanswered:
-        out.print(f"[yellow]not answered:[/yellow] {escape(question)}")
+        out.print(f"[yellow]not answered:[/yellow] {as_text(question)}")
 
 
 def print_levels(state: ClusterState) -> None:
@@ -132,29 +156,30 @@ def print_levels(state: ClusterState) -> None:
             told = "no answer" if node.features is None else str(node.features.supported.get(name, "not known to it"))
             ranges.setdefault(told, []).append(node_id)
         told = "; ".join(f"{text}: nodes {', '.join(map(str, ids))}" for text, ids in ranges.items())
-        table.add_row(name, str(state.finalized.get(name, 0)), told)
+        table.add_row(as_text(name), str(state.finalized.get(name, 0)), told)
     out.print(table)
 
 
 def print_plan(plan: Plan) -> None:
-    out.print(Markdown(approval_body(plan)))
+    print_body(approval_body(plan))
 
 
-def print_body(text: str) -> None:
-    out.print(Markdown(text))
+def print_body(text: str, console: Console = out) -> None:
+    """Print Markdown; what is from outside in it was escaped when it was put in."""
+    console.print(Markdown("\n".join(_visible(line) for line in text.split("\n"))))
 
 
 def print_findings(findings: tuple[Finding, ...]) -> None:
     for finding in findings:
         colour = _COLOURS[finding.severity]
-        out.print(f"[{colour}]{finding.severity.value}[/{colour}] {escape(finding.code)} {escape(finding.subject)}")
-        out.print(f"  {escape(finding.sentence)} {escape(finding.remedy)}")
+        out.print(f"[{colour}]{finding.severity.value}[/{colour}] {as_text(finding.code)} {as_text(finding.subject)}")
+        out.print(f"  {as_text(finding.sentence)} {as_text(finding.remedy)}")
 
 
 def print_look(look: GateCheck) -> None:
     for condition in look.conditions:
         mark = "[green]✓[/green]" if condition.holds else "[red]✗[/red]"
-        out.print(f"{mark} {escape(condition.name)}: {escape(condition.evidence)}")
+        out.print(f"{mark} {as_text(condition.name)}: {as_text(condition.evidence)}")
 
 
 class ProgressLines:
@@ -184,7 +209,7 @@ class ProgressLines:
             return
         self._last, self._said_at = subject, now
         line = line if len(line) <= self.LONGEST else f"{line[: self.LONGEST]}…"
-        err.print(escape(f"{time.strftime('%H:%M:%S')} {line} {clock}".rstrip()), soft_wrap=True)
+        err.print(as_text(f"{time.strftime('%H:%M:%S')} {line} {clock}".rstrip()), soft_wrap=True)
 
 
 def _table(*columns: str) -> Table:

@@ -16,7 +16,7 @@ import typer
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.pages.run_report import write_run_report
 from kafka_rollout.cli.background import run_background_checks, run_folder
-from kafka_rollout.cli.show import ProgressLines, err, out, print_body
+from kafka_rollout.cli.show import ProgressLines, as_text, err, out, print_body
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
@@ -222,7 +222,7 @@ def scan_before_planning(ports: ClusterPorts, settings: Settings, security: Clie
     try:
         scan_logs(ports, settings, security, SCAN_BEFORE_ROLL, ProgressLines())
     except (TransientError, FatalError) as error:
-        err.print(f"scan: {error}", soft_wrap=True)  # the plan has a finding for it, among others
+        err.print(as_text(f"scan: {error}"), soft_wrap=True)  # the plan has a finding for it, among others
 
 
 def run_to_report(
@@ -232,7 +232,7 @@ def run_to_report(
         with stop_signal() as stop_asked:
             done = act(stop_asked, ProgressLines())
     except KeyboardInterrupt:
-        err.print(f"Ended in the middle; call it again with --run {ports.run_id}: it goes on where it was.")
+        err.print(f"Ended in the middle; call it again with --run {as_text(ports.run_id)}: it goes on where it was.")
         raise
     except RolloutError:
         lock.release_lock(ports)
@@ -242,7 +242,7 @@ def run_to_report(
     lock.release_lock(ports)
     report(ports, plan, settings)
     if not done:
-        err.print(f"Stopped at a safe point. It goes on with: {command_of(ports, plan)}", soft_wrap=True)
+        err.print(f"Stopped at a safe point. It goes on with: {as_text(command_of(ports, plan))}", soft_wrap=True)
         return INTERRUPTED
     return 0
 
@@ -266,7 +266,7 @@ def _tell_ways_on(ports: ClusterPorts, plan: Plan) -> None:
     else:
         ways = [("wait on", command_of(ports, plan)), ("start the node once more", again), back]
     for what, command in ways:
-        err.print(f"{what}: {command}", soft_wrap=True)
+        err.print(as_text(f"{what}: {command}"), soft_wrap=True)
 
 
 def _finalize(
@@ -351,7 +351,7 @@ def stop_signal() -> Iterator[Callable[[], bool]]:
 
 def report(ports: ClusterPorts, plan: Plan, settings: Settings, *, dry_run: bool = False) -> None:
     page, data = write_run_report(ports, plan, dry_run=dry_run, settings=settings)
-    out.print(f"report: {page}", soft_wrap=True)
-    out.print(str(data), soft_wrap=True)
+    out.print(as_text(f"report: {page}"), soft_wrap=True)
+    out.print(as_text(data), soft_wrap=True)
     if plan.offline and (took := outage_sentence(ports, expected_outage_s(ports))):
-        err.print(took, soft_wrap=True)
+        err.print(as_text(took), soft_wrap=True)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kafka_rollout.demo.progress import duration
+from kafka_rollout.domain.model.outside_text import escape_invisible
 
 
 def succeeded(report: Mapping[str, Any]) -> bool:
@@ -28,7 +29,8 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
     held = sum(gate["state"] in {"held", "holds"} for gate in gates)
     console.print(f"Gates: {held} of {len(gates)} held; the report has the evidence of each.")
     for approval in report["approvals"]:
-        console.print(f"{approval['by']} {approval['decision']} '{approval['what']}': {approval['reason']}")
+        told = f"{approval['by']} {approval['decision']} '{approval['what']}': {approval['reason']}"
+        console.print(escape_invisible(told), markup=False)
 
 
 def _nodes(report: Mapping[str, Any]) -> Table:

@@ -10,7 +10,6 @@ import pytest
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.store.scans import ScanHistory
 from kafka_rollout.cli.app import run_main
-from kafka_rollout.cli.scans import printable
 from tests.paths import INCLUDE
 from tests.unit.scan_examples import HOSTILE, large_scan, small_scan
 
@@ -110,4 +109,3 @@ def test_names_do_nothing_to_the_terminal(history: ScanHistory, capsys: pytest.C
     history.keep(large_scan(load_catalogue(INCLUDE), at=AT + 2 * DAY), "")
     assert run_main(["scans", "show", "--cluster", "orders"]) == 0
     assert HOSTILE.replace("\u202e", "\\u202e") in capsys.readouterr().out
-    assert printable("\x1b]0;x\x07[red]") == "\\u001b]0;x\\u0007[red]"

@@ -5,18 +5,21 @@ from __future__ import annotations
 import time
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
+from kafka_rollout.domain.model.outside_text import escape_invisible
 from kafka_rollout.settings import Settings
 
 
 def page_environment(settings: Settings) -> Environment:
-    """Of include/templates; every value is escaped, and a missing one is an error."""
+    """Of include/templates; every value is one visible line and escaped, and a missing one is an error."""
     environment = Environment(
         loader=FileSystemLoader(settings.include / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_show,
     )
     environment.filters |= {
         "clock": clock,
@@ -26,6 +29,11 @@ def page_environment(settings: Settings) -> Environment:
         "number": lambda number: f"{number:,}",
     }
     return environment
+
+
+def _show(value: object) -> object:
+    """Text of a report has names from outside in it; markup of a macro is ours and stays."""
+    return escape_invisible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def clock(at: float | None) -> str:

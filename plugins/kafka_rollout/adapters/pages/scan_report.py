@@ -1,7 +1,7 @@
 """A scan as one HTML page: self-contained (nothing is fetched, no script), printable, light and dark.
 
-Names of groups and of what they own are whatever some client sent: all of it is escaped, and set apart (<bdi>) so
-that no writing direction in a name reaches beyond it.
+Names of groups and of what they own are chosen by clients: invisible characters are shown by their code points, all of
+it is escaped, and names are set apart (<bdi>), so that the direction of a script reaches no further than the name.
 """
 
 from __future__ import annotations

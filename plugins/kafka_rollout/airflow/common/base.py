@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from kafka_rollout.airflow.common.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.domain.model.errors import RolloutError, TransientError, UserError
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from kafka_rollout.domain.model.plan import Plan
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
-log = logging.getLogger(__name__)
+log = OneLineLogger(logging.getLogger(__name__))
 
 TASK_FAILED = "task-failed"  # kind of the event in the run's record
 PLAN_TASK = "plan"  # its XCom holds the hash of the frozen plan
@@ -118,7 +119,7 @@ def failed_tasks(context: Context, asking: str) -> list[str]:
     return sorted(task_id for task_id, state in states.items() if state == "failed" and task_id != asking)
 
 
-class RolloutOperator(BaseOperator):
+class RolloutOperator(OneLineLogs, BaseOperator):
     """One step on one cluster."""
 
     def __init__(self, *, cluster: str, **kwargs: Any) -> None:

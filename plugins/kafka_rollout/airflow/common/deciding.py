@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.airflow.common.asking import Answer, Question, approvers, ask
+from kafka_rollout.domain.model.outside_text import escape_markdown
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -51,7 +52,7 @@ def ask_what_now(
             subject=f"{ports.cluster.name}: {what} failed. What now?",
             body="\n\n".join(
                 (
-                    f"**At {datetime.now(UTC):%H:%M:%S} UTC:** {why}",
+                    f"**At {datetime.now(UTC):%H:%M:%S} UTC:** {escape_markdown(why)}",
                     "\n".join(f"- **{option}**: {meant[option]}" for option in options),
                     "Airflow keeps this text as it was when the question came first. The present state is in the "
                     "task's log and state store, and on the page *Kafka rollout*.",

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
+from kafka_rollout.domain.model.outside_text import escape_invisible, escape_markdown
+
 if TYPE_CHECKING:
     from airflow.sdk import BaseNotifier, Context
     from airflow.sdk.bases.timetable import BaseTimetable
@@ -36,8 +38,8 @@ def broken_inventory_dag(
     """Says where the cluster's DAG would be why there is none."""
     with DAG(
         dag_id=dag_id,
-        description=why,
-        doc_md=f"### The inventory of this cluster cannot be read\n\n{why}",
+        description=escape_invisible(why),
+        doc_md=f"### The inventory of this cluster cannot be read\n\n{escape_markdown(why)}",
         schedule=schedule,
         catchup=False,
         max_active_runs=1,
@@ -47,7 +49,7 @@ def broken_inventory_dag(
         BrokenInventoryOperator(
             task_id="read_inventory",
             why=why,
-            doc_md=why,
+            doc_md=escape_markdown(why),
             execution_timeout=timedelta(minutes=1),
             on_failure_callback=on_failure,
         )

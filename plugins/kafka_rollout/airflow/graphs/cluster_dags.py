@@ -10,6 +10,7 @@ from airflow.sdk import DAG, Param, get_parsing_context
 from kafka_rollout.adapters.inventory import readable_clusters
 from kafka_rollout.adapters.releases.catalogue import release_names
 from kafka_rollout.airflow.graphs.broken import broken_inventory_dag
+from kafka_rollout.domain.model.outside_text import escape_markdown, quote_markdown
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.settings import Settings
 
@@ -44,10 +45,10 @@ def cluster_dag(
         description=description,
         doc_md=doc.format(
             name=cluster.name,
-            owner=cluster.owner,
+            owner=escape_markdown(cluster.owner),
             dag_id=dag_id,
             nodes=", ".join(f"{node.name} ({node.node_id})" for node in cluster.nodes),
-            approvers=", ".join(cluster.approvers) or "everyone who may trigger it",
+            approvers=", ".join(map(quote_markdown, cluster.approvers)) or "everyone who may trigger it",
         ),
         schedule=None,
         catchup=False,

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseNotifier, Variable
 from airflow.sdk.exceptions import AirflowFailException
 
+from kafka_rollout.domain.model.outside_text import escape_invisible
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from jinja2 import Environment
@@ -63,13 +65,13 @@ class ScanAlertNotifier(BaseNotifier):
         super().__init__()
 
     def render_template_fields(self, context: Context, jinja_env: Environment | None = None) -> None:
-        super().render_template_fields(_with(context, asdict(self.alert)), jinja_env)
+        super().render_template_fields(_with(context, _shown(self.alert)), jinja_env)
 
     def notify(self, context: Context) -> None:
         from kafka_rollout.adapters.store.scan_reports import ScanReports
         from kafka_rollout.settings import Settings
 
-        alert = {**asdict(self.alert), "subject": self.subject, "body": self.body}
+        alert = {**_shown(self.alert), "subject": self.subject, "body": self.body}
         self.log.error("%s", self.body)
         ScanReports(Settings.from_environment().home, self.alert.cluster).alerted(str(context["run_id"]), alert)
         if (channel := configured_channel()) is not None:
@@ -96,6 +98,16 @@ def configured_channel() -> BaseNotifier | None:
         return kind(**setting.get("kwargs", {}))
     except TypeError as error:
         raise AirflowFailException(f"{problem}: {error}. {way_out}") from None
+
+
+def _shown(alert: Alert) -> dict[str, Any]:
+    """The alert's fields, each text one line without invisible characters: names of groups are among them."""
+    return {
+        **asdict(alert),
+        "headline": escape_invisible(alert.headline),
+        "sentences": [escape_invisible(sentence) for sentence in alert.sentences],
+        "remedy": escape_invisible(alert.remedy),
+    }
 
 
 def _with(context: Context, alert: Mapping[str, Any]) -> Any:

@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from kafka_rollout.airflow.common.asking import WAITS_FOR, is_answer, read_answer, tell
 from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan
 from kafka_rollout.airflow.common.deciding import RETRY, ROLL_BACK, STOP_HERE, WAIT_ON, ask_what_now, record_decision
+from kafka_rollout.airflow.common.logs import OneLineLogs
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState, WatchStatus
@@ -28,7 +29,7 @@ INTERVAL_S = 1.0
 GROUPS_INTERVAL_S = 10.0  # each look reads a whole log
 
 
-class GateSensor(BaseSensorOperator):
+class GateSensor(OneLineLogs, BaseSensorOperator):
     """One gate of a cluster, or of a node's turn (`slot`).
 
     Looks for PATIENCE_S in the task, then defers to a GateTrigger. When the gate does not hold in its time, a person

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from kafka_rollout.airflow.common.logs import OneLineLogs
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.domain.gates.ref import GateRef
 from kafka_rollout.domain.gates.watch import GateWatch, WatchState, WatchStatus
@@ -37,7 +38,7 @@ def pause_s(watch: GateWatch, now: float) -> float:
     return max(watch.policy.interval_s, min(SOAK_LOOKS_S, left))
 
 
-class GateTrigger(BaseTrigger):
+class GateTrigger(OneLineLogs, BaseTrigger):
     """Looks at one gate until its watch has an end. `watch` is a GateWatch's dictionary: it goes on where the task
     stopped looking. The event has `state` (held, failed or error), `message` and `watch`.
     """

@@ -7,6 +7,8 @@ one sentence, which names the object, and a remedy.
 
 from __future__ import annotations
 
+from kafka_rollout.domain.model.outside_text import escape_invisible
+
 
 class RolloutError(Exception):
     """Base class of all errors of this project. `sentence`: the fact; `remedy`: the action to take (may be empty)."""
@@ -19,7 +21,8 @@ class RolloutError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.sentence} {self.remedy}".strip()
+        """One line without invisible characters, for a log or a terminal; `sentence` is as it was given."""
+        return escape_invisible(f"{self.sentence} {self.remedy}".strip())
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions with keyword-only arguments cannot be unpickled without help; Spark and Airflow pickle them.

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kafka_rollout.domain.model.outside_text import escape_invisible
+
 
 class Severity(StrEnum):
     BLOCKER = "blocker"  # the next step cannot begin; an approval does not change that
@@ -33,7 +35,9 @@ class Finding:
         return (self.code, self.subject)
 
     def __str__(self) -> str:
-        return f"[{self.severity}] {self.code} ({self.subject}): {self.sentence} {self.remedy}".rstrip()
+        """One line without invisible characters, for a log or a terminal."""
+        line = f"[{self.severity}] {self.code} ({self.subject}): {self.sentence} {self.remedy}"
+        return escape_invisible(line.rstrip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

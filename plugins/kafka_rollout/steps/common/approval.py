@@ -10,6 +10,7 @@ from typing import Any
 
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.model.outside_text import escape_markdown, quote_markdown
 from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -168,7 +169,7 @@ def approval_body(plan: Plan, verdict: Verdict | None = None, *, what: str = App
             parts.append("Levels fall as **UNSAFE_DOWNGRADE**: what the warnings name is lost, and nothing stops it.")
         parts += [heading("Levels to be finalized"), *features_in_full(plan.feature_changes)]
         if scan:
-            parts += [heading("Coordinator logs"), scan]
+            parts += [heading("Coordinator logs"), escape_markdown(scan)]
         parts += findings_part(findings)
     else:
         parts += [
@@ -198,8 +199,8 @@ def findings_part(findings: tuple[Finding, ...]) -> list[str]:
         return [heading("Findings: none")]
     ranked = sorted(findings, key=lambda finding: list(Severity).index(finding.severity))
     lines = [
-        f"- **{f.severity.value}** `{f.code}` {plain(f.subject)}: {plain(f.sentence)}"
-        + (f" **What to do:** {plain(f.remedy)}" if f.remedy else "")
+        f"- **{f.severity.value}** {quote_markdown(f.code)} {escape_markdown(f.subject)}: {escape_markdown(f.sentence)}"
+        + (f" **What to do:** {escape_markdown(f.remedy)}" if f.remedy else "")
         for f in ranked
     ]
     return [heading(f"Findings: {len(findings)}"), "\n".join(lines)]
@@ -217,9 +218,9 @@ def hops_part(plan: Plan) -> list[str]:
         )
         way = f"{release_step.from_release} → {release_step.to_release}"
         if plan.offline:
-            parts += [heading(f"{way}, all nodes at once"), plain(release_step.reason)]
+            parts += [heading(f"{way}, all nodes at once"), escape_markdown(release_step.reason)]
         else:
-            parts += [heading(f"{way}, one node at a time"), order, plain(release_step.reason)]
+            parts += [heading(f"{way}, one node at a time"), order, escape_markdown(release_step.reason)]
     return parts
 
 
@@ -227,8 +228,9 @@ def config_part(plan: Plan) -> list[str]:
     if not plan.config_changes:
         return []
     lines = [
-        f"- node {c.node_id} on {c.release}: `{c.key}` {f'= `{c.value}`' if c.value else 'is taken out'}. "
-        f"{plain(c.reason)}"
+        f"- node {c.node_id} on {c.release}: {quote_markdown(c.key)} "
+        f"{f'= {quote_markdown(c.value)}' if c.value else 'is taken out'}. "
+        f"{escape_markdown(c.reason)}"
         for c in plan.config_changes
     ]
     return [heading("Configuration that comes in with the roll"), "\n".join(lines)]
@@ -239,7 +241,7 @@ def _features_in_short(changes: tuple[FeatureChange, ...]) -> list[str]:
         return []
     lines = []
     for undo in (Undo.IMPOSSIBLE, Undo.UNKNOWN, Undo.POSSIBLE):
-        levels = [f"{c.feature} {c.current} → {c.target}" for c in changes if c.undo == undo]
+        levels = [f"{escape_markdown(c.feature)} {c.current} → {c.target}" for c in changes if c.undo == undo]
         if levels:
             lines.append(f"- way back **{undo.value}**: {', '.join(levels)}")
     return [heading("Levels to be finalized afterwards, by an approval of their own"), "\n".join(lines)]
@@ -251,10 +253,10 @@ def features_in_full(changes: tuple[FeatureChange, ...]) -> list[str]:
     return [
         "\n".join(
             [
-                f"#### {c.feature} {c.current} → {c.target}",
+                f"#### {escape_markdown(c.feature)} {c.current} → {c.target}",
                 "",
-                f"- Undoing it: **{c.undo.value}**. {plain(c.undo_source)}",
-                f"- What would be lost: {plain(c.loss)}",
+                f"- Undoing it: **{c.undo.value}**. {escape_markdown(c.undo_source)}",
+                f"- What would be lost: {escape_markdown(c.loss)}",
             ]
         )
         for c in changes
@@ -263,8 +265,3 @@ def features_in_full(changes: tuple[FeatureChange, ...]) -> list[str]:
 
 def heading(text: str) -> str:
     return f"### {text}"
-
-
-def plain(text: str) -> str:
-    """Text that Markdown shows as it is: what looks like a tag would not be shown at all."""
-    return " ".join(text.replace("__", "\\_\\_").replace("*", "\\*").replace("<", "\\<").split())

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafka_rollout.domain.model.findings import Finding, Verdict
+from kafka_rollout.domain.model.outside_text import escape_markdown
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.steps.common.approval import config_part, features_in_full, findings_part, heading, hops_part, plain
+from kafka_rollout.steps.common.approval import config_part, features_in_full, findings_part, heading, hops_part
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.metadata_logs import LOSSES, planned_trims
 
@@ -47,7 +48,7 @@ def _title(plan: Plan) -> list[str]:
 
 
 def _outage(offline: Sequence[str]) -> list[str]:
-    return [heading("All nodes are stopped"), "\n".join(f"- {plain(line)}" for line in offline)]
+    return [heading("All nodes are stopped"), "\n".join(f"- {escape_markdown(line)}" for line in offline)]
 
 
 def _way(plan: Plan) -> list[str]:
@@ -64,7 +65,7 @@ def losses_part(ports: ClusterPorts, plan: Plan) -> list[str]:
     if report is None:
         return [heading("Metadata lost: unknown")]
     losses, defaults = report["losses"], report["default_only"]
-    lines = [f"- {plain(loss['sentence'])}" for loss in losses[:_LOSSES_SHOWN]]
+    lines = [f"- {escape_markdown(loss['sentence'])}" for loss in losses[:_LOSSES_SHOWN]]
     if len(losses) > _LOSSES_SHOWN:
         lines.append(f"- … and {len(losses) - _LOSSES_SHOWN} more: all of them are in `{LOSSES}` of the run's record.")
     parts = [heading(f"Metadata lost: {len(losses) or 'none'}"), *(["\n".join(lines)] if lines else [])]
@@ -77,14 +78,14 @@ def losses_part(ports: ClusterPorts, plan: Plan) -> list[str]:
         parts.append(
             f"{len(defaults)} fields that level {level} does not have are only at their default and say nothing."
         )
-    return parts + [plain(note) for note in report["notes"]]
+    return parts + [escape_markdown(note) for note in report["notes"]]
 
 
 def _later(plan: Plan) -> list[str]:
     """What this approval is not about: it comes with all nodes stopped."""
     if not plan.offline:
         return []
-    levels = ", ".join(f"{change.feature} {change.current} → {change.target}" for change in plan.offline_changes)
+    levels = ", ".join(f"{escape_markdown(c.feature)} {c.current} → {c.target}" for c in plan.offline_changes)
     return [
         heading("Not yet"),
         f"{levels}: with all nodes stopped, after an approval of its own. What is lost is lost then.",

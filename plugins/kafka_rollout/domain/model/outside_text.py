@@ -1,0 +1,126 @@
+"""Text from outside the project, made safe to show: names of groups, topics and clients, log lines, errors of brokers.
+
+Anybody who may commit an offset chooses a group's name. A name can hold a line break that forges a log line, an escape
+sequence that rewrites a terminal, or a character that reverses the direction of a sentence. Records and JSON keep such
+text as it is; whatever shows it goes through this module.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Final
+
+NAME_LIMIT: Final = 256
+TEXT_LIMIT: Final = 4000
+
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_STACKED = 4  # combining marks on one character; more of them paint over the lines around it
+# Letters and marks that are drawn as nothing although Unicode calls them printable.
+_BLANK = frozenset(
+    code
+    for first, last in (
+        (0x034F, 0x034F),
+        (0x115F, 0x1160),
+        (0x17B4, 0x17B5),
+        (0x180B, 0x180F),
+        (0x2800, 0x2800),
+        (0x3164, 0x3164),
+        (0xFE00, 0xFE0F),
+        (0xFFA0, 0xFFA0),
+        (0xE0100, 0xE01EF),
+    )
+    for code in range(first, last + 1)
+)
+
+_MARKUP = re.compile(r"[\\`*\[\]<>|~&]")
+_UNDERSCORES = re.compile(r"(?<![^\W_])_+|_+(?![^\W_])")  # between two letters they are no markup
+_LINE_START = re.compile(r"^(?:[-+=#]|(\d+)(?=[.)]))")
+_ADDRESS = re.compile(r"\S*(?:://|www\.|[\w.+-]@[\w-])\S*", re.IGNORECASE)
+_ENDING = re.compile(r"[.,;:!?]+$")
+
+
+def escape_invisible(text: str, *, limit: int = TEXT_LIMIT) -> str:
+    """Return the text as one line in which every invisible character is its code point, for example `\\u202e`.
+
+    Line breaks, control characters, changes of direction, characters without width and blanks other than the space
+    are invisible. A text of more than `limit` characters is cut and says so. A second call changes nothing.
+    """
+    if len(text) <= limit and text.isascii() and text.isprintable():
+        return text
+    pieces = list(_show_each(text[: limit + 1]))
+    if len(text) <= limit and sum(map(len, pieces)) <= limit:
+        return "".join(pieces)
+    room = limit - len(_left_out(len(text)))
+    kept = sum(1 for end in accumulate(map(len, pieces)) if end <= room)
+    return "".join(pieces[:kept]) + _left_out(len(text) - kept)
+
+
+def escape_markdown(text: str, *, limit: int = TEXT_LIMIT) -> str:
+    """Return Markdown (CommonMark with GitHub's additions) that shows the text as it is, on one line.
+
+    Emphasis, links, images, HTML, entities, code and the beginnings of lists and headings are escaped. An address
+    becomes code: renderers make a link of a bare one.
+    """
+    line = escape_invisible(text, limit=limit).strip()
+    parts: list[str] = []
+    end = 0
+    for found in _ADDRESS.finditer(line):
+        ending = _ENDING.search(found[0])
+        stop = found.end() - (len(ending[0]) if ending else 0)
+        parts += [_escape(line[end : found.start()], starts_line=not parts), quote_markdown(line[found.start() : stop])]
+        end = stop
+    parts.append(_escape(line[end:], starts_line=not parts))
+    return "".join(parts)
+
+
+def quote_markdown(text: str, *, limit: int = TEXT_LIMIT) -> str:
+    """Return a Markdown code span that shows the text as it is, on one line."""
+    line = escape_invisible(text, limit=limit)
+    if not line.strip():
+        return ""
+    fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", line)), default=0))
+    padding = " " if line[0] in "` " or line[-1] in "` " else ""
+    return f"{fence}{padding}{line}{padding}{fence}"
+
+
+def escape_json(dumped: str) -> str:
+    """Return the same JSON with every invisible character inside its strings as an escape sequence of JSON."""
+    return "".join(
+        character if character == "\n" or _is_visible(character) else _json(character) for character in dumped
+    )
+
+
+def _show_each(text: str) -> Iterator[str]:
+    stacked = 0
+    for character in text:
+        stacked = stacked + 1 if unicodedata.combining(character) else 0
+        yield character if _is_visible(character) and stacked <= _STACKED else _code_point(character)
+
+
+def _is_visible(character: str) -> bool:
+    return character.isprintable() and ord(character) not in _BLANK
+
+
+def _code_point(character: str) -> str:
+    number = ord(character)
+    return _SHORT.get(character) or (f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}")
+
+
+def _left_out(number: int) -> str:
+    return f"… ({number:,} more characters)"
+
+
+def _escape(text: str, *, starts_line: bool) -> str:
+    text = _MARKUP.sub(r"\\\g<0>", text)
+    text = _UNDERSCORES.sub(lambda run: "\\_" * len(run[0]), text)
+    return (
+        _LINE_START.sub(lambda start: f"{start[1]}\\" if start[1] else f"\\{start[0]}", text) if starts_line else text
+    )
+
+
+def _json(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
