@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
-from airflow.sdk import DAG, CronTriggerTimetable, Param, get_parsing_context
+from airflow.sdk import DAG, CronTriggerTimetable, Param
 
-from kafka_rollout.adapters.inventory import readable_clusters
-from kafka_rollout.adapters.releases.catalogue import release_names
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
-from kafka_rollout.airflow.graphs.broken import broken_inventory_dag
+from kafka_rollout.airflow.graphs.cluster_dags import dags_of_clusters
 from kafka_rollout.airflow.notifiers.scan_alert import ScanAlertNotifier
 from kafka_rollout.airflow.operators.compatibility_scan import (
     DEPTHS,
@@ -102,28 +101,12 @@ def schedule_of(text: str) -> CronTriggerTimetable | None:
     return None if text == NEVER else CronTriggerTimetable(text, timezone="UTC", run_immediately=timedelta(0))
 
 
-def build_all(settings: Settings) -> list[DAG]:
-    """A DAG for every inventory file; one that cannot be read keeps no other from its DAG, and alerts in its stead."""
-    wanted = get_parsing_context().dag_id
-    releases = release_names(settings.include)
-    clusters, problems = readable_clusters(settings.clusters)
-    dags = [
-        broken_inventory_dag(
-            f"{SCAN_DAG_PREFIX}{path.stem}_unreadable",
-            str(problem),
-            tags=TAGS,
-            schedule=schedule_of(DAILY),
-            on_failure=ScanAlertNotifier(not_scanned(path.stem, str(problem))),
-        )
-        for path, problem in problems.items()
-    ]
-    # A task needs its own DAG only.
-    return dags + [
-        build_scan(cluster, releases)
-        for cluster in clusters.values()
-        if wanted in (None, f"{SCAN_DAG_PREFIX}{cluster.name}")
-    ]
+def alert_of_broken(name: str, why: str) -> dict[str, Any]:
+    """A cluster whose inventory cannot be read is not scanned: that alerts once a day."""
+    return {"schedule": schedule_of(DAILY), "on_failure": ScanAlertNotifier(not_scanned(name, why))}
 
 
-for _dag in build_all(Settings.from_environment()):
+for _dag in dags_of_clusters(
+    Settings.from_environment(), SCAN_DAG_PREFIX, build_scan, tags=TAGS, alert=alert_of_broken
+):
     globals()[_dag.dag_id] = _dag

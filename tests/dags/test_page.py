@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,48 +18,34 @@ from kafka_rollout.steps.features.update import FEATURES
 from kafka_rollout.steps.planning.downgrade import DOWNGRADE
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
+from tests.dags.page_client import PREFIX, serve_page, sign_in
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench
 
 pytestmark = pytest.mark.airflow
 
-PREFIX = "/kafka-rollout"
 SCAN_DAG = "kafka_compatibility_scan_fake"
 RUN = "manual__2026-11-21T00:00:00+00:00"
 
 
 @pytest.fixture
-def client(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, inventory: Path, database: None, monkeypatch: Any
-) -> Any:
+def client(tmp_path: Path, inventory: Path, database: None, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Airflow's API server with our plugin, and a run under way."""
-    from airflow.api_fastapi.app import create_app, purge_cached_app
-    from fastapi.testclient import TestClient
-
-    passwords = tmp_path / "users.json"
-    passwords.write_text(json.dumps({"anna": "pw"}))
-    monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS", "anna:viewer")
-    monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE", str(passwords))
     ports = fake_bench(FakeCluster(R391), tmp_path / "home", run_id=RUN)
     plan = plan_upgrade(ports, R431, finalize=True)
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a <b>quiet</b> evening")
     replace_node(ports, plan, "3.9.1-to-4.3.1", 2)
-    purge_cached_app()
-    with TestClient(create_app(apps="core")) as client:
+    with serve_page(tmp_path, monkeypatch) as client:
         yield client
-    purge_cached_app()
-
-
-def sign_in(client: Any) -> dict[str, str]:
-    token = client.post("/auth/token", json={"username": "anna", "password": "pw"}).json()["access_token"]
-    return {"Authorization": f"Bearer {token}"}
 
 
 def test_nobody_sees_anything_without_signing_in(client: Any) -> None:
     report = f"/dags/kafka_upgrade_fake/report?run_id={RUN}"
     scan = f"/dags/{SCAN_DAG}/scan?run_id={RUN}&task_id=scan_coordinator_logs"
     for path in ("/", "/runs", "/scans", "/static/page.js", report, scan):
-        assert client.get(f"{PREFIX}{path}", follow_redirects=False).status_code == 401, path
+        refused = client.get(f"{PREFIX}{path}", follow_redirects=False)
+        assert refused.status_code == 401, path
+        assert refused.headers["cache-control"] == "no-store"
 
 
 def test_a_viewer_sees_how_far_a_run_is_and_its_report_without_any_script(client: Any, tmp_path: Path) -> None:
@@ -68,6 +53,9 @@ def test_a_viewer_sees_how_far_a_run_is_and_its_report_without_any_script(client
     page = client.get(f"{PREFIX}/", headers=signed_in)
     assert page.status_code == 200
     assert "script-src 'self'" in page.headers["content-security-policy"]
+    for path in ("/", "/runs", "/scans", "/static/page.js", "/static/none"):
+        headers = client.get(f"{PREFIX}{path}", headers=signed_in).headers
+        assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store"), path
     (cluster,) = client.get(f"{PREFIX}/runs", headers=signed_in).json()
     assert cluster["cluster"] == "fake"
     assert cluster["lock"]["holder"] == RUN
@@ -81,6 +69,7 @@ def test_a_viewer_sees_how_far_a_run_is_and_its_report_without_any_script(client
     found = client.get(report, params={"run_id": RUN}, headers=signed_in)
     assert found.text == "<h1>Report</h1>"
     assert "sandbox" in found.headers["content-security-policy"]
+    assert (found.headers["x-content-type-options"], found.headers["cache-control"]) == ("nosniff", "no-store")
     for escape in ("../../../../etc/passwd", ".."):
         assert client.get(report, params={"run_id": escape}, headers=signed_in).status_code == 404
 
@@ -153,7 +142,7 @@ def test_an_upgrade_s_scans_are_reached_from_their_tasks_and_nothing_else_is(cli
     (run.folder / "scan" / "before-roll.html").write_text("<h1>Before</h1>")
     for dag_id, task_id, status in (
         ("kafka_upgrade_fake", "scan_before_roll", 200),
-        ("kafka_downgrade_fake", "scan_before_roll", 200),
+        ("kafka_downgrade_fake", "scan_before_roll", 404),
         ("kafka_upgrade_fake", "scan_coordinator_logs", 404),
         ("kafka_upgrade_fake", "../plan", 404),
         ("fake", "scan_before_roll", 404),

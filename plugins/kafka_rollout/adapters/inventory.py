@@ -215,6 +215,11 @@ def readable_clusters(folder: Path) -> tuple[dict[str, ClusterSpec], dict[Path, 
         except UserError as error:
             problems[path] = error
             continue
+        except Exception as error:  # one file, whatever is wrong with it, keeps no other cluster from its DAGs
+            problems[path] = UserError(
+                f"The inventory {path} cannot be read: {type(error).__name__}: {error}.", remedy="Correct it."
+            )
+            continue
         if spec.name in clusters:
             problems[path] = UserError(
                 f"The inventories {files[spec.name]} and {path} both describe cluster {spec.name}.",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import Any
 
 from airflow.sdk import DAG, Param, get_parsing_context
 
@@ -19,20 +21,36 @@ _APPROVALS = "Approvals"
 
 
 def dags_of_clusters(
-    settings: Settings, prefix: str, build: Callable[[ClusterSpec, list[str]], DAG], *, tags: list[str]
+    settings: Settings,
+    prefix: str,
+    build: Callable[[ClusterSpec, list[str]], DAG],
+    *,
+    tags: list[str],
+    alert: Callable[[str, str], Mapping[str, Any]] = lambda name, why: {},
 ) -> list[DAG]:
-    """A DAG for every inventory file; one that cannot be read keeps no other from its DAG."""
+    """A DAG for every inventory file. One that cannot be read or built keeps no other from its DAG.
+
+    `alert`: schedule and notifier of the DAG that stands in for it, by the name of the file or cluster and the reason.
+    """
+
+    def stand_in(dag_id: str, name: str, why: str) -> DAG:
+        return broken_inventory_dag(dag_id, why, tags=tags, **alert(name, why))
+
     wanted = get_parsing_context().dag_id
     releases = release_names(settings.include)
     clusters, problems = readable_clusters(settings.clusters)
     dags = [
-        broken_inventory_dag(f"{prefix}{path.stem}_unreadable", str(problem), tags=tags)
+        stand_in(f"{prefix}{re.sub(r'[^A-Za-z0-9_.-]', '_', path.stem)[:100]}_unreadable", path.stem, str(problem))
         for path, problem in problems.items()
     ]
-    # A task needs its own DAG only.
-    return dags + [
-        build(cluster, releases) for cluster in clusters.values() if wanted in (None, f"{prefix}{cluster.name}")
-    ]
+    for name, cluster in clusters.items():
+        if wanted in (None, f"{prefix}{name}"):  # a task needs its own DAG only
+            try:
+                dags.append(build(cluster, releases))
+            except Exception as error:
+                why = f"The DAG of cluster {name} cannot be built: {type(error).__name__}: {error}."
+                dags.append(stand_in(f"{prefix}{name}", name, why))
+    return dags
 
 
 def cluster_dag(

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
-from fastapi import Depends, FastAPI, HTTPException
-from fastapi.responses import FileResponse, HTMLResponse
+from airflow.models.dag import DagModel
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from starlette.middleware.base import RequestResponseEndpoint
 
 from kafka_rollout.adapters.inventory import readable_clusters
-from kafka_rollout.airflow.common.dag_ids import DAG_PREFIX, SCAN_DAG_PREFIX
+from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
 from kafka_rollout.airflow.views.runs import report_page, runs_of
 from kafka_rollout.airflow.views.scans import scan_page, scans_of
-from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.model.errors import RolloutError
+from kafka_rollout.domain.model.outside_text import escape_invisible
 from kafka_rollout.settings import Settings
 
 STATIC = Path(__file__).parent / "static"
@@ -28,7 +34,24 @@ PAGE_POLICY = (
 )
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'; sandbox"
 
+# A run's report is nobody's but the reader's: no proxy and no browser keeps it, and none guesses what it is.
+HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+
 app = FastAPI(title="Kafka rollout", docs_url=None, redoc_url=None, openapi_url=None)
+
+
+@app.middleware("http")
+async def add_headers(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    """On every answer, a refusal included."""
+    response = await call_next(request)
+    response.headers.update(HEADERS)
+    return response
+
+
+@app.exception_handler(RolloutError)
+async def tell_problem(request: Request, error: RolloutError) -> JSONResponse:
+    return JSONResponse({"detail": str(error)}, status_code=503)
+
 
 _may_see_airflow = Depends(requires_access_view(AccessView.WEBSITE))
 _may_see_runs = Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.RUN))
@@ -48,31 +71,41 @@ def static(name: str) -> FileResponse:
 
 
 @app.get("/runs", dependencies=[_may_see_airflow])
-def runs(user: GetUserDep) -> list[dict[str, Any]]:
-    """Runs of the clusters whose DAG the user may read."""
+def runs(user: GetUserDep) -> Any:
+    """Runs whose own DAG the user may read, by cluster."""
     settings = Settings.from_environment()
-    return runs_of([cluster.name for cluster in _readable(user, settings, DAG_PREFIX)], settings)
+    clusters = readable_clusters(settings.clusters)[0]
+    return shown(runs_of(clusters, settings, may_read=_reader(user)))
 
 
 @app.get("/scans", dependencies=[_may_see_airflow])
-def scans(user: GetUserDep) -> list[dict[str, Any]]:
-    """The newest scan of each cluster whose scans' DAG the user may read."""
+def scans(user: GetUserDep) -> Any:
+    """The newest scan of each cluster whose scan DAG the user may read."""
     settings = Settings.from_environment()
-    return scans_of(_readable(user, settings, SCAN_DAG_PREFIX), settings)
+    may_read = _reader(user)
+    clusters = readable_clusters(settings.clusters)[0]
+    return shown(scans_of([spec for name, spec in clusters.items() if may_read(f"{SCAN_DAG_PREFIX}{name}")], settings))
 
 
-def _readable(user: GetUserDep, settings: Settings, prefix: str) -> list[ClusterSpec]:
+def _reader(user: BaseUser) -> Callable[[str], bool]:
+    """Whether the user may read the runs of a DAG, asked of Airflow once for each DAG."""
     manager = get_auth_manager()
-    return [
-        cluster
-        for name, cluster in readable_clusters(settings.clusters)[0].items()
-        if manager.is_authorized_dag(
-            method="GET",
-            access_entity=DagAccessEntity.RUN,
-            details=DagDetails(id=f"{prefix}{name}"),
-            user=user,
-        )
-    ]
+
+    @cache
+    def may_read(dag_id: str) -> bool:
+        details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+        return manager.is_authorized_dag(method="GET", access_entity=DagAccessEntity.RUN, details=details, user=user)
+
+    return may_read
+
+
+def shown(value: Any) -> Any:
+    """The same data with each text as one visible line: names and log lines of clusters are among them."""
+    if isinstance(value, str):
+        return escape_invisible(value)
+    if isinstance(value, Mapping):
+        return {escape_invisible(str(key)): shown(item) for key, item in value.items()}
+    return [shown(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 @app.get("/dags/{dag_id}/report", dependencies=[_may_see_runs])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from kafka_rollout.adapters.store.event_log import TORN_LINE
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.store.runs import FileRunStore, list_runs
 from kafka_rollout.airflow.common.dag_ids import (
@@ -23,36 +25,82 @@ from kafka_rollout.steps.features.update import FEATURES
 from kafka_rollout.steps.planning.downgrade import DOWNGRADE
 from kafka_rollout.steps.planning.upgrade import begun_by, kind_of_run
 
+log = logging.getLogger(__name__)
+
 RUNS_SHOWN = 10  # of each cluster
 LINES_SHOWN = 30  # of each run
+RUNS_LOOKED_AT = 50  # of each cluster, for those that the user may read
 QUIET_S = 120  # a run that goes on holds the lock, but for its first steps
 
 
-def runs_of(clusters: Iterable[str], settings: Settings) -> list[dict[str, Any]]:
-    """The newest runs of each cluster, and who holds its lock."""
-    lock = FileChangeLock(settings.home)
+_UNREADABLE: Mapping[str, Any] = {
+    "dag_id": "",
+    "way": "",
+    "began_at": 0.0,
+    "elapsed_s": 0,
+    "outcome": None,
+    "state": "damaged record",
+    "now": "",
+    "estimate": "",
+    "nodes": [],
+    "lines": [],
+    "has_report": False,
+}
+
+
+def runs_of(clusters: Iterable[str], settings: Settings, *, may_read: Callable[[str], bool]) -> list[dict[str, Any]]:
+    """The newest runs of each cluster, and who holds its lock; without clusters none of whose DAGs the user may read.
+
+    `may_read`: whether the user may read the runs of a DAG. A run is shown to who may read its own DAG, a run whose
+    record does not say which one that is to who may read all of the cluster's DAGs that change it.
+    """
     found = []
     for cluster in clusters:
-        held = lock.holder(cluster)
-        found.append(
-            {
-                "cluster": cluster,
-                "lock": None
-                if held is None
-                else {"holder": held.holder, "purpose": held.purpose, "expires_at": held.expires_at},
-                "runs": [
-                    run_of(cluster, run_id, settings, holder=held.holder if held else "")
-                    for run_id in list_runs(settings.home, cluster)[:RUNS_SHOWN]
-                ],
-            }
-        )
+        readable = [prefix for prefix in CHANGING_DAG_PREFIXES if may_read(f"{prefix}{cluster}")]
+        if readable:
+            reads_all = len(readable) == len(CHANGING_DAG_PREFIXES)
+            found.append(_cluster(cluster, settings, may_read, reads_all=reads_all))
     return found
+
+
+def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool], *, reads_all: bool) -> dict[str, Any]:
+    """One cluster. What is damaged of it is told in the place of what it would show."""
+    held, problem = None, ""
+    try:
+        held = FileChangeLock(settings.home).holder(cluster)
+    except (RolloutError, OSError, ValueError) as error:
+        problem = str(error)
+    runs: list[dict[str, Any]] = []
+    for run_id in list_runs(settings.home, cluster)[:RUNS_LOOKED_AT]:
+        run = _readable_run(cluster, run_id, settings, holder=held.holder if held else "")
+        if may_read(run["dag_id"]) if run["dag_id"] else reads_all:
+            runs.append(run)
+        if len(runs) == RUNS_SHOWN:
+            break
+    lock = None
+    if held is not None:
+        known = any(run["run_id"] == held.holder for run in runs)
+        lock = {
+            "holder": held.holder if known else "",
+            "purpose": held.purpose if known else "",
+            "expires_at": held.expires_at,
+        }
+    return {"cluster": cluster, "lock": lock, "runs": runs, "problem": problem}
+
+
+def _readable_run(cluster: str, run_id: str, settings: Settings, *, holder: str) -> dict[str, Any]:
+    try:
+        return run_of(cluster, run_id, settings, holder=holder)
+    except Exception as error:
+        log.warning("The record of run %r of cluster %s cannot be shown: %r", run_id, cluster, error)
+        return {**_UNREADABLE, "run_id": run_id, "sentence": f"The record of this run cannot be read: {error}"}
 
 
 def run_of(cluster: str, run_id: str, settings: Settings, *, holder: str = "") -> dict[str, Any]:
     """One run: its progress in the words of its record, and how it ended. `holder` is the run with the lock."""
     store = FileRunStore(settings.home, cluster, run_id)
-    events = [event for event in store.events() if "at" in event]
+    recorded = store.events()
+    events = [event for event in recorded if "at" in event]
     try:
         plan = store.load_plan()
     except RolloutError:
@@ -66,7 +114,7 @@ def run_of(cluster: str, run_id: str, settings: Settings, *, holder: str = "") -
     going_on = not done and not failed and (run_id == holder or time.time() - last < QUIET_S)
     return {
         "run_id": run_id,
-        "dag_id": _dag_id(cluster, events),
+        "dag_id": _dag_id(cluster, recorded),
         "way": "" if plan is None else plan.way,
         "began_at": began,
         "elapsed_s": round((time.time() if going_on else last) - began) if events else 0,
@@ -105,8 +153,13 @@ def _nodes(plan: Plan | None, events: Iterable[Mapping[str, Any]]) -> list[dict[
 
 
 def report_page(dag_id: str, run_id: str, settings: Settings) -> str | None:
-    """The run's report; None while it has none, and where the run is another DAG's: the right to see one DAG of a
-    cluster is none to see the runs of the others."""
+    """The run's report; None while it has none, and where the run is not this DAG's."""
+    return page_of_run(dag_id, run_id, "report.html", settings)
+
+
+def page_of_run(dag_id: str, run_id: str, file: str, settings: Settings) -> str | None:
+    """A page below the run's folder; None where there is none, and where the run is another DAG's: the right to read
+    one DAG of a cluster is none to read the runs of the others."""
     prefix = next((prefix for prefix in CHANGING_DAG_PREFIXES if dag_id.startswith(prefix)), None)
     if prefix is None:
         return None
@@ -115,13 +168,15 @@ def report_page(dag_id: str, run_id: str, settings: Settings) -> str | None:
         store = FileRunStore(settings.home, cluster, run_id)
         if _dag_id(cluster, store.events()) != dag_id:
             return None
-        return (store.folder / "report.html").read_text(encoding="utf-8")
-    except (FileNotFoundError, UserError):  # UserError: a text that names no run
+        return (store.folder / file).read_text(encoding="utf-8")
+    except (OSError, ValueError, UserError):  # UserError: a text that names no run; ValueError: damaged
         return None
 
 
 def _dag_id(cluster: str, events: Sequence[Mapping[str, Any]]) -> str:
     """Whose run it is, by what its first task wrote down; a run of the command line is told by its plan."""
+    if events and events[0].get("kind") == TORN_LINE:  # it may have begun with the name of its DAG
+        return ""
     return begun_by(events) or f"{_dag_prefix(events)}{cluster}"
 
 

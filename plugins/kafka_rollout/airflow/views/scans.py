@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from croniter import croniter
 
-from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.adapters.store.scan_reports import ALERT, SCANNED, ScanReports
 from kafka_rollout.airflow.common.dag_ids import DAG_PREFIX, DOWNGRADE_DAG_PREFIX, SCAN_DAG_PREFIX
+from kafka_rollout.airflow.views.runs import page_of_run
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import NEVER, ClusterSpec
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.report.run import SCAN_VERDICT
+
+log = logging.getLogger(__name__)
 
 ALERTS_SHOWN = 5  # of each cluster
 
@@ -28,24 +32,35 @@ def scans_of(clusters: Iterable[ClusterSpec], settings: Settings) -> list[dict[s
     """The newest scan of each cluster that has one or tried, its alerts, and why the last try failed if it did."""
     found = []
     for cluster in clusters:
-        events = ScanReports(settings.home, cluster.name).events()
-        if not events:
-            continue
-        scanned = [event for event in events if event["kind"] == SCANNED]
-        alerts = [event for event in events if event["kind"] == ALERT]
-        scanned_at = scanned[-1]["scanned_at"] if scanned else 0.0
-        failed = alerts[-1] if alerts and alerts[-1]["failed"] and alerts[-1] is events[-1] else None
-        found.append(
-            {
-                "cluster": cluster.name,
-                "dag_id": f"{SCAN_DAG_PREFIX}{cluster.name}",
-                "scan": dict(scanned[-1]) if scanned else None,
-                "overdue": is_overdue(cluster.scan_schedule, scanned_at, time.time()),
-                "failed": None if failed is None else _shown(failed),
-                "alerts": [_shown(alert) for alert in reversed(alerts[-ALERTS_SHOWN:])],
+        try:
+            scan = _scan_of(cluster, settings)
+        except Exception as error:
+            log.warning("The scans of cluster %s cannot be shown: %r", cluster.name, error)
+            scan = {
+                "scan": None,
+                "overdue": False,
+                "failed": {"headline": "The record of the scans cannot be read:", "sentences": [str(error)]},
+                "alerts": [],
             }
-        )
+        if scan is not None:
+            found.append({"cluster": cluster.name, "dag_id": f"{SCAN_DAG_PREFIX}{cluster.name}", **scan})
     return found
+
+
+def _scan_of(cluster: ClusterSpec, settings: Settings) -> dict[str, Any] | None:
+    events = ScanReports(settings.home, cluster.name).events()
+    if not events:
+        return None
+    scanned = [event for event in events if event["kind"] == SCANNED]
+    alerts = [event for event in events if event["kind"] == ALERT]
+    scanned_at = scanned[-1]["scanned_at"] if scanned else 0.0
+    failed = alerts[-1] if alerts and alerts[-1]["failed"] and alerts[-1] is events[-1] else None
+    return {
+        "scan": dict(scanned[-1]) if scanned else None,
+        "overdue": is_overdue(cluster.scan_schedule, scanned_at, time.time()),
+        "failed": None if failed is None else _shown(failed),
+        "alerts": [_shown(alert) for alert in reversed(alerts[-ALERTS_SHOWN:])],
+    }
 
 
 def is_overdue(schedule: str, scanned_at: float, now: float) -> bool:
@@ -66,10 +81,8 @@ def scan_page(dag_id: str, run_id: str, task_id: str, settings: Settings) -> str
     try:
         if dag_id.startswith(SCAN_DAG_PREFIX):
             return ScanReports(settings.home, dag_id.removeprefix(SCAN_DAG_PREFIX)).page(run_id)
-        prefix = next((one for one in (DAG_PREFIX, DOWNGRADE_DAG_PREFIX) if dag_id.startswith(one)), None)
-        if prefix is None or task_id not in _FILES:
+        if task_id not in _FILES or not dag_id.startswith((DAG_PREFIX, DOWNGRADE_DAG_PREFIX)):
             return None
-        run = FileRunStore(settings.home, dag_id.removeprefix(prefix), run_id)
-        return (run.folder / _FILES[task_id]).with_suffix(".html").read_text(encoding="utf-8")
-    except (FileNotFoundError, UserError):  # UserError: a text that names no run
+        return page_of_run(dag_id, run_id, str(Path(_FILES[task_id]).with_suffix(".html")), settings)
+    except (OSError, ValueError, UserError):  # UserError: a text that names no run
         return None

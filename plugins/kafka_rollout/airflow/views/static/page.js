@@ -53,7 +53,7 @@ function runCard(run, lock) {
   head.append(el("span", (run.outcome || run.state).replaceAll("_", " "), run.outcome || ""));
   head.append(el("span", duration(run.elapsed_s), "soft"));
   const id = encodeURIComponent(run.run_id);
-  head.append(link("run", `../dags/${run.dag_id}/runs/${id}`));
+  if (run.dag_id) head.append(link("run", `../dags/${run.dag_id}/runs/${id}`));
   if (run.has_report) {
     head.append(link("report", `dags/${run.dag_id}/report?run_id=${id}`, "_blank"));
   }
@@ -143,14 +143,15 @@ function show(clusters, scans) {
     const scan = scanOf.get(cluster.cluster);
     const scanWanted = scan && (!wanted.get("run_id") || scan.dag_id === wanted.get("dag_id"));
     if (wanted.get("run_id") && !runs.length && !scanWanted) continue;
-    if (!runs.length && !cluster.lock && !scan) {
+    if (!runs.length && !cluster.lock && !scan && !cluster.problem) {
       idle.push(cluster.cluster);
       continue;
     }
     parts.push(el("h2", cluster.cluster));
     const lock = cluster.lock;
     if (lock && !runs.some((run) => run.run_id === lock.holder && !run.outcome))
-      parts.push(el("p", `Locked by ${lock.holder}: ${lock.purpose}`, "soft"));
+      parts.push(el("p", lock.holder ? `Locked by ${lock.holder}: ${lock.purpose}` : "Locked by a run that is not shown here.", "soft"));
+    if (cluster.problem) parts.push(el("p", cluster.problem, "asks bad"));
     if (scanWanted) parts.push(scanCard(scan));
     parts.push(...runs.map((run) => runCard(run, lock)));
   }

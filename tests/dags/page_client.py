@@ -1,0 +1,39 @@
+"""Airflow's API server with our page, in this process, and a viewer who is signed in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PREFIX = "/kafka-rollout"
+
+
+@contextmanager
+def serve_page(folder: Path, monkeypatch: pytest.MonkeyPatch, *, dags: str | None = None) -> Iterator[Any]:
+    """A test client of the server. `dags`: ids of the DAGs that users may read; all of them without it."""
+    from airflow.api_fastapi.app import create_app, purge_cached_app
+    from fastapi.testclient import TestClient
+
+    from tests.dags.rights import READABLE
+
+    passwords = folder / "users.json"
+    passwords.write_text(json.dumps({"anna": "pw"}))
+    monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS", "anna:viewer")
+    monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE", str(passwords))
+    monkeypatch.setenv("AIRFLOW__CORE__AUTH_MANAGER", "tests.dags.rights.RightsPerDag")
+    if dags is not None:
+        monkeypatch.setenv(READABLE, dags)
+    purge_cached_app()
+    with TestClient(create_app(apps="core")) as client:
+        yield client
+    purge_cached_app()
+
+
+def sign_in(client: Any) -> dict[str, str]:
+    token = client.post("/auth/token", json={"username": "anna", "password": "pw"}).json()["access_token"]
+    return {"Authorization": f"Bearer {token}"}

@@ -1,0 +1,154 @@
+"""Who sees which run on the page, and what one cluster's damage does to the others."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.adapters.store.leases import FileChangeLock
+from kafka_rollout.adapters.store.runs import FileRunStore
+from kafka_rollout.adapters.store.scan_reports import ScanReports
+from tests.dags.conftest import spec_with_homes
+from tests.dags.page_client import PREFIX, serve_page, sign_in
+
+pytestmark = [pytest.mark.airflow, pytest.mark.usefixtures("inventory", "database")]
+
+DAG_IDS = ("kafka_upgrade_fake", "kafka_downgrade_fake", "kafka_features_fake", "kafka_compatibility_scan_fake")
+PAGES = {"scan_before_roll": "scan/before-roll.html"}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A run of each DAG with a report and a scan; the features' run holds the lock."""
+    home = tmp_path / "home"
+    for dag_id in DAG_IDS[:3]:
+        run = FileRunStore(home, "fake", f"run-of-{dag_id}")
+        run.record("begun", {"dag_id": dag_id})
+        run.write_report(f"<h1>{dag_id}</h1>", {"outcome": "finished"})
+        (run.folder / "scan").mkdir()
+        (run.folder / PAGES["scan_before_roll"]).write_text(f"<h1>scan of {dag_id}</h1>")
+    FileChangeLock(home).acquire("fake", "run-of-kafka_features_fake", "Raise group.version.", for_s=600)
+    ScanReports(home, "fake").alerted(
+        "scheduled__1", {"headline": "Not scanned.", "sentences": ["group a\u202eb"], "failed": True}
+    )
+    return home
+
+
+@pytest.mark.parametrize("readable", DAG_IDS)
+def test_who_may_read_one_dag_of_a_cluster_sees_its_runs_and_nothing_of_the_others(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readable: str
+) -> None:
+    with serve_page(tmp_path, monkeypatch, dags=readable) as client:
+        signed_in = sign_in(client)
+        clusters = client.get(f"{PREFIX}/runs", headers=signed_in).json()
+        shown = [run["dag_id"] for cluster in clusters for run in cluster["runs"]]
+        assert shown == ([readable] if readable in DAG_IDS[:3] else [])
+        for cluster in clusters:
+            mine = readable == "kafka_features_fake"
+            assert cluster["lock"]["purpose"] == ("Raise group.version." if mine else "")
+            assert bool(cluster["lock"]["holder"]) is mine
+        scans = client.get(f"{PREFIX}/scans", headers=signed_in).json()
+        assert bool(scans) is (readable == "kafka_compatibility_scan_fake")
+        for dag_id in DAG_IDS[:3]:
+            ask = {"run_id": f"run-of-{dag_id}"}
+            for through in DAG_IDS:
+                report = client.get(f"{PREFIX}/dags/{through}/report", params=ask, headers=signed_in)
+                scan = client.get(
+                    f"{PREFIX}/dags/{through}/scan", params={**ask, "task_id": "scan_before_roll"}, headers=signed_in
+                )
+                may = through == dag_id == readable
+                assert report.status_code == (200 if may else 404 if through == readable else 403), through
+                has_scan = may and dag_id != "kafka_features_fake"
+                assert scan.status_code == (200 if has_scan else 404 if through == readable else 403), through
+
+
+def _damage_events(home: Path) -> None:
+    (home / "runs/damaged/run-1/events.jsonl").write_bytes(b"\xff\xfe{\n[1]\nnull\n{}\n")
+
+
+def _damage_later_events(home: Path) -> None:
+    with (home / "runs/damaged/run-1/events.jsonl").open("a") as events:
+        events.write('{"kind": "stopping", "at": "yesterday"}\n{"kind": 7, "at": 1.0}\n{"at": 2.0}\n')
+
+
+def _damage_plan(home: Path) -> None:
+    (home / "runs/damaged/run-1/plan.json").write_text('{"cluster": 7')
+
+
+def _damage_report(home: Path) -> None:
+    (home / "runs/damaged/run-1/report.json").write_text('{"ended_at": "now"}')
+
+
+def _damage_scans(home: Path) -> None:
+    reports = ScanReports(home, "damaged")
+    reports.alerted("x", {})
+
+
+def _damage_lease(home: Path) -> None:
+    (home / "locks/damaged.json").write_bytes(b"\x00\xff")
+
+
+def _lease_is_a_folder(home: Path) -> None:
+    (home / "locks/damaged.json").unlink()
+    (home / "locks/damaged.json").mkdir()
+
+
+DAMAGES = (
+    _damage_events,
+    _damage_later_events,
+    _damage_plan,
+    _damage_report,
+    _damage_scans,
+    _damage_lease,
+    _lease_is_a_folder,
+)
+
+
+def test_damage_to_one_cluster_s_record_scans_or_lease_leaves_the_others_on_the_page(
+    inventory: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (inventory / "damaged.yaml").write_text(dump_cluster(spec_with_homes("damaged")))
+    with serve_page(tmp_path, monkeypatch) as client:
+        signed_in = sign_in(client)
+        for damage in DAMAGES:
+            shutil.rmtree(home / "runs/damaged", ignore_errors=True)
+            run = FileRunStore(home, "damaged", "run-1")
+            run.record("begun", {"dag_id": "kafka_upgrade_damaged"})
+            damage(home)
+            answer = client.get(f"{PREFIX}/runs", headers=signed_in)
+            assert answer.status_code == 200, damage.__name__
+            shown = {cluster["cluster"]: cluster for cluster in answer.json()}
+            assert len(shown["fake"]["runs"]) == 3, damage.__name__
+            assert not shown["fake"]["problem"]
+            assert shown["damaged"]["runs"], damage.__name__
+            if "lease" in damage.__name__:
+                assert shown["damaged"]["problem"]
+            scans = client.get(f"{PREFIX}/scans", headers=signed_in)
+            assert scans.status_code == 200, damage.__name__
+            assert {"fake"} <= {found["cluster"] for found in scans.json()}
+            path = f"{PREFIX}/dags/kafka_upgrade_damaged/report"
+            assert client.get(path, params={"run_id": "run-1"}, headers=signed_in).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["name: [", "? [a, b]\n: 1\n", "[" * 20_000, "name: fake", "\x00", "nodes: {}", "a: &a [*a]"],
+    ids=["no YAML", "a complex key", "deep nesting", "a second fake", "a control character", "no nodes", "itself"],
+)
+def test_a_damaged_inventory_leaves_the_other_clusters_their_dags_and_their_page(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load_dags: Callable[[], dict[str, object]], text: str
+) -> None:
+    (tmp_path / "clusters" / "other one.yaml").write_text(text)
+    dags = set(load_dags())
+    assert set(DAG_IDS) <= dags
+    assert "kafka_upgrade_other_one_unreadable" in dags
+    with serve_page(tmp_path, monkeypatch) as client:
+        signed_in = sign_in(client)
+        (cluster,) = client.get(f"{PREFIX}/runs", headers=signed_in).json()
+        assert len(cluster["runs"]) == 3
+        (scan,) = client.get(f"{PREFIX}/scans", headers=signed_in).json()
+        assert scan["failed"]["sentences"] == ["group a\\u202eb"]
