@@ -29,6 +29,7 @@ from pydantic import (
     model_validator,
 )
 
+from kafka_rollout.adapters.system.files import read_regular
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import DAILY, NEVER, ClusterSpec, NodeSpec, Role
@@ -162,6 +163,8 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key is not plain text", key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key '{key.value}' is there twice", key.start_mark)
             seen.add(key.value)
@@ -171,17 +174,20 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 def load_cluster(path: Path) -> ClusterSpec:
     """Read one inventory file; raises UserError naming file, key and remedy."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise UserError(f"The inventory {path} cannot be read: {reason}.", remedy="Give the path of a file.") from None
     try:
         data = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 — a SafeLoader that also refuses duplicate keys
-    except yaml.YAMLError as error:
+        found = _credential(data, set())
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number that cannot be
         raise UserError(f"The inventory {path} is not YAML: {_yaml_problem(error)}.", remedy="Correct it.") from None
+    except RecursionError:
+        raise UserError(f"The inventory {path} is nested too deeply.", remedy="Correct it.") from None
     if not isinstance(data, dict):
         raise UserError(f"The inventory {path} describes no cluster.", remedy="Follow include/clusters/local.yaml.")
-    if found := _credential(data):
+    if found:
         raise UserError(
             f"The inventory {path} has what looks like a credential at {found}.",
             remedy="Put it into the Airflow Connection and name that in connection_id.",
@@ -303,18 +309,25 @@ def _spec(entry: ClusterEntry, folder: Path) -> ClusterSpec:
     )
 
 
-def _credential(value: object, where: str = "") -> str | None:
-    """Where something looks like a credential, as a path of keys; never the thing itself."""
+def _credential(value: object, seen: set[int], where: str = "") -> str | None:
+    """Where something looks like a credential, as a path of keys; never the thing itself.
+
+    `seen`: ids of what was looked at. A few aliases of YAML can repeat a value more often than can be walked through.
+    """
+    if id(value) in seen:
+        return None
+    if isinstance(value, Mapping | list):
+        seen.add(id(value))
     if isinstance(value, Mapping):
         for key, below in value.items():
             here = f"{where}.{key}" if where else str(key)
             if _CREDENTIAL_KEY.search(str(key)):
                 return here
-            if found := _credential(below, here):
+            if found := _credential(below, seen, here):
                 return found
     elif isinstance(value, list):
         for index, below in enumerate(value):
-            if found := _credential(below, f"{where}[{index}]"):
+            if found := _credential(below, seen, f"{where}[{index}]"):
                 return found
     elif isinstance(value, str) and _CREDENTIAL_VALUE.search(value):
         return where
@@ -338,7 +351,9 @@ def _first_problem(error: ValidationError) -> tuple[str, str]:
             return f"{where}: {problem['msg'][0].lower()}{problem['msg'][1:]}", "Follow include/clusters/local.yaml."
 
 
-def _yaml_problem(error: yaml.YAMLError) -> str:
+def _yaml_problem(error: yaml.YAMLError | ValueError) -> str:
+    if isinstance(error, ValueError):
+        return str(error).partition(";")[0]
     mark = getattr(error, "problem_mark", None)
     place = f" in line {mark.line + 1}" if mark is not None else ""
     return f"{getattr(error, 'problem', None) or 'unreadable'}{place}"

@@ -29,8 +29,7 @@ from kafka_rollout.adapters.metadata_log.snapshot import write_snapshot
 from kafka_rollout.adapters.metadata_log.trimmer import plan_of, trim, undo_trim
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.system import server_properties
-from kafka_rollout.adapters.system.file_reading import reading
-from kafka_rollout.adapters.system.files import write_whole
+from kafka_rollout.adapters.system.files import reading, write_whole
 from kafka_rollout.cli import show
 from kafka_rollout.domain.features.requests import parse_requests
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport, with_paths

@@ -33,6 +33,7 @@ from kafka_rollout.adapters.runtimes.local_process import (
     node_processes,
 )
 from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.adapters.system.free_ports import reserved_ports
 from kafka_rollout.demo.local_nodes import ClusterDraft, Layout, Quorum
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
@@ -102,7 +103,7 @@ class LocalCluster:
                 spec = draft.spec(ports)
                 draft.write(spec)
             inventory.parent.mkdir(parents=True, exist_ok=True)
-            server_properties.write_atomically(inventory, dump_cluster(spec))
+            write_whole(inventory, dump_cluster(spec).encode(), mode=0o644)
             cluster = cls(
                 spec=load_cluster(inventory),
                 folder=folder,

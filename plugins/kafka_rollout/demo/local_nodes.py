@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from kafka_rollout.adapters.releases.java import java_binary
-from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.adapters.system.free_ports import HOST
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release
@@ -87,9 +87,9 @@ class ClusterDraft:
             (home / "logs").mkdir(parents=True)
             lines = {**self._config(spec, node), **self.extra_config}
             text = "".join(f"{key}={value}\n" for key, value in lines.items())
-            server_properties.write_atomically(home / "server.properties", text)
+            write_whole(home / "server.properties", text.encode(), mode=0o644)
             options = f"-Xms64m\n-Xmx{self.heap}\n-XX:+UseSerialGC\n-XX:TieredStopAtLevel=1\n-Xshare:auto\n"
-            server_properties.write_atomically(home / "jvm.options", options)
+            write_whole(home / "jvm.options", options.encode(), mode=0o644)
             formatting.append((node, self._format(spec, node)))
         problems = []
         for node, process in formatting:

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from kafka_rollout.adapters.store.runs import FileRunStore
-from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.demo.local_cluster import LocalCluster
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import all_run, finalized, starts
@@ -41,7 +41,7 @@ def cordon_a_second_directory(cluster: LocalCluster) -> tuple[int, Path]:
     own = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
     (second / "meta.properties").write_text(re.sub(r"(?m)^directory\.id=.*$", f"directory.id={own}", formatted))
     text = text.replace(directories, f"{directories},{second}\ncordoned.log.dirs={second}")
-    server_properties.write_atomically(config, text)
+    write_whole(config, text.encode(), mode=0o644)
     return node.node_id, second
 
 

@@ -15,7 +15,7 @@ import pytest
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
-from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
@@ -74,7 +74,7 @@ def lagging(make_cluster: MakeCluster, release_cache: ReleaseCache) -> Iterator[
         path = Path(str(node.directory)) / "server.properties"
         voter = f"101@{cable.address if node.node_id == 2 else controller}"
         path.write_text(f"{path.read_text()}\ncontroller.quorum.voters={voter}\n")
-    server_properties.write_atomically(made.inventory_path, dump_cluster(spec))
+    write_whole(made.inventory_path, dump_cluster(spec).encode(), mode=0o644)
     cluster = replace(made, spec=spec, runtime=LocalProcessRuntime(spec, release_cache))
     cluster.start()
     yield cluster, cable

@@ -19,7 +19,7 @@ from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.store.runs import FileRunStore
-from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.adapters.system.sessions import session_members
 from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
 from kafka_rollout.demo.local_cluster import LocalCluster
@@ -114,7 +114,7 @@ class House:
         Its logs are scanned only when a test asks for it, also at midnight.
         """
         described = replace(cluster.spec, approvers=(APPROVER,), scan_schedule=NEVER)
-        server_properties.write_atomically(self.clusters / f"{described.name}.yaml", dump_cluster(described))
+        write_whole(self.clusters / f"{described.name}.yaml", dump_cluster(described).encode(), mode=0o644)
         client, dag_id = self.client(), f"{dag}_{described.name}"
         client.wait_for_dag(f"{dag}_nobody", timeout_s=600)
         token = client.get(f"/dags/{dag}_nobody/details")["file_token"]

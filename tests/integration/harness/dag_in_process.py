@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.store.runs import FileRunStore
-from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.topology import NEVER
 from kafka_rollout.settings import PROJECT_ROOT
@@ -46,7 +46,7 @@ class ProcessRuns(Asked):
 
         self.asked.clear()
         described = replace(cluster.spec, approvers=("alice",), scan_schedule=NEVER)
-        server_properties.write_atomically(self.clusters / f"{described.name}.yaml", dump_cluster(described))
+        write_whole(self.clusters / f"{described.name}.yaml", dump_cluster(described).encode(), mode=0o644)
         bag = DagBag(PROJECT_ROOT / "dags")
         assert bag.import_errors == {}
         found = bag.dags[f"{dag}_{described.name}"]

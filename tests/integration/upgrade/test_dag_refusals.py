@@ -18,7 +18,7 @@ from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.java import java_binary
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
-from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.adapters.system.free_ports import free_ports
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.demo.local_cluster import LocalCluster
@@ -41,7 +41,7 @@ class Shell:
     capture: pytest.CaptureFixture[str]
 
     def describe(self, spec: ClusterSpec) -> None:
-        server_properties.write_atomically(self.clusters / f"{spec.name}.yaml", dump_cluster(spec))
+        write_whole(self.clusters / f"{spec.name}.yaml", dump_cluster(spec).encode(), mode=0o644)
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
         self.capture.readouterr()

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from kafka_rollout.adapters.inventory import dump_cluster, find_cluster, json_schema, load_cluster, load_clusters
+from kafka_rollout.adapters.inventory import (
+    dump_cluster,
+    find_cluster,
+    json_schema,
+    load_cluster,
+    load_clusters,
+    readable_clusters,
+)
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import Role
 from kafka_rollout.settings import PROJECT_ROOT
@@ -119,6 +127,17 @@ def test_a_relative_directory_counts_from_the_file(tmp_path: Path) -> None:
         pytest.param("name: a\nname: b\n", "key 'name' is there twice in line 2", id="same key twice"),
         pytest.param("name: [", "is not YAML", id="not YAML"),
         pytest.param("just text", "describes no cluster", id="no mapping"),
+        pytest.param("? [a, b]\n: c\n", "a key is not plain text in line 1", id="complex key"),
+        pytest.param("owner: {? {a: b} : c}\n", "a key is not plain text in line 1", id="complex key below"),
+        pytest.param("owner: " + "[" * 20_000, "nested too deeply", id="deep lists"),
+        pytest.param("{a: " * 20_000, "nested too deeply", id="deep mappings"),
+        pytest.param("id: " + "1" * 5_000, "is not YAML", id="endless number"),
+        pytest.param("owner: 2026-99-99", "is not YAML: month must be in 1..12", id="no date"),
+        pytest.param(
+            "a0: &a0 [x]\n" + "".join(f"a{n + 1}: &a{n + 1} [{f'*a{n}, ' * 9}]\n" for n in range(40)),
+            "name is missing",
+            id="aliases of aliases",
+        ),
     ],
 )
 def test_a_wrong_inventory_is_one_sentence_naming_file_and_key(tmp_path: Path, data: object, says: str) -> None:
@@ -130,6 +149,15 @@ def test_a_wrong_inventory_is_one_sentence_naming_file_and_key(tmp_path: Path, d
     assert "\n" not in str(caught.value)
     assert caught.value.remedy
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.timeout(60)
+def test_an_inventory_that_is_a_fifo_is_refused_and_the_others_are_read(tmp_path: Path) -> None:
+    write(tmp_path, inventory())
+    os.mkfifo(tmp_path / "fifo.yaml")
+    clusters, problems = readable_clusters(tmp_path)
+    assert list(clusters) == ["orders"]
+    assert "is a FIFO, not a file" in problems[tmp_path / "fifo.yaml"].sentence
 
 
 def test_two_files_may_not_describe_one_cluster(tmp_path: Path) -> None:

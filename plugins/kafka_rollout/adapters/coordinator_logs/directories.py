@@ -25,12 +25,13 @@ from kafka_rollout.adapters.coordinator_logs.segments import (
     open_segment,
     walk,
 )
-from kafka_rollout.adapters.system.file_reading import reading
+from kafka_rollout.adapters.system.files import open_regular, read_regular, reading
 from kafka_rollout.domain.coordinator_logs.scan import LogCopy, LogRange
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.numbers import MOST_INT32, MOST_INT64, parse_number
 
-_PARTITION_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")  # not …-delete, …-future or …-stray
-_SEGMENT_FILE = re.compile(r"\d{20}\.log")
+_PARTITION_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]+)")  # not …-delete, …-future or …-stray
+_SEGMENT_FILE = re.compile(r"[0-9]{20}\.log")
 _START_OFFSETS = "log-start-offset-checkpoint"
 _LEADER_EPOCHS = "leader-epoch-checkpoint"
 
@@ -118,7 +119,12 @@ def partition_folders(directories: Sequence[Path], topics: Collection[str]) -> l
 
 def _partition_of(folder: Path, topics: Collection[str]) -> tuple[str, int] | None:
     match = _PARTITION_FOLDER.fullmatch(folder.name)
-    return (match["topic"], int(match["partition"])) if match and match["topic"] in topics else None
+    if match is None or match["topic"] not in topics:
+        return None
+    partition = parse_number(match["partition"], MOST_INT32)
+    if partition is None:
+        raise UserError(f"{folder} is not named after a partition that Kafka can have.", remedy="Rename or remove it.")
+    return match["topic"], partition
 
 
 def _look_at(folder: Path) -> _Copy:
@@ -160,10 +166,13 @@ def _segments(folder: Path) -> tuple[Segment, ...]:
 def _segment(path: Path) -> Segment:
     with reading(path):
         try:
-            with path.open("rb") as file:  # opened, so that a file nobody may read is found before anything starts
+            # Opened, so that a file nobody may read is found before anything starts.
+            with os.fdopen(open_regular(path), "rb") as file:
                 found = os.fstat(file.fileno())
         except FileNotFoundError:
             raise SegmentGoneError(f"Segment {path} is gone.", remedy="Scan again.") from None
+    if parse_number(path.stem) is None:
+        raise UserError(f"{path} is not named after an offset that Kafka can have.", remedy="Remove it.")
     return Segment(path=path, inode=found.st_ino, size=found.st_size)
 
 
@@ -181,21 +190,31 @@ def _last_batch(segment: Segment) -> BatchHeader | None:
 def _log_start(checkpoint: Path, topic: str, partition: int) -> int:
     """The log start offset that the broker wrote down for the partition; 0 if it did not."""
     for line in _checkpoint_lines(checkpoint):
-        if line[:2] == [topic, str(partition)] and len(line) == 3 and line[2].isdigit():
-            return int(line[2])
+        if line[:2] == [topic, str(partition)] and len(line) == 3:
+            return _number_in(checkpoint, line[2], MOST_INT64)
     return 0
 
 
 def _newest_epoch(checkpoint: Path) -> int:
-    epochs = [int(line[0]) for line in _checkpoint_lines(checkpoint) if len(line) == 2 and line[0].isdigit()]
+    epochs = [_number_in(checkpoint, line[0], MOST_INT32) for line in _checkpoint_lines(checkpoint) if len(line) == 2]
     return max(epochs, default=-1)
+
+
+def _number_in(checkpoint: Path, text: str, most: int) -> int:
+    number = parse_number(text, most)
+    if number is None:
+        raise UserError(
+            f"{checkpoint} is damaged: {text[:20]!r} is not a number that Kafka writes there.",
+            remedy="Copy the directory again, or name another broker's.",
+        )
+    return number
 
 
 def _checkpoint_lines(path: Path) -> list[list[str]]:
     """The entries of one of Kafka's checkpoint files (version, number of entries, entries); none if it is not there."""
     with reading(path):
         try:
-            text = path.read_text(encoding="utf-8", errors="replace")
+            text = read_regular(path).decode(errors="replace")
         except FileNotFoundError:
             return []
     return [line.split() for line in text.splitlines()[2:]]

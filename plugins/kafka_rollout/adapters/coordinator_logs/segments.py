@@ -17,9 +17,9 @@ from pathlib import Path
 
 import crc32c
 
-from kafka_rollout.adapters.system.file_reading import reading
+from kafka_rollout.adapters.system.files import open_regular, read_regular, reading
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
-from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.errors import TransientError, UserError
 
 _DELETED = ".deleted"  # what the cleaner or a deletion sets aside is called so until it is gone
 
@@ -81,7 +81,7 @@ def open_segment(segment: Segment) -> Iterator[int]:
     with reading(segment.path):
         for path in (segment.path, segment.path.with_name(segment.path.name + _DELETED)):
             try:
-                descriptor = os.open(path, os.O_RDONLY)
+                descriptor = open_regular(path)
             except FileNotFoundError:
                 continue
             try:
@@ -152,8 +152,8 @@ def boundary(descriptor: int, segment: Segment, positions: Sequence[int], after:
 def index_positions(segment: Segment) -> Sequence[int]:
     """Where its .index says that batches begin, ascending; empty without one. Not to be believed before a look."""
     try:
-        data = segment.path.with_suffix(".index").read_bytes()
-    except OSError:
+        data = read_regular(segment.path.with_suffix(".index"))
+    except (OSError, UserError):
         return ()
     data = data.rstrip(b"\0")  # the active segment's index is a file of its greatest size
     numbers = array("I", data.ljust(-(-len(data) // 8) * 8, b"\0"))  # pairs: relative offset, position

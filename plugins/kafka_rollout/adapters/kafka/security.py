@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, model_validator
 
+from kafka_rollout.adapters.system.files import open_regular, write_whole
 from kafka_rollout.domain.model.errors import UserError
 
 
@@ -124,14 +125,7 @@ class ClientSecurity(BaseModel):
         for name in ("password", "key_password"):
             if name in plain:
                 plain[name] = _reveal(getattr(self, name))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}.{os.getpid()}")
-        fresh.unlink(missing_ok=True)
-        # O_EXCL and the mode at creation: the secret is at no moment in a file that others can read.
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(plain, file)
-        fresh.replace(path)
+        write_whole(path, json.dumps(plain).encode(), mode=0o600)
 
     @classmethod
     def from_file(cls, path: Path) -> ClientSecurity:
@@ -141,7 +135,7 @@ class ClientSecurity(BaseModel):
         """
         try:
             # The mode is asked of the opened file: a swap between look and read changes nothing.
-            with path.open(encoding="utf-8") as file:
+            with os.fdopen(open_regular(path), encoding="utf-8") as file:
                 mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
                 if mode & 0o077:
                     raise UserError(

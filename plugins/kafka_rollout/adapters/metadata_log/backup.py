@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kafka_rollout.adapters.system.files import open_regular
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 
 MANIFEST = "manifest.json"
@@ -28,7 +29,7 @@ class Files:
     def copy(self, source: Path, target: Path, *, position: int = 0, like: Path | None = None) -> None:
         """Whole or not at all, on disk, with the owner and rights of the source, or of `like`."""
         draft = target.with_name(target.name + _DRAFT)
-        with source.open("rb") as read, draft.open("wb") as write:
+        with os.fdopen(open_regular(source), "rb") as read, draft.open("wb") as write:
             read.seek(position)
             shutil.copyfileobj(read, write, 1 << 20)
             write.flush()
@@ -129,7 +130,7 @@ def save_manifest(backup: Path, data: Mapping[str, Any], *, like: Path, files: F
 
 
 def sha256_of(path: Path, position: int = 0) -> str:
-    with path.open("rb") as file:
+    with os.fdopen(open_regular(path), "rb") as file:
         file.seek(position)
         return hashlib.file_digest(file, "sha256").hexdigest()
 

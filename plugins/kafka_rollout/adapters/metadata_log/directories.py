@@ -21,7 +21,7 @@ from kafka_rollout.adapters.metadata_log.scanner import scan_metadata_log
 from kafka_rollout.adapters.metadata_log.snapshot import write_snapshot
 from kafka_rollout.adapters.metadata_log.trimmer import trim, undo_trim
 from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.system.file_reading import reading
+from kafka_rollout.adapters.system.files import reading
 from kafka_rollout.domain.metadata_log.losses import LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.metadata_log.trim import TrimResult

@@ -12,14 +12,15 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.system import server_properties
-from kafka_rollout.adapters.system.file_reading import reading
+from kafka_rollout.adapters.system.files import check_regular, open_regular, read_regular, reading
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.numbers import MOST_INT32, parse_number
 from kafka_rollout.wire.record_batch import Batch, LogFormatError, RecordSpan, batches, check_crc, payload, records
 
 TOPIC_FOLDER = "__cluster_metadata-0"
@@ -28,8 +29,8 @@ QUORUM_STATE = "quorum-state"
 META = "meta.properties"
 _LOCK = ".lock"
 _LOCK_S = 3.0
-_SEGMENT = re.compile(r"(\d{20})\.log")
-_CHECKPOINT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_SEGMENT = re.compile(r"([0-9]{20})\.log")
+_CHECKPOINT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 _EPOCH_AT, _TIMESTAMP_AT = 12, 27  # partitionLeaderEpoch and baseTimestamp in a batch
 _WHERE = "Name a node's metadata.log.dir (by default the first of its log.dirs), or a copy of its __cluster_metadata-0."
 
@@ -128,7 +129,8 @@ def open_folder(directory: Path, *, cluster_id: str | None = None) -> MetadataFo
         if log is None:
             raise UserError(f"{directory} holds no metadata log: no folder {TOPIC_FOLDER} is in it.", remedy=_WHERE)
         meta = log.parent / META
-        properties = server_properties.parse(meta.read_text()) if meta.is_file() else {}
+        properties = server_properties.parse(read_regular(meta).decode()) if meta.exists() else {}
+        _check_names(log)
     found = properties.get("cluster.id")
     node_id = properties.get("node.id", "")
     if cluster_id is not None and found != cluster_id:
@@ -136,9 +138,19 @@ def open_folder(directory: Path, *, cluster_id: str | None = None) -> MetadataFo
         raise UserError(
             f"The metadata log in {log} is {of}, not of cluster {cluster_id}.", remedy="Name a directory of that one."
         )
-    return MetadataFolder(
-        log=log, root=log.parent, cluster_id=found, node_id=int(node_id) if node_id.isdigit() else None
-    )
+    return MetadataFolder(log=log, root=log.parent, cluster_id=found, node_id=parse_number(node_id, MOST_INT32))
+
+
+def _check_names(log: Path) -> None:
+    """Raise UserError unless each segment and snapshot is a file and is named after an offset that Kafka can have."""
+    for path in log.iterdir():
+        if match := _SEGMENT.fullmatch(path.name) or _CHECKPOINT.fullmatch(path.name):
+            with suppress(FileNotFoundError):  # a running node removes old ones
+                check_regular(path, path.stat())
+            if parse_number(match[1]) is None:
+                raise UserError(
+                    f"{path} is not named after an offset that Kafka can have.", remedy="Remove it, or take a copy."
+                )
 
 
 def _is_metadata_log(folder: Path) -> bool:
@@ -232,7 +244,7 @@ def read_file(path: Path, *, last: bool, outline: bool = False) -> Iterator[Meta
 
 
 def _batches(path: Path, *, last: bool) -> Iterator[Batch]:
-    with reading(path), path.open("rb") as file:
+    with reading(path), os.fdopen(open_regular(path), "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return
         view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -18,7 +18,7 @@ from kafka_rollout.adapters.metadata_log.folder import (
     read_checkpoint,
     read_log,
 )
-from kafka_rollout.adapters.system.file_reading import reading
+from kafka_rollout.adapters.system.files import read_regular, reading
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.offline.log_choice import NodeLog
 from kafka_rollout.wire.layouts import MessageSchema
@@ -75,11 +75,11 @@ def quorum_state(folder: MetadataFolder) -> dict[str, Any]:
     if not path.exists():
         return {}
     with reading(path):
-        text = path.read_text()
+        text = read_regular(path)
     try:
         found = json.loads(text)
         return dict(found)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise damaged(path, "it is no JSON object") from None
 
 

@@ -25,7 +25,7 @@ from kafka_rollout.adapters.metadata_log.loss_report import (
 from kafka_rollout.adapters.metadata_log.scanner import Judge
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.system.file_reading import reading
+from kafka_rollout.adapters.system.files import reading
 from kafka_rollout.domain.metadata_log.losses import ImageRecord, compare, says_something
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange

@@ -35,6 +35,7 @@ from kafka_rollout.adapters.metadata_log.folder import (
 )
 from kafka_rollout.adapters.metadata_log.scanner import scan_metadata_log
 from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.system.files import read_regular
 from kafka_rollout.domain.metadata_log.trim import (
     LEADER_EPOCHS,
     TrimPlan,
@@ -155,7 +156,7 @@ def undo_trim(folder: MetadataFolder, *, files: Files | None = None) -> TrimResu
                 files.copy(begun.folder / name, folder.log / name)
         epochs = folder.log / LEADER_EPOCHS
         if epochs.exists():
-            old, now = (parse_epochs(path.read_text()) for path in (begun.folder / LEADER_EPOCHS, epochs))
+            old, now = (parse_epochs(read_regular(path).decode()) for path in (begun.folder / LEADER_EPOCHS, epochs))
             files.write(epochs, write_epochs(joined_epochs(old, now)), like=epochs)
         files.sync(folder.log)
         if plan.source:
@@ -230,7 +231,7 @@ def _carry_out(folder: MetadataFolder, begun: _Begun, files: Files) -> None:
         files.remove(folder.log / name)
     epochs = folder.log / LEADER_EPOCHS
     if epochs.exists():
-        cut = cut_epochs(parse_epochs(epochs.read_text()), plan.start_offset)
+        cut = cut_epochs(parse_epochs(read_regular(epochs).decode()), plan.start_offset)
         files.write(epochs, write_epochs(cut), like=epochs)
     files.sync(folder.log)
     _record(begun, State.TRIMMED, files)

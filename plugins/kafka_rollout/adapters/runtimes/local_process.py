@@ -21,6 +21,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ import psutil
 from kafka_rollout.adapters.releases.java import java_binary, java_version
 from kafka_rollout.adapters.runtimes.kafka_logging import logging_configuration
 from kafka_rollout.adapters.system import server_properties
+from kafka_rollout.adapters.system.files import open_regular, read_regular, reading, write_whole, writing_whole
 from kafka_rollout.adapters.system.sessions import start_session
 from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile
 from kafka_rollout.domain.model.errors import FatalError, UserError
@@ -131,13 +133,13 @@ class LocalProcessRuntime:
             after = server_properties.bring_in(before, str(release), lines)
             previous = _installed(home)
             if previous is not None and previous != release:
-                server_properties.write_atomically(home / f"server.properties.{previous}", before)
+                write_whole(home / f"server.properties.{previous}", read_regular(config), like=config)
             if after != before:
-                server_properties.write_atomically(config, after)
+                write_whole(config, after.encode(), like=config)
             logging_file, text = logging_configuration(release, home)
-            server_properties.write_atomically(logging_file, text)
+            _replace(logging_file, text)
             # Last: a home that names the release has all of it.
-            server_properties.write_atomically(home / "release", f"{release}\n")
+            _replace(home / "release", f"{release}\n")
 
     def start(self, node: NodeSpec) -> None:
         home = _home(node)
@@ -204,16 +206,13 @@ class LocalProcessRuntime:
 
     def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
         """Mode 0600 from its first byte on: a snapshot holds the verifiers of SCRAM credentials."""
-        draft = to.with_name(f".{to.name}.{os.getpid()}")
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as target, Path(checkpoint.path).open("rb") as source:
-            while block := source.read(1 << 20):
-                target.write(block)
-        draft.replace(to)
+        source = os.fdopen(open_regular(Path(checkpoint.path)), "rb")
+        with source, writing_whole(to, mode=0o600) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
 
     def _command(self, node: NodeSpec, home: Path, release: Release) -> list[str]:
         options_file = home / "jvm.options"
-        options = options_file.read_text().split() if options_file.exists() else list(JVM_OPTIONS)
+        options = read_regular(options_file).decode().split() if options_file.exists() else list(JVM_OPTIONS)
         metrics = self.cache.include / "metrics"
         if node.prometheus_url:
             host, port = _host_and_port(node.prometheus_url, node)
@@ -336,21 +335,28 @@ def _record_start(home: Path, process: psutil.Process, release: Release) -> None
 
 def _start_lines(home: Path) -> Iterator[dict[str, Any]]:
     with suppress(FileNotFoundError):
-        for line in (home / "starts.jsonl").read_text(encoding="utf-8").splitlines():
+        for line in read_regular(home / "starts.jsonl").decode().splitlines():
             if line.strip():
                 yield json.loads(line)
 
 
 def _installed(home: Path) -> Release | None:
     try:
-        return Release.parse((home / "release").read_text())
+        return Release.parse(read_regular(home / "release").decode())
     except FileNotFoundError:
         return None
 
 
+def _replace(path: Path, text: str) -> None:
+    """A file that others may read, unless the operator gave the present one another mode or owner."""
+    write_whole(path, text.encode(), mode=0o644, like=path if path.exists() else None)
+
+
 def _read_config(home: Path, node: NodeSpec) -> str:
+    config = home / "server.properties"
     try:
-        return (home / "server.properties").read_text(encoding="utf-8")
+        with reading(config):
+            return read_regular(config).decode().replace("\r\n", "\n")
     except FileNotFoundError:
         raise UserError(
             f"Node {node.name} has no server.properties in {home}.", remedy="Correct the inventory's directory."

@@ -1,13 +1,15 @@
-"""Files that survive the death of their writer: written whole or not at all, and names that are safe as file names."""
+"""Files: written whole or not at all, opened without waiting, and names that are safe as file names."""
 
 from __future__ import annotations
 
 import json
 import os
-import tempfile
-from collections.abc import Mapping
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote, unquote
 
 from pydantic_core import to_jsonable_python
@@ -15,6 +17,13 @@ from pydantic_core import to_jsonable_python
 from kafka_rollout.domain.model.errors import UserError
 
 _LONGEST_FILE_NAME = 255
+_KINDS = (
+    (stat.S_ISDIR, "folder"),
+    (stat.S_ISFIFO, "FIFO"),
+    (stat.S_ISSOCK, "socket"),
+    (stat.S_ISBLK, "block device"),
+    (stat.S_ISCHR, "character device"),
+)
 
 
 def safe_name(text: str) -> str:
@@ -32,16 +41,33 @@ def original_name(name: str) -> str:
     return unquote(name)
 
 
-def write_whole(path: Path, content: bytes, *, keep_first: bool = False) -> None:
+def write_whole(
+    path: Path, content: bytes, *, mode: int = 0o600, like: Path | None = None, keep_first: bool = False
+) -> None:
     """Replace a file at once: readers see the old content or the new one, also after a power cut.
 
-    With `keep_first` a file that exists is left as it is.
+    `mode`: of the new file, less the umask. `like`: an existing file whose mode, owner and access list the new file
+    gets instead; it may be the replaced file itself. With `keep_first` a file that exists is left as it is. Raises
+    UserError, and replaces nothing, if this process cannot give the file to the owner.
     """
+    with writing_whole(path, mode=mode, like=like, keep_first=keep_first) as file:
+        file.write(content)
+
+
+@contextmanager
+def writing_whole(
+    path: Path, *, mode: int = 0o600, like: Path | None = None, keep_first: bool = False
+) -> Iterator[BinaryIO]:
+    """`write_whole` for content that is written in parts; the file appears when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    fresh = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}")
+    # With the mode from its first byte on: the content may be secret.
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if like else mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            if like is not None:
+                _take_rights(file.fileno(), like, path)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         if keep_first:
@@ -50,10 +76,68 @@ def write_whole(path: Path, content: bytes, *, keep_first: bool = False) -> None
             except FileExistsError:
                 return
         else:
-            Path(fresh).replace(path)
+            fresh.replace(path)
         sync_folder(path.parent)
     finally:
-        Path(fresh).unlink(missing_ok=True)
+        fresh.unlink(missing_ok=True)
+
+
+def _take_rights(descriptor: int, like: Path, path: Path) -> None:
+    of = like.stat()
+    try:
+        if (of.st_uid, of.st_gid) != (os.geteuid(), os.fstat(descriptor).st_gid):
+            os.fchown(descriptor, of.st_uid, of.st_gid)
+    except PermissionError:
+        raise UserError(
+            f"{path} cannot be written: its owner must be user id {of.st_uid}, group id {of.st_gid}, and this process "
+            f"runs as user id {os.geteuid()}.",
+            remedy="Nothing was changed. Run this command as the owner of the file or as root.",
+        ) from None
+    os.fchmod(descriptor, stat.S_IMODE(of.st_mode))
+    for name in os.listxattr(like):  # access lists and SELinux labels
+        with suppress(OSError):
+            os.setxattr(descriptor, name, os.getxattr(like, name))
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusal to read into a UserError."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or path} cannot be read: {error.strerror}.",
+            remedy="Check its owner and rights, or read a copy.",
+        ) from None
+
+
+def open_regular(path: Path) -> int:
+    """A descriptor of a file, for reading.
+
+    Raises UserError for a FIFO, socket, device or folder: to open a FIFO would wait for a writer. Raises OSError as
+    os.open does.
+    """
+    check_regular(path, path.stat())
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        check_regular(path, os.fstat(descriptor))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a file; errors as `open_regular`."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        return file.read()
+
+
+def check_regular(path: Path, status: os.stat_result) -> None:
+    """Raise UserError unless a file's status is that of a regular file."""
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "special file")
+        raise UserError(f"{path} is a {kind}, not a file.", remedy="Remove it, or name another directory.")
 
 
 def append_line(path: Path, line: Mapping[str, Any]) -> None:

@@ -6,10 +6,12 @@ end. Everything else, comments and a person's later edits included, is left alon
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from kafka_rollout.adapters.system.files import read_regular
+from kafka_rollout.domain.model.errors import UserError
 
 _OUT = "#kafka-rollout-out: "
 _BEGIN = "# kafka-rollout: the following came with release "
@@ -28,8 +30,8 @@ def directory_ids(config: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for path in dict.fromkeys(path.strip() for path in ",".join(names).split(",") if path.strip()):
         try:
-            formatted = parse((Path(path) / "meta.properties").read_text())
-        except (OSError, UnicodeDecodeError):
+            formatted = parse(read_regular(Path(path) / "meta.properties").decode())
+        except (OSError, UnicodeDecodeError, UserError):
             continue
         if "directory.id" in formatted:
             found[formatted["directory.id"]] = path
@@ -64,17 +66,6 @@ def take_back(text: str) -> str:
         elif not inside:
             result.append(line.removeprefix(_OUT))
     return "\n".join(result) + "\n"
-
-
-def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Whole or not at all, also when the machine dies in between."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
 
 
 def _entries(lines: list[str]) -> Iterator[tuple[list[str], str | None, str]]:

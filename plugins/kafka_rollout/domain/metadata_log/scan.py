@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from kafka_rollout.domain.metadata_log.records import MetadataLogFacts
+from kafka_rollout.domain.model.numbers import parse_number
 from kafka_rollout.domain.model.releases import Release, VersionRange
 
 _DAY_MS = 86_400_000
@@ -192,7 +193,8 @@ def _wait(way: WayOut, settings: Mapping[str, str]) -> str:
 
 def _value(name: str, settings: Mapping[str, str]) -> int:
     given = settings.get(name, "")
-    return int(given) if given.strip().isdigit() else DEFAULTS[name]
+    number = parse_number(given.strip())
+    return DEFAULTS[name] if number is None else number
 
 
 def _span(name: str, settings: Mapping[str, str]) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.numbers import parse_number
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 _OF_SEGMENT = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
@@ -106,7 +107,17 @@ Epochs = Sequence[tuple[int, int]]
 
 
 def parse_epochs(text: str) -> Epochs:
-    return tuple((int(epoch), int(start)) for epoch, start in (line.split() for line in text.splitlines()[2:]))
+    """Raises UserError for text that is not a checkpoint of leader epochs."""
+    found = []
+    for line in text.splitlines()[2:]:
+        numbers = [parse_number(word) for word in line.split()]
+        if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
+            raise UserError(
+                f"{LEADER_EPOCHS} is damaged: {line[:40]!r} is not an epoch and its start offset.",
+                remedy="Take another node's log.",
+            )
+        found.append((numbers[0], numbers[1]))
+    return tuple(found)
 
 
 def write_epochs(epochs: Epochs) -> str:

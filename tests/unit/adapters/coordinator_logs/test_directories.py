@@ -218,9 +218,53 @@ def test_folders_that_cannot_be_scanned_are_named_in_a_sentence(log_dir: Path, t
 
 def test_a_segment_that_cannot_be_read_is_named(log_dir: Path) -> None:
     (log_dir / f"{OFFSETS}-0" / f"{99_999:020}.log").mkdir()
-    with pytest.raises(UserError, match=f"{99_999:020}.log cannot be read: Is a directory"):
+    with pytest.raises(UserError, match=f"{99_999:020}.log is a folder, not a file"):
         find_logs([log_dir], TOPICS)
 
 
 def test_the_segments_place_in_the_log_is_its_name() -> None:
     assert Segment(path=Path("00000000000000001234.log"), inode=1, size=2).base_offset == 1234
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", [f"{0:020}.log", "leader-epoch-checkpoint"])
+def test_a_fifo_with_the_name_of_a_file_of_the_log_is_refused(log_dir: Path, name: str) -> None:
+    path = log_dir / f"{OFFSETS}-0" / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    with pytest.raises(UserError, match=r"is a FIFO, not a file"):
+        find_logs([log_dir], TOPICS)
+
+
+@pytest.mark.timeout(60)
+def test_an_index_that_is_a_fifo_is_not_needed(log_dir: Path) -> None:
+    before = find_logs([log_dir], TOPICS)
+    for index in log_dir.glob("*/*.index"):
+        index.unlink()
+        os.mkfifo(index)
+    after = find_logs([log_dir], TOPICS)
+    assert after.ranges == before.ranges
+    assert after.pieces(LARGEST_BATCH) == before.pieces(LARGEST_BATCH)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("log-start-offset-checkpoint", f"0\n1\n{OFFSETS} 0 {'9' * 5_000}\n"),
+        ("log-start-offset-checkpoint", f"0\n1\n{OFFSETS} 0 \u0662\n"),
+        (f"{OFFSETS}-0/leader-epoch-checkpoint", f"0\n1\n{'1' * 5_000} 0\n"),
+    ],
+)
+def test_a_number_that_kafka_does_not_write_is_named_with_its_checkpoint(log_dir: Path, name: str, text: str) -> None:
+    (log_dir / name).write_text(text)
+    with pytest.raises(UserError, match="is not a number that Kafka writes there") as caught:
+        find_logs([log_dir], TOPICS)
+    assert Path(name).name in caught.value.sentence
+    assert len(caught.value.sentence) < 500
+
+
+@pytest.mark.parametrize("name", [f"{OFFSETS}-{'7' * 200}", f"{OFFSETS}-0/{'9' * 20}.log"])
+def test_names_with_numbers_beyond_kafkas_are_refused(log_dir: Path, name: str) -> None:
+    (log_dir / name).mkdir() if name.endswith("7") else (log_dir / name).write_bytes(b"")
+    with pytest.raises(UserError, match="is not named after"):
+        find_logs([log_dir], TOPICS)

@@ -16,8 +16,10 @@ from kafka_rollout.adapters.metadata_log.folder import (
     read_file,
     read_log,
 )
+from kafka_rollout.adapters.metadata_log.quorum import node_log
 from kafka_rollout.adapters.metadata_log.replay import read_contents, write_plain
 from kafka_rollout.domain.metadata_log.records import RecordType
+from kafka_rollout.domain.metadata_log.trim import parse_epochs
 from kafka_rollout.domain.model.errors import UserError
 from tests.paths import FIXTURES
 from tests.unit.adapters.metadata_log.test_trim import split
@@ -149,3 +151,41 @@ def resealed(data: bytearray, position: int) -> None:
     size = 12 + int.from_bytes(data[position + 8 : position + 12])
     crc = crc32c.crc32c(bytes(data[position + 21 : position + size]))
     data[position + 17 : position + 21] = crc.to_bytes(4)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "name", [f"{1_000:020}.log", f"{1_000:020}-{7:010}.checkpoint", "quorum-state", "../meta.properties"]
+)
+@pytest.mark.parametrize("kind", ["FIFO", "folder"])
+def test_what_is_no_file_but_has_the_name_of_one_is_refused(folder: MetadataFolder, name: str, kind: str) -> None:
+    path = folder.log / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path) if kind == "FIFO" else path.mkdir()
+    with pytest.raises(UserError, match=rf"{path.name} is a {kind}, not a file"):
+        node_log(open_folder(folder.root), 1)
+
+
+def test_a_snapshot_whose_name_is_beyond_every_offset_is_refused(folder: MetadataFolder) -> None:
+    (folder.log / f"{'9' * 20}-{7:010}.checkpoint").write_bytes(b"")
+    with pytest.raises(UserError, match="is not named after an offset that Kafka can have"):
+        open_folder(folder.root)
+
+
+@pytest.mark.parametrize("text", [f"node.id={'1' * 5_000}", "node.id=\u00b2"])
+def test_a_node_id_that_is_no_number_is_unknown(folder: MetadataFolder, text: str) -> None:
+    (folder.root / "meta.properties").write_text(f"cluster.id=x\n{text}\n")
+    assert open_folder(folder.root).node_id is None
+
+
+def test_a_quorum_state_of_endless_digits_or_depth_is_damaged(folder: MetadataFolder) -> None:
+    for text in ('{"leaderEpoch": ' + "1" * 5_000 + "}", "[" * 100_000):
+        (folder.log / "quorum-state").write_text(text)
+        with pytest.raises(UserError, match="quorum-state is damaged"):
+            node_log(folder, 1)
+
+
+@pytest.mark.parametrize("line", ["1" * 5_000 + " 0", "1", "one 0", "1 2 3"])
+def test_a_damaged_checkpoint_of_epochs_is_named(line: str) -> None:
+    with pytest.raises(UserError, match="leader-epoch-checkpoint is damaged"):
+        parse_epochs(f"0\n1\n{line}\n")

@@ -1,0 +1,71 @@
+"""What installing a release does to the files of a node's home."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters.releases.cache import Agents
+from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
+
+OLD, NEW = Release(3, 9, 1), Release(4, 3, 1)
+NOBODY = 65534
+
+
+class NoJars:
+    include = Path("/")
+
+    def libs(self, release: Release) -> Path:
+        return Path("/") / str(release)
+
+    def agents(self) -> Agents:
+        raise AssertionError("nothing is started")
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> LocalProcessRuntime:
+    node = NodeSpec(node_id=1, name="node-1", roles=frozenset({Role.BROKER}), directory=str(tmp_path))
+    cluster = ClusterSpec(name="orders", nodes=(node,), release_overrides={str(NEW): {"a": "2"}})
+    return LocalProcessRuntime(cluster=cluster, cache=NoJars())
+
+
+def rights(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640])
+def test_server_properties_and_its_copies_keep_mode_and_owner(runtime: LocalProcessRuntime, mode: int) -> None:
+    (node,) = runtime.cluster.nodes
+    home = Path(str(node.directory))
+    config = home / "server.properties"
+    text = b"# caf\xc3\xa9\r\na=1\r\nssl.keystore.password=hunter2\r\n"
+    config.write_bytes(text)
+    config.chmod(mode)
+    if os.geteuid() == 0:
+        os.chown(config, NOBODY, NOBODY)
+    before = rights(config)
+    runtime.install(node, OLD)
+    runtime.install(node, NEW)
+    copy = home / "server.properties.3.9.1"
+    assert rights(config) == rights(copy) == before
+    assert copy.read_bytes() == text
+    assert runtime.config(node)["a"] == "2"
+    runtime.install(node, OLD)
+    assert rights(config) == before
+    assert runtime.config(node)["a"] == "1"
+    assert [path.name for path in home.glob(".*") if path.name != ".lock"] == []
+
+
+def test_server_properties_that_are_a_fifo_are_refused(runtime: LocalProcessRuntime) -> None:
+    (node,) = runtime.cluster.nodes
+    os.mkfifo(Path(str(node.directory)) / "server.properties")
+    for ask in (runtime.config, lambda one: runtime.install(one, NEW)):
+        with pytest.raises(UserError, match=r"server\.properties is a FIFO"):
+            ask(node)

@@ -1,0 +1,115 @@
+"""Files are written whole with the rights that were asked for, and only regular files are opened."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters.system.files import open_regular, read_regular, write_whole, writing_whole
+from kafka_rollout.domain.model.errors import UserError
+
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+
+
+def rights(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
+
+
+@pytest.fixture
+def umask() -> Iterator[None]:
+    before = os.umask(0o027)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("umask")
+def test_a_new_file_has_the_mode_that_is_asked_for_less_the_umask(tmp_path: Path) -> None:
+    write_whole(tmp_path / "secret", b"x")
+    write_whole(tmp_path / "shown", b"x", mode=0o644)
+    assert [rights(tmp_path / name)[0] for name in ("secret", "shown")] == [0o600, 0o640]
+
+
+@needs_root
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
+def test_a_file_gets_mode_and_owner_of_another_or_of_the_one_that_it_replaces(tmp_path: Path, mode: int) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text("ssl.keystore.password=hunter2\n")
+    config.chmod(mode)
+    os.chown(config, NOBODY, NOBODY)
+    write_whole(tmp_path / "copy", b"x", like=config)
+    write_whole(config, b"y", like=config)
+    assert rights(config) == rights(tmp_path / "copy") == (mode, NOBODY, NOBODY)
+    assert config.read_bytes() == b"y"
+
+
+@needs_root
+def test_a_process_that_cannot_give_a_file_to_its_owner_changes_nothing() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        config = folder / "server.properties"
+        config.write_text("a=b\n")
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+                write_whole(config, b"y", like=config)
+            except UserError as error:
+                os._exit(0 if f"runs as user id {NOBODY}" in error.sentence and error.remedy else 2)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert config.read_text() == "a=b\n"
+        assert os.listdir(folder) == ["server.properties"]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def write() -> None:
+        with writing_whole(path) as file:
+            file.write(b"new")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write()
+    assert os.listdir(tmp_path) == ["file"]
+    assert path.read_bytes() == b"old"
+
+
+@pytest.fixture
+def in_time() -> Iterator[None]:
+    """To open a FIFO waits until somebody writes to it."""
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+
+
+@pytest.mark.usefixtures("in_time")
+@pytest.mark.parametrize("kind", ["FIFO", "socket", "folder", "character device"])
+def test_what_is_no_file_is_named_and_not_opened(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x.yaml"
+    match kind:
+        case "FIFO":
+            os.mkfifo(path)
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(path))
+        case "folder":
+            path.mkdir()
+        case _:
+            path.symlink_to("/dev/null")
+    for read in (open_regular, read_regular):
+        with pytest.raises(UserError, match=rf"x\.yaml is a {kind}, not a file"):
+            read(path)
