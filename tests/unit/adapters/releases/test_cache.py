@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -79,8 +80,9 @@ def test_a_folder_that_was_tampered_with_is_refused(cache: ReleaseCache, reposit
     libs = cache.libs(RELEASE)
     jar = libs / "slf4j-api-1.7.36.jar"
     if damage == "changed":
-        jar.write_bytes(b"loggin6")  # of the same size: the modification time gives it away
-        os.utime(jar, ns=(1, 1))
+        before = jar.stat()
+        jar.write_bytes(b"loggin6")  # of the same size, and with the same modification time
+        os.utime(jar, ns=(before.st_atime_ns, before.st_mtime_ns))
     elif damage == "removed":
         jar.unlink()
     else:
@@ -96,6 +98,25 @@ def test_untouched_bytes_with_a_new_time_are_verified_again_without_a_fetch(
     os.utime(libs / "slf4j-api-1.7.36.jar", ns=(1, 1))
     assert cache.libs(RELEASE) == libs
     assert repository.fetches == 1
+
+
+def test_jars_are_read_again_only_when_they_changed(
+    cache: ReleaseCache, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+    digest = hashlib.file_digest
+
+    def counted(file: BinaryIO, name: str) -> object:
+        reads.append(name)
+        return digest(file, name)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(hashlib, "file_digest", counted)
+    for _ in range(3):
+        libs = cache.libs(RELEASE)
+    assert len(reads) == len(JARS)
+    os.utime(libs / "slf4j-api-1.7.36.jar", ns=(1, 1))
+    cache.libs(RELEASE)
+    assert len(reads) == len(JARS) + 1
 
 
 def test_a_changed_lock_gets_a_folder_of_its_own(cache: ReleaseCache, repository: Repository) -> None:
