@@ -16,7 +16,7 @@ from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.adapters.releases.jvm import run_jvm
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.wire.coordinator_records import VERSION_BYTES, RecordLayouts, write_back
+from kafka_rollout.wire.coordinator_records import VERSION_BYTES, RecordLayouts
 from kafka_rollout.wire.layouts import Layout
 from kafka_rollout.wire.messages import MessageFormatError, decode, encode
 from kafka_rollout.wire.record_batch import batches, payload, records
@@ -178,38 +178,3 @@ def test_mutated_records_of_real_brokers_are_read_by_both_or_by_neither(kafka: K
         assert_agreement(kafka, layout, bytes(mutated), VERSION_BYTES)
 
     compare()
-
-
-def test_a_flexible_value_is_written_back_as_kafka_writes_it_at_the_older_version(
-    kafka: KafkaMessages, release: Release
-) -> None:
-    older = {record.name: record.value.highest_non_flexible_version() for record in record_types(release)}
-    flexible = [
-        (record, record.value.layout(record.value.valid_versions.max))
-        for record in record_types(release)
-        if older[record.name] is not None and record.value.flexible_versions is not None
-    ]
-    if not flexible:
-        assert release < Release.parse("3.4.1")
-        return
-    outcomes: Counter[bool] = Counter()
-
-    @generated
-    @given(data=st.data())
-    def compare(data: st.DataObject) -> None:
-        record, layout = data.draw(st.sampled_from(flexible))
-        raw = encode(layout, data.draw(values(layout)))
-        theirs = kafka.read(layout, raw)
-        assert theirs is not None
-        version = older[record.name]
-        assert version is not None
-        expected = kafka.write(theirs[0], version)
-        try:
-            back = write_back(record, layout.version.to_bytes(2, "big") + raw).value
-        except MessageFormatError:
-            back = None
-        assert back == (None if expected is None else version.to_bytes(2, "big") + expected)
-        outcomes[back is None] += 1
-
-    compare()
-    assert min(outcomes[True], outcomes[False]) > 20, "the test has to see both outcomes"

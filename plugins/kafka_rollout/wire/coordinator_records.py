@@ -1,4 +1,4 @@
-"""Records of the coordinator logs: their classes, how a release reads them, and how they are written back (KIP-915).
+"""Records of the coordinator logs: their classes, and how a release reads them.
 
 Key and value begin with an int16: the key's is the record type (KIP-915 calls it the key version), the value's its
 schema version. A null value is a tombstone.
@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.model.releases import FieldRule
 from kafka_rollout.wire.field_rules import with_rules
-from kafka_rollout.wire.layouts import Layout, MessageSchema, StructLayout
-from kafka_rollout.wire.messages import UNKNOWN_TAGS, MessageFormatError, decode, default_of, encode, join
+from kafka_rollout.wire.layouts import Layout, MessageSchema
 from kafka_rollout.wire.record_batch import (
     Batch,
     Bytes,
@@ -51,16 +49,6 @@ class RecordLayouts:
     def value_layout(self, version: int) -> Layout:
         """The value's layout at a valid version, with the rules."""
         return with_rules(self.value.layout(version), self.rules)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenBack:
-    """A record's value as a release before KIP-915 reads it. `dropped`: fields that were set, which definitions call
-    ignorable (topicId of an offset commit): older releases have no use for them.
-    """
-
-    value: bytes | None
-    dropped: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -148,65 +136,3 @@ def classify(data: bytes, key_at: int, key_length: int, value_at: int, value_len
     if value_length < 2:
         return key, UNREADABLE_VALUE
     return key, int.from_bytes(data[value_at : value_at + 2], "big", signed=True)
-
-
-def write_back(layouts: RecordLayouts, value: Bytes | None) -> WrittenBack:
-    """The value (its version prefix included) at the highest version that is not flexible, as KIP-915 prescribes.
-
-    A tombstone, and a value that is not flexible, stays as it is: every release reads it. Raises MessageFormatError
-    if the value does not parse, if every version of the record is flexible, or if it says something that the older
-    version cannot: a field that is set and not ignorable, a tagged field that the definition does not know.
-    """
-    if value is None:
-        return WrittenBack(value=None)
-    if len(value) < VERSION_BYTES:
-        raise MessageFormatError(f"The value of a {layouts.name} record is too short to hold a version.")
-    version, schema = int.from_bytes(value[:VERSION_BYTES], "big", signed=True), layouts.value
-    if version not in schema.valid_versions:
-        raise MessageFormatError(f"{schema.name} has the versions {schema.valid_versions}, not {version}.")
-    source = schema.layout(version)
-    found = decode(source, value, VERSION_BYTES)
-    if not source.flexible:
-        return WrittenBack(value=bytes(value))
-    older = schema.highest_non_flexible_version()
-    if older is None:
-        raise MessageFormatError(
-            f"A {layouts.name} record has no version that a release before KIP-915 reads.",
-            remedy="Convert or delete the group that it belongs to.",
-        )
-    target = schema.layout(older)
-    older_form = _OlderForm(f"{schema.name} version {older} cannot say")
-    kept = older_form.of(found.value, source.struct, target.struct)
-    return WrittenBack(
-        value=older.to_bytes(VERSION_BYTES, "big") + encode(target, kept),
-        dropped=tuple(dict.fromkeys(older_form.dropped)),
-    )
-
-
-@dataclass(slots=True)
-class _OlderForm:
-    """What an older struct can say of a newer one; `dropped` takes the paths of what is ignorable and lost."""
-
-    cannot: str
-    dropped: list[str] = field(default_factory=list)
-
-    def of(self, value: dict[str, Any], source: StructLayout, target: StructLayout, path: str = "") -> dict[str, Any]:
-        if unknown := value.get(UNKNOWN_TAGS):
-            raise MessageFormatError(f"{self.cannot} the tagged field {unknown[0][0]}{' of ' + path if path else ''}.")
-        kept, older = {}, {one.name: one for one in target.fields}
-        for one in (*source.fields, *source.tagged.values()):
-            held, here = value[one.name], join(path, one)
-            if one.name in older:
-                kept[one.name] = self._inner(held, one.struct, older[one.name].struct, here)
-            elif held != default_of(one):
-                if not one.ignorable:
-                    raise MessageFormatError(f"{self.cannot} {here}, which is set.")
-                self.dropped.append(here)
-        return kept
-
-    def _inner(self, held: Any, source: StructLayout | None, target: StructLayout | None, path: str) -> Any:
-        if source is None or target is None or held is None:
-            return held
-        if isinstance(held, list):
-            return [self.of(one, source, target, path) for one in held]
-        return self.of(held, source, target, path)

@@ -56,8 +56,7 @@ class FieldLayout:
     `nullable` speaks of the array if it is one: elements are never null. `compact`: lengths are unsigned varints of
     length + 1, of the elements as well. A nullable struct follows a marker: an int8 (null below 0) if it is untagged,
     an unsigned varint (null at 0) if it is tagged. `default` is what a reader takes when a tagged field was not
-    written; of an array or a struct it is None for null, else "". `ignorable`: a writer may leave the field out at a
-    version that does not have it.
+    written; of an array or a struct it is None for null, else "".
     """
 
     name: str
@@ -66,7 +65,6 @@ class FieldLayout:
     nullable: bool
     compact: bool
     default: Default
-    ignorable: bool
     struct: StructLayout | None
 
 
@@ -105,7 +103,6 @@ class _Field:
     tag: int | None
     flexible: VersionRange | None
     default: Default
-    ignorable: bool
     struct: str | None
 
 
@@ -149,11 +146,6 @@ class MessageSchema:
         """The layout at a valid version; raises SchemaError for any other."""
         return _layout(self, version)
 
-    def highest_non_flexible_version(self) -> int | None:
-        """What KIP-915 has coordinators write; None if every version is flexible."""
-        highest = self.valid_versions.max if self.flexible_versions is None else self.flexible_versions.min - 1
-        return highest if highest in self.valid_versions else None
-
     def _struct(self, name: str, fields: tuple[_Field, ...], version: int, flexible: bool) -> StructLayout:
         untagged: list[FieldLayout] = []
         tagged: dict[int, FieldLayout] = {}
@@ -168,7 +160,6 @@ class MessageSchema:
                 nullable=version in field.nullable,
                 compact=flexible if field.flexible is None else version in field.flexible,
                 default=field.default,
-                ignorable=field.ignorable,
                 struct=None if inner is None else self._struct(inner, self._structs[inner], version, flexible),
             )
             if field.tag is None or version not in field.tagged:
@@ -215,7 +206,6 @@ def _field(data: Mapping[str, Any], structs: dict[str, tuple[_Field, ...]]) -> _
         tag=int(data["tag"]) if "tag" in data else None,  # 3.9 writes some as text
         flexible=None if flexible is None else _versions(flexible),
         default=_default(field_type, array, data.get("default")),
-        ignorable=bool(data.get("ignorable")),
         struct=kind if is_struct else None,
     )
 

@@ -72,19 +72,6 @@ def test_a_tagged_field_without_versions_of_its_own_has_its_tagged_versions() ->
     }
 
 
-def test_the_highest_non_flexible_versions_are_those_that_kip_915_names() -> None:
-    found = {
-        name: schema("4.3.1", name).highest_non_flexible_version()
-        for name in ("GroupMetadataValue", "OffsetCommitValue", "TransactionLogValue", "ConsumerGroupMetadataValue")
-    }
-    assert found == {
-        "GroupMetadataValue": 3,
-        "OffsetCommitValue": 3,
-        "TransactionLogValue": 0,
-        "ConsumerGroupMetadataValue": None,
-    }
-
-
 def test_jsons_null_is_no_null_default_as_kafkas_generator_has_it() -> None:
     tagged = schema("4.3.1", "StreamsGroupMetadataValue").layout(0).struct.tagged
     assert tagged[1].default == ""

@@ -178,9 +178,7 @@ def _newer_value(
             f"while one of them runs. The listed releases read it and write a version that {release} reads. "
             "First do the actions for groups, because a release writes no tombstones for types that it does "
             f"not know (KIP-915). Then downgrade to one of the listed releases and {shadow}. Wait for the log "
-            f"cleaner there, then continue to {release}. The alternative is to restore: write the records "
-            "back at the highest non-flexible version, as KIP-915 describes (`write_back` in "
-            "wire/coordinator_records)."
+            f"cleaner there, then continue to {release}."
         ),
         through_releases=through,
     )
