@@ -30,6 +30,7 @@ from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth
 from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.rows import ENDED, OPENED, RowKind
 from tests.paths import FIXTURES
+from tests.unit.adapters.test_codecs import GIGABYTE, of_zeros
 from tests.unit.wire.message_strategies import values
 from tests.unit.wire.test_record_batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, a_record, encode
 
@@ -116,7 +117,19 @@ def test_payloads_that_were_tampered_with_are_refused_alike(content: Any, codec:
     if wire[2] is None:
         assert kernel == wire
     else:
-        assert kernel[2] in (wire[2], "The batch decompresses to more than 1024 MiB.")
+        assert kernel[2] in (wire[2], "The batch decompresses to more than 128 MiB.")
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD, Codec.GZIP])
+def test_a_batch_that_decompresses_to_a_gigabyte_is_refused_by_both(codec: Codec) -> None:
+    batch = bytearray(encode([(b"\0\1", b"\0\3")], codec=Codec.NONE)[:HEADER_BYTES] + of_zeros(codec, GIGABYTE))
+    struct.pack_into(">i", batch, 8, len(batch) - 12)
+    struct.pack_into(">h", batch, ATTRIBUTES_AT, codec)
+    struct.pack_into(">I", batch, CRC_AT, CODECS.crc32c(bytes(batch[ATTRIBUTES_AT:])))
+    kernel, wire = by_kernel(bytes(batch)), by_wire(bytes(batch))
+    for sentence in (kernel[2], wire[2]):
+        assert sentence is not None
+        assert "decompresses to more than 128 MiB" in sentence
 
 
 @cache

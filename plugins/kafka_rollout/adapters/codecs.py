@@ -12,8 +12,9 @@ from backports import zstd
 
 from kafka_rollout.wire.record_batch import Bytes, Codec, Codecs
 
-MOST_PAYLOAD_BYTES = 1 << 30
-"""A batch that says it decompresses to more is damaged: brokers take none that is larger than message.max.bytes."""
+MOST_PAYLOAD_BYTES = 128 << 20
+"""A batch that decompresses to more is damaged. A coordinator fills a batch up to its topic's max.message.bytes before
+it compresses it (1 MiB by default), and no batch is larger than a segment of these topics (100 MiB by default)."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16  # magic, version, lowest compatible version
