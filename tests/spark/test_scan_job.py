@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from kafka_rollout.adapters.coordinator_logs.spark_submit import APPLICATION, ScanRequest, environment
+from kafka_rollout.adapters.coordinator_logs.spark_submit import APPLICATION, environment
 from kafka_rollout.domain.coordinator_logs.scan import (
     Failure,
     LoadVerdict,
@@ -27,6 +27,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ReleaseVerdict,
     ScanResult,
 )
+from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.coordinator_logs.spark_submit import ScanRequest, environment, spark_submit, submit
+from kafka_rollout.adapters.coordinator_logs.spark_submit import environment, spark_submit, submit
+from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
 from kafka_rollout.settings import Settings
 from tests.spark.conftest import FixtureLogs, Scan
 from tests.waiting import wait_until

@@ -33,16 +33,13 @@ def _let_go(dag_run: DagRun) -> None:
     prefix = next((p for p in CHANGING_DAG_PREFIXES if dag_run.dag_id.startswith(p)), None)
     if prefix is None:
         return
-    from kafka_rollout.adapters.store.leases import FileChangeLock
-    from kafka_rollout.adapters.store.runs import FileRunStore
-    from kafka_rollout.settings import Settings
+    from kafka_rollout.composition.records import open_lock, open_run
     from kafka_rollout.steps.planning.upgrade import begun_by
 
     cluster, run = dag_run.dag_id.removeprefix(prefix), str(dag_run.run_id)
-    home = Settings.from_environment().home
-    if begun_by(FileRunStore(home, cluster, run).events()) != dag_run.dag_id:
+    if begun_by(open_run(cluster, run).events()) != dag_run.dag_id:
         return  # it was refused for another DAG's run of the same id, whose lock this is
-    lock = FileChangeLock(home)
+    lock = open_lock()
     held = lock.holder(cluster)
     if held is not None and held.holder == run:
         lock.release(cluster, run)

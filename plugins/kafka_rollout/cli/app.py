@@ -10,10 +10,6 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from kafka_rollout.adapters.inventory import find_cluster
-from kafka_rollout.adapters.pages.run_report import write_run_report
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.store.runs import list_runs
 from kafka_rollout.cli import show
 from kafka_rollout.cli import upgrade as runs
 from kafka_rollout.cli.downgrade import downgrade
@@ -42,7 +38,9 @@ from kafka_rollout.cli.retry import retry
 from kafka_rollout.cli.scan import scan
 from kafka_rollout.cli.scans import scans_app
 from kafka_rollout.cli.upgrade import INTERRUPTED, Approver, FinalizePolicy, RollRequest
-from kafka_rollout.composition.cluster_ports import list_clusters
+from kafka_rollout.composition.clusters import get_catalogue, get_cluster, list_clusters
+from kafka_rollout.composition.pages import write_run_report
+from kafka_rollout.composition.records import list_runs
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, UserError
 from kafka_rollout.domain.model.releases import Release
@@ -79,7 +77,7 @@ def clusters(as_json: AsJson = False) -> None:
 @app.command()
 def catalogue(as_json: AsJson = False) -> None:
     """List the releases that the tool knows, and what it knows of them."""
-    known = load_catalogue(Settings.from_environment().include)
+    known = get_catalogue()
     show.print_json({str(r): known.get(r) for r in known}) if as_json else show.print_catalogue(known)
 
 
@@ -220,7 +218,7 @@ def verify(cluster: ClusterName, as_json: AsJson = False, connection_file: Conne
 def report(cluster: ClusterName, run: RunId = None, connection_file: ConnectionFile = None) -> None:
     """Write a run's report anew (the newest run if none is named) and print where it is; the JSON file last."""
     settings = Settings.from_environment()
-    known = list_runs(settings.home, find_cluster(settings.clusters, cluster).name)
+    known = list_runs(get_cluster(cluster, settings).name, settings)
     if not known:
         raise UserError(f"Cluster {cluster} has no run yet.", remedy="Plan or roll first.")
     with open_bench(cluster, run or known[0], connection_file) as (ports, _, _security):

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.cli.background import run_background_checks
 from kafka_rollout.cli.options import (
     Approved,
@@ -53,6 +52,9 @@ from kafka_rollout.steps.planning.downgrade import is_downgrade, plan_downgrade
 from kafka_rollout.steps.planning.plan_findings import replace_coordinator_log_findings
 from kafka_rollout.steps.roll.node import touched
 from kafka_rollout.steps.runner import roll_release_steps
+
+if TYPE_CHECKING:
+    from kafka_rollout.composition.credentials import ClientSecurity
 
 _SNAPSHOT_S = 2 * 3600.0  # a snapshot may take as long as the nodes' interval says; the gate tells until when
 

@@ -11,12 +11,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from kafka_rollout.adapters.kafka.groups import describe_groups, migration_policies
-from kafka_rollout.adapters.kafka.lag import with_lag
-from kafka_rollout.adapters.kafka.requests import ClusterConnections
-from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, Interval, Timeout, open_bench
+from kafka_rollout.composition.groups import ClusterGroups, open_groups
 from kafka_rollout.domain.gates.check import Condition, GateCheck
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState
 from kafka_rollout.domain.groups.described import (
@@ -39,7 +36,6 @@ HELP = """Consumer groups: who they are, and how each gets to cooperative rebala
 
 Exit codes: 0 well, 1 a broker does not answer now, 3 a group cannot go, or is not back in time.
 """
-_TIMEOUT_S = 10.0
 _NO_GROUPS = "There are no groups."
 _TYPES = (CONSUMER, SHARE, STREAMS)
 
@@ -56,12 +52,11 @@ groups_app = typer.Typer(help=HELP, no_args_is_help=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asking:
     ports: ClusterPorts
-    nodes: ClusterConnections
-    security: ClientSecurity | None
+    on_brokers: ClusterGroups
 
     def groups(self, *, records: bool) -> tuple[tuple[DescribedGroup, ...], str]:
         """All groups, and why the coordinator log does not add to them, if it does not."""
-        groups = describe_groups(self.nodes)
+        groups = self.on_brokers.describe()
         if not records:
             return groups, "The coordinator log was not read."
         try:
@@ -72,12 +67,11 @@ class _Asking:
 
 @contextmanager
 def _asking(cluster: str, connection_file: ConnectionFile) -> Iterator[_Asking]:
-    with open_bench(cluster, None, connection_file) as (ports, _, security):
-        nodes = ClusterConnections(ports.cluster, security or ClientSecurity(), timeout_s=_TIMEOUT_S)
-        try:
-            yield _Asking(ports=ports, nodes=nodes, security=security)
-        finally:
-            nodes.close()
+    with (
+        open_bench(cluster, None, connection_file) as (ports, _, security),
+        open_groups(ports.cluster, security) as on_brokers,
+    ):
+        yield _Asking(ports=ports, on_brokers=on_brokers)
 
 
 @groups_app.command("list")
@@ -90,7 +84,7 @@ def list_(
     """Every group: type, protocol, assignors of its members, static members, lag; Connect's are named as such."""
     with _asking(cluster, connection_file) as asking:
         groups, left_out = asking.groups(records=records)
-        groups = with_lag(asking.ports.cluster.bootstrap_servers, asking.security, groups)
+        groups = asking.on_brokers.with_lag(groups)
     if as_json:
         show.print_json({"cluster": cluster, "left_out": left_out, "groups": groups})
         return
@@ -138,7 +132,9 @@ def plan(
     with _asking(cluster, connection_file) as asking:
         ports = asking.ports
         finalized = ports.admin.features(ports.cluster.brokers[0]).finalized
-        facts = ClusterFacts(group_version=finalized.get(GROUP_VERSION, 0), policies=migration_policies(asking.nodes))
+        facts = ClusterFacts(
+            group_version=finalized.get(GROUP_VERSION, 0), policies=asking.on_brokers.migration_policies()
+        )
         groups, left_out = asking.groups(records=records)
         plans = plan_groups(groups, to, facts)
     if as_json:

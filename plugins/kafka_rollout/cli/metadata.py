@@ -9,36 +9,21 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from kafka_rollout.adapters.metadata_log.bootstrap import lower_bootstrap
-from kafka_rollout.adapters.metadata_log.facts import known_releases, metadata_facts
-from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, open_folder
-from kafka_rollout.adapters.metadata_log.install import install, uninstall
-from kafka_rollout.adapters.metadata_log.kafka_classes import JvmKafkaClasses
-from kafka_rollout.adapters.metadata_log.loss_report import loss_report
-from kafka_rollout.adapters.metadata_log.quorum import node_log
-from kafka_rollout.adapters.metadata_log.scanner import scan_metadata_log
-from kafka_rollout.adapters.metadata_log.snapshot import write_snapshot
-from kafka_rollout.adapters.metadata_log.trimmer import plan_of, trim, undo_trim
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.system import server_properties
-from kafka_rollout.adapters.system.files import reading, write_whole
 from kafka_rollout.cli import show
+from kafka_rollout.composition.metadata import MetadataLog, open_metadata_log, read_properties
+from kafka_rollout.composition.pages import write_file
 from kafka_rollout.domain.features.requests import parse_requests
-from kafka_rollout.domain.metadata_log.losses import Loss, LossReport, with_paths
+from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.outside_text import escape_json
-from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.offline.log_choice import choose_log
-from kafka_rollout.settings import Settings
 
 _LARGE_MIB = 16
 
@@ -69,12 +54,8 @@ def losses(
     cluster_id: ClusterId = None,
 ) -> None:
     """What the cluster's metadata would lose at a lower metadata.version. Only reads."""
-    cache, folder = _open(log_dir, cluster_id)
-    report = loss_report(folder, to_level, cache=cache, release=_release(cache, release))
-    paths = server_properties.directory_ids({"log.dirs": str(folder.root), **_settings(config)})
-    report = replace(
-        report, losses=with_paths(report.losses, paths), default_only=with_paths(report.default_only, paths)
-    )
+    log = _open(log_dir, cluster_id)
+    report = log.losses(to_level, release=log.release(release), properties=read_properties(config))
     if not _json(json_file, report.to_dict()):
         _print_losses(report)
 
@@ -90,8 +71,8 @@ def scan(
     cluster_id: ClusterId = None,
 ) -> None:
     """Would a node of the release come through this metadata log when it starts? Exit code 3 if not. Only reads."""
-    cache, folder = _open(log_dir, cluster_id)
-    found = scan_metadata_log(folder, _release(cache, release), cache=cache, settings=_settings(config))
+    log = _open(log_dir, cluster_id)
+    found = log.scan(log.release(release), properties=read_properties(config))
     if not _json(json_file, found.to_dict()):
         _print_scan(found)
     if found.failures:
@@ -116,18 +97,10 @@ def snapshot(
     cluster_id: ClusterId = None,
 ) -> None:
     """Write a snapshot of the log's end at a metadata.version, by Kafka's own writer, and prove that it loads."""
-    cache, folder = _open(log_dir, cluster_id)
+    log = _open(log_dir, cluster_id)
     features = {one.feature: one.level for one in parse_requests(downgrades=feature or ())}
-    written = write_snapshot(
-        folder,
-        to_level,
-        out,
-        cache=cache,
-        release=_release(cache, None),
-        target=None if release is None else _release(cache, release),
-        features=features,
-        epoch=epoch,
-    )
+    target = None if release is None else log.release(release)
+    written = log.write_snapshot(to_level, out, target=target, features=features, epoch=epoch)
     _print_entries("lost", written.losses)
     show.err.print(
         f"{written.records} records at metadata.version {written.to_level}, kraft.version {written.kraft_version}; "
@@ -148,9 +121,9 @@ def trim_command(
     cluster_id: ClusterId = None,
 ) -> None:
     """Cut a stopped node's metadata log below its newest snapshot, with a backup. Called again, it finishes."""
-    cache, folder = _open(log_dir, cluster_id)
+    log = _open(log_dir, cluster_id)
     if dry_run:
-        plan = plan_of(folder)
+        plan = log.plan_trim()
         if plan is None:
             show.out.print("The log begins at its newest snapshot already.")
             return
@@ -160,8 +133,8 @@ def trim_command(
             soft_wrap=True,
         )
         return
-    target = None if release is None else _release(cache, release)
-    result = undo_trim(folder) if undo else trim(folder, release=target, cache=cache)
+    target = None if release is None else log.release(release)
+    result = log.undo_trim() if undo else log.trim(release=target)
     show.out.print(show.as_text(result.sentence), soft_wrap=True)
 
 
@@ -174,15 +147,15 @@ def choose(
     json_file: JsonFile = None,
 ) -> None:
     """Which of some stopped nodes' logs holds all that the cluster has committed. Only reads."""
-    folders = [open_folder(directory, cluster_id=cluster_id) for directory in log_dir]
+    folders = [open_metadata_log(directory, cluster_id=cluster_id) for directory in log_dir]
     if len({folder.cluster_id for folder in folders}) > 1:
         told = "; ".join(f"{folder.root}: {folder.cluster_id or 'unknown'}" for folder in folders)
         raise UserError(f"These are logs of different clusters ({told}).", remedy="Name those of one cluster.")
     nameless = [folder for folder in folders if folder.node_id is None]
     if nameless:
-        raise UserError(f"No meta.properties beside {nameless[0].log} says whose it is.", remedy="Copy it along.")
+        raise UserError(f"No meta.properties beside {nameless[0].path} says whose it is.", remedy="Copy it along.")
     by_node = {folder.node_id: folder for folder in folders if folder.node_id is not None}
-    logs = [node_log(folder, node_id) for node_id, folder in by_node.items()]
+    logs = [folder.read_end(node_id) for node_id, folder in by_node.items()]
     voters = max(logs, key=lambda log: (log.epoch, log.end_offset)).voters
     if not voters:
         raise UserError("None of these logs says who the quorum's voters are.", remedy="Name those of controllers.")
@@ -208,43 +181,22 @@ def install_command(
 
     Do it on every node of the cluster, all of them stopped, before the first one starts.
     """
-    cache, folder = _open(log_dir, cluster_id)
-    target = _release(cache, release)
-    loaded = JvmKafkaClasses(cache).load_checkpoint(target, snapshot_file)
-    with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
-        level = loaded.features[METADATA_VERSION]
-        bootstrap = lower_bootstrap(folder, Path(name), level=level, target=target, cache=cache)
-        show.out.print(show.as_text(install(folder, snapshot_file, bootstrap=bootstrap)), soft_wrap=True)
+    log = _open(log_dir, cluster_id)
+    show.out.print(show.as_text(log.install(snapshot_file, log.release(release))), soft_wrap=True)
 
 
 @metadata_app.command("uninstall")
 def uninstall_command(log_dir: LogDir, cluster_id: ClusterId = None) -> None:
     """Put everything back as it was before the newest `install`, unless a broker has registered since."""
-    _, folder = _open(log_dir, cluster_id)
-    show.out.print(show.as_text(uninstall(folder)), soft_wrap=True)
+    show.out.print(show.as_text(_open(log_dir, cluster_id).uninstall()), soft_wrap=True)
 
 
-def _open(directory: Path, cluster_id: str | None) -> tuple[ReleaseCache, MetadataFolder]:
-    settings = Settings.from_environment()
-    folder = open_folder(directory, cluster_id=cluster_id)
-    size = sum(path.stat().st_size for path in folder.segments) >> 20
+def _open(directory: Path, cluster_id: str | None) -> MetadataLog:
+    log = open_metadata_log(directory, cluster_id=cluster_id)
+    size = log.size_bytes >> 20
     if size >= _LARGE_MIB:
         show.err.print(f"Reading {size} MiB of log: half a second to two seconds for each MiB.")
-    return ReleaseCache(settings.cache, settings.include), folder
-
-
-def _release(cache: ReleaseCache, text: str | None) -> Release:
-    """A release that the catalogue knows, the newest if none is named."""
-    release = known_releases(cache.include)[-1] if text is None else Release.parse(text)
-    metadata_facts(cache.include, release)
-    return release
-
-
-def _settings(config: Path | None) -> Mapping[str, str]:
-    if config is None:
-        return {}
-    with reading(config):
-        return server_properties.parse(config.read_text())
+    return log
 
 
 def _json(where: str | None, data: Mapping[str, Any]) -> bool:
@@ -255,10 +207,7 @@ def _json(where: str | None, data: Mapping[str, Any]) -> bool:
     if where == "-":
         sys.stdout.write(text)
         return True
-    try:
-        write_whole(Path(where), text.encode())
-    except OSError as error:
-        raise UserError(f"{where} cannot be written: {error.strerror}.", remedy="Name another file.") from None
+    write_file(Path(where), text.encode())
     return True
 
 

@@ -7,18 +7,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafka_rollout.adapters.inventory import find_cluster
-from kafka_rollout.adapters.kafka.security import ClientSecurity
-from kafka_rollout.adapters.store.runs import FileRunStore, list_runs
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
+from kafka_rollout.composition.clusters import get_cluster
+from kafka_rollout.composition.credentials import read_credentials
+from kafka_rollout.composition.records import list_runs, run_folder
 from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+
+if TYPE_CHECKING:
+    from kafka_rollout.composition.credentials import ClientSecurity
 
 ClusterName = Annotated[str, typer.Option("--cluster", "-c", help="Name in the inventory (see `clusters`).")]
 Target = Annotated[str, typer.Option("--to", help="Release to go to, for example 4.3.1.")]
@@ -62,34 +64,15 @@ def open_bench(
     cluster: str, run: str | None, connection_file: Path | None
 ) -> Iterator[tuple[ClusterPorts, Settings, ClientSecurity | None]]:
     settings = Settings.from_environment()
-    spec = find_cluster(settings.clusters, cluster)
-    security = security_of(spec, connection_file)
-    if run is not None and run not in list_runs(settings.home, cluster):
+    security = read_credentials(get_cluster(cluster, settings), connection_file)
+    if run is not None and run not in list_runs(cluster, settings):
         raise UserError(
             f"Cluster {cluster} has no run {run}.",
-            remedy=f"It has {', '.join(list_runs(settings.home, cluster)[:5]) or 'none'}.",
+            remedy=f"It has {', '.join(list_runs(cluster, settings)[:5]) or 'none'}.",
         )
     with open_cluster_ports(cluster, run or new_run_id(), security, settings) as ports:
         yield ports, settings, security
 
 
-def security_of(spec: ClusterSpec, connection_file: Path | None) -> ClientSecurity | None:
-    """From the file; raises UserError where the inventory says that the cluster needs more than it has."""
-    security = None if connection_file is None else ClientSecurity.from_file(connection_file)
-    needed = [name for name in (spec.connection_id, spec.controller_connection_id) if name is not None]
-    if needed and security is None:
-        raise UserError(
-            f"Cluster {spec.name} is reached with the settings of Connection {' and '.join(needed)}; a shell has none.",
-            remedy="Name a file with them: --connection-file FILE (mode 0600).",
-        )
-    if spec.controller_connection_id is not None and security is not None and security.controllers is None:
-        raise UserError(
-            f"The controllers of cluster {spec.name} are reached with settings of their own (Connection "
-            f"{spec.controller_connection_id}), which {connection_file} does not have.",
-            remedy='Put them into the file as an object under "controllers".',
-        )
-    return security
-
-
 def ledger_folder(settings: Settings, cluster: str) -> Path:
-    return FileRunStore(settings.home, cluster, "ledger").folder / "ledger"
+    return run_folder(cluster, "ledger", settings) / "ledger"

@@ -8,16 +8,16 @@ from typing import Annotated
 
 import typer
 
-from kafka_rollout.adapters.inventory import find_cluster
-from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import (
     AsJson,
     ClusterName,
     ConnectionFile,
     ledger_folder,
-    security_of,
 )
+from kafka_rollout.composition.clusters import get_cluster
+from kafka_rollout.composition.credentials import read_credentials
+from kafka_rollout.composition.records import open_lock
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.settings import Settings
 
@@ -29,7 +29,7 @@ ledger_app = typer.Typer(help="Live traffic with a ledger: acknowledged against 
 def lock_show(cluster: ClusterName) -> None:
     """Who changes the cluster now, what for and until when at the latest."""
     settings = Settings.from_environment()
-    held = FileChangeLock(settings.home).holder(find_cluster(settings.clusters, cluster).name)
+    held = open_lock(settings).holder(get_cluster(cluster, settings).name)
     if held is None:
         show.out.print(f"Nobody holds the lock of {cluster}.")
         return
@@ -43,7 +43,7 @@ def lock_break(
 ) -> None:
     """Take the lock away from a holder that is dead."""
     settings = Settings.from_environment()
-    held = FileChangeLock(settings.home).break_(find_cluster(settings.clusters, cluster).name, by)
+    held = open_lock(settings).break_(get_cluster(cluster, settings).name, by)
     show.out.print("Nobody held it." if held is None else show.as_text(f"Taken from {held.holder} ({held.purpose})."))
 
 
@@ -54,19 +54,13 @@ def ledger_start(
     connection_file: ConnectionFile = None,
 ) -> None:
     """Start live traffic in the background."""
-    from kafka_rollout.adapters.background.traffic_process import start_ledger
+    from kafka_rollout.composition.background import start_traffic
 
     settings = Settings.from_environment()
-    spec = find_cluster(settings.clusters, cluster)
-    security_of(spec, connection_file)
+    spec = get_cluster(cluster, settings)
+    read_credentials(spec, connection_file)
     where = folder or ledger_folder(settings, cluster)
-    pid = start_ledger(
-        bootstrap_servers=spec.bootstrap_servers,
-        folder=where,
-        group=f"kafka-rollout-{cluster}",
-        replication_factor=min(3, len(spec.brokers)),
-        security_file=connection_file,
-    )
+    pid = start_traffic(spec, where, group=f"kafka-rollout-{cluster}", security_file=connection_file)
     show.out.print(f"process {pid}, journals in {where}", soft_wrap=True)
 
 
@@ -77,12 +71,12 @@ def ledger_stop(
     as_json: AsJson = False,
 ) -> None:
     """End the traffic, read to the end and compare; exit code 1 when something is amiss."""
-    from kafka_rollout.adapters.background.traffic_process import stop_ledger
+    from kafka_rollout.composition.background import stop_traffic
 
     where = folder or ledger_folder(Settings.from_environment(), cluster)
     if not where.is_dir():
         raise UserError(f"There is no ledger in {where}.", remedy="Start one first.")
-    verdict = stop_ledger(where)
+    verdict = stop_traffic(where)
     if as_json:
         show.print_json({"ok": verdict.ok, "verdict": verdict})
     else:

@@ -14,14 +14,15 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from kafka_rollout.adapters.coordinator_logs.directories import partition_folders
-from kafka_rollout.adapters.inventory import find_cluster
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.system.files import write_whole
-from kafka_rollout.adapters.system.signals import ended_politely
 from kafka_rollout.cli import show
-from kafka_rollout.cli.options import ConnectionFile, security_of
+from kafka_rollout.cli.options import ConnectionFile
+from kafka_rollout.composition.clusters import get_catalogue, get_cluster
+from kafka_rollout.composition.credentials import read_credentials
+from kafka_rollout.composition.pages import render_scan_page, write_file
+from kafka_rollout.composition.records import open_scan_history
+from kafka_rollout.composition.scans import check_log_dirs, stop_on_sigterm, submit_scan
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult, worst_of
+from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.settings import Settings
@@ -64,15 +65,14 @@ def scan(
     connection_file: ConnectionFile = None,
 ) -> None:
     """Say of every release whether it could load the coordinator logs: of a live cluster, or of log directories."""
-    from kafka_rollout.adapters.coordinator_logs.spark_submit import ScanRequest, submit
 
     settings = Settings.from_environment()
-    catalogue = load_catalogue(settings.include)
+    catalogue = get_catalogue(settings)
     releases, must_load = (tuple(Release.parse(text) for text in texts or ()) for texts in (release, fail_on))
     for asked in (*releases, *must_load):
         catalogue.get(asked)
     _check_source(catalogue, cluster, log_dir or (), topic or ())
-    with ended_politely(), tempfile.TemporaryDirectory(prefix="kafka-rollout-scan-") as folder:
+    with stop_on_sigterm(), tempfile.TemporaryDirectory(prefix="kafka-rollout-scan-") as folder:
         request = ScanRequest(
             cluster=", ".join(map(str, log_dir or ())),
             json_file=Path(folder) / "scan.json",
@@ -86,13 +86,13 @@ def scan(
             new_group_coordinator=new_group_coordinator,
         )
         if cluster is not None:
-            spec = find_cluster(settings.clusters, cluster)
-            security = security_of(spec, connection_file)
+            spec = get_cluster(cluster, settings)
+            security = read_credentials(spec, connection_file)
             request = replace(request, cluster=spec.name, bootstrap_servers=spec.bootstrap_servers)
             if security is not None:
                 request = replace(request, security_file=Path(folder) / "security.json")
                 security.write_file(Path(folder) / "security.json")
-        code, result = submit(request, settings, master=master, on_progress=_say)
+        code, result = submit_scan(request, settings, master=master, on_progress=_say)
         text = request.json_file.read_text(encoding="utf-8")
     _hand_out(result, text, catalogue, json_file=json_file, html=html, keep=settings if cluster is not None else None)
     raise typer.Exit(code)
@@ -108,30 +108,20 @@ def _hand_out(
     keep: Settings | None,
 ) -> None:
     """`text` is the result's JSON. `keep`: also put it into the cluster's history, which is there."""
-    from kafka_rollout.adapters.pages.scan_report import render_scan
-    from kafka_rollout.adapters.store.scans import ScanHistory
-
     if html is not None or keep is not None:
-        history = None if keep is None else ScanHistory(keep.home, result.cluster)
+        history = None if keep is None else open_scan_history(result.cluster, keep)
         earlier = history.newest(TREND) if history else ()
-        page = render_scan(result, catalogue, earlier=earlier)
+        page = render_scan_page(result, catalogue, earlier=earlier)
         if html is not None:
-            _write(html, page)
+            write_file(html, page.encode())
         if history is not None:
             _say(f"kept as {history.keep(result, page).folder}")
     if json_file == STANDARD_OUTPUT:
         sys.stdout.write(text)
         return
     if json_file is not None:
-        _write(Path(json_file), text)
+        write_file(Path(json_file), text.encode())
     print_scan(result)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        write_whole(path, text.encode())
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}.", remedy="Name another place.") from None
 
 
 def _check_source(catalogue: Catalogue, cluster: str | None, log_dirs: Sequence[Path], topics: Sequence[str]) -> None:
@@ -142,7 +132,7 @@ def _check_source(catalogue: Catalogue, cluster: str | None, log_dirs: Sequence[
             raise UserError(f"{topic} is not a coordinator log.", remedy=f"Choose among {', '.join(known)}.")
     if (cluster is None) == (not log_dirs):
         raise UserError("A scan reads either a cluster or directories.", remedy="Give --cluster NAME or --log-dir DIR.")
-    partition_folders(log_dirs, topics or known)
+    check_log_dirs(log_dirs, topics or known)
 
 
 def print_scan(result: ScanResult) -> None:

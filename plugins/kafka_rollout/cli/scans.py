@@ -7,18 +7,18 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from kafka_rollout.adapters.pages.html import size
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.store.scans import KeptScan, ScanHistory, scanned_clusters
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson
 from kafka_rollout.cli.scan import print_scan
+from kafka_rollout.composition.clusters import get_catalogue
+from kafka_rollout.composition.records import list_scanned_clusters, open_scan_history
 from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, VerdictChange, compare
 from kafka_rollout.domain.coordinator_logs.remedies import Concerned, Remedy, find_remedies, in_words
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.domain.coordinator_logs.tagged_fields import ignored_tags
 from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.settings import Settings
+from kafka_rollout.domain.model.wording import size
+from kafka_rollout.ports.scan_history import KeptScan, ScanHistory
 
 scans_app = typer.Typer(help="The scans of the coordinator logs that are kept.", no_args_is_help=True)
 
@@ -33,9 +33,8 @@ def scans_list(
     as_json: AsJson = False,
 ) -> None:
     """List the scans that are kept, newest first: what was read, and which releases failed."""
-    home = Settings.from_environment().home
     kept = [
-        scan for name in ([cluster] if cluster else scanned_clusters(home)) for scan in ScanHistory(home, name).scans()
+        scan for name in ([cluster] if cluster else list_scanned_clusters()) for scan in open_scan_history(name).scans()
     ]
     rows = [(scan, scan.load()) for scan in kept]
     if as_json:
@@ -62,10 +61,9 @@ def scans_show(
     as_json: AsJson = False,
 ) -> None:
     """Show a scan: verdicts, and for each release that fails what is to be done and how long it takes."""
-    settings = Settings.from_environment()
-    kept = ScanHistory(settings.home, cluster).get(scan)
+    kept = open_scan_history(cluster).get(scan)
     result = kept.load()
-    catalogue = load_catalogue(settings.include)
+    catalogue = get_catalogue()
     remedies = find_remedies(result, catalogue)
     tags = ignored_tags(result, catalogue)
     if as_json:
@@ -89,7 +87,7 @@ def scans_compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare two scans: verdicts that got worse or better, kinds of records that appeared or are gone, growth."""
-    history = ScanHistory(Settings.from_environment().home, cluster)
+    history = open_scan_history(cluster)
     later = history.get(after)
     earlier = _before(history, later) if before is None else history.get(before)
     comparison = compare(earlier.load(), later.load())

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import typer
 
-from kafka_rollout.adapters.kafka.security import ClientSecurity
-from kafka_rollout.adapters.pages.run_report import write_run_report
 from kafka_rollout.cli.background import run_background_checks, run_folder
 from kafka_rollout.cli.show import ProgressLines, as_text, err, out, print_body
+from kafka_rollout.composition.pages import write_run_report
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
@@ -51,6 +51,9 @@ from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.report.run import SCAN_VERDICT
 from kafka_rollout.steps.roll.node import has_stopped_nodes
 from kafka_rollout.steps.runner import roll_back, roll_release_steps
+
+if TYPE_CHECKING:
+    from kafka_rollout.composition.credentials import ClientSecurity
 
 INTERRUPTED = 130
 _CANARY = "canary"  # kind of the event: the run asks after its first node
@@ -313,21 +316,20 @@ def _way_back(
 def scan_logs(
     ports: ClusterPorts, settings: Settings, security: ClientSecurity | None, file: str, progress: ProgressLines
 ) -> ScanResult:
-    from kafka_rollout.adapters.coordinator_logs.spark_submit import scan_command
+    from kafka_rollout.composition.scans import scan_cluster
 
     def on_progress(line: str) -> None:
         progress.say(f"scan: {line}")
         lock.renew_lock(ports, "Scan the coordinator logs.", for_s=lock.LEASE_S)  # a scan may take longer than a lease
 
     progress.say("scan: starting Spark")
-    _, result = scan_command(
+    return scan_cluster(
         ports.cluster,
         settings,
         security=security,
         json_file=run_folder(settings, ports) / file,
         on_progress=on_progress,
     )
-    return result
 
 
 @contextmanager

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
-from kafka_rollout.adapters.inventory import find_cluster, load_clusters
-from kafka_rollout.adapters.kafka.admin import KafkaAdmin
-from kafka_rollout.adapters.kafka.security import ClientSecurity
-from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
-from kafka_rollout.adapters.metadata_log.kafka_classes import JvmKafkaClasses
-from kafka_rollout.adapters.node_metrics import NodeMetricsReader
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
-from kafka_rollout.adapters.store.leases import FileChangeLock
-from kafka_rollout.adapters.store.runs import FileRunStore
+from kafka_rollout.composition.clusters import get_catalogue, get_cluster
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports.node_runtime import NodeRuntime
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
-
-def list_clusters(settings: Settings | None = None) -> dict[str, ClusterSpec]:
-    """All clusters of the inventory folder, by name."""
-    return load_clusters((settings or Settings.from_environment()).clusters)
+if TYPE_CHECKING:
+    from kafka_rollout.adapters.kafka.security import ClientSecurity
+    from kafka_rollout.adapters.releases.cache import ReleaseCache
 
 
 @contextmanager
@@ -34,10 +23,19 @@ def open_cluster_ports(
     cluster_name: str, run_id: str, security: ClientSecurity | None = None, settings: Settings | None = None
 ) -> Iterator[ClusterPorts]:
     """A cluster's ports; closes its connections at the end. Raises UserError for an unknown cluster."""
+    from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
+    from kafka_rollout.adapters.kafka.admin import KafkaAdmin
+    from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
+    from kafka_rollout.adapters.metadata_log.kafka_classes import JvmKafkaClasses
+    from kafka_rollout.adapters.node_metrics import NodeMetricsReader
+    from kafka_rollout.adapters.releases.cache import ReleaseCache
+    from kafka_rollout.adapters.store.leases import FileChangeLock
+    from kafka_rollout.adapters.store.runs import FileRunStore
+
     settings = settings or Settings.from_environment()
-    cluster = find_cluster(settings.clusters, cluster_name)
+    cluster = get_cluster(cluster_name, settings)
     cache = ReleaseCache(settings.cache, settings.include)
-    catalogue = load_catalogue(settings.include)
+    catalogue = get_catalogue(settings)
     ports = ClusterPorts(
         run_id=run_id,
         cluster=cluster,
@@ -59,6 +57,8 @@ def open_cluster_ports(
 
 def _runtime(cluster: ClusterSpec, cache: ReleaseCache) -> NodeRuntime:
     if cluster.runtime == "local_process":
+        from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
+
         return LocalProcessRuntime(cluster, cache)
     raise UserError(
         f"Cluster {cluster.name} has runtime {cluster.runtime}, which this version cannot drive.",

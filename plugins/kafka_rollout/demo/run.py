@@ -23,12 +23,12 @@ from kafka_rollout.demo.cleaning import end_demo
 from kafka_rollout.demo.cluster import NAME, create_cluster, live_traffic
 from kafka_rollout.demo.folder import DEMOS, DemoFolder
 from kafka_rollout.demo.levels import lowerable_from
-from kafka_rollout.demo.progress import Progress
 from kafka_rollout.demo.summary import show, succeeded
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings
+from kafka_rollout.steps.progress import Progress
 
 ADMIN, APPROVER = "admin", "approver"
 _POLL_S = 1.0

@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from kafka_rollout.demo.progress import duration
 from kafka_rollout.domain.model.outside_text import escape_invisible
+from kafka_rollout.steps.progress import duration
 
 
 def succeeded(report: Mapping[str, Any]) -> bool:

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 from kafka_rollout.domain.gates.check import BeforeStop, GateCheck
 from kafka_rollout.domain.model.plan import Plan
 
+TORN_LINE = "torn-line"  # kind of the event that stands for a line cut off by a kill of its writer
+
 
 class RunStore(Protocol):
     """One run's record: plan, events, what was seen before stops, report. Survives the death of whoever writes."""

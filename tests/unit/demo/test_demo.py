@@ -19,7 +19,6 @@ from kafka_rollout.demo.approvals import Approve, Approver
 from kafka_rollout.demo.cleaning import demo_clean, end_demo
 from kafka_rollout.demo.folder import MARK, DemoFolder
 from kafka_rollout.demo.levels import lowerable_from
-from kafka_rollout.demo.progress import Progress, duration, place
 from kafka_rollout.demo.run import kept, main
 from kafka_rollout.demo.summary import show, succeeded
 from kafka_rollout.domain.model.errors import FatalError, UserError
@@ -27,6 +26,7 @@ from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Direction, NodeStep, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import PROJECT_ROOT
+from kafka_rollout.steps.progress import Progress, duration, place
 from tests.waiting import wait_until
 
 OLD, MIDDLE, NEW = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)

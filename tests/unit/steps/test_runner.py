@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.pages.run_report import render, write_run_report
+from kafka_rollout.adapters.pages.run_report import render
+from kafka_rollout.composition.pages import write_run_report
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.groups.described import DescribedGroup, GroupMember

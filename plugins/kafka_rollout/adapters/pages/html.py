@@ -8,6 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from kafka_rollout.domain.model.outside_text import escape_invisible
+from kafka_rollout.domain.model.wording import size
 from kafka_rollout.settings import Settings
 
 
@@ -51,12 +52,3 @@ def seconds_in_words(seconds: float | None) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s"
-
-
-def size(number: float) -> str:
-    """Bytes in the largest decimal unit that leaves a number of at least 1: `2.2 GB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:.1f} TB"

@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from kafka_rollout.adapters.pages.html import clock, page_environment
-from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.settings import Settings
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.features.update import FEATURES
-from kafka_rollout.steps.planning.downgrade import DOWNGRADE
-from kafka_rollout.steps.planning.upgrade import kind_of_run
-from kafka_rollout.steps.report.downgrade import build_downgrade_report
-from kafka_rollout.steps.report.features import build_feature_report
-from kafka_rollout.steps.report.run import build_report
 
 TEMPLATE = "report.html.j2"
 
-_BUILDERS: Mapping[str, Callable[..., dict[str, Any]]] = {
-    "": build_report,
-    DOWNGRADE: build_downgrade_report,
-    FEATURES: build_feature_report,
-}
 _OUTCOMES = {
     "finished": ("good", "Finished"),
     "rolled_not_finalized": ("fair", "Rolled, not finalized"),
@@ -37,19 +23,6 @@ _ROW_PX = 34
 _WIDTH_PX = 860
 _PX_PER_LETTER = 7.5
 _LABEL_PX = (110, 300)  # at least, at most
-
-
-def write_run_report(
-    ports: ClusterPorts, plan: Plan, *, dry_run: bool = False, settings: Settings | None = None
-) -> tuple[Path, Path]:
-    """Build the run's report, render it and put both files into the report store: (report.html, report.json)."""
-    data = report_of(ports, plan, dry_run=dry_run)
-    return ports.run.write_report(render(data, settings=settings), data)
-
-
-def report_of(ports: ClusterPorts, plan: Plan, *, dry_run: bool = False) -> dict[str, Any]:
-    """The machine form of a run's report, by what the run is of."""
-    return _BUILDERS[kind_of_run(ports.run.events())](ports, plan, dry_run=dry_run)
 
 
 def render(data: Mapping[str, Any], *, settings: Settings | None = None) -> str:

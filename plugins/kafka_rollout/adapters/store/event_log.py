@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_rollout.adapters.system.files import append_line
-
-TORN_LINE = "torn-line"
+from kafka_rollout.ports.run_store import TORN_LINE
 
 
 class EventLog:

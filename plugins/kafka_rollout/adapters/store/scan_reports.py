@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from kafka_rollout.adapters.store.event_log import EventLog
-from kafka_rollout.adapters.store.scans import KeptScan, ScanHistory
+from kafka_rollout.adapters.store.scans import ScanHistory
+from kafka_rollout.domain.coordinator_logs.history import ALERT, SCANNED
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.errors import UserError
-
-SCANNED, ALERT = "scanned", "alert"  # kinds of events
+from kafka_rollout.ports.scan_history import KeptScan
 
 
 class ScanReports:

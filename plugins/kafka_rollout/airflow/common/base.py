@@ -20,8 +20,8 @@ from kafka_rollout.domain.model.errors import RolloutError, TransientError, User
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.adapters.store.runs import FileRunStore
     from kafka_rollout.domain.model.plan import Plan
+    from kafka_rollout.ports.run_store import RunStore
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 log = OneLineLogger(logging.getLogger(__name__))
@@ -81,19 +81,16 @@ def other_owner(events: Sequence[Mapping[str, Any]], context: Context) -> str:
 
 def run_folder(ports: ClusterPorts) -> Path:
     """Where the run's record lies; other parts of the run keep their files below it."""
-    return _store(ports.cluster.name, ports.run_id).folder
+    from kafka_rollout.composition import records
+
+    return records.run_folder(ports.cluster.name, ports.run_id)
 
 
-def run_record(cluster: str, context: Context) -> FileRunStore:
+def run_record(cluster: str, context: Context) -> RunStore:
     """The record of this DAG run, for a task that asks the cluster nothing."""
-    return _store(cluster, str(context["run_id"]))
+    from kafka_rollout.composition.records import open_run
 
-
-def _store(cluster: str, run_id: str) -> FileRunStore:
-    from kafka_rollout.adapters.store.runs import FileRunStore
-    from kafka_rollout.settings import Settings
-
-    return FileRunStore(Settings.from_environment().home, cluster, run_id)
+    return open_run(cluster, str(context["run_id"]))
 
 
 def why_failed(events: Sequence[Mapping[str, Any]]) -> str:

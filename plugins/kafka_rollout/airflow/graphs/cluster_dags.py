@@ -9,9 +9,8 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, get_parsing_context
 
-from kafka_rollout.adapters.inventory import readable_clusters
-from kafka_rollout.adapters.releases.catalogue import release_names
 from kafka_rollout.airflow.graphs.broken import broken_inventory_dag
+from kafka_rollout.composition.clusters import list_readable_clusters, list_releases
 from kafka_rollout.domain.model.outside_text import escape_markdown, quote_markdown
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.settings import Settings
@@ -37,8 +36,8 @@ def dags_of_clusters(
         return broken_inventory_dag(dag_id, why, tags=tags, **alert(name, why))
 
     wanted = get_parsing_context().dag_id
-    releases = release_names(settings.include)
-    clusters, problems = readable_clusters(settings.clusters)
+    releases = list_releases(settings)
+    clusters, problems = list_readable_clusters(settings)
     dags = [
         stand_in(f"{prefix}{re.sub(r'[^A-Za-z0-9_.-]', '_', path.stem)[:100]}_unreadable", path.stem, str(problem))
         for path, problem in problems.items()

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
-from kafka_rollout.adapters.inventory import find_cluster
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
-from kafka_rollout.settings import Settings
+from kafka_rollout.composition.clusters import get_cluster
+from kafka_rollout.composition.credentials import ConnectionSettings, use_connections
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from kafka_rollout.adapters.kafka.security import ClientSecurity
+    from kafka_rollout.composition.credentials import ClientSecurity
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
@@ -50,17 +50,12 @@ class KafkaClusterHook(BaseHook):
         return self.security()
 
     def _connection_ids(self) -> tuple[str | None, str | None]:
-        spec = find_cluster(Settings.from_environment().clusters, self.cluster)
+        spec = get_cluster(self.cluster)
         return spec.connection_id, spec.controller_connection_id
 
 
 def _security(brokers: Connection | None, controllers: Connection | None) -> ClientSecurity:
-    from kafka_rollout.adapters.kafka.security import ClientSecurity
+    def read(found: Connection) -> ConnectionSettings:
+        return ConnectionSettings(login=found.login, password=found.password, extra=found.extra_dejson)
 
-    def of(connection: Connection) -> ClientSecurity:
-        return ClientSecurity.from_airflow_connection_extra(
-            connection.extra_dejson, connection.login, connection.password
-        )
-
-    security = of(brokers) if brokers else ClientSecurity()
-    return security.model_copy(update={"controllers": of(controllers)}) if controllers else security
+    return use_connections(read(brokers) if brokers else None, read(controllers) if controllers else None)

@@ -18,9 +18,9 @@ from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_rollout.adapters.coordinator_logs.spark_submit import ScanRequest
     from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, VerdictChange
     from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+    from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
 
 PROBLEM = "problem"  # XCom of a scan that failed: why
 PARQUET = "parquet"  # folder in the task's scratch
@@ -61,19 +61,16 @@ class CompatibilityScanOperator(SparkScanOperator):
         )
 
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
-        from kafka_rollout.adapters.pages.scan_report import render_scan
-        from kafka_rollout.adapters.releases.catalogue import load_catalogue
-        from kafka_rollout.adapters.store.scan_reports import ScanReports
-        from kafka_rollout.adapters.store.scans import ScanHistory
-        from kafka_rollout.settings import Settings
+        from kafka_rollout.composition.clusters import get_catalogue
+        from kafka_rollout.composition.pages import render_scan_page
+        from kafka_rollout.composition.records import open_scan_history, open_scan_reports
 
-        settings = Settings.from_environment()
         tables = scratch / PARQUET
-        history = ScanHistory(settings.home, self.cluster)
+        history = open_scan_history(self.cluster)
         earlier = history.newest(TREND)
-        page = render_scan(result, load_catalogue(settings.include), earlier=earlier)
+        page = render_scan_page(result, get_catalogue(), earlier=earlier)
         kept = history.keep(result, page, parquet=tables if tables.exists() else None)
-        ScanReports(settings.home, self.cluster).scanned(str(context["run_id"]), result, kept)
+        open_scan_reports(self.cluster).scanned(str(context["run_id"]), result, kept)
         found: dict[str, Any] = {
             "scan": kept.name,
             "records": result.records,
@@ -118,11 +115,10 @@ class AlertOperator(BaseOperator):
 
     def _comparison(self, scan: str) -> ScanComparison | None:
         """With the newest earlier scan that asked about the same releases."""
-        from kafka_rollout.adapters.store.scans import ScanHistory
+        from kafka_rollout.composition.records import open_scan_history
         from kafka_rollout.domain.coordinator_logs.comparison import compare
-        from kafka_rollout.settings import Settings
 
-        history = ScanHistory(Settings.from_environment().home, self.cluster)
+        history = open_scan_history(self.cluster)
         after = history.get(scan).load()
         for kept in history.scans():
             if kept.name < scan and (before := kept.load()).standing.keys() >= after.standing.keys():

@@ -40,13 +40,13 @@ class StopLedgerOperator(RolloutOperator):
     """End the ledger and the watch of groups, whatever happened before, and keep the ledger's verdict."""
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        from kafka_rollout.adapters.background.traffic_process import stop_ledger
+        from kafka_rollout.composition.background import stop_traffic
 
         stop_watching_groups(ports)
         folder = ledger_folder(ports)
         if not (folder / "settings.json").exists():
             raise AirflowSkipException("This run keeps no ledger of live traffic.")
-        verdict = stop_ledger(folder)
+        verdict = stop_traffic(folder)
         data = {**asdict(verdict), "ok": verdict.ok}
         ports.run.record("ledger", data)
         ports.run.private_path(SECURITY_FILE).unlink(missing_ok=True)
@@ -88,16 +88,17 @@ class ReportOperator(RolloutOperator):
     operator_extra_links = (ReportLink(),)
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        from kafka_rollout.adapters.pages.run_report import render, report_of
+        from kafka_rollout.composition.pages import render_run_page
         from kafka_rollout.steps.common.lock import release_lock
+        from kafka_rollout.steps.report.of_run import build_report_of_run
 
         if not context["ti"].xcom_pull(task_ids=PLAN_TASK):
             release_lock(ports)
             why = why_failed(ports.run.events())
             raise AirflowFailException(f"The run has no plan, so there is nothing to report.{why}")
         plan = frozen_plan(ports, context)
-        data = report_of(ports, plan, dry_run=bool(context["params"]["dry_run"]))
-        page, machine_form = ports.run.write_report(render(data), data)
+        data = build_report_of_run(ports, plan, dry_run=bool(context["params"]["dry_run"]))
+        page, machine_form = ports.run.write_report(render_run_page(data), data)
         release_lock(ports)
         self.log.info("Report: %s", page)
         return {"outcome": data["outcome"], "sentence": data["sentence"], "html": str(page), "json": str(machine_form)}

@@ -50,13 +50,12 @@ class ScanForRunOperator(SparkScanOperator):
                     shorten_lease(ports, purpose)
 
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
-        from kafka_rollout.adapters.pages.scan_report import render_scan
-        from kafka_rollout.adapters.system.files import write_whole
+        from kafka_rollout.composition.pages import render_scan_page, write_file
 
         with cluster_ports(self.cluster, context) as ports:
             path = scan_file(ports, self.file)
-            write_whole(path.with_suffix(".html"), render_scan(result, ports.catalogue).encode())
-            write_whole(path, json.dumps(result.to_dict()).encode())
+            write_file(path.with_suffix(".html"), render_scan_page(result, ports.catalogue).encode())
+            write_file(path, json.dumps(result.to_dict()).encode())
         self.log.info("%s records in %s partitions: %s", result.records, len(result.logs), path)
         return {"records": result.records, "partitions": len(result.logs), "file": str(path)}
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
 
-    from kafka_rollout.adapters.coordinator_logs.spark_submit import ScanRequest
     from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+    from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
 
 SPARK_CONNECTION = "spark_default"
 
@@ -56,27 +56,29 @@ class SparkScanOperator(SparkSubmitOperator):
         return request
 
     def scan(self, context: Context, scratch: Path) -> ScanResult:
-        from kafka_rollout.adapters.coordinator_logs import spark_submit as scan_submit
-        from kafka_rollout.adapters.inventory import find_cluster
+        from kafka_rollout.composition.clusters import get_cluster
+        from kafka_rollout.composition.scans import spark_job
         from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+        from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
         from kafka_rollout.settings import Settings
 
         settings = Settings.from_environment()
-        cluster = find_cluster(settings.clusters, self.cluster)
+        cluster = get_cluster(self.cluster, settings)
         result = scratch / "scan.json"
         with self._security_file(context) as security_file:
-            request = scan_submit.ScanRequest(
+            request = ScanRequest(
                 cluster=cluster.name,
                 bootstrap_servers=cluster.bootstrap_servers,
                 json_file=result,
                 security_file=security_file,
             )
             master = BaseHook.get_connection(SPARK_CONNECTION).host or ""
-            self.application = str(scan_submit.APPLICATION)
+            job = spark_job(settings, master, scratch)
+            self.application = str(job.application)
             self.application_args = self.wanted(context, request, scratch).arguments()
-            self.env_vars = scan_submit.environment(settings)
-            self.conf = dict(scan_submit.configuration(master, scratch))
-            os.environ["PATH"] = f"{scan_submit.spark_submit().parent}{os.pathsep}{os.environ['PATH']}"
+            self.env_vars = dict(job.environment)
+            self.conf = dict(job.configuration)
+            os.environ["PATH"] = f"{job.submit.parent}{os.pathsep}{os.environ['PATH']}"
             self._submit(context)
         return ScanResult.from_dict(json.loads(result.read_text(encoding="utf-8")))
 
@@ -94,7 +96,7 @@ class SparkScanOperator(SparkSubmitOperator):
         return hook
 
     def _noted(self, lines: Iterable[Any]) -> Iterator[Any]:
-        from kafka_rollout.adapters.coordinator_logs.spark_submit import problem_in
+        from kafka_rollout.composition.scans import problem_in
 
         for line in lines:
             self._problem = problem_in(str(line)) or self._problem
@@ -103,11 +105,10 @@ class SparkScanOperator(SparkSubmitOperator):
     @contextmanager
     def _security_file(self, context: Context) -> Iterator[Path]:
         """In the run's private folder: Spark's workers read it, wherever they are."""
-        from kafka_rollout.adapters.store.runs import FileRunStore
         from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
-        from kafka_rollout.settings import Settings
+        from kafka_rollout.composition.records import open_run
 
-        run = FileRunStore(Settings.from_environment().home, self.cluster, str(context["run_id"]))
+        run = open_run(self.cluster, str(context["run_id"]))
         path = run.private_path(f"{self.task_id}-security.json")
         KafkaClusterHook(self.cluster).security().write_file(path)
         try:

@@ -23,40 +23,32 @@ def ledger_folder(ports: ClusterPorts) -> Path:
 
 def run_ledger(ports: ClusterPorts) -> int:
     """The pid of the run's ledger, started if it does not run."""
-    from kafka_rollout.adapters.background.traffic_process import find_process, start_ledger
     from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+    from kafka_rollout.composition.background import find_traffic, start_traffic
 
     folder = ledger_folder(ports)
-    running = find_process(folder)
+    running = find_traffic(folder)
     if running is not None:
-        return running.pid
+        return running
     security_file = ports.run.private_path(SECURITY_FILE)
     KafkaClusterHook(ports.cluster.name).security().write_file(security_file)
-    return start_ledger(
-        bootstrap_servers=ports.cluster.bootstrap_servers,
-        folder=folder,
-        group=f"kafka-rollout-{ports.run_id}",
-        replication_factor=min(3, len(ports.cluster.brokers)),
-        security_file=security_file,
-    )
+    return start_traffic(ports.cluster, folder, group=f"kafka-rollout-{ports.run_id}", security_file=security_file)
 
 
 def watch_groups(ports: ClusterPorts) -> None:
     """The cluster's groups are watched from here on: rebalances, time without owner. Reads only, and stops nothing."""
-    from kafka_rollout.adapters.background.group_monitor import FOLDER, start_group_watch
     from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+    from kafka_rollout.composition.background import start_group_monitor
 
     security_file = ports.run.private_path(GROUPS_SECURITY_FILE)
     KafkaClusterHook(ports.cluster.name).security().write_file(security_file)
-    start_group_watch(
-        run_folder(ports) / FOLDER, cluster=ports.cluster.name, run_id=ports.run_id, security_file=security_file
-    )
+    start_group_monitor(run_folder(ports), cluster=ports.cluster.name, run_id=ports.run_id, security_file=security_file)
 
 
 def stop_watching_groups(ports: ClusterPorts) -> None:
-    from kafka_rollout.adapters.background.group_monitor import FOLDER, stop_group_watch
+    from kafka_rollout.composition.background import stop_group_monitor
 
-    stop_group_watch(run_folder(ports) / FOLDER)
+    stop_group_monitor(run_folder(ports))
     ports.run.private_path(GROUPS_SECURITY_FILE).unlink(missing_ok=True)
 
 

@@ -16,10 +16,10 @@ from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.middleware.base import RequestResponseEndpoint
 
-from kafka_rollout.adapters.inventory import readable_clusters
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
 from kafka_rollout.airflow.views.runs import report_page, runs_of
 from kafka_rollout.airflow.views.scans import scan_page, scans_of
+from kafka_rollout.composition.clusters import list_readable_clusters
 from kafka_rollout.domain.model.errors import RolloutError
 from kafka_rollout.domain.model.outside_text import escape_invisible
 from kafka_rollout.settings import Settings
@@ -74,7 +74,7 @@ def static(name: str) -> FileResponse:
 def runs(user: GetUserDep) -> Any:
     """Runs whose own DAG the user may read, by cluster."""
     settings = Settings.from_environment()
-    clusters = readable_clusters(settings.clusters)[0]
+    clusters = list_readable_clusters(settings)[0]
     return shown(runs_of(clusters, settings, may_read=_reader(user)))
 
 
@@ -83,7 +83,7 @@ def scans(user: GetUserDep) -> Any:
     """The newest scan of each cluster whose scan DAG the user may read."""
     settings = Settings.from_environment()
     may_read = _reader(user)
-    clusters = readable_clusters(settings.clusters)[0]
+    clusters = list_readable_clusters(settings)[0]
     return shown(scans_of([spec for name, spec in clusters.items() if may_read(f"{SCAN_DAG_PREFIX}{name}")], settings))
 
 

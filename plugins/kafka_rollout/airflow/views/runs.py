@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka_rollout.adapters.store.event_log import TORN_LINE
-from kafka_rollout.adapters.store.leases import FileChangeLock
-from kafka_rollout.adapters.store.runs import FileRunStore, list_runs
 from kafka_rollout.airflow.common.dag_ids import (
     CHANGING_DAG_PREFIXES,
     DAG_PREFIX,
     DOWNGRADE_DAG_PREFIX,
     FEATURES_DAG_PREFIX,
 )
-from kafka_rollout.demo.progress import Progress
+from kafka_rollout.composition.records import list_runs, open_lock, open_run, run_folder
 from kafka_rollout.domain.model.errors import RolloutError, UserError
 from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.ports.run_store import TORN_LINE, RunStore
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.features.update import FEATURES
 from kafka_rollout.steps.planning.downgrade import DOWNGRADE
 from kafka_rollout.steps.planning.upgrade import begun_by, kind_of_run
+from kafka_rollout.steps.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -67,11 +65,11 @@ def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool], 
     """One cluster. What is damaged of it is told in the place of what it would show."""
     held, problem = None, ""
     try:
-        held = FileChangeLock(settings.home).holder(cluster)
+        held = open_lock(settings).holder(cluster)
     except (RolloutError, OSError, ValueError) as error:
         problem = str(error)
     runs: list[dict[str, Any]] = []
-    for run_id in list_runs(settings.home, cluster)[:RUNS_LOOKED_AT]:
+    for run_id in list_runs(cluster, settings)[:RUNS_LOOKED_AT]:
         run = _readable_run(cluster, run_id, settings, holder=held.holder if held else "")
         if may_read(run["dag_id"]) if run["dag_id"] else reads_all:
             runs.append(run)
@@ -98,7 +96,7 @@ def _readable_run(cluster: str, run_id: str, settings: Settings, *, holder: str)
 
 def run_of(cluster: str, run_id: str, settings: Settings, *, holder: str = "") -> dict[str, Any]:
     """One run: its progress in the words of its record, and how it ended. `holder` is the run with the lock."""
-    store = FileRunStore(settings.home, cluster, run_id)
+    store = open_run(cluster, run_id, settings)
     recorded = store.events()
     events = [event for event in recorded if "at" in event]
     try:
@@ -165,10 +163,10 @@ def page_of_run(dag_id: str, run_id: str, file: str, settings: Settings) -> str 
         return None
     try:
         cluster = dag_id.removeprefix(prefix)
-        store = FileRunStore(settings.home, cluster, run_id)
+        store = open_run(cluster, run_id, settings)
         if _dag_id(cluster, store.events()) != dag_id:
             return None
-        return (store.folder / file).read_text(encoding="utf-8")
+        return (run_folder(cluster, run_id, settings) / file).read_text(encoding="utf-8")
     except (OSError, ValueError, UserError):  # UserError: a text that names no run; ValueError: damaged
         return None
 
@@ -184,9 +182,6 @@ def _dag_prefix(events: Iterable[Mapping[str, Any]]) -> str:
     return {FEATURES: FEATURES_DAG_PREFIX, DOWNGRADE: DOWNGRADE_DAG_PREFIX}.get(kind_of_run(events), DAG_PREFIX)
 
 
-def _report(store: FileRunStore) -> dict[str, Any] | None:
-    try:
-        data = json.loads((store.folder / "report.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return None
+def _report(store: RunStore) -> dict[str, Any] | None:
+    data = store.attachment("report.json")
     return data if isinstance(data, dict) else None

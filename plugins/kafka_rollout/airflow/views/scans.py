@@ -11,9 +11,10 @@ from typing import Any
 
 from croniter import croniter
 
-from kafka_rollout.adapters.store.scan_reports import ALERT, SCANNED, ScanReports
 from kafka_rollout.airflow.common.dag_ids import DAG_PREFIX, DOWNGRADE_DAG_PREFIX, SCAN_DAG_PREFIX
 from kafka_rollout.airflow.views.runs import page_of_run
+from kafka_rollout.composition.records import open_scan_reports
+from kafka_rollout.domain.coordinator_logs.history import ALERT, SCANNED
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import NEVER, ClusterSpec
 from kafka_rollout.settings import Settings
@@ -48,7 +49,7 @@ def scans_of(clusters: Iterable[ClusterSpec], settings: Settings) -> list[dict[s
 
 
 def _scan_of(cluster: ClusterSpec, settings: Settings) -> dict[str, Any] | None:
-    events = ScanReports(settings.home, cluster.name).events()
+    events = open_scan_reports(cluster.name, settings).events()
     if not events:
         return None
     scanned = [event for event in events if event["kind"] == SCANNED]
@@ -80,7 +81,7 @@ def scan_page(dag_id: str, run_id: str, task_id: str, settings: Settings) -> str
     """The report of the scan that a run's task made; None if there is none."""
     try:
         if dag_id.startswith(SCAN_DAG_PREFIX):
-            return ScanReports(settings.home, dag_id.removeprefix(SCAN_DAG_PREFIX)).page(run_id)
+            return open_scan_reports(dag_id.removeprefix(SCAN_DAG_PREFIX), settings).page(run_id)
         if task_id not in _FILES or not dag_id.startswith((DAG_PREFIX, DOWNGRADE_DAG_PREFIX)):
             return None
         return page_of_run(dag_id, run_id, str(Path(_FILES[task_id]).with_suffix(".html")), settings)

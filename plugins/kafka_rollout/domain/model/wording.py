@@ -22,3 +22,12 @@ def nodes(ids: Iterable[int]) -> str:
     """Return node ids as text: `node 3`, `nodes 1, 2, 3`."""
     ordered = sorted(ids)
     return f"node{'' if len(ordered) == 1 else 's'} {', '.join(str(node_id) for node_id in ordered)}"
+
+
+def size(number: float) -> str:
+    """Bytes in the largest decimal unit that leaves a number of at least 1: `2.2 GB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"

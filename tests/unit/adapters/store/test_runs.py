@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.store.event_log import TORN_LINE
 from kafka_rollout.adapters.store.runs import FileRunStore, list_runs
 from kafka_rollout.domain.gates.check import BeforeStop, Condition, GateCheck
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import ConfigChange, Direction, FeatureChange, NodeStep, Plan, ReleaseStep, Undo
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.ports.run_store import TORN_LINE
 from tests.paths import ROOT
 
 AIRFLOW_RUN = "manual__2026-11-21T00:13:17.123456+00:00"

@@ -1,0 +1,67 @@
+"""Credentials and TLS settings of a cluster's clients, by their source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.topology import ClusterSpec
+
+if TYPE_CHECKING:
+    from kafka_rollout.adapters.kafka.security import ClientSecurity
+
+__all__ = ["ClientSecurity", "ConnectionSettings", "no_credentials", "read_credentials", "use_connections"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """Login, password and extra field of one Airflow Connection."""
+
+    login: str | None
+    password: str | None
+    extra: Mapping[str, Any]
+
+
+def no_credentials() -> ClientSecurity:
+    """PLAINTEXT without authentication."""
+    from kafka_rollout.adapters.kafka.security import ClientSecurity
+
+    return ClientSecurity()
+
+
+def read_credentials(cluster: ClusterSpec, file: Path | None) -> ClientSecurity | None:
+    """Read a credentials file (mode 0600); None without one.
+
+    Raises UserError if the inventory names a Connection and the file has no settings for it.
+    """
+    from kafka_rollout.adapters.kafka.security import ClientSecurity
+
+    security = None if file is None else ClientSecurity.from_file(file)
+    needed = [name for name in (cluster.connection_id, cluster.controller_connection_id) if name is not None]
+    if needed and security is None:
+        raise UserError(
+            f"Cluster {cluster.name} is reached with the settings of Connection {' and '.join(needed)}; a shell has "
+            "none.",
+            remedy="Name a file with them: --connection-file FILE (mode 0600).",
+        )
+    if cluster.controller_connection_id is not None and security is not None and security.controllers is None:
+        raise UserError(
+            f"The controllers of cluster {cluster.name} are reached with settings of their own (Connection "
+            f"{cluster.controller_connection_id}), which {file} does not have.",
+            remedy='Put them into the file as an object under "controllers".',
+        )
+    return security
+
+
+def use_connections(brokers: ConnectionSettings | None, controllers: ConnectionSettings | None) -> ClientSecurity:
+    """Credentials from Airflow Connections; PLAINTEXT for brokers without one. `controllers`: their own settings."""
+    from kafka_rollout.adapters.kafka.security import ClientSecurity
+
+    def read(found: ConnectionSettings) -> ClientSecurity:
+        return ClientSecurity.from_airflow_connection_extra(found.extra, found.login, found.password)
+
+    security = read(brokers) if brokers else ClientSecurity()
+    return security.model_copy(update={"controllers": read(controllers)}) if controllers else security

@@ -1,0 +1,56 @@
+"""The groups of a live cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafka_rollout.domain.groups.described import DescribedGroup
+from kafka_rollout.domain.model.topology import ClusterSpec
+
+if TYPE_CHECKING:
+    from kafka_rollout.adapters.kafka.requests import ClusterConnections
+    from kafka_rollout.adapters.kafka.security import ClientSecurity
+
+_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterGroups:
+    """Reads the groups of one cluster; changes nothing."""
+
+    cluster: ClusterSpec
+    connections: ClusterConnections
+    security: ClientSecurity | None
+
+    def describe(self) -> tuple[DescribedGroup, ...]:
+        from kafka_rollout.adapters.kafka.groups import describe_groups
+
+        return describe_groups(self.connections)
+
+    def migration_policies(self) -> Mapping[int, str | None]:
+        """group.consumer.migration.policy by node id; None for a broker without it."""
+        from kafka_rollout.adapters.kafka.groups import migration_policies
+
+        return migration_policies(self.connections)
+
+    def with_lag(self, groups: Sequence[DescribedGroup]) -> tuple[DescribedGroup, ...]:
+        """The same groups with the records that they have not consumed yet."""
+        from kafka_rollout.adapters.kafka.lag import with_lag
+
+        return with_lag(self.cluster.bootstrap_servers, self.security, groups)
+
+
+@contextmanager
+def open_groups(cluster: ClusterSpec, security: ClientSecurity | None) -> Iterator[ClusterGroups]:
+    """Connections to every broker; closed at the end."""
+    from kafka_rollout.adapters.kafka.requests import ClusterConnections
+    from kafka_rollout.adapters.kafka.security import ClientSecurity
+
+    connections = ClusterConnections(cluster, security or ClientSecurity(), timeout_s=_TIMEOUT_S)
+    try:
+        yield ClusterGroups(cluster=cluster, connections=connections, security=security)
+    finally:
+        connections.close()

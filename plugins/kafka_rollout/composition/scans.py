@@ -1,0 +1,84 @@
+"""Scans of coordinator logs by the Spark job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
+from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.settings import Settings
+
+if TYPE_CHECKING:
+    from kafka_rollout.adapters.kafka.security import ClientSecurity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkJob:
+    """How spark-submit starts the job: its script, the variables and the configuration that it needs."""
+
+    submit: Path
+    application: Path
+    environment: Mapping[str, str]
+    configuration: Mapping[str, str]
+
+
+def spark_job(settings: Settings, master: str, scratch: Path) -> SparkJob:
+    """For an orchestrator that calls spark-submit itself. `scratch`: folder for files of the driver."""
+    from kafka_rollout.adapters.coordinator_logs import spark_submit
+
+    return SparkJob(
+        submit=spark_submit.spark_submit(),
+        application=spark_submit.APPLICATION,
+        environment=spark_submit.environment(settings),
+        configuration=spark_submit.configuration(master, scratch),
+    )
+
+
+def problem_in(line: str) -> str:
+    """The error that a line of the job's output reports; empty if it reports none."""
+    from kafka_rollout.adapters.coordinator_logs import spark_submit
+
+    return spark_submit.problem_in(line)
+
+
+def submit_scan(
+    request: ScanRequest, settings: Settings, *, master: str | None, on_progress: Callable[[str], None]
+) -> tuple[int, ScanResult]:
+    """Run the job to its end: (exit code 0 or 3, result). Raises the error that the job reports."""
+    from kafka_rollout.adapters.coordinator_logs.spark_submit import submit
+
+    return submit(request, settings, master=master, on_progress=on_progress)
+
+
+def scan_cluster(
+    cluster: ClusterSpec,
+    settings: Settings,
+    *,
+    security: ClientSecurity | None,
+    json_file: Path,
+    on_progress: Callable[[str], None],
+) -> ScanResult:
+    """Scan all coordinator logs of a live cluster; the result also goes to `json_file`."""
+    from kafka_rollout.adapters.coordinator_logs.spark_submit import scan_command
+
+    _, result = scan_command(cluster, settings, security=security, json_file=json_file, on_progress=on_progress)
+    return result
+
+
+def check_log_dirs(log_dirs: Sequence[Path], topics: Sequence[str]) -> None:
+    """Raise UserError for a directory that holds no partition of the topics, or cannot be read."""
+    from kafka_rollout.adapters.coordinator_logs.directories import partition_folders
+
+    partition_folders(log_dirs, topics)
+
+
+def stop_on_sigterm() -> AbstractContextManager[None]:
+    """Let SIGTERM raise in this process, so that the Spark job is stopped and files are removed."""
+    from kafka_rollout.adapters.system.signals import ended_politely
+
+    return ended_politely()
