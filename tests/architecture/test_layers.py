@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,26 @@ def test_text_from_outside_is_made_safe_to_show_in_one_module() -> None:
     known = re.compile(r"rich\.markup|\\u202[a-e]|\\x1b|\\x9b", re.IGNORECASE)
     found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if known.search(path.read_text())}
     assert found <= asides
+
+
+def packages_with_packages() -> set[str]:
+    """Every package of ours that has a package with modules in it."""
+    found = set()
+    for root in (ROOT / "plugins", ROOT / "spark_jobs"):
+        for path in root.rglob("*.py"):
+            inside = path.relative_to(root).parent.parts
+            if path.name != "__init__.py" and len(inside) > 1:
+                found.add(".".join(inside[:-1]))
+    return found
+
+
+def test_every_package_has_its_place_in_an_exhaustive_contract() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    placed = {name for one in contracts if one.get("exhaustive") for name in one["containers"]}
+    assert packages_with_packages() == placed
+
+
+def test_the_composition_loads_adapters_when_it_is_called_and_not_before() -> None:
+    for path in (PACKAGE / "composition").glob("*.py"):
+        loaded = [node.module for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom)]
+        assert not [name for name in loaded if name and name.startswith("kafka_rollout.adapters")], path

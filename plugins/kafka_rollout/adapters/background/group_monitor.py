@@ -1,6 +1,6 @@
 """Watching a cluster's groups as a process of its own: it looks through every stop of a roll.
 
-    python -m kafka_rollout.adapters.background.group_monitor --folder F
+    python -m kafka_rollout.processes.group_monitor --folder F
 
 The folder holds `settings.json` (cluster, run, where credentials are) and `watch.json`, written anew all the time. It
 reads only. SIGTERM ends it; it also ends by itself when its run no longer holds the cluster's lock, and when the shell
@@ -9,11 +9,9 @@ that started it is gone.
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import signal
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +26,6 @@ from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.system.files import write_whole
-from kafka_rollout.adapters.system.signals import end_event
 from kafka_rollout.domain.groups.described import DescribedGroup
 from kafka_rollout.domain.groups.monitor import GroupWatch
 from kafka_rollout.domain.model.errors import RolloutError, TransientError
@@ -36,7 +33,7 @@ from kafka_rollout.settings import Settings
 
 log = logging.getLogger(__name__)
 
-MODULE = "kafka_rollout.adapters.background.group_monitor"
+MODULE = "kafka_rollout.processes.group_monitor"
 WATCH_FILE = "watch.json"
 FOLDER = "groups"
 _EVERY_S = 1.0
@@ -144,21 +141,3 @@ def _process(pid: int | None) -> psutil.Process | None:
         return None if pid is None else psutil.Process(pid)
     except psutil.NoSuchProcess:
         raise TransientError("The process that began the run is gone.", remedy="Go on with the run.") from None
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Watches a cluster's groups during a run; reads only.")
-    parser.add_argument("--folder", type=Path, required=True, help="the watch's folder, with settings.json in it")
-    arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    stop = end_event()
-    try:
-        GroupWatcher(arguments.folder, Settings.from_environment()).run(stop)
-    except RolloutError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

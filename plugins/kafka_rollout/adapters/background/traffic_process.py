@@ -1,6 +1,6 @@
 """The ledger as a process of its own: it runs through every stop of a roll and outlives the task that started it.
 
-    python -m kafka_rollout.adapters.background.traffic_process --folder F
+    python -m kafka_rollout.processes.traffic --folder F
 
 The folder holds `settings.json` (bootstrap servers, rates; no credentials), the journals, `status.json` (renewed
 every second) and in the end `verdict.json`. SIGTERM ends the producers, lets the consumers read to the end, compares
@@ -9,12 +9,10 @@ and exits. A ledger that was killed is started again with `--drain`: it only rea
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -38,13 +36,12 @@ from kafka_rollout.adapters.background.traffic import (
     transactional_producer,
 )
 from kafka_rollout.adapters.kafka.security import ClientSecurity
-from kafka_rollout.adapters.system.signals import end_event
-from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError
+from kafka_rollout.domain.model.errors import FatalError, TransientError
 from kafka_rollout.domain.traffic_check import LedgerVerdict
 
 log = logging.getLogger(__name__)
 
-MODULE = "kafka_rollout.adapters.background.traffic_process"
+MODULE = "kafka_rollout.processes.traffic"
 PARTITIONS = 6
 RATE_RECORDS = 30.0
 RATE_TRANSACTIONS = 3.0
@@ -289,29 +286,3 @@ class Ledger:
         temporary = self._folder / "status.json.new"
         temporary.write_text(json.dumps(status))
         temporary.replace(self._folder / "status.json")
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Live traffic with a ledger: acknowledged against consumed.")
-    parser.add_argument("--folder", type=Path, required=True, help="the ledger's folder, with settings.json in it")
-    parser.add_argument("--drain", action="store_true", help="produce nothing: read to the end and compare")
-    arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("kafka").setLevel(logging.WARNING)
-    stop = end_event()
-    try:
-        ledger = Ledger(arguments.folder)
-        if not arguments.drain:
-            ledger.run(stop)
-        ledger.drain()
-        verdict = ledger.finish()
-    except (RolloutError, KafkaException) as error:
-        print(error, file=sys.stderr)
-        return 1
-    for discrepancy in verdict.discrepancies:
-        print(discrepancy.sentence)
-    return 0 if verdict.ok else 3
-
-
-if __name__ == "__main__":
-    sys.exit(main())
