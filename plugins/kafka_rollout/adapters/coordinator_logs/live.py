@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.coordinator_logs import spark_submit as scan_submit
 from kafka_rollout.adapters.coordinator_logs.deleted_groups import deleted_while_pending, is_asked, pieces
 from kafka_rollout.adapters.coordinator_logs.group_records import LONGEST, read_group_records, records_of_scan
 from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, out_of_order, strict_types
 from kafka_rollout.adapters.coordinator_logs.parsing import ParsingChecks
+from kafka_rollout.adapters.coordinator_logs.reading import PartitionReading
 from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.releases.definitions import load_schemas
@@ -27,21 +27,16 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     OFFSETS_TOPIC,
     DeletedWhilePending,
     LogRange,
-    LogSize,
     OutOfOrder,
-    RecordKind,
     ScanResult,
 )
 from kafka_rollout.domain.coordinator_logs.verdicts import unknown_ends
 from kafka_rollout.domain.groups.described import CLASSIC
 from kafka_rollout.domain.groups.records import GroupRecords
-from kafka_rollout.domain.model.errors import RefusedError, RolloutError
+from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.settings import Settings
-from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassKey, KindCounts
-from kafka_rollout.wire.pending_commits import PendingCommits, text_at
-from kafka_rollout.wire.record_batch import RecordSpan
 
 log = logging.getLogger(__name__)
 
@@ -110,12 +105,15 @@ class LiveCoordinatorLogs:
         releases = releases_of(self.catalogue, before)
         ordered = strict_types(facts_of_order(self._configured(before), releases))
         read = [
-            _Reading(log=log, parsing=ParsingChecks(log=log, schemas=schemas, releases=releases), ordered=ordered)
+            PartitionReading(
+                log=log, parsing=ParsingChecks(log=log, schemas=schemas, releases=releases), ordered=ordered
+            )
             for log in tail
         ]
         for reading in read:
-            reading.go_through(source)
-        classes = [found for reading in read for found in reading.classes()]
+            for _ in reading.read(source):
+                pass
+        classes = [found for reading in read for found in reading.kinds()]
         broken = [found for reading in read for found in reading.parsing.found()]
         return replace(
             before,
@@ -133,7 +131,7 @@ class LiveCoordinatorLogs:
         )
 
     def _deleted_while_pending(
-        self, source: FetchSource, before: ScanResult, tail: Sequence[_Reading]
+        self, source: FetchSource, before: ScanResult, tail: Sequence[PartitionReading]
     ) -> tuple[DeletedWhilePending, ...]:
         """In all of the logs. Partitions whose tails leave a doubt are read anew: what was open where the scan ended,
         and which offsets are there, only the whole of them tells.
@@ -155,7 +153,7 @@ class LiveCoordinatorLogs:
         return tuple(sorted([*kept, *found]))
 
     def _out_of_order(
-        self, source: FetchSource, before: ScanResult, tail: Sequence[_Reading]
+        self, source: FetchSource, before: ScanResult, tail: Sequence[PartitionReading]
     ) -> tuple[OutOfOrder, ...]:
         """In all of the logs. What a group's newer records meet only the whole of a partition tells."""
         facts = facts_of_order(self._configured(before), releases_of(self.catalogue, before))
@@ -195,59 +193,3 @@ def _alive(scan: ScanResult) -> frozenset[bytes]:
 
 def _is_of(group: DeletedWhilePending | OutOfOrder, log: LogRange) -> bool:
     return (group.topic, group.partition) == (log.topic, log.partition)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Reading:
-    """One partition's tail."""
-
-    log: LogRange
-    parsing: ParsingChecks
-    ordered: frozenset[int]  # key versions
-    counts: KindCounts = field(default_factory=KindCounts)
-    commits: PendingCommits = field(default_factory=PendingCommits)
-    groups: set[bytes] = field(default_factory=set)  # with records of `ordered`
-
-    def go_through(self, source: FetchSource) -> None:
-        of_groups = self.log.topic == OFFSETS_TOPIC
-        for fetched in source.read(self.log):
-            start = max(self.log.start, fetched.fetch_offset)
-            try:
-                self.counts.add(
-                    fetched.data,
-                    CODECS,
-                    start=start,
-                    end=self.log.end,
-                    on_record=self._look_into if of_groups else self.parsing.look_into,
-                    on_batch=self.commits.begin if of_groups else None,
-                )
-            except RolloutError as error:
-                where = f"{self.log.topic}-{self.log.partition}"
-                raise type(error)(f"{where}: {error.sentence}", remedy=error.remedy) from error
-
-    def _look_into(self, payload: bytes, record: RecordSpan, what: ClassKey) -> None:
-        self.parsing.look_into(payload, record, what)
-        self.commits.look_into(payload, record, what)
-        if what[0] in self.ordered:
-            key = payload[record.key_at : record.key_at + record.key_length]
-            if (group := text_at(key, VERSION_BYTES)[0]) is not None:
-                self.groups.add(group)
-
-    def classes(self) -> list[tuple[RecordKind, int]]:
-        """With each the base offset of the last batch that holds such a record."""
-        return [
-            (each, self.counts.last_batches[each.key_version, each.value_version])
-            for each in self.counts.classes(self.log.topic, self.log.partition)
-        ]
-
-    def size(self) -> LogSize:
-        return LogSize(
-            topic=self.log.topic,
-            partition=self.log.partition,
-            records=sum(self.counts.counts.values()),
-            batches=self.counts.batches,
-            control_batches=self.counts.control_batches,
-            log_bytes=self.counts.log_bytes,
-            first_timestamp=-1,
-            last_timestamp=-1,
-        )
