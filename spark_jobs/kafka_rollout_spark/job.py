@@ -126,7 +126,7 @@ def _look(options: argparse.Namespace, catalogue: Catalogue) -> LogsToRead:
     known = catalogue.coordinator_topics
     for topic in options.topic:
         if topic not in known:
-            raise UserError(f"{topic} is not a coordinator log.", remedy=f"Choose among {', '.join(known)}.")
+            raise UserError(f"{topic} is not a coordinator log.", remedy=f"Coordinator logs: {', '.join(known)}.")
     if options.log_dir:
         topics = options.topic or known
         logs = logs_in_directories(

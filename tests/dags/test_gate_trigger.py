@@ -100,7 +100,7 @@ def test_a_long_soak_is_looked_at_every_ten_seconds_and_ends_on_time() -> None:
 def test_it_waits_until_the_gate_holds_in_a_row_and_records_it(ports: ClusterPorts) -> None:
     event = first_event(trigger(ports))
     assert event["state"] == "held"
-    assert "2 looks" in event["message"]
+    assert "2 checks" in event["message"]
     assert [e["node_id"] for e in ports.run.events() if e["kind"] == "gate-held"] == [2]
 
 

@@ -99,8 +99,8 @@ def test_an_interrupt_ends_spark_and_leaves_nothing(shell: Shell, fixture_logs: 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("", "either a cluster or directories"),
-        ("--cluster c --log-dir .", "either a cluster or directories"),
+        ("", "either a cluster or log directories"),
+        ("--cluster c --log-dir .", "either a cluster or log directories"),
         ("--log-dir /nowhere/at/all", "/nowhere/at/all does not exist"),
         ("--log-dir .", "holds no coordinator log"),
         ("--log-dir . --release 9.9.9", "Release 9.9.9 is not in the catalogue"),

@@ -1,4 +1,4 @@
-"""`kafka-rollout`: each step of a roll from a shell, by the same code as the DAGs."""
+"""The command `kafka-rollout`: the steps of the DAGs from a shell, with the same code."""
 
 # ruff: noqa: PLR0917 - a command's options are its parameters
 from __future__ import annotations
@@ -53,9 +53,10 @@ from kafka_rollout.steps.report.outcome import Outcome
 from kafka_rollout.steps.verify import verify as verify_cluster
 
 HELP = (
-    "Takes a running Apache Kafka (KRaft) cluster from one release to another, proving each step before the next.\n\n"
-    "Exit codes: 0 done; 1 not done, see the sentence (no answer now, or a person must look); 2 bad input; 3 refused "
-    "by a check or a blocker; 4 another change of the cluster is under way; 130 stopped by Ctrl-C (resumable)."
+    "Upgrades or downgrades a running Apache Kafka (KRaft) cluster and checks every step before the next "
+    "one.\n\nExit codes: 0 done; 1 not done, read the sentence (no response now, or an operator must act); 2 "
+    "invalid input; 3 refused by a check or a blocker; 4 another run holds the lock of the cluster; 130 "
+    "stopped by Ctrl-C (resumable)."
 )
 
 app = typer.Typer(help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -76,14 +77,14 @@ def clusters(as_json: AsJson = False) -> None:
 
 @app.command()
 def catalogue(as_json: AsJson = False) -> None:
-    """List the releases that the tool knows, and what it knows of them."""
+    """List the supported releases and their facts."""
     known = get_catalogue()
     show.print_json({str(r): known.get(r) for r in known}) if as_json else show.print_catalogue(known)
 
 
 @app.command()
 def observe(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:
-    """Look at a cluster: nodes, releases, features, quorum, partitions, groups, findings. Changes nothing."""
+    """Show the state of a cluster: nodes, releases, features, quorum, partitions, groups, findings. Read-only."""
     with open_bench(cluster, None, connection_file) as (ports, _, _security):
         state = observe_cluster(ports)
         verdict = cluster_findings(ports.cluster, ports.catalogue, state)
@@ -98,16 +99,16 @@ def observe(cluster: ClusterName, as_json: AsJson = False, connection_file: Conn
 def plan(
     cluster: ClusterName,
     to: Target,
-    finalize: Annotated[FinalizePolicy, typer.Option(help="Whether feature levels are part of the plan.")] = (
+    finalize: Annotated[FinalizePolicy, typer.Option(help="Include the feature levels in the plan or not.")] = (
         FinalizePolicy.AFTER_APPROVAL
     ),
     snapshot_interval: SnapshotInterval = None,
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Show what a roll would do and its findings; exit code 3 when the plan has blockers. Changes nothing.
+    """Show the plan of an upgrade and its findings. Exit code 3 if the plan has blockers. Read-only.
 
-    The coordinator logs are scanned by `roll --dry-run`, and by `roll --run` before this plan is rolled.
+    `roll --dry-run` also scans the coordinator logs; `roll --run` scans them before this plan is carried out.
     """
     with open_bench(cluster, None, connection_file) as (ports, _, _security):
         if unknown := target_finding(ports.catalogue, to):
@@ -135,25 +136,35 @@ def roll(
     looks: Looks = 3,
     interval: Interval = 1.0,
     timeout: Timeout = 600.0,
-    finalize: Annotated[FinalizePolicy, typer.Option(help="When feature levels are finalized.")] = FinalizePolicy.LATER,
+    finalize: Annotated[
+        FinalizePolicy, typer.Option(help="When to finalize the feature levels.")
+    ] = FinalizePolicy.LATER,
     scan: Annotated[bool, typer.Option(help="Scan the coordinator logs before planning and before finalizing.")] = True,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan and stop there.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Create the plan and stop.")] = False,
     snapshot_interval: SnapshotInterval = None,
-    canary: Annotated[bool, typer.Option("--canary", help="Ask for an approval of its own after the first node.")] = (
+    canary: Annotated[bool, typer.Option("--canary", help="Request a separate approval after the first node.")] = (
         False
     ),
-    ledger: Annotated[bool, typer.Option("--ledger", help="Run live traffic beside it and compare.")] = False,
+    ledger: Annotated[
+        bool,
+        typer.Option(
+            "--ledger", help=("Run test traffic during the upgrade and compare acknowledged with consumed records.")
+        ),
+    ] = False,
     yes: Yes = False,
     run: RunId = None,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Roll a cluster to a release, node by node through the gates; --finalize after-approval goes on to its features.
+    """Upgrade a cluster to a release, node by node through the gates. --finalize after-approval continues with its
+    features.
 
-    Needs a named approval. Ctrl-C stops at the next safe point; --run resumes. With --canary and nobody at a terminal
-    it ends after the first node (130): look at it, then approve it by the same command with --run and your name.
+    Needs a named approval. Ctrl-C stops at the next safe point; --run resumes. With --canary and no terminal the
+    command exits after the first node (130): check the node, then approve with the same command, --run and your name.
     """
     if not dry_run and run is None and (not approve_as or not reason):
-        raise UserError("A roll needs a named approval.", remedy="Add --approve-as NAME --reason TEXT, or --dry-run.")
+        raise UserError(
+            "An upgrade needs a named approval.", remedy="Add --approve-as NAME --reason TEXT, or --dry-run."
+        )
     with open_bench(cluster, run, connection_file) as (ports, settings, security):
         request = RollRequest(
             target=Release.parse(to),
@@ -177,7 +188,7 @@ app.command()(retry)
 @app.command("roll-back")
 def roll_back(
     cluster: ClusterName,
-    run: Annotated[str, typer.Option("--run", help="The run to take back.")],
+    run: Annotated[str, typer.Option("--run", help="The run to roll back.")],
     approve_as: Approved = None,
     reason: Reason = None,
     soak: Soak = 0.0,
@@ -187,21 +198,21 @@ def roll_back(
     yes: Yes = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Take a run's nodes back to the release they came from, from the exact node where it stopped.
+    """Roll back the nodes of a run to their previous release, from the node where it stopped.
 
-    Of an offline downgrade: put every node's metadata log back from its backup, as long as no broker has started.
+    For an offline downgrade: restore the metadata log of every node from its backup, as long as no broker has started.
     """
     policy = GatePolicy(looks=looks, interval_s=interval, timeout_s=timeout, soak_s=soak)
     with open_bench(cluster, run, connection_file) as (ports, settings, _security):
         ports.run.load_plan()
         if not approve_as or not reason:
-            raise UserError("A roll back needs a named approval.", remedy="Add --approve-as NAME --reason TEXT.")
+            raise UserError("A rollback needs a named approval.", remedy="Add --approve-as NAME --reason TEXT.")
         raise typer.Exit(runs.back(ports, settings, policy, Approver(name=approve_as, reason=reason, asks=not yes)))
 
 
 @app.command()
 def verify(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:
-    """Check that every node reports the same levels and metadata.version and is well; exit code 3 if not."""
+    """Check that every node reports the same levels and metadata.version and has no findings. Exit code 3 if not."""
     with open_bench(cluster, None, connection_file) as (ports, _, _security):
         seen = verify_cluster(ports)
     if as_json:
@@ -216,13 +227,13 @@ def verify(cluster: ClusterName, as_json: AsJson = False, connection_file: Conne
 
 @app.command()
 def report(cluster: ClusterName, run: RunId = None, connection_file: ConnectionFile = None) -> None:
-    """Write a run's report anew (the newest run if none is named) and print where it is; the JSON file last."""
+    """Write the report of a run again (default: the newest run) and print its paths, the JSON file last."""
     settings = Settings.from_environment()
     known = list_runs(get_cluster(cluster, settings).name, settings)
     if not known:
-        raise UserError(f"Cluster {cluster} has no run yet.", remedy="Plan or roll first.")
+        raise UserError(f"Cluster {cluster} has no run yet.", remedy="Create a plan or start an upgrade first.")
     with open_bench(cluster, run or known[0], connection_file) as (ports, _, _security):
-        dry_run = (ports.run.attachment("report.json") or {}).get("outcome") == Outcome.DRY_RUN  # and stays one
+        dry_run = (ports.run.attachment("report.json") or {}).get("outcome") == Outcome.DRY_RUN  # and stays a dry run
         page, data = write_run_report(ports, ports.run.load_plan(), dry_run=dry_run, settings=settings)
     show.out.print(show.as_text(f"report: {page}"), soft_wrap=True)
     show.out.print(show.as_text(data), soft_wrap=True)
@@ -236,7 +247,9 @@ _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_op
 
 @app.command(context_settings=_PASSED_ON)
 def demo(context: typer.Context) -> None:
-    """A real cluster, live traffic, Airflow and an upgrade through the DAG, on this machine (`demo --help`)."""
+    """Start a real cluster, test traffic and Airflow on this machine, and run an upgrade through the DAG (`demo
+    --help`).
+    """
     from kafka_rollout.demo import main as run_demo
 
     raise typer.Exit(run_demo(context.args))
@@ -244,14 +257,14 @@ def demo(context: typer.Context) -> None:
 
 @app.command("demo-clean", context_settings=_PASSED_ON)
 def demo_clean(context: typer.Context) -> None:
-    """End what the demo started, and nothing else."""
+    """Stop everything that the demo started."""
     from kafka_rollout.demo import clean
 
     raise typer.Exit(clean(context.args))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point: one sentence on the standard error and an exit code by its class, never a trace."""
+    """Entry point. Prints one sentence on standard error and exits with a code by error class; no traceback."""
     sys.exit(run_main(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -266,13 +279,13 @@ def run_main(arguments: Sequence[str]) -> int:
     except TyperException as error:
         return _fail(error.format_message(), UserError.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("Ended by Ctrl-C.", INTERRUPTED)
+        return _fail("Stopped by Ctrl-C.", INTERRUPTED)
     except Exception as error:
         if debug_wanted():
             raise
         return _fail(
-            f"This should not have happened: {type(error).__name__}: {str(error) or 'no message'}. "
-            "KAFKA_ROLLOUT_DEBUG=1 shows where.",
+            f"Unexpected error: {type(error).__name__}: {str(error) or 'no message'}. Set "
+            "KAFKA_ROLLOUT_DEBUG=1 to see the traceback.",
             FatalError.exit_code,
         )
     return int(code or 0)

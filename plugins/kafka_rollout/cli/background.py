@@ -1,4 +1,4 @@
-"""What runs beside a roll from a shell: the watch of groups, and live traffic with a ledger if asked for."""
+"""Background processes of a run from a shell: the group monitor and, if requested, test traffic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 def run_background_checks(
     ports: ClusterPorts, settings: Settings, ledger: bool, security_file: Path | None
 ) -> Iterator[None]:
-    """The watch of groups, and live traffic if asked for; the report shows both."""
+    """Run the group monitor and, if requested, test traffic. The report shows both."""
     from kafka_rollout.composition.background import start_group_monitor, stop_group_monitor
 
     folder = run_folder(settings, ports)
@@ -33,7 +33,7 @@ def run_background_checks(
 
 @contextmanager
 def _ledger_around(ports: ClusterPorts, settings: Settings, wanted: bool, security_file: Path | None) -> Iterator[None]:
-    """Live traffic around a run, if asked for; what it lost fails the run."""
+    """Run test traffic during a run if requested. A lost record fails the run."""
     if not wanted:
         yield
         return
@@ -46,9 +46,10 @@ def _ledger_around(ports: ClusterPorts, settings: Settings, wanted: bool, securi
     finally:
         verdict = stop_traffic(folder)
     if not verdict.ok:
+        lost = "; ".join(d.sentence for d in verdict.discrepancies)
         raise FatalError(
-            f"The ledger is not even: {'; '.join(d.sentence for d in verdict.discrepancies) or 'a client was idle'}",
-            remedy=f"Its journals are in {folder}.",
+            f"The traffic check failed: {lost or 'one kind of test traffic produced or consumed nothing'}",
+            remedy=f"Read its journals in {folder}.",
         )
 
 

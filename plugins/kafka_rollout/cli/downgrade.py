@@ -1,4 +1,4 @@
-"""`kafka-rollout downgrade`: the whole downgrade from a shell, by the same steps, gates and record as the DAG."""
+"""The command `kafka-rollout downgrade`: a whole downgrade with the steps, gates and run history of the DAG."""
 
 # ruff: noqa: PLR0917 - a command's options are its parameters
 from __future__ import annotations
@@ -56,12 +56,14 @@ from kafka_rollout.steps.runner import roll_release_steps
 if TYPE_CHECKING:
     from kafka_rollout.composition.credentials import ClientSecurity
 
-_SNAPSHOT_S = 2 * 3600.0  # a snapshot may take as long as the nodes' interval says; the gate tells until when
+_SNAPSHOT_S = (
+    2 * 3600.0
+)  # a snapshot can take as long as the nodes' snapshot interval; the gate shows the expected time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DowngradeRequest:
-    """What a person asked for on the command line."""
+    """The request on the command line."""
 
     target: Release
     level: int | None
@@ -80,27 +82,35 @@ def downgrade(
     to: Target,
     level: Annotated[
         int | None,
-        typer.Option("--to-level", help="metadata.version; left out: the highest that the target knows."),
+        typer.Option(
+            "--to-level", help=("The metadata.version to set; default: the highest that the target supports.")
+        ),
     ] = None,
     unsafe: Annotated[
-        bool, typer.Option("--unsafe/--safe", help="Go on where something real is lost, and name it; or refuse.")
+        bool,
+        typer.Option("--unsafe/--safe", help=("Continue if metadata would be lost, and list the losses; or refuse.")),
     ] = False,
-    where_refused: Annotated[
-        WhereRefused, typer.Option(help="What to do where released Kafka refuses the level.")
-    ] = WhereRefused.STOP,
+    where_refused: Annotated[WhereRefused, typer.Option(help="Action if Kafka refuses the level.")] = WhereRefused.STOP,
     approve_as: Approved = None,
     reason: Reason = None,
     soak: Soak = 30.0,
     looks: Looks = 3,
     interval: Interval = 1.0,
     timeout: Timeout = 600.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="End with the plan, the scans and the losses.")] = False,
-    ledger: Annotated[bool, typer.Option("--ledger", help="Run live traffic beside it and compare.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help=("Create the plan, the scans and the loss report, then stop."))
+    ] = False,
+    ledger: Annotated[
+        bool,
+        typer.Option(
+            "--ledger", help=("Run test traffic during the downgrade and compare acknowledged with consumed records.")
+        ),
+    ] = False,
     yes: Yes = False,
     run: RunId = None,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Take a cluster back to an older release and its levels: scans, loss report, levels, then node by node.
+    """Downgrade a cluster to an older release and its levels: scans, loss report, levels, then node by node.
 
     Needs a named approval. Ctrl-C stops at the next safe point; --run resumes.
     """
@@ -125,7 +135,7 @@ def downgrade(
 
 
 def go_down(ports: ClusterPorts, settings: Settings, request: DowngradeRequest) -> int:
-    """The whole downgrade; returns the exit code. The report is written however it ends."""
+    """Run the whole downgrade and return the exit code. The report is always written."""
     with nullcontext() if request.dry_run else lock.lock_before_run(ports, f"Downgrade to {request.target}."):
         plan = _plan(ports, settings, request)
     if request.dry_run:
@@ -135,8 +145,9 @@ def go_down(ports: ClusterPorts, settings: Settings, request: DowngradeRequest) 
 
     def act(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
         refuse_blockers(plan)
-        # Resumed after the first stop: nodes may be down, and what had to hold before it is looked at no more. A roll
-        # looks before each stop anyway, and its approval may have become void; offline there is nobody to ask.
+        # Resumed after the first stop: nodes can be down, so the conditions before that stop are not checked again. A
+        # rolling downgrade checks before each stop anyway, and its approval can have become invalid. Offline no node
+        # responds.
         stopping = stop_has_begun(ports) if plan.offline else _roll_has_begun(ports, plan)
         pending = () if plan.offline and stopping else pending_changes(ports, plan)
         lowered = stopping and not pending
@@ -144,7 +155,7 @@ def go_down(ports: ClusterPorts, settings: Settings, request: DowngradeRequest) 
             support = check_support(ports, plan, waits=True)
             refuse(support)
             request.approver.approve(ports, plan, ApprovalOf.FINALIZE, levels_body(ports, plan, support))
-        if not lowered:  # before the inventory: what people do meanwhile is not for it to find
+        if not lowered:  # before the inventory, so that changes by others during the wait do not count
             _wait(ports, plan, GateRef(kind=GateKind.GROUPS), request.policy, progress)
         take_inventory(ports)
         with run_background_checks(ports, settings, request.ledger, request.security_file):
@@ -162,7 +173,7 @@ def go_down(ports: ClusterPorts, settings: Settings, request: DowngradeRequest) 
             for kind in (GateKind.LEVELS, GateKind.FINAL_METADATA_VERSION):
                 _wait(ports, plan, GateRef(kind=kind), request.policy, progress)
             if amiss := [one.sentence for one in compare_inventory(ports) if not one.foretold]:
-                raise FatalError(" ".join(amiss[:20]), remedy="Look for what is gone before anybody writes to it.")
+                raise FatalError(" ".join(amiss[:20]), remedy="Restore the missing objects before clients use them.")
         return True
 
     return run_to_report(ports, plan, settings, act)
@@ -177,18 +188,21 @@ def _roll_has_begun(ports: ClusterPorts, plan: Plan) -> bool:
 
 
 def _facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
-    """What a person must know of an offline downgrade; nothing of any other."""
+    """Return the facts of an offline downgrade for the approver; empty for other downgrades."""
     return shown_facts(ports, plan) if plan.offline else ()
 
 
 def _plan(ports: ClusterPorts, settings: Settings, request: DowngradeRequest) -> Plan:
-    """The run's plan with what its scans say: a resumed run keeps its own, scanned again until it is approved."""
+    """Return the plan of the run with its scan results.
+
+    A resumed run keeps its plan and is scanned until it is approved.
+    """
     if any(event.get("kind") == "plan" for event in ports.run.events()):
         plan = ports.run.load_plan()
         if plan.target != request.target or not is_downgrade(ports):
             raise UserError(
-                f"Run {ports.run_id} goes to {plan.target} as {plan.direction}.",
-                remedy="Leave --run out to start anew.",
+                f"Run {ports.run_id} is a {plan.direction} to {plan.target}.",
+                remedy="Omit --run to start a new run.",
             )
         if approvals(ports):
             return plan
@@ -199,7 +213,7 @@ def _plan(ports: ClusterPorts, settings: Settings, request: DowngradeRequest) ->
     progress = ProgressLines()
     if plan.release_steps:
         scan_before_planning(ports, settings, request.security)
-    progress.say("metadata logs: replaying every node's with the older release's classes")
+    progress.say("metadata logs: replaying the log of every node with the classes of the older release")
     replace_coordinator_log_findings(ports, scan_metadata_logs(ports, plan))
     progress.say("losses: writing the metadata at the lower level")
     weighed, _ = report_losses(ports, plan)
@@ -229,6 +243,6 @@ def _offline(ports: ClusterPorts, plan: Plan, request: DowngradeRequest, progres
 
 
 def _wait(ports: ClusterPorts, plan: Plan, ref: GateRef, policy: GatePolicy, progress: ProgressLines) -> None:
-    # Only a node that was just started has to soak, and to hold several looks in a row.
+    # Only a node that was just started needs a soak and several consecutive passing checks.
     after_start = ref.kind is GateKind.AFTER_START
     wait_for_gate(ports, plan, ref, policy if after_start else replace(policy, soak_s=0.0, looks=1), progress.on_check)

@@ -1,4 +1,4 @@
-"""How features are shown: a table in which nodes that differ stand out, and the same as JSON."""
+"""Output of features: a table that marks differing nodes, and the same as JSON."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.model.unlisted_nodes import find_unlisted_brokers, find_unlisted_controllers
 from kafka_rollout.domain.model.wording import nodes
 
-_NO_ANSWER = "no answer"
-_NOT_KNOWN = "not known to it"
+_NO_ANSWER = "no response"
+_NOT_KNOWN = "not supported"
 
 
 def describe_json(cluster: ClusterSpec, state: ClusterState) -> dict[str, Any]:
-    """Keys are stable. `epoch` and a node's answers are null where the node tells none."""
+    """Return the JSON form.
+
+    Keys are stable. `epoch` and a node's features are null if the node does not report them.
+    """
     best = _newest(state)
     return {
         "cluster": cluster.name,
@@ -58,7 +61,7 @@ def describe_json(cluster: ClusterSpec, state: ClusterState) -> dict[str, Any]:
 
 
 def print_description(cluster: ClusterSpec, state: ClusterState) -> None:
-    """A row for each feature; ranges that only some nodes have are marked."""
+    """Print one row per feature. Ranges that only some nodes have are marked."""
     best = _newest(state)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("Feature", "Finalized", "Supported by the nodes"):
@@ -84,23 +87,26 @@ def print_description(cluster: ClusterSpec, state: ClusterState) -> None:
         for sentence in _stands_out(node.features, state.finalized) if node.features else ():
             out.print(f"[yellow]Node {node_id} reports {as_text(sentence)}[/yellow]")
         if node.features is None:
-            out.print(f"[yellow]Node {node_id} does not answer: {as_text(node.problem)}[/yellow]")
+            out.print(f"[yellow]Node {node_id} does not respond: {as_text(node.problem)}[/yellow]")
     problems = {node.problem for node in state.nodes.values()}
     for sentence in (sentence for sentence in state.unanswered if sentence not in problems):
-        out.print(f"[yellow]Not answered:[/yellow] {as_text(sentence)}")
+        out.print(f"[yellow]Query failed:[/yellow] {as_text(sentence)}")
     for kind, ghosts in (
         ("Broker", find_unlisted_brokers(cluster, state)),
         ("Controller", find_unlisted_controllers(cluster, state)),
     ):
         for ghost in sorted(ghosts):
-            out.print(f"[yellow]{kind} {ghost} is registered and not in the inventory: nobody can ask it.[/yellow]")
+            out.print(
+                f"[yellow]{kind} {ghost} is registered but not listed in the inventory: its levels are "
+                "unknown.[/yellow]"
+            )
 
 
 def print_outcomes(outcomes: Sequence[FeatureOutcome]) -> None:
     for outcome in outcomes:
         out.print(as_text(str(outcome)), soft_wrap=True)
     if not outcomes:
-        out.print("Nothing to change.")
+        out.print("No change needed.")
 
 
 def _names(state: ClusterState) -> list[str]:
@@ -116,13 +122,13 @@ def _told(state: ClusterState, name: str) -> dict[int, str]:
 
 
 def _differing(told: Mapping[int, str]) -> set[int]:
-    """Nodes that say something else than most do."""
+    """Return the nodes that differ from most nodes."""
     usual = Counter(told.values()).most_common(1)[0][0] if told else ""
     return {node_id for node_id, text in told.items() if text != usual}
 
 
 def _stands_out(features: NodeFeatures, finalized: Mapping[str, int]) -> list[str]:
-    """Finalized levels in which a node's answer differs from the one with the highest epoch."""
+    """Return the finalized levels in which a node differs from the node with the highest epoch."""
     if not features.finalized and features.epoch is None:  # controllers before 3.5 report none
         return []
     names = sorted(set(features.finalized) | set(finalized))

@@ -1,4 +1,4 @@
-"""Feature levels from a shell (KIP-584): describe, upgrade-all, downgrade-all, update."""
+"""Feature commands (KIP-584): describe, upgrade-all, downgrade-all, update."""
 # ruff: noqa: PLR0917 - a command's options are its parameters
 
 from __future__ import annotations
@@ -50,25 +50,29 @@ from kafka_rollout.steps.features.update import (
     planned_outcomes,
 )
 
-HELP = """Feature levels (KIP-584): what is finalized, what every node supports, and changing it.
+HELP = """Feature levels (KIP-584): show the finalized and the supported levels, and change them.
 
-Changes need --approve-as and --reason, and --dry-run shows what would come of them. One line a feature on the standard
-output: action, existing and new finalized level, result.
+Changes need --approve-as and --reason; --dry-run shows their result without a change. Standard output has one line per
+feature: action, existing and new finalized level, result.
 
-Exit codes: 0 every level is as asked (or would be accepted: --dry-run); 1 nobody knows, or changed in part, or a node
-cannot live with what was finalized; 2 bad input; 3 refused by a check or by the controller, nothing was changed;
-4 another change of the cluster is under way.
+Exit codes: 0 every level is as requested (--dry-run: would be accepted); 1 the result is unknown, or only a part was
+changed, or a node does not support the finalized levels; 2 invalid input; 3 refused by a check or by the controller,
+nothing was changed; 4 another run holds the lock of the cluster.
 """
 
 features_app = typer.Typer(help=HELP, no_args_is_help=True)
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check, and ask the controller by validate-only; no change.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help=("Check everything and send a validate-only request; change nothing."))
+]
 Safety = Annotated[
     bool | None,
     typer.Option(
         "--safe/--unsafe",
-        help="How levels fall: SAFE_DOWNGRADE (default) refuses where something in use would be lost, "
-        "UNSAFE_DOWNGRADE goes on and says what is lost.",
+        help=(
+            "How to lower levels: SAFE_DOWNGRADE (default) refuses if something in use would be lost; "
+            "UNSAFE_DOWNGRADE continues and lists the losses."
+        ),
     ),
 ]
 ReleaseVersion = Annotated[str | None, typer.Option("--release-version", help="A release of the catalogue.")]
@@ -76,7 +80,7 @@ ReleaseVersion = Annotated[str | None, typer.Option("--release-version", help="A
 
 @features_app.command("describe")
 def describe(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:
-    """Every feature: finalized level, epoch, and the range that every node itself supports. Changes nothing."""
+    """Show every feature: finalized level, epoch, and the range that every node supports. Read-only."""
     with open_bench(cluster, None, connection_file) as (ports, _, _security):
         state = observe_features(ports)
         if as_json:
@@ -95,7 +99,12 @@ def upgrade_everything(
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Every feature to the latest stable level that all nodes support (kraft.version never by implication)."""
+    """Raise every feature to the latest stable level that all nodes support.
+
+    kraft.version is never changed implicitly.
+
+
+    """
     way = _Way(
         approve_as=approve_as,
         reason=reason,
@@ -119,7 +128,9 @@ def downgrade_everything(
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Every feature to the highest stable level that a release knows; one that it does not know is deleted."""
+    """Lower every feature to the highest stable level that a release supports; delete the features that it does not
+    support.
+    """
     order = FeatureOrder(action=FeatureAction.DOWNGRADE_ALL, release=Release.parse(release_version))
     way = _Way(
         approve_as=approve_as,
@@ -136,12 +147,17 @@ def downgrade_everything(
 def update(
     cluster: ClusterName,
     upgrade: Annotated[
-        list[str] | None, typer.Option("--upgrade", help="feature:level to add or raise; a list, or repeated.")
+        list[str] | None,
+        typer.Option(
+            "--upgrade", help=("feature:level to add or raise; a comma-separated list, or repeat the option.")
+        ),
     ] = None,
     downgrade: Annotated[
         list[str] | None, typer.Option("--downgrade", help="feature:level to lower to; a level below 1 deletes.")
     ] = None,
-    delete: Annotated[list[str] | None, typer.Option("--delete", help="Feature to take the finalization of.")] = None,
+    delete: Annotated[
+        list[str] | None, typer.Option("--delete", help="Feature to delete (remove its finalization).")
+    ] = None,
     release_version: ReleaseVersion = None,
     approve_as: Approved = None,
     reason: Reason = None,
@@ -151,8 +167,10 @@ def update(
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Raise, lower and delete single features; or all to the levels of --release-version, which lowers only with
-    --safe or --unsafe."""
+    """Raise, lower and delete single features, or set all levels of --release-version.
+
+    With --release-version, levels are lowered only with --safe or --unsafe.
+    """
     order = FeatureOrder(
         action=FeatureAction.UPDATE,
         named=parse_requests(upgrade or (), downgrade or (), delete or ()),
@@ -172,7 +190,7 @@ def update(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Way:
-    """How a change is asked for: who approves, and how it is told."""
+    """Approver and output form of a change."""
 
     approve_as: str | None
     reason: str | None
@@ -184,7 +202,7 @@ class _Way:
     def __post_init__(self) -> None:
         if not self.dry_run and not (self.approve_as and self.reason):
             raise UserError(
-                "Changing features needs a named approval.", remedy="Add --approve-as NAME --reason TEXT, or --dry-run."
+                "A feature change needs a named approval.", remedy="Add --approve-as NAME --reason TEXT, or --dry-run."
             )
 
 
@@ -193,7 +211,9 @@ def _change(cluster: str, order: FeatureOrder, way: _Way, *, unsafe: bool) -> No
         try:
             if not way.dry_run:
                 refuse_stranger(ports.cluster, way.approve_as or "")
-                lock.acquire_lock(ports, "Change features.")  # what is checked must not change until it is sent
+                lock.acquire_lock(
+                    ports, "Change features."
+                )  # the checked state must not change before the request is sent
             plan = plan_features(ports, order, unsafe=unsafe)
             outcomes, race = (planned_outcomes(plan), ()) if way.dry_run else _apply(ports, plan, way)
         finally:
@@ -204,15 +224,15 @@ def _change(cluster: str, order: FeatureOrder, way: _Way, *, unsafe: bool) -> No
 @features_app.command("resume")
 def resume(
     cluster: ClusterName,
-    run: Annotated[str, typer.Option("--run", help="The run that was ended in the middle.")],
+    run: Annotated[str, typer.Option("--run", help="The interrupted run.")],
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Go on with what a run was asked and approved for: levels that are there are told, the others are set."""
+    """Continue an approved run: existing levels are reported, the others are set."""
     with open_bench(cluster, run, connection_file) as (ports, _, _security):
         plan = ports.run.load_plan()
         if plan.release_steps:
-            raise UserError(f"Run {run} is a roll.", remedy="Go on with it by `roll --run`, or in its DAG.")
+            raise UserError(f"Run {run} is not a feature run.", remedy="Continue it with `roll --run`, or in its DAG.")
         require_approval(ports, plan, ApprovalOf.FINALIZE)
         try:
             outcomes = apply_features(ports, plan)
@@ -223,7 +243,7 @@ def resume(
 
 
 def _apply(ports: ClusterPorts, plan: Plan, way: _Way) -> tuple[tuple[FeatureOutcome, ...], tuple[Finding, ...]]:
-    """What became of each feature, and who cannot live with it."""
+    """Print the result of each feature, and the nodes that do not support the new levels."""
     if plan.blockers or not plan.feature_changes:
         return planned_outcomes(plan), ()
     _approve(ports, plan, way)
@@ -232,11 +252,11 @@ def _apply(ports: ClusterPorts, plan: Plan, way: _Way) -> tuple[tuple[FeatureOut
 
 
 def _approve(ports: ClusterPorts, plan: Plan, way: _Way) -> None:
-    """Show what is decided on the standard error, ask at the terminal, record the name."""
+    """Show the change on standard error, ask at the terminal, record the name."""
     if not way.yes:
         show.print_body(approval_body(plan, what=ApprovalOf.FINALIZE), show.err)
         if not (sys.stdin.isatty() and typer.confirm(f"{way.approve_as}, do you approve?", default=False, err=True)):
-            raise RefusedError("Nobody confirmed at the terminal.", remedy="Confirm with --yes.")
+            raise RefusedError("The change was not confirmed at the terminal.", remedy="Confirm with --yes.")
     record_approval(ports, ApprovalOf.FINALIZE, way.approve_as or "", APPROVED, way.reason or "")
 
 

@@ -1,4 +1,4 @@
-"""Consumer groups from a shell: who they are, how each gets to another protocol, and watching that they get there."""
+"""Group commands: list groups, plan a move to another protocol, and wait until the groups have moved."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.groups import GATE, look_at_conversion
 
-HELP = """Consumer groups: who they are, and how each gets to cooperative rebalancing, to the consumer protocol
-(KIP-848) or back to classic. Changes nothing.
+HELP = """Consumer groups: list them, and plan their move to cooperative rebalancing, to the consumer protocol
+(KIP-848) or back to classic. Read-only.
 
-Exit codes: 0 well, 1 a broker does not answer now, 3 a group cannot go, or is not back in time.
+Exit codes: 0 done; 1 a broker does not respond now; 3 a group cannot be moved, or was not moved before the timeout.
 """
-_NO_GROUPS = "There are no groups."
+_NO_GROUPS = "The cluster has no groups."
 _TYPES = (CONSUMER, SHARE, STREAMS)
 
 Records = Annotated[
     bool,
     typer.Option(
-        "--records/--no-records", help="Read the coordinator log too: all assignors of members, where it has them."
+        "--records/--no-records", help=("Also read the coordinator log, which contains all assignors of some members.")
     ),
 ]
 
@@ -55,14 +55,14 @@ class _Asking:
     on_brokers: ClusterGroups
 
     def groups(self, *, records: bool) -> tuple[tuple[DescribedGroup, ...], str]:
-        """All groups, and why the coordinator log does not add to them, if it does not."""
+        """Return all groups, and the reason if the coordinator log was not used."""
         groups = self.on_brokers.describe()
         if not records:
             return groups, "The coordinator log was not read."
         try:
             return with_records(groups, self.ports.logs.group_records().newest), ""
         except (RefusedError, TransientError) as error:
-            return groups, f"The coordinator log does not add to it: {error}"
+            return groups, f"The coordinator log could not be used: {error}"
 
 
 @contextmanager
@@ -81,7 +81,10 @@ def list_(
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Every group: type, protocol, assignors of its members, static members, lag; Connect's are named as such."""
+    """List every group: type, protocol, assignors of its members, static members, lag.
+
+    Groups of Kafka Connect are marked.
+    """
     with _asking(cluster, connection_file) as asking:
         groups, left_out = asking.groups(records=records)
         groups = asking.on_brokers.with_lag(groups)
@@ -110,11 +113,13 @@ def list_(
 
 
 def _of_member(group: DescribedGroup, member: GroupMember) -> str:
-    more = "" if member.all_assignors_known else " (others that it may have are not told)"
+    more = "" if member.all_assignors_known else " (other assignors are not reported)"
     if group.type == CLASSIC and group.protocol_type != "consumer":
-        assignors = f"{group.assignor or 'no protocol'}, as all members of the group"  # what it has is its own affair
+        assignors = (
+            f"{group.assignor or 'no protocol'}, as in all members of the group"  # its own configuration is not used
+        )
     else:
-        assignors = (", ".join(member.assignors) or "the brokers' assignor") + more
+        assignors = (", ".join(member.assignors) or "brokers' assignor") + more
     kept = ", kept its partitions in the last rebalance" if member.kept_partitions else ""
     static = f", static as {member.instance_id}" if member.instance_id else ""
     return f"{member.client_id} at {member.host}{static}: {assignors}{kept}"
@@ -123,12 +128,12 @@ def _of_member(group: DescribedGroup, member: GroupMember) -> str:
 @groups_app.command("plan")
 def plan(
     cluster: ClusterName,
-    to: Annotated[Goal, typer.Option("--to", help="Where the groups should go.")] = Goal.COOPERATIVE,
+    to: Annotated[Goal, typer.Option("--to", help="The protocol that the groups must use.")] = Goal.COOPERATIVE,
     records: Records = True,
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """For each group: type, assignor, members, the bounces it takes and their steps, in the order to take them."""
+    """Show for each group its type, assignor, members, the number of bounces and their steps, in this order."""
     with _asking(cluster, connection_file) as asking:
         ports = asking.ports
         finalized = ports.admin.features(ports.cluster.brokers[0]).finalized
@@ -150,19 +155,20 @@ def watch(
     cluster: ClusterName,
     *,
     types: Annotated[
-        list[str] | None, typer.Option("--type", help=f"Types that are to go: {', '.join(_TYPES)}. Default: consumer.")
+        list[str] | None,
+        typer.Option("--type", help=(f"Group types that must be gone: {', '.join(_TYPES)}. Default: consumer.")),
     ] = None,
     release: Annotated[
-        list[str] | None, typer.Option("--release", help="A release that has to load what is left in the log.")
+        list[str] | None, typer.Option("--release", help=("A release that must be able to load the remaining records."))
     ] = None,
     interval: Interval = 5.0,
     timeout: Timeout = 3600.0,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Watch groups go back to classic, until the tombstones of their records are written and releases can load them."""
+    """Wait until groups are classic, the tombstones of their records are written and the releases can load the log."""
     kinds = frozenset(types or [CONSUMER])
     if unknown := kinds - set(_TYPES):
-        raise typer.BadParameter(f"There is no group type {', '.join(sorted(unknown))}; there are {', '.join(_TYPES)}.")
+        raise typer.BadParameter(f"Unknown group type {', '.join(sorted(unknown))}. Group types: {', '.join(_TYPES)}.")
     releases = [Release.parse(text) for text in release or ()]
     waiting = GateWatch(policy=GatePolicy(looks=1, interval_s=interval, timeout_s=timeout))
     said = ""
@@ -185,11 +191,11 @@ def watch(
 
 
 def _look(ports: ClusterPorts, kinds: frozenset[str], releases: list[Release]) -> GateCheck:
-    """A cluster that does not answer for a while ends no watch."""
+    """Keep watching if the cluster does not respond for some time."""
     try:
         return look_at_conversion(ports, kinds, releases)
     except TransientError as error:
-        unanswered = Condition(name="the cluster answers", holds=False, evidence=error.sentence)
+        unanswered = Condition(name="the cluster responds", holds=False, evidence=error.sentence)
         return GateCheck(gate=GATE, at=time.time(), conditions=(unanswered,))
 
 
@@ -205,7 +211,7 @@ def _print(plans: tuple[GroupPlan, ...], facts: ClusterFacts, to: Goal) -> None:
             *map(show.as_text, (group.group_id, group.type, group.state, group.assignor)),
             str(len(group.members)),
             str(len(group.static_members)),
-            "none leads there" if bounces is None else str(bounces),
+            "not possible" if bounces is None else str(bounces),
         )
     show.out.print(table)
     for each in plans:
@@ -218,5 +224,6 @@ def _print(plans: tuple[GroupPlan, ...], facts: ClusterFacts, to: Goal) -> None:
     show.print_findings(tuple(each.finding for each in plans if each.finding))
     if to is Goal.CLASSIC and any(each.steps for each in plans):
         show.out.print(
-            f"In this order. `groups watch` tells when {GROUP_VERSION} (now {facts.group_version}) may fall."
+            f"Do these steps in this order. `groups watch` shows when {GROUP_VERSION} (now "
+            f"{facts.group_version}) can be lowered."
         )

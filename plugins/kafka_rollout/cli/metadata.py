@@ -1,7 +1,8 @@
-"""`kafka-rollout metadata`: what a lower metadata.version loses, what a release can replay, snapshots and trims.
+"""The command `kafka-rollout metadata`: losses of a lower metadata.version, records a release can replay, snapshots,
+trims.
 
-All work on directories, with no cluster and no inventory; only `trim`, `install` and `uninstall` write into the one
-that they read.
+All commands work on directories, without a cluster or an inventory. Only `trim`, `install` and `uninstall` write into
+the directory.
 """
 
 # ruff: noqa: PLR0917 - a command's options are its parameters
@@ -33,8 +34,10 @@ LogDir = Annotated[
     Path,
     typer.Option("--log-dir", help="A node's metadata.log.dir, or a copy of its __cluster_metadata-0."),
 ]
-ToLevel = Annotated[int, typer.Option("--to-level", help="The metadata.version to go to, for example 29.")]
-JsonFile = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write JSON there; - prints it.")]
+ToLevel = Annotated[int, typer.Option("--to-level", help="The metadata.version to set, for example 29.")]
+JsonFile = Annotated[
+    str | None, typer.Option("--json", metavar="FILE", help=("File for the JSON result; - prints it."))
+]
 ClusterId = Annotated[
     str | None, typer.Option("--cluster-id", help="Refuse the log of another cluster (meta.properties).")
 ]
@@ -46,14 +49,14 @@ def losses(
     to_level: ToLevel,
     json_file: JsonFile = None,
     release: Annotated[
-        str | None, typer.Option(help="Whose image classes answer; the newest of the catalogue without.")
+        str | None, typer.Option(help="Release whose image classes to use; default: the newest of the catalogue.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="The node's server.properties: its directories are named by path as well.")
+        Path | None, typer.Option(help="server.properties of the node: directories are also shown by path.")
     ] = None,
     cluster_id: ClusterId = None,
 ) -> None:
-    """What the cluster's metadata would lose at a lower metadata.version. Only reads."""
+    """Show the metadata that would be lost at a lower metadata.version. Read-only."""
     log = _open(log_dir, cluster_id)
     report = log.losses(to_level, release=log.release(release), properties=read_properties(config))
     if not _json(json_file, report.to_dict()):
@@ -63,14 +66,14 @@ def losses(
 @metadata_app.command("scan")
 def scan(
     log_dir: LogDir,
-    release: Annotated[str, typer.Option("--release", help="The release that is to start on this log.")],
+    release: Annotated[str, typer.Option("--release", help="The release that must start on this log.")],
     json_file: JsonFile = None,
     config: Annotated[
-        Path | None, typer.Option(help="The node's server.properties, for the times in the remedies.")
+        Path | None, typer.Option(help="server.properties of the node, for the times in the remedies.")
     ] = None,
     cluster_id: ClusterId = None,
 ) -> None:
-    """Would a node of the release come through this metadata log when it starts? Exit code 3 if not. Only reads."""
+    """Check whether a node of the release can start on this metadata log. Exit code 3 if it cannot. Read-only."""
     log = _open(log_dir, cluster_id)
     found = log.scan(log.release(release), properties=read_properties(config))
     if not _json(json_file, found.to_dict()):
@@ -83,20 +86,22 @@ def scan(
 def snapshot(
     log_dir: LogDir,
     to_level: ToLevel,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the .checkpoint; nothing there is overwritten.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the .checkpoint file; no file is overwritten.")],
     release: Annotated[
-        str | None, typer.Option(help="The release that is to start from it: it must load it. The writer's without.")
+        str | None,
+        typer.Option(help=("The release that must be able to load the snapshot; default: the writer's release.")),
     ] = None,
     feature: Annotated[
         list[str] | None,
-        typer.Option("--feature", metavar="NAME:LEVEL", help="Lower a feature with it, 0 takes it away; repeatable."),
+        typer.Option("--feature", metavar="NAME:LEVEL", help="Also lower this feature; 0 removes it; repeatable."),
     ] = None,
     epoch: Annotated[
-        int | None, typer.Option(help="The snapshot's epoch, as `choose` says; that of the log's end without.")
+        int | None,
+        typer.Option(help=("Epoch of the snapshot, as printed by `choose`; default: the epoch of the log end.")),
     ] = None,
     cluster_id: ClusterId = None,
 ) -> None:
-    """Write a snapshot of the log's end at a metadata.version, by Kafka's own writer, and prove that it loads."""
+    """Write a snapshot of the log end at a metadata.version with Kafka's own writer, and load it as a check."""
     log = _open(log_dir, cluster_id)
     features = {one.feature: one.level for one in parse_requests(downgrades=feature or ())}
     target = None if release is None else log.release(release)
@@ -114,22 +119,26 @@ def snapshot(
 def trim_command(
     log_dir: LogDir,
     release: Annotated[
-        str | None, typer.Option(help="The release that is to start on what is left: refuse if it could not.")
+        str | None,
+        typer.Option(help=("The release that must start on the trimmed log; the trim is refused if it cannot.")),
     ] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Put back what the newest trim removed.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Restore the files that the newest trim removed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the planned changes only.")] = False,
     cluster_id: ClusterId = None,
 ) -> None:
-    """Cut a stopped node's metadata log below its newest snapshot, with a backup. Called again, it finishes."""
+    """Remove the metadata log of a stopped node before its newest snapshot, with a backup.
+
+    A repeated call finishes it.
+    """
     log = _open(log_dir, cluster_id)
     if dry_run:
         plan = log.plan_trim()
         if plan is None:
-            show.out.print("The log begins at its newest snapshot already.")
+            show.out.print("No change needed: the log already begins at its newest snapshot.")
             return
         show.out.print(
-            f"Would begin the log at offset {plan.start_offset}, below the snapshot {plan.snapshot}, and remove "
-            f"{show.as_text(', '.join(plan.removed))}.",
+            f"Would begin the log at offset {plan.start_offset}, before the snapshot {plan.snapshot}, and "
+            f"remove {show.as_text(', '.join(plan.removed))}.",
             soft_wrap=True,
         )
         return
@@ -141,24 +150,30 @@ def trim_command(
 @metadata_app.command("choose")
 def choose(
     log_dir: Annotated[
-        list[Path], typer.Option("--log-dir", help="Metadata directory of a stopped node; repeat it for every one.")
+        list[Path],
+        typer.Option("--log-dir", help=("Metadata directory of a stopped node; repeat the option for every node.")),
     ],
     cluster_id: ClusterId = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Which of some stopped nodes' logs holds all that the cluster has committed. Only reads."""
+    """Choose the log that contains every committed record, among the logs of stopped nodes. Read-only."""
     folders = [open_metadata_log(directory, cluster_id=cluster_id) for directory in log_dir]
     if len({folder.cluster_id for folder in folders}) > 1:
         told = "; ".join(f"{folder.root}: {folder.cluster_id or 'unknown'}" for folder in folders)
-        raise UserError(f"These are logs of different clusters ({told}).", remedy="Name those of one cluster.")
+        raise UserError(f"These logs belong to different clusters ({told}).", remedy="Use the logs of one cluster.")
     nameless = [folder for folder in folders if folder.node_id is None]
     if nameless:
-        raise UserError(f"No meta.properties beside {nameless[0].path} says whose it is.", remedy="Copy it along.")
+        raise UserError(
+            f"There is no meta.properties next to {nameless[0].path}, so its node is unknown.",
+            remedy="Copy meta.properties too.",
+        )
     by_node = {folder.node_id: folder for folder in folders if folder.node_id is not None}
     logs = [folder.read_end(node_id) for node_id, folder in by_node.items()]
     voters = max(logs, key=lambda log: (log.epoch, log.end_offset)).voters
     if not voters:
-        raise UserError("None of these logs says who the quorum's voters are.", remedy="Name those of controllers.")
+        raise UserError(
+            "None of these logs contains the voters of the quorum.", remedy=("Use the logs of controllers.")
+        )
     chosen = choose_log(logs, voters, {})
     if not _json(json_file, {**chosen.to_dict(), "log_dir": str(by_node[chosen.node_id].root)}):
         show.out.print(
@@ -173,13 +188,13 @@ def choose(
 @metadata_app.command("install")
 def install_command(
     log_dir: LogDir,
-    snapshot_file: Annotated[Path, typer.Option("--snapshot", help="What `metadata snapshot` wrote.")],
-    release: Annotated[str, typer.Option("--release", help="The release that is to start from it.")],
+    snapshot_file: Annotated[Path, typer.Option("--snapshot", help="The file that `metadata snapshot` wrote.")],
+    release: Annotated[str, typer.Option("--release", help="The release that must start from it.")],
     cluster_id: ClusterId = None,
 ) -> None:
-    """Put a snapshot in the place of a stopped node's whole metadata log, with a backup. Called again, it finishes.
+    """Replace the whole metadata log of a stopped node by a snapshot, with a backup. A repeated call finishes it.
 
-    Do it on every node of the cluster, all of them stopped, before the first one starts.
+    Stop all nodes of the cluster and run this on every node before you start the first one.
     """
     log = _open(log_dir, cluster_id)
     show.out.print(show.as_text(log.install(snapshot_file, log.release(release))), soft_wrap=True)
@@ -187,7 +202,7 @@ def install_command(
 
 @metadata_app.command("uninstall")
 def uninstall_command(log_dir: LogDir, cluster_id: ClusterId = None) -> None:
-    """Put everything back as it was before the newest `install`, unless a broker has registered since."""
+    """Restore the files from before the newest `install`, unless a broker has registered since."""
     show.out.print(show.as_text(_open(log_dir, cluster_id).uninstall()), soft_wrap=True)
 
 
@@ -195,12 +210,12 @@ def _open(directory: Path, cluster_id: str | None) -> MetadataLog:
     log = open_metadata_log(directory, cluster_id=cluster_id)
     size = log.size_bytes >> 20
     if size >= _LARGE_MIB:
-        show.err.print(f"Reading {size} MiB of log: half a second to two seconds for each MiB.")
+        show.err.print(f"Reading {size} MiB of log: 0.5 to 2 s per MiB.")
     return log
 
 
 def _json(where: str | None, data: Mapping[str, Any]) -> bool:
-    """Whether JSON was asked for; then it is written."""
+    """Write the JSON result if it was requested; return whether it was."""
     if where is None:
         return False
     text = escape_json(json.dumps(data, indent=2, ensure_ascii=False)) + "\n"
@@ -219,7 +234,7 @@ def _print_losses(report: LossReport) -> None:
     for note in report.notes:
         show.out.print(f"[yellow]note[/yellow] {show.as_text(note)}", soft_wrap=True)
     if not report.losses:
-        show.out.print("Nothing real is lost.")
+        show.out.print("No loss of metadata.")
 
 
 def _print_entries(title: str, entries: tuple[Loss, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What the commands share: their options, and opening a cluster's ports."""
+"""Options that the commands share, and opening the ports of a cluster."""
 
 from __future__ import annotations
 
@@ -23,27 +23,37 @@ if TYPE_CHECKING:
     from kafka_rollout.composition.credentials import ClientSecurity
 
 ClusterName = Annotated[str, typer.Option("--cluster", "-c", help="Name in the inventory (see `clusters`).")]
-Target = Annotated[str, typer.Option("--to", help="Release to go to, for example 4.3.1.")]
-RunId = Annotated[str | None, typer.Option("--run", help="Run to resume or read; a new one if left out.")]
+Target = Annotated[str, typer.Option("--to", help="Target release, for example 4.3.1.")]
+RunId = Annotated[str | None, typer.Option("--run", help="Run to resume or read; default: a new run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ConnectionFile = Annotated[
     Path | None,
-    typer.Option("--connection-file", help="Credentials and TLS, a JSON file with mode 0600; PLAINTEXT without."),
+    typer.Option(
+        "--connection-file", help=("JSON file with credentials and TLS settings, mode 0600; default: PLAINTEXT.")
+    ),
 ]
-Approved = Annotated[str | None, typer.Option("--approve-as", help="Name of the person who approves.")]
-Reason = Annotated[str | None, typer.Option("--reason", help="Why, in a sentence; kept in the run's record.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask at the terminal; the named person has decided.")]
-Soak = Annotated[float, typer.Option("--soak", help="Seconds a node must stay well before the next one.", min=0)]
-Looks = Annotated[int, typer.Option("--looks", help="Looks in a row that a gate must hold.", min=1)]
-Interval = Annotated[float, typer.Option("--interval", help="Seconds between two looks.", min=0)]
-Timeout = Annotated[float, typer.Option("--timeout", help="Seconds until a gate that does not hold fails.", min=1)]
+Approved = Annotated[str | None, typer.Option("--approve-as", help="Name of the approver.")]
+Reason = Annotated[str | None, typer.Option("--reason", help="Reason, as a sentence; stored in the run history.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask at the terminal; the named approver has decided.")]
+Soak = Annotated[
+    float, typer.Option("--soak", help="Seconds in which every check must pass before the next node.", min=0)
+]
+Looks = Annotated[int, typer.Option("--looks", help="Number of consecutive checks that must pass.", min=1)]
+Interval = Annotated[float, typer.Option("--interval", help="Seconds between two checks.", min=0)]
+Timeout = Annotated[
+    float,
+    typer.Option("--timeout", help=("Gate timeout in seconds: if the gate has not passed by then, it fails."), min=1),
+]
 
 
 SnapshotInterval = Annotated[
     int | None,
     typer.Option(
         "--snapshot-interval",
-        help="Seconds: lower the nodes' metadata snapshot interval with the roll, so that one follows finalizing soon.",
+        help=(
+            "Seconds: lowers the metadata snapshot interval when each node restarts, so that Kafka writes a "
+            "snapshot soon after finalizing."
+        ),
         min=5,
         max=3600,
     ),
@@ -51,7 +61,7 @@ SnapshotInterval = Annotated[
 
 
 def new_run_id() -> str:
-    """Never the same twice: it is also the holder of the cluster's lock."""
+    """Return a new unique run id. It also identifies the holder of the cluster's lock."""
     return f"{time.strftime('%Y%m%dT%H%M%S')}-shell-{secrets.token_hex(3)}"
 
 
@@ -68,7 +78,7 @@ def open_bench(
     if run is not None and run not in list_runs(cluster, settings):
         raise UserError(
             f"Cluster {cluster} has no run {run}.",
-            remedy=f"It has {', '.join(list_runs(cluster, settings)[:5]) or 'none'}.",
+            remedy=f"Runs of this cluster: {', '.join(list_runs(cluster, settings)[:5]) or 'none'}.",
         )
     with open_cluster_ports(cluster, run or new_run_id(), security, settings) as ports:
         yield ports, settings, security

@@ -1,4 +1,4 @@
-"""Commands about parts of a cluster's change: the lock, the live-traffic ledger."""
+"""Commands for the lock and the test traffic."""
 
 from __future__ import annotations
 
@@ -21,39 +21,41 @@ from kafka_rollout.composition.records import open_lock
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.settings import Settings
 
-lock_app = typer.Typer(help="The cluster's lock: one change at a time.", no_args_is_help=True)
-ledger_app = typer.Typer(help="Live traffic with a ledger: acknowledged against consumed.", no_args_is_help=True)
+lock_app = typer.Typer(help="The lock of the cluster: one change at a time.", no_args_is_help=True)
+ledger_app = typer.Typer(help="Test traffic: compares acknowledged with consumed records.", no_args_is_help=True)
 
 
 @lock_app.command("show")
 def lock_show(cluster: ClusterName) -> None:
-    """Who changes the cluster now, what for and until when at the latest."""
+    """Show the run that holds the cluster's lock, its purpose and when its lease expires."""
     settings = Settings.from_environment()
     held = open_lock(settings).holder(get_cluster(cluster, settings).name)
     if held is None:
-        show.out.print(f"Nobody holds the lock of {cluster}.")
+        show.out.print(f"No run holds the lock of {cluster}.")
         return
     until = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(held.expires_at))
-    show.out.print(show.as_text(f"{held.holder} holds the lock of {cluster} until {until}: {held.purpose}"))
+    show.out.print(show.as_text(f"Run {held.holder} holds the lock of {cluster} until {until}: {held.purpose}"))
 
 
 @lock_app.command("break")
 def lock_break(
     cluster: ClusterName, by: Annotated[str, typer.Option("--by", help="Your name; it is recorded.")]
 ) -> None:
-    """Take the lock away from a holder that is dead."""
+    """Break the lock of a run that was killed."""
     settings = Settings.from_environment()
     held = open_lock(settings).break_(get_cluster(cluster, settings).name, by)
-    show.out.print("Nobody held it." if held is None else show.as_text(f"Taken from {held.holder} ({held.purpose})."))
+    show.out.print(
+        "No run held the lock." if held is None else show.as_text(f"Lock of {held.holder} ({held.purpose}) was broken.")
+    )
 
 
 @ledger_app.command("start")
 def ledger_start(
     cluster: ClusterName,
-    folder: Annotated[Path | None, typer.Option(help="Where its journals go; below the runs by default.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Folder for the journals; default: below the runs.")] = None,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Start live traffic in the background."""
+    """Start test traffic in the background."""
     from kafka_rollout.composition.background import start_traffic
 
     settings = Settings.from_environment()
@@ -67,34 +69,36 @@ def ledger_start(
 @ledger_app.command("stop")
 def ledger_stop(
     cluster: ClusterName,
-    folder: Annotated[Path | None, typer.Option(help="The folder given to start.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="The folder of the start command.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """End the traffic, read to the end and compare; exit code 1 when something is amiss."""
+    """Stop the traffic, read all records and compare. Exit code 1 if the check failed."""
     from kafka_rollout.composition.background import stop_traffic
 
     where = folder or ledger_folder(Settings.from_environment(), cluster)
     if not where.is_dir():
-        raise UserError(f"There is no ledger in {where}.", remedy="Start one first.")
+        raise UserError(f"There is no test traffic in {where}.", remedy="Start it first.")
     verdict = stop_traffic(where)
     if as_json:
         show.print_json({"ok": verdict.ok, "verdict": verdict})
     else:
         show.out.print(f"{verdict.acknowledged} records acknowledged, consumed {dict(verdict.consumed)}")
     if not verdict.ok:
-        amiss = "; ".join(found.sentence for found in verdict.discrepancies) or "a kind of traffic did not get through"
-        raise FatalError(f"The ledger is not even: {amiss}.", remedy=f"Its journals are in {where}.")
+        amiss = "; ".join(found.sentence for found in verdict.discrepancies) or (
+            "one kind of test traffic produced or consumed nothing"
+        )
+        raise FatalError(f"The traffic check failed: {amiss}.", remedy=f"Read its journals in {where}.")
 
 
 @ledger_app.command("run")
 def ledger_run(
     cluster: ClusterName,
-    folder: Annotated[Path | None, typer.Option(help="Where its journals go.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Folder for the journals.")] = None,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Run live traffic until Ctrl-C, then compare."""
+    """Run test traffic until Ctrl-C, then compare."""
     ledger_start(cluster, folder, connection_file)
-    show.err.print("Traffic runs; Ctrl-C ends it and compares.")
+    show.err.print("Test traffic runs. Press Ctrl-C to stop and compare.")
     try:
         while True:
             time.sleep(1)

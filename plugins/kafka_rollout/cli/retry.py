@@ -1,4 +1,4 @@
-"""The shell's "retry": what the DAG asks a person after a node's gate has failed."""
+"""The command `retry`: the decision *Retry* of the DAG after a failed gate of a node."""
 
 # ruff: noqa: PLR0917 - a command's options are its parameters
 from __future__ import annotations
@@ -45,12 +45,12 @@ def retry(
     yes: Yes = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Start the node at which a run stopped once more and wait for its gate, after you mended what its log names.
+    """Start the node again at which a run stopped, and wait for its gate. First fix the error in the node's log.
 
-    A process that hangs in its shutdown is ended by force: only a named person has that done.
+    A process that hangs in its shutdown is killed, which needs a named approver.
     """
     if not approve_as or not reason:
-        raise UserError("A retry needs a named person.", remedy="Add --approve-as NAME --reason TEXT.")
+        raise UserError("A retry needs a named approver.", remedy="Add --approve-as NAME --reason TEXT.")
     policy = GatePolicy(looks=looks, interval_s=interval, timeout_s=timeout, soak_s=soak)
     with open_bench(cluster, run, connection_file) as (ports, _, _security):
         start_once_more(ports, policy, Approver(name=approve_as, reason=reason, asks=not yes))
@@ -61,29 +61,29 @@ def start_once_more(ports: ClusterPorts, policy: GatePolicy, approver: Approver)
     release_step, node_step = _stopped_at(ports, plan)
     progress = ProgressLines()
     what = f"{node_step.name} ({node_step.node_id}) on {release_step.to_release}"
-    with lock.lock_before_run(ports, f"Start {what} once more."):
-        approver.approve(ports, plan, ApprovalOf.FAILED_GATE, f"**Start {what} once more**", decision="Retry")
+    with lock.lock_before_run(ports, f"Start {what} again."):
+        approver.approve(ports, plan, ApprovalOf.FAILED_GATE, f"**Start {what} again**", decision="Retry")
     try:
-        progress.say(f"starting {what} once more")
+        progress.say(f"starting {what} again")
         retry_node(ports, plan, release_step.key, node_step.node_id)
         gate = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node_step.node_id)
         wait_for_gate(ports, plan, gate, policy, progress.on_check)
     finally:
         lock.release_lock(ports)
     err.print(
-        as_text(f"It is back. Go on with: {command_of(ports, plan, back=is_way_back(plan, release_step))}"),
+        as_text(f"The gate passed. Continue with: {command_of(ports, plan, back=is_way_back(plan, release_step))}"),
         soft_wrap=True,
     )
 
 
 def _stopped_at(ports: ClusterPorts, plan: Plan) -> tuple[ReleaseStep, NodeStep]:
-    """The turn that the run was in when it stopped: that of the node which it stopped or started last."""
+    """Return the node step at which the run stopped: the node that it stopped or started last."""
     acts = [event for event in ports.run.events() if event.get("kind") in {"stopping", "started"}]
     release_step = plan.release_step(acts[-1]["hop"]) if acts and not plan.offline else None
     node_step = release_step.node_step(acts[-1]["node_id"]) if release_step is not None else None
     if release_step is None or node_step is None:
         raise UserError(
-            f"Run {ports.run_id} has stopped no node by itself, so there is none to start once more.",
-            remedy=f"Go on with the run: {command_of(ports, plan)}",
+            f"Run {ports.run_id} has not stopped a node, so there is no node to start again.",
+            remedy=f"Continue the run: {command_of(ports, plan)}",
         )
     return release_step, node_step

@@ -1,4 +1,4 @@
-"""The command `scan`: which releases could load these coordinator logs."""
+"""The command `scan`: the releases that can load these coordinator logs."""
 # ruff: noqa: PLR0917 - a command's options are its parameters
 
 from __future__ import annotations
@@ -28,43 +28,52 @@ from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.settings import Settings
 
 STANDARD_OUTPUT = "-"
-TREND = 30  # earlier scans that a page shows
+TREND = 30  # number of earlier scans on the page
 _COLOURS = {LoadVerdict.FAILS: "red", LoadVerdict.LOADS_IGNORING: "yellow", LoadVerdict.LOADS: "green"}
 
 
 def scan(
-    cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="Name in the inventory: scan it live.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", "-c", help=("Name in the inventory: scan the running cluster."))
+    ] = None,
     log_dir: Annotated[
         list[Path] | None,
-        typer.Option("--log-dir", help="A broker's log directory, a copy of it, or one partition's folder; repeat it."),
+        typer.Option(
+            "--log-dir", help=("Log directory of a broker, a copy of it, or the folder of one partition; repeatable.")
+        ),
     ] = None,
     release: Annotated[
-        list[str] | None, typer.Option("--release", help="A release to judge; all of the catalogue if left out.")
+        list[str] | None, typer.Option("--release", help="A release to evaluate; default: all of the catalogue.")
     ] = None,
-    topic: Annotated[list[str] | None, typer.Option("--topic", help="A coordinator log; all if left out.")] = None,
-    live: Annotated[bool, typer.Option("--live", help="Tell live records from dead ones (slower).")] = False,
+    topic: Annotated[list[str] | None, typer.Option("--topic", help="A coordinator log; default: all.")] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help=("Count current records separately from superseded ones (slower)."))
+    ] = False,
     classes_only: Annotated[
-        bool, typer.Option("--classes-only", help="Count by key and value version; do not look into the records.")
+        bool, typer.Option("--classes-only", help="Count records by key and value version only; do not parse them.")
     ] = False,
     new_group_coordinator: Annotated[
         bool,
         typer.Option(
             "--new-group-coordinator",
-            help="Judge 3.8 and 3.9 as brokers that are told to start it; a cluster's own are asked whether they are.",
+            help=(
+                "Evaluate 3.8 and 3.9 with their new group coordinator; for a running cluster the brokers' "
+                "settings are read."
+            ),
         ),
     ] = False,
-    json_file: Annotated[str | None, typer.Option("--json", help="File for the result; - is standard output.")] = None,
-    html: Annotated[Path | None, typer.Option("--html", help="File for the result as a page.")] = None,
+    json_file: Annotated[str | None, typer.Option("--json", help="File for the JSON result; - prints it.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="File for the result page.")] = None,
     parquet: Annotated[Path | None, typer.Option("--parquet", help="Folder for the result as Parquet.")] = None,
     fail_on: Annotated[
         list[str] | None, typer.Option("--fail-on", help="Exit code 3 if this release's verdict is `fails`.")
     ] = None,
     master: Annotated[
-        str | None, typer.Option("--master", help="Spark's master; KAFKA_ROLLOUT_SPARK_MASTER or local[2] without.")
+        str | None, typer.Option("--master", help="Spark master; default: KAFKA_ROLLOUT_SPARK_MASTER or local[2].")
     ] = None,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Say of every release whether it could load the coordinator logs: of a live cluster, or of log directories."""
+    """Check for every release whether it can load the coordinator logs, of a running cluster or of log directories."""
 
     settings = Settings.from_environment()
     catalogue = get_catalogue(settings)
@@ -107,7 +116,7 @@ def _hand_out(
     html: Path | None,
     keep: Settings | None,
 ) -> None:
-    """`text` is the result's JSON. `keep`: also put it into the cluster's history, which is there."""
+    """Write the outputs. `text`: JSON of the result. `keep`: also store it in the history of the cluster."""
     if html is not None or keep is not None:
         history = None if keep is None else open_scan_history(result.cluster, keep)
         earlier = history.newest(TREND) if history else ()
@@ -115,7 +124,7 @@ def _hand_out(
         if html is not None:
             write_file(html, page.encode())
         if history is not None:
-            _say(f"kept as {history.keep(result, page).folder}")
+            _say(f"stored as {history.keep(result, page).folder}")
     if json_file == STANDARD_OUTPUT:
         sys.stdout.write(text)
         return
@@ -125,18 +134,20 @@ def _hand_out(
 
 
 def _check_source(catalogue: Catalogue, cluster: str | None, log_dirs: Sequence[Path], topics: Sequence[str]) -> None:
-    """What can be said before Spark starts."""
+    """Check the arguments before Spark starts."""
     known = catalogue.coordinator_topics
     for topic in topics:
         if topic not in known:
-            raise UserError(f"{topic} is not a coordinator log.", remedy=f"Choose among {', '.join(known)}.")
+            raise UserError(f"{topic} is not a coordinator log.", remedy=f"Coordinator logs: {', '.join(known)}.")
     if (cluster is None) == (not log_dirs):
-        raise UserError("A scan reads either a cluster or directories.", remedy="Give --cluster NAME or --log-dir DIR.")
+        raise UserError(
+            "A scan reads either a cluster or log directories.", remedy=("Add --cluster NAME or --log-dir DIR.")
+        )
     check_log_dirs(log_dirs, topics or known)
 
 
 def print_scan(result: ScanResult) -> None:
-    """A table of the verdicts by release and log, what fails first, and what could not be read."""
+    """Print the verdicts by release and log, the first failures, and the unreadable parts."""
     topics = sorted({log.topic for log in result.logs})
     table = Table("Release", *topics, box=None, pad_edge=False, header_style="bold")
     by_cell: dict[tuple[Release, str], list[ReleaseVerdict]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Commands about the scans that are kept: list them, show one, compare two."""
+"""Commands for stored scans: list, show, compare."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.wording import size
 from kafka_rollout.ports.scan_history import KeptScan, ScanHistory
 
-scans_app = typer.Typer(help="The scans of the coordinator logs that are kept.", no_args_is_help=True)
+scans_app = typer.Typer(help="Stored scans of the coordinator logs.", no_args_is_help=True)
 
-ScannedCluster = Annotated[str, typer.Option("--cluster", "-c", help="Cluster whose scans these are.")]
+ScannedCluster = Annotated[str, typer.Option("--cluster", "-c", help="Cluster of the scans.")]
 
-_SHOWN = 20  # changes, and owners of a step, on a terminal
+_SHOWN = 20  # number of changes, and of groups and ids per step, on a terminal
 
 
 @scans_app.command("list")
 def scans_list(
-    cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="One cluster; all if left out.")] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="One cluster; default: all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the scans that are kept, newest first: what was read, and which releases failed."""
+    """List the stored scans, newest first: records, and the releases that failed."""
     kept = [
         scan for name in ([cluster] if cluster else list_scanned_clusters()) for scan in open_scan_history(name).scans()
     ]
@@ -40,7 +40,7 @@ def scans_list(
     if as_json:
         show.print_json([_summary(scan, result) for scan, result in rows])
         return
-    table = Table("Cluster", "Scan", "Records", "Bytes", "Partitions", "Releases that fail", box=None, pad_edge=False)
+    table = Table("Cluster", "Scan", "Records", "Bytes", "Partitions", "Failing releases", box=None, pad_edge=False)
     for scan, result in rows:
         failing = [str(r) for r, verdict in result.standing.items() if verdict is LoadVerdict.FAILS]
         table.add_row(
@@ -60,7 +60,7 @@ def scans_show(
     scan: Annotated[str, typer.Option("--scan", help="A scan of the list, or the beginning of its name.")] = "newest",
     as_json: AsJson = False,
 ) -> None:
-    """Show a scan: verdicts, and for each release that fails what is to be done and how long it takes."""
+    """Show a scan: verdicts, and the remedies with times for each release that fails."""
     kept = open_scan_history(cluster).get(scan)
     result = kept.load()
     catalogue = get_catalogue()
@@ -75,18 +75,20 @@ def scans_show(
     for tag in tags:
         field = f"{tag.record} {tag.value_version}, {tag.name or 'unknown field'} (tag {tag.tag})"
         passed_over = ", ".join(map(str, tag.ignored_by))
-        _say(f"{field} is passed over by {passed_over}. {tag.loss}")
+        _say(f"{passed_over} ignores {field}. {tag.loss}")
     _say(f"report: {kept.page}")
 
 
 @scans_app.command("compare")
 def scans_compare(
     cluster: ScannedCluster,
-    before: Annotated[str | None, typer.Option("--before", help="The earlier scan; the one before --after.")] = None,
+    before: Annotated[
+        str | None, typer.Option("--before", help="The earlier scan; default: the one before --after.")
+    ] = None,
     after: Annotated[str, typer.Option("--after", help="The later scan.")] = "newest",
     as_json: AsJson = False,
 ) -> None:
-    """Compare two scans: verdicts that got worse or better, kinds of records that appeared or are gone, growth."""
+    """Compare two scans: better and worse verdicts, new and removed record kinds, growth."""
     history = open_scan_history(cluster)
     later = history.get(after)
     earlier = _before(history, later) if before is None else history.get(before)
@@ -97,7 +99,9 @@ def scans_compare(
 def _before(history: ScanHistory, later: KeptScan) -> KeptScan:
     earlier = [scan for scan in history.scans() if scan.name < later.name]
     if not earlier:
-        raise UserError(f"Cluster {history.cluster} has no scan before {later.name}.", remedy="Scan again later.")
+        raise UserError(
+            f"Cluster {history.cluster} has no scan before {later.name}.", remedy=("Run another scan first.")
+        )
     return earlier[0]
 
 
@@ -147,7 +151,7 @@ def _print_comparison(earlier: KeptScan, later: KeptScan, comparison: ScanCompar
             records = max(found.before, found.after)
             _say(f"{title}: {where}, key version {found.key_version}, {value}: {records:,} records")
         if len(classes) > _SHOWN:
-            _say(f"and {len(classes) - _SHOWN:,} kinds more that are {title}")
+            _say(f"and {len(classes) - _SHOWN:,} more kinds that are {title}")
     grown = sum(growth.bytes_after - growth.bytes_before for growth in comparison.growth)
     _say(f"bytes: {'less by' if grown < 0 else 'more by'} {size(abs(grown))} in {len(comparison.growth)} partitions")
     for sentence in comparison.not_compared:

@@ -1,4 +1,4 @@
-"""What the command line shows: tables for people on a terminal, JSON for programs."""
+"""Output of the command line: tables for terminals, JSON for programs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _visible(line: str) -> str:
     return escape_invisible(line, limit=max(10 * len(line), 100))
 
 
-# Results go to the standard output, progress and errors to the standard error.
+# Results are written to standard output, progress and errors to standard error.
 out = SafeConsole(highlight=False, emoji=False)
 err = SafeConsole(stderr=True, highlight=False, emoji=False)
 
@@ -57,7 +57,7 @@ def as_text(value: object) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A domain value as JSON takes it: releases and ranges as text, sets sorted."""
+    """Return a domain value in its JSON form: releases and ranges as text, sets sorted."""
     if isinstance(value, Release | VersionRange):
         return str(value)
     if isinstance(value, Enum):
@@ -138,22 +138,22 @@ def print_state(cluster: ClusterSpec, state: ClusterState) -> None:
     under = [p.name for p in state.partitions if len(p.isr) < p.min_isr or p.leader < 0]
     groups = Counter(group.type for group in state.groups)
     out.print(
-        f"{len(state.partitions)} partitions, {len(under)} under min ISR or leaderless; "
-        f"groups: {as_text(', '.join(f'{count} {kind}' for kind, count in groups.items()) or 'none')}; "
+        f"{len(state.partitions)} partitions, {len(under)} under min ISR or without a leader; groups: "
+        f"{as_text(', '.join(f'{count} {kind}' for kind, count in groups.items()) or 'none')}; "
         f"{len(state.transactions)} transactional ids"
     )
     for question in state.unanswered:
-        out.print(f"[yellow]not answered:[/yellow] {as_text(question)}")
+        out.print(f"[yellow]query failed:[/yellow] {as_text(question)}")
 
 
 def print_levels(state: ClusterState) -> None:
-    """Finalized levels and the range that every node supports by its own answer."""
+    """Print the finalized levels and the range that every node supports."""
     table = _table("Feature", "Finalized", "Supported by")
     names = {name for node in state.nodes.values() if node.features for name in node.features.supported}
     for name in sorted(names | set(state.finalized)):
         ranges: dict[str, list[int]] = {}
         for node_id, node in sorted(state.nodes.items()):
-            told = "no answer" if node.features is None else str(node.features.supported.get(name, "not known to it"))
+            told = "no response" if node.features is None else str(node.features.supported.get(name, "not supported"))
             ranges.setdefault(told, []).append(node_id)
         told = "; ".join(f"{text}: nodes {', '.join(map(str, ids))}" for text, ids in ranges.items())
         table.add_row(as_text(name), str(state.finalized.get(name, 0)), told)
@@ -183,7 +183,7 @@ def print_look(look: GateCheck) -> None:
 
 
 class ProgressLines:
-    """Progress on the standard error: a line for every change, and now and then while nothing changes."""
+    """Progress on standard error: one line per change, and one from time to time without a change."""
 
     REPEAT_S = 10.0
     LONGEST = 300
@@ -198,11 +198,11 @@ class ProgressLines:
         self.say(line, f"[{_span(progress.elapsed_s)}{left}]")
 
     def on_check(self, seen: GateCheck, message: str) -> None:
-        """A look at a gate, as `wait_for_gate` tells it."""
+        """Print one check of a gate; called by `wait_for_gate`."""
         self.say(f"gate {seen.gate}: {message}")
 
     def say(self, line: str, clock: str = "") -> None:
-        # The numbers in the evidence change at every look; a line is new when what is waited for is.
+        # The numbers in the evidence change with every check. A line counts as new if the unmet conditions changed.
         subject = re.sub(r"\d+", "", line[:120])
         now = time.monotonic()
         if subject == self._last and now - self._said_at < self.REPEAT_S:

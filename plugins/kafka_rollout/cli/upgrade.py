@@ -1,4 +1,4 @@
-"""Runs from a shell: the roll and the roll back, through the same steps, gates and record as the DAG."""
+"""Upgrades and rollbacks from a shell, with the steps, gates and run history of the DAG."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from kafka_rollout.composition.credentials import ClientSecurity
 
 INTERRUPTED = 130
-_CANARY = "canary"  # kind of the event: the run asks after its first node
+_CANARY = "canary"  # kind of the event: the run requests an approval after its first node
 
 
 class FinalizePolicy(StrEnum):
@@ -66,7 +66,7 @@ class FinalizePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approver:
-    """Who approves and why; `asks` False answers the questions at the terminal beforehand."""
+    """Approver and reason. `asks` False: do not ask at the terminal."""
 
     name: str | None
     reason: str | None
@@ -75,7 +75,7 @@ class Approver:
     def approve(
         self, ports: ClusterPorts, plan: Plan, what: ApprovalOf, body: str, *, decision: str = APPROVED
     ) -> None:
-        """Show what is decided, ask at the terminal, record the name. An approval of the run's record is kept."""
+        """Show the decision, ask at the terminal, record the name. An approval in the run history stays valid."""
         print_body(body)
         if self.name is None:
             require_approval(ports, plan, what)
@@ -84,19 +84,21 @@ class Approver:
         if self.asks:
             if not sys.stdin.isatty():
                 raise UserError(
-                    f"Nobody is at a terminal to confirm the {what.value}.",
-                    remedy="Call it at a terminal, or confirm with --yes.",
+                    f"There is no terminal to confirm the {what.value}.",
+                    remedy="Run the command in a terminal, or confirm with --yes.",
                 )
             if not typer.confirm(f"{self.name}, do you approve the {what.value}?", default=False, err=True):
                 record_approval(ports, what, self.name, "rejected", self.reason or "declined at the terminal")
-                remedy = "The cluster stays as it is now." if has_stopped_nodes(ports) else "Nothing was touched."
+                remedy = (
+                    "The cluster stays in its current state." if has_stopped_nodes(ports) else "Nothing was changed."
+                )
                 raise RefusedError(f"{self.name} did not approve the {what.value}.", remedy=remedy)
         record_approval(ports, what, self.name, decision, self.reason or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollRequest:
-    """What a person asked for on the command line."""
+    """The request on the command line."""
 
     target: Release
     policy: GatePolicy
@@ -112,7 +114,7 @@ class RollRequest:
 
 
 def roll(ports: ClusterPorts, settings: Settings, request: RollRequest) -> int:
-    """The whole upgrade from a shell; returns the exit code. The report is written however it ends."""
+    """Run the whole upgrade and return the exit code. The report is always written."""
     with nullcontext() if request.dry_run else lock.lock_before_run(ports, f"Roll to {request.target}."):
         plan = _plan(ports, settings, request)
     if request.dry_run:
@@ -132,7 +134,7 @@ def roll(ports: ClusterPorts, settings: Settings, request: RollRequest) -> int:
                 ports, plan, request.policy, on_progress=progress, stop_asked=stop_asked, canary=canary
             ):
                 return False
-            # A resumed run's plan may name levels that this call was not asked to finalize.
+            # The plan of a resumed run can contain levels that this call does not finalize.
             if plan.feature_changes and request.finalize is FinalizePolicy.AFTER_APPROVAL:
                 _finalize(ports, plan, settings, request, progress)
         return True
@@ -141,7 +143,7 @@ def roll(ports: ClusterPorts, settings: Settings, request: RollRequest) -> int:
 
 
 def _wait_for_groups(ports: ClusterPorts, plan: Plan, policy: GatePolicy, progress: ProgressLines) -> None:
-    """Until the groups that the next release would not serve are gone; mid-roll this was passed already."""
+    """Wait until no group of an unsupported preview is left. After the first stop this gate has already passed."""
     gate = GateRef(kind=GateKind.GROUPS)
     if not gate_has_held(ports, gate):
         wait_for_gate(ports, plan, gate, replace(policy, looks=1, soak_s=0.0), progress.on_check)
@@ -150,7 +152,7 @@ def _wait_for_groups(ports: ClusterPorts, plan: Plan, policy: GatePolicy, progre
 def _canary(
     ports: ClusterPorts, plan: Plan, request: RollRequest, progress: ProgressLines
 ) -> Callable[[bool], bool] | None:
-    """Asks after the first node, in this call or in a later one of the same run."""
+    """Request the approval after the first node, in this call or in a later one of the same run."""
     if request.canary:
         ports.run.record(_CANARY, {})
     if not any(event.get("kind") == _CANARY for event in ports.run.events()):
@@ -163,7 +165,7 @@ def _canary(
         except RefusedError:
             pass
         if rolled_now and not (request.approver.asks and sys.stdin.isatty()):
-            progress.say("the first node is rolled and well: a person looks at it, and approves by the next call")
+            progress.say("the first node is upgraded and its gate passed: check it, then approve with the next call")
             return False
         request.approver.approve(ports, plan, ApprovalOf.CANARY, canary_body(plan))
         return True
@@ -172,14 +174,16 @@ def _canary(
 
 
 def back(ports: ClusterPorts, settings: Settings, policy: GatePolicy, approver: Approver) -> int:
-    """Roll a run back from the shell; returns the exit code."""
+    """Roll back a run from a shell; return the exit code."""
     plan = ports.run.load_plan()
     lock.acquire_lock(ports, f"Roll back to {plan.source}.")
 
     def take_back(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
-        body = f"**Take the offline downgrade of cluster {plan.cluster} back**\n\nFrom the backups, to {plan.source}."
+        body = (
+            f"**Undo the offline downgrade of cluster {plan.cluster}**\n\nRestores the backups, release {plan.source}."
+        )
         approver.approve(ports, plan, ApprovalOf.ROLL_BACK, body)
-        progress.say("offline downgrade: putting every node's metadata log back")
+        progress.say("offline downgrade: restoring the metadata log of every node")
         undo_offline(ports, plan)
 
         for gate in gates_after_undo(plan):
@@ -188,7 +192,8 @@ def back(ports: ClusterPorts, settings: Settings, policy: GatePolicy, approver: 
 
     def act(stop_asked: Callable[[], bool], progress: ProgressLines) -> bool:
         body = (
-            f"**Roll back cluster {plan.cluster} to {plan.source}**\n\nThe same gates, from the node where it stopped."
+            f"**Roll back cluster {plan.cluster} to {plan.source}**\n\nThrough the same gates, from the node "
+            "where the run stopped."
         )
         approver.approve(ports, plan, ApprovalOf.ROLL_BACK, body)
         return roll_back(ports, plan, policy, on_progress=progress, stop_asked=stop_asked)
@@ -197,13 +202,13 @@ def back(ports: ClusterPorts, settings: Settings, policy: GatePolicy, approver: 
 
 
 def _plan(ports: ClusterPorts, settings: Settings, request: RollRequest) -> Plan:
-    """The run's plan. A resumed run keeps its own; one that `plan` made is weighed with a scan before it is rolled."""
+    """Return the plan of the run. A resumed run keeps its own; a plan of `plan` gets the findings of a scan first."""
     if any(event.get("kind") == "plan" for event in ports.run.events()):
         plan = ports.run.load_plan()
         if plan.target != request.target:
             raise UserError(
-                f"Run {ports.run_id} goes to {plan.target}, not to {request.target}.",
-                remedy="Leave --run out to start a new run.",
+                f"The target of run {ports.run_id} is {plan.target}, not {request.target}.",
+                remedy="Omit --run to start a new run.",
             )
         unscanned = scan_before_roll(ports) is None and not has_stopped_nodes(ports)
         if not (request.scan and plan.release_steps and unscanned):
@@ -225,7 +230,7 @@ def scan_before_planning(ports: ClusterPorts, settings: Settings, security: Clie
     try:
         scan_logs(ports, settings, security, SCAN_BEFORE_ROLL, ProgressLines())
     except (TransientError, FatalError) as error:
-        err.print(as_text(f"scan: {error}"), soft_wrap=True)  # the plan has a finding for it, among others
+        err.print(as_text(f"scan: {error}"), soft_wrap=True)  # the plan has a finding about the missing scan
 
 
 def run_to_report(
@@ -235,7 +240,7 @@ def run_to_report(
         with stop_signal() as stop_asked:
             done = act(stop_asked, ProgressLines())
     except KeyboardInterrupt:
-        err.print(f"Ended in the middle; call it again with --run {as_text(ports.run_id)}: it goes on where it was.")
+        err.print(f"Interrupted. Continue with --run {as_text(ports.run_id)}: the run continues where it stopped.")
         raise
     except RolloutError:
         lock.release_lock(ports)
@@ -245,29 +250,29 @@ def run_to_report(
     lock.release_lock(ports)
     report(ports, plan, settings)
     if not done:
-        err.print(f"Stopped at a safe point. It goes on with: {as_text(command_of(ports, plan))}", soft_wrap=True)
+        err.print(f"Stopped at a safe point. Continue with: {as_text(command_of(ports, plan))}", soft_wrap=True)
         return INTERRUPTED
     return 0
 
 
 def command_of(ports: ClusterPorts, plan: Plan, *, back: bool = False) -> str:
-    """The command that goes on with a run."""
+    """Return the command that continues a run."""
     words = "roll" if plan.direction is Direction.UPGRADE else "downgrade"
     words = "roll-back" if back else f"{words} --to {plan.target}"
     return f"kafka-rollout {words} --cluster {plan.cluster} --run {ports.run_id}"
 
 
 def _tell_ways_on(ports: ClusterPorts, plan: Plan) -> None:
-    """What the DAG asks a person after a failed gate."""
+    """Return the actions after a failed gate, as the DAG offers them."""
     if not has_stopped_nodes(ports):
         return
     again = f"kafka-rollout retry --cluster {plan.cluster} --run {ports.run_id}"
     back = ("roll back", command_of(ports, plan, back=True))
-    if plan.offline:  # its own steps start whatever has no process
-        ways = [] if last(ports, UNDOING) else [("go on, and start what is down", command_of(ports, plan))]
+    if plan.offline:  # its own steps start every node without a process
+        ways = [] if last(ports, UNDOING) else [("continue and start the nodes that are down", command_of(ports, plan))]
         ways += [back] if can_be_undone(ports) else []
     else:
-        ways = [("wait on", command_of(ports, plan)), ("start the node once more", again), back]
+        ways = [("wait on", command_of(ports, plan)), ("start the node again", again), back]
     for what, command in ways:
         err.print(as_text(f"{what}: {command}"), soft_wrap=True)
 
@@ -276,7 +281,7 @@ def _finalize(
     ports: ClusterPorts, plan: Plan, settings: Settings, request: RollRequest, progress: ProgressLines
 ) -> None:
     if pending_changes(ports, plan):
-        progress.say("features: asking every node and the controller whether the levels are supported")
+        progress.say("features: checking whether every node and the controller support the levels")
         support = check_support(ports, plan)
         if not support.ok:
             raise RefusedError(
@@ -294,12 +299,13 @@ def _finalize(
     finalize(ports, plan)
 
     for kind in (GateKind.FINALIZED, GateKind.SNAPSHOT, GateKind.METADATA_VERSION):
-        # A snapshot may take as long as the nodes' interval says; the gate's own message tells until when.
+        # A snapshot can take as long as the nodes' snapshot interval; the message of the gate shows the expected
+        # time.
         longest = 2 * 3600.0 if kind is GateKind.SNAPSHOT else request.policy.timeout_s
         policy = GatePolicy(looks=request.policy.looks, interval_s=request.policy.interval_s, timeout_s=longest)
         wait_for_gate(ports, plan, GateRef(kind=kind), policy, progress.on_check)
         if kind is GateKind.SNAPSHOT:
-            progress.say("snapshot: loading one with the target release's own classes")
+            progress.say("snapshot: loading one with the classes of the target release")
             prove_snapshot(ports, plan)
 
 
@@ -309,8 +315,8 @@ def _way_back(
     previous = previous_release(ports, plan)
     failing = scan_logs(ports, settings, security, SCAN_VERDICT, progress).failing(previous)
     if not failing:
-        return f"{previous} could load every coordinator log as it is now."
-    return f"{previous} could not load {len(failing)} partition(s) of the coordinator logs any more."
+        return f"{previous} can load every coordinator log as it is now."
+    return f"{previous} can no longer load {len(failing)} partition(s) of the coordinator logs."
 
 
 def scan_logs(
@@ -320,7 +326,7 @@ def scan_logs(
 
     def on_progress(line: str) -> None:
         progress.say(f"scan: {line}")
-        lock.renew_lock(ports, "Scan the coordinator logs.", for_s=lock.LEASE_S)  # a scan may take longer than a lease
+        lock.renew_lock(ports, "Scan the coordinator logs.", for_s=lock.LEASE_S)  # a scan can take longer than a lease
 
     progress.say("scan: starting Spark")
     return scan_cluster(
@@ -334,7 +340,7 @@ def scan_logs(
 
 @contextmanager
 def stop_signal() -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C asks to stop at the next safe point, the second ends at once."""
+    """Stop at the next safe point after the first Ctrl-C; exit at once after the second."""
     asked = False
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -342,7 +348,9 @@ def stop_signal() -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked = True
-        err.print("Stops at the next safe point (a node that is down is started first). Ctrl-C again ends at once.")
+        err.print(
+            "Stopping at the next safe point (a stopped node is started first). Press Ctrl-C again to exit at once."
+        )
 
     before = signal.signal(signal.SIGINT, on_signal)
     try:

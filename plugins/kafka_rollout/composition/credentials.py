@@ -43,15 +43,15 @@ def read_credentials(cluster: ClusterSpec, file: Path | None) -> ClientSecurity 
     needed = [name for name in (cluster.connection_id, cluster.controller_connection_id) if name is not None]
     if needed and security is None:
         raise UserError(
-            f"Cluster {cluster.name} is reached with the settings of Connection {' and '.join(needed)}; a shell has "
-            "none.",
-            remedy="Name a file with them: --connection-file FILE (mode 0600).",
+            f"Cluster {cluster.name} requires the settings of Connection {' and '.join(needed)}, which the command "
+            "line cannot read.",
+            remedy="Add a file with these settings: --connection-file FILE (mode 0600).",
         )
     if cluster.controller_connection_id is not None and security is not None and security.controllers is None:
         raise UserError(
-            f"The controllers of cluster {cluster.name} are reached with settings of their own (Connection "
-            f"{cluster.controller_connection_id}), which {file} does not have.",
-            remedy='Put them into the file as an object under "controllers".',
+            f"The controllers of cluster {cluster.name} require their own settings (Connection "
+            f"{cluster.controller_connection_id}), which {file} does not contain.",
+            remedy='Add them to the file as an object "controllers".',
         )
     return security
 

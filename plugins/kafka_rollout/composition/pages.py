@@ -46,4 +46,4 @@ def write_file(path: Path, data: bytes) -> None:
     try:
         write_whole(path, data)
     except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}.", remedy="Name another file.") from None
+        raise UserError(f"{path} cannot be written: {error.strerror}.", remedy="Use another file.") from None

@@ -177,7 +177,7 @@ def test_the_command_line_observes_it_by_one_file_and_says_when_the_file_lacks_t
 
     refused = observe()
     assert isinstance(refused.exception, UserError)
-    assert 'object under "controllers"' in str(refused.exception)
+    assert 'object "controllers"' in str(refused.exception)
     observed = observe(controllers={"protocol": "SSL", "ca_location": secured.controllers.ca_location})
     assert observed.exit_code == 0, observed.output
     state = json.loads(observed.stdout)["state"]

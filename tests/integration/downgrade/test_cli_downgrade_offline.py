@@ -104,7 +104,7 @@ def test_a_controller_s_disk_that_is_lost_meanwhile_is_named_with_the_way_out_an
     assert "its metadata log was gone when the snapshot was installed: give it a new disk" in sentence
     assert f"format it on 4.2.1 (kafka-storage.sh format -t {cluster.cluster_id} -c server.properties" in sentence
     assert how == (
-        f"go on, and start what is down: kafka-rollout downgrade --to 4.2.1 --cluster diskless --run {run}"
+        f"continue and start the nodes that are down: kafka-rollout downgrade --to 4.2.1 --cluster diskless --run {run}"
     ), "a combined node has started: no way back"
     assert {finalized(cluster, node)["metadata.version"] for node in others} == {29}, "they serve without it"
     assert cluster.runtime.process(lost).pid is None

@@ -114,7 +114,7 @@ class TestFrom340:
         assert json.loads(told)["finalized"][METADATA_VERSION] == 30
         assert json.loads(told)["finalized"].get("kraft.version", 0) == 0
         code, told, _ = command(cluster, f"features upgrade-all {approval}")
-        assert (code, told.splitlines()[0]) == (0, "Nothing to change.")
+        assert (code, told.splitlines()[0]) == (0, "No change needed.")
 
 
 class Test431:

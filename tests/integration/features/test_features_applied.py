@@ -100,7 +100,7 @@ def test_everything_goes_down_to_a_release_which_deletes_what_it_does_not_know_a
     assert len({node["epoch"] for node in described["nodes"].values()} | {described["epoch"]}) <= 2
 
     code, told, _ = command(cluster, f"{down} {YES}")
-    assert (code, told.splitlines()[0]) == (0, "Nothing to change.")
+    assert (code, told.splitlines()[0]) == (0, "No change needed.")
 
     code, told, error = command(cluster, f"features upgrade-all {YES}")
     assert (code, lines(told)) == (
@@ -213,7 +213,7 @@ def test_bad_input_is_one_sentence_that_names_it_and_leaves_nothing_behind(
         assert (code, told) == (2, ""), (words, code, told, error)
         assert said in " ".join(error.split()), (words, error)
         assert "Traceback" not in error
-    assert command(cluster, "lock show")[1] == "Nobody holds the lock of applied.\n"
+    assert command(cluster, "lock show")[1] == "No run holds the lock of applied.\n"
     assert requests_of(tmp_path / "home") == []
     assert levels_by_node(cluster, tmp_path) == before
 

@@ -96,4 +96,4 @@ def test_the_logs_of_two_clusters_are_not_compared(
 ) -> None:
     other = FIXTURES / "metadata-log-level-8"
     assert run_main(["metadata", "choose", "--log-dir", str(folder.root), "--log-dir", str(other)]) == 2
-    assert "These are logs of different clusters" in capsys.readouterr().err
+    assert "These logs belong to different clusters" in capsys.readouterr().err

@@ -48,9 +48,9 @@ def test_a_run_is_refused_while_a_command_has_the_cluster_and_goes_on_when_its_k
         holder.send_signal(signal.SIGKILL)
 
     shown = shell("lock", "show", "--cluster", "wanted")
-    assert f"{held.holder} holds the lock of wanted" in shown.stdout
+    assert f"Run {held.holder} holds the lock of wanted" in shown.stdout
     broken = shell("lock", "break", "--cluster", "wanted", "--by", APPROVER)
-    assert f"Taken from {held.holder}" in broken.stdout
+    assert f"Lock of {held.holder}" in broken.stdout
     run.clear("observe")
     run.wait_for_question("approve")
     refused = shell(*change)

@@ -49,11 +49,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("observe --cluster nope", 2, "There is no cluster nope"),
         ("observe", 2, "--cluster"),
         ("rol", 2, "No such command 'rol'"),
-        ("roll -c fake --to 4.3.1", 2, "A roll needs a named approval"),
+        ("roll -c fake --to 4.3.1", 2, "An upgrade needs a named approval"),
         ("roll -c fake --to 4.3 --dry-run", 2, "'4.3' is not a Kafka release"),
         ("roll -c fake --to 4.3.1 --run never", 2, "has no run never"),
         ("roll-back -c fake --run never", 2, "has no run never"),
-        ("retry -c fake --run never", 2, "A retry needs a named person"),
+        ("retry -c fake --run never", 2, "A retry needs a named approver"),
         ("report -c fake", 2, "has no run yet"),
         ("features update -c fake --upgrade group.version", 2, "is not in the form feature:level"),
         ("features update -c fake --upgrade group.version:1", 2, "needs a named approval"),
@@ -62,7 +62,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("features describe -c fake", 1, "No node of cluster fake answers"),
         ("features downgrade-all -c fake --release-version 3.9 --dry-run", 2, "is not a Kafka release"),
         ("observe -c fake --connection-file /nowhere", 2, "/nowhere"),
-        ("ledger stop -c fake", 2, "There is no ledger"),
+        ("ledger stop -c fake", 2, "There is no test traffic"),
         ("observe -c fake", 1, "127.0.0.1"),
     ],
 )
@@ -171,19 +171,19 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     cluster, read_task_args = FakeCluster(), GatePolicy(looks=1, interval_s=0, timeout_s=600)
     ports = fake_bench(cluster, home)
     plan_upgrade(ports, R431, finalize=False)
-    with pytest.raises(UserError, match="has stopped no node"):
+    with pytest.raises(UserError, match="has not stopped a node"):
         start_once_more(ports, read_task_args, request_for().approver)
     cluster.cannot_start.add((3, R431))
     with pytest.raises(RefusedError, match="after node 3 failed"):
         cli_run.roll(ports, Settings.from_environment(), request_for(policy=read_task_args))
     told = capsys.readouterr().err
-    assert "start the node once more: kafka-rollout retry --cluster fake --run run-1" in told
+    assert "start the node again: kafka-rollout retry --cluster fake --run run-1" in told
     assert "roll back: kafka-rollout roll-back --cluster fake --run run-1" in told
     with pytest.raises(RefusedError, match="mallory may not"):
         start_once_more(ports, read_task_args, cli_run.Approver(name="mallory", reason="I can", asks=False))
     cluster.cannot_start.clear()
     start_once_more(ports, read_task_args, request_for().approver)
-    assert "Go on with: kafka-rollout roll --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
+    assert "Continue with: kafka-rollout roll --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
     assert ("failed-gate", "alice", "Retry") in {(a.what, a.by, a.decision) for a in approvals(ports)}
     assert FileChangeLock(home).holder("fake") is None
     assert cli_run.roll(ports, Settings.from_environment(), request_for()) == 0
@@ -199,7 +199,7 @@ def test_a_canary_is_rolled_alone_and_the_others_when_a_person_has_approved_it(
     ports = fake_bench(cluster, home)
     assert cli_run.roll(ports, settings, request_for(canary=True)) == cli_run.INTERRUPTED
     assert cluster.stops == [2]
-    assert "It goes on with: kafka-rollout roll --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
+    assert "Continue with: kafka-rollout roll --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
     nobody = cli_run.Approver(name=None, reason=None, asks=True)
     with pytest.raises(RefusedError, match="Nobody approved the canary"):
         cli_run.roll(ports, settings, request_for(approver=nobody))

@@ -111,7 +111,9 @@ def trim(
         if begun is None or begun.state is State.TRIMMED or not _still_fits(folder, begun):
             plan = plan_of(folder)
             if plan is None:
-                return TrimResult(plan=None, backup=None, sentence="The log begins at its newest snapshot already.")
+                return TrimResult(
+                    plan=None, backup=None, sentence="No change needed: the log already begins at its newest snapshot."
+                )
             if release is not None and cache is not None:
                 _prove(folder, plan, release, cache)
             begun = _prepare(folder, plan, files)

@@ -102,7 +102,7 @@ class GateWatch:
             # After the gate timeout, a passing gate can finish its soak; a failed check fails the gate at once.
             message = f"soaks: {soaked:.0f} of {self.policy.soak_s:.0f} s"
             return WatchStatus(state=WatchState.WAITING, message=message)
-        looks = count(self.held_in_a_row, "look")
+        looks = count(self.held_in_a_row, "check")
         return WatchStatus(state=WatchState.HELD, message=f"passed after {now - self.started_at:.0f} s, {looks}")
 
     def _note_process(self, look: GateCheck, now: float) -> None:

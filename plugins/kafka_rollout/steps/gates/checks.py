@@ -41,7 +41,7 @@ def look(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     try:
         seen = _LOOKS[ref.kind](ports, plan, ref)
     except TransientError as error:
-        condition = Condition(name="the cluster answers", holds=False, evidence=error.sentence)
+        condition = Condition(name="the cluster responds", holds=False, evidence=error.sentence)
         seen = GateCheck(gate=_gate_name(ref), at=time.time(), conditions=(condition,))
     seen = replace(seen, details={**seen.details, **_details(ref)})
     RECENT.record(ports, ref, seen)

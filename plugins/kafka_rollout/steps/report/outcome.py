@@ -86,7 +86,7 @@ def _all_run(ports: ClusterPorts, state: ClusterState, release: Release) -> bool
 
 
 def _running(state: ClusterState) -> str:
-    told = sorted((node_id, str(node.release or "no answer")) for node_id, node in state.nodes.items())
+    told = sorted((node_id, str(node.release or "no response")) for node_id, node in state.nodes.items())
     return ", ".join(f"node {node_id}: {release}" for node_id, release in told)
 
 

@@ -233,7 +233,7 @@ def _current(ports: ClusterPorts, node: NodeSpec, state: ClusterState | None) ->
 
 def _source(ports: ClusterPorts, seen: NodeState | None) -> str:
     if seen is None or (seen.metrics is None and seen.features is None):
-        return "no answer"
+        return "no response"
     release = seen.release
     if release is None:
         return "ApiVersions (the metrics do not tell the release)"

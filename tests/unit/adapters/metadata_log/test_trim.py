@@ -60,7 +60,7 @@ def test_the_log_begins_at_the_snapshot_and_keeps_every_byte_behind_it(folder: M
         "leader-epoch-checkpoint"
     }
     assert result.plan is not None
-    assert trim(folder).sentence == "The log begins at its newest snapshot already."
+    assert trim(folder).sentence == "No change needed: the log already begins at its newest snapshot."
 
 
 def test_undone_it_is_as_before_to_the_byte_and_nothing_is_left_behind(folder: MetadataFolder) -> None:

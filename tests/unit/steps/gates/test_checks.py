@@ -107,4 +107,4 @@ def test_a_cluster_that_does_not_answer_is_a_condition_that_does_not_hold(
     cluster.silent.update({11, 12, 13})
     seen = look(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12))
     assert not seen.holds
-    assert seen.waits_for.startswith("the cluster answers: ")
+    assert seen.waits_for.startswith("the cluster responds: ")
