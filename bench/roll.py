@@ -27,11 +27,12 @@ from typing import Any
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.settings import PROJECT_ROOT, Settings
+from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.runner import roll_release_steps

@@ -39,8 +39,9 @@ from scan_rivals import RELEASE, BareKernel, DumpLog, cat_s, consumer_s
 from scan_session import WarmSession
 
 from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.model.errors import FatalError
-from kafka_rollout.settings import PROJECT_ROOT, Settings
+from kafka_rollout.settings import Settings
 from kafka_rollout.wire.record_batch import Codec
 from kafka_rollout_spark.kernel.spec import ScanDepth
 

@@ -1,44 +1,5 @@
-"""The only file that Airflow's plugin scanner runs: registers the page, the link to the report, and the listener."""
+"""The only file that Airflow's plugin scanner runs in a checkout."""
 
-from __future__ import annotations
+from kafka_rollout.airflow.plugin import KafkaRolloutPlugin
 
-from typing import Any
-
-from airflow.plugins_manager import AirflowPlugin
-
-from kafka_rollout.airflow import run_listener
-from kafka_rollout.airflow.common.links import ReportLink, ScanLink
-
-NAME = "Kafka rollout"
-
-
-async def page(scope: Any, receive: Any, send: Any) -> None:
-    """The page's application. Every task's process loads plugins; only the API server needs the page's imports."""
-    from kafka_rollout.airflow.views.app import app
-
-    await app(scope, receive, send)
-
-
-class KafkaRolloutPlugin(AirflowPlugin):
-    """A page of all clusters' runs in the navigation, and the same in each run of a DAG."""
-
-    name = "kafka_rollout"
-    # What RUF012 minds is how the base class declares these.
-    fastapi_apps = [{"app": page, "url_prefix": "/kafka-rollout", "name": NAME}]  # noqa: RUF012
-    external_views = [  # noqa: RUF012
-        {
-            "name": NAME,
-            "href": "/kafka-rollout/",
-            "destination": "nav",
-            "url_route": "kafka-rollout",
-            "category": "browse",
-        },
-        {
-            "name": "Progress",
-            "href": "/kafka-rollout/?dag_id={DAG_ID}&run_id={RUN_ID}",
-            "destination": "dag_run",
-            "url_route": "kafka-rollout-run",
-        },
-    ]
-    operator_extra_links = [ReportLink(), ScanLink()]  # noqa: RUF012
-    listeners = [run_listener]  # noqa: RUF012
+__all__ = ["KafkaRolloutPlugin"]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile
@@ -14,7 +15,6 @@ from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.domain.model.state import GroupState, PartitionState, StartRecord, TransactionState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.settings import PROJECT_ROOT
 
 INCLUDE = PROJECT_ROOT / "include"
 R340, R341, R391, R431 = (Release.parse(text) for text in ("3.4.0", "3.4.1", "3.9.1", "4.3.1"))

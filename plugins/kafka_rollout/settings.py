@@ -2,12 +2,16 @@
 
 | variable                 | what                                                      | default                  |
 |--------------------------|-----------------------------------------------------------|--------------------------|
-| KAFKA_ROLLOUT_CLUSTERS   | folder of the inventories (*.yaml)                        | include/clusters         |
+| KAFKA_ROLLOUT_CLUSTERS   | folder of the inventories (*.yaml)                        | see below                |
 | KAFKA_ROLLOUT_HOME       | runs/, private/, locks/: what runs leave behind           | ~/.kafka-rollout         |
 | KAFKA_ROLLOUT_CACHE      | releases of Kafka and agents, shared by all               | ~/.cache/kafka-rollout   |
 | KAFKA_ROLLOUT_SPARK_MASTER | where the scans run: local[N], spark://host:port        | local[2]                 |
 | KAFKA_ROLLOUT_PORTS      | ports that local clusters and their Airflow take          | 20000-32767              |
 | KAFKA_ROLLOUT_DEBUG      | 1: the command line shows the trace of an error           | sentences only           |
+| KAFKA_ROLLOUT_INCLUDE    | catalogue, message definitions, metrics agents, templates | see below                |
+
+A wheel has include/ as data of this package; its inventories are in $KAFKA_ROLLOUT_HOME/clusters. In a checkout both
+are below include/.
 """
 
 from __future__ import annotations
@@ -16,8 +20,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-# plugins/kafka_rollout/settings.py → the project's root.
-PROJECT_ROOT = Path(__file__).resolve().parents[2]
+_DATA = Path(__file__).resolve().parent / "data"  # only in a wheel: the build copies include/ there
+_CHECKOUT = Path(__file__).resolve().parents[2] / "include"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +39,13 @@ class Settings:
         def path(variable: str, default: Path) -> Path:
             return Path(os.environ.get(variable) or default).expanduser().resolve()
 
+        home = path("KAFKA_ROLLOUT_HOME", Path("~/.kafka-rollout"))
+        installed = _DATA.is_dir()
         return cls(
-            clusters=path("KAFKA_ROLLOUT_CLUSTERS", PROJECT_ROOT / "include" / "clusters"),
-            home=path("KAFKA_ROLLOUT_HOME", Path("~/.kafka-rollout")),
+            clusters=path("KAFKA_ROLLOUT_CLUSTERS", (home if installed else _CHECKOUT) / "clusters"),
+            home=home,
             cache=path("KAFKA_ROLLOUT_CACHE", Path("~/.cache/kafka-rollout")),
-            include=path("KAFKA_ROLLOUT_INCLUDE", PROJECT_ROOT / "include"),
+            include=path("KAFKA_ROLLOUT_INCLUDE", _DATA if installed else _CHECKOUT),
             spark_master=os.environ.get("KAFKA_ROLLOUT_SPARK_MASTER") or "local[2]",
         )
 

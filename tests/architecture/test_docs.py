@@ -14,7 +14,7 @@ import typer.main
 from typer.core import TyperGroup
 
 from kafka_rollout.cli.app import app
-from kafka_rollout.settings import PROJECT_ROOT
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 
 PAGES = [PROJECT_ROOT / name for name in subprocess.run(
     ["git", "ls-files", "*.md"], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True

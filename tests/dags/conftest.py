@@ -15,10 +15,10 @@ import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.store.runs import FileRunStore
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.settings import PROJECT_ROOT
 from tests.fake_cluster import R391, FakeCluster, make_spec
 from tests.fakes import fake_bench
 

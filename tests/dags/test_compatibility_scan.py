@@ -15,9 +15,9 @@ import pytest
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.releases.catalogue import load_catalogue, release_names
 from kafka_rollout.adapters.store.scan_reports import ScanReports
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
-from kafka_rollout.settings import PROJECT_ROOT
 from tests.dags.conftest import spec_with_homes
 
 if TYPE_CHECKING:

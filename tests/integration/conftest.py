@@ -13,9 +13,10 @@ import pytest
 
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.cli import app as cli
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.settings import PROJECT_ROOT, Settings
+from kafka_rollout.settings import Settings
 from tests.integration.harness.airflow_harness import House
 from tests.integration.harness.feature_harness import Command
 

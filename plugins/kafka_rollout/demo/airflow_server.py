@@ -25,8 +25,8 @@ import psutil
 
 from kafka_rollout.adapters.system.free_ports import free_ports
 from kafka_rollout.adapters.system.sessions import session_members, start_session
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
-from kafka_rollout.settings import PROJECT_ROOT
 
 # Airflow's scheduler loses a task whose answer comes before it has seen the asking process end: half a second on an
 # idle machine, several on a busy one.

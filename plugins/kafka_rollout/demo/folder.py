@@ -10,7 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from kafka_rollout.settings import PROJECT_ROOT, Settings
+from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.settings import Settings
 
 # In the environment of Airflow and of all that it starts: by it `clean` tells them from everybody else's processes.
 MARK = "KAFKA_ROLLOUT_DEMO"

@@ -219,7 +219,7 @@ def test_two_clusters_made_at_once_do_not_meet_and_are_ended_apart(make_cluster:
 
 def test_a_node_without_home_or_release_is_refused(tmp_path: Path, release_cache: ReleaseCache) -> None:
     from kafka_rollout.adapters.inventory import find_cluster
-    from kafka_rollout.settings import PROJECT_ROOT
+    from kafka_rollout.demo.checkout import PROJECT_ROOT
 
     spec = find_cluster(PROJECT_ROOT / "include" / "clusters", "local")
     runtime = LocalProcessRuntime(spec, release_cache)

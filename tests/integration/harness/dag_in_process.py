@@ -11,9 +11,9 @@ import pytest
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.adapters.system.files import write_whole
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.topology import NEVER
-from kafka_rollout.settings import PROJECT_ROOT
 from tests.dags.conftest import Asked, answer_at_once
 
 QUICKLY = {"soak_seconds": 0, "looks": 2, "gate_timeout_minutes": 10}

@@ -13,8 +13,8 @@ import crc32c
 
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.releases.definitions import Schemas, load_schemas
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.settings import PROJECT_ROOT
 from kafka_rollout.wire.layouts import ZERO_UUID
 from kafka_rollout.wire.messages import encode
 from kafka_rollout.wire.record_batch import Batch, batches, payload, records

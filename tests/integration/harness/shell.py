@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.settings import PROJECT_ROOT
 
 APPROVED = ("--approve-as", "alice", "--reason", "a test", "--yes")
 QUICK = ("--soak", "0", "--looks", "2", "--interval", "0.5")

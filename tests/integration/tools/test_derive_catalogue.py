@@ -9,8 +9,8 @@ import pytest
 
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import INTOLERANT_REFERENCE
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.settings import PROJECT_ROOT
 from tools.derive_catalogue import write
 
 pytestmark = pytest.mark.jvm

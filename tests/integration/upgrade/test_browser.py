@@ -15,9 +15,9 @@ from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.store.scan_reports import ScanReports
 from kafka_rollout.adapters.store.scans import ScanHistory
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
-from kafka_rollout.settings import PROJECT_ROOT
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import (
     APPROVER,

@@ -17,9 +17,9 @@ from kafka_rollout.adapters.inventory import (
     load_clusters,
     readable_clusters,
 )
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import Role
-from kafka_rollout.settings import PROJECT_ROOT
 
 CLUSTERS = PROJECT_ROOT / "include" / "clusters"
 

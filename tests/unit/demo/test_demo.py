@@ -16,6 +16,7 @@ from rich.console import Console
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.demo.approvals import Approve, Approver
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.demo.cleaning import demo_clean, end_demo
 from kafka_rollout.demo.folder import MARK, DemoFolder
 from kafka_rollout.demo.levels import lowerable_from
@@ -25,7 +26,6 @@ from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Direction, NodeStep, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.settings import PROJECT_ROOT
 from kafka_rollout.steps.progress import Progress, duration, place
 from tests.waiting import wait_until
 

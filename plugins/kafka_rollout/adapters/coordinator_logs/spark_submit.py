@@ -24,9 +24,19 @@ from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.settings import PROJECT_ROOT, Settings
+from kafka_rollout.settings import Settings
 
-APPLICATION = PROJECT_ROOT / "spark_jobs" / "kafka_rollout_spark" / "application" / "scan_coordinator_logs.py"
+
+def _folder_of(package: str) -> Path:
+    """Where a package is installed, without importing it."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise FatalError(f"The package {package} is not installed.", remedy="Install kafka-rollout again.")
+    return Path(spec.origin).parent
+
+
+_PACKAGES = tuple(_folder_of(name) for name in ("kafka_rollout", "kafka_rollout_spark"))
+APPLICATION = _PACKAGES[1] / "application" / "scan_coordinator_logs.py"
 FAIL_ON_EXIT_CODE = 3
 
 _OURS = re.compile(r"^scan: (.*)$")  # how the job marks what a person should read among Spark's lines
@@ -42,7 +52,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "JAVA_HOME": str(spark_java_home(settings.cache)),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(str(PROJECT_ROOT / folder) for folder in ("plugins", "spark_jobs")),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(str(package.parent) for package in _PACKAGES)),
         "KAFKA_ROLLOUT_INCLUDE": str(settings.include),
         "SPARK_HOME": str(_spark_home()),
     }

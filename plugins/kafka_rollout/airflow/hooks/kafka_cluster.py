@@ -25,7 +25,7 @@ class KafkaClusterHook(BaseHook):
     """
 
     conn_name_attr = "kafka_cluster_conn_id"
-    conn_type = "kafka"
+    conn_type = "kafka_rollout"
     hook_name = "Kafka cluster"
 
     def __init__(self, cluster: str) -> None:

@@ -16,6 +16,7 @@ from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, out_of_order
 from kafka_rollout.adapters.kafka.fetch import FetchedBytes
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, GroupSummary
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, LogRange, ScanResult
@@ -23,7 +24,7 @@ from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.groups.records import conversion_conditions
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.settings import PROJECT_ROOT, Settings
+from kafka_rollout.settings import Settings
 from kafka_rollout.wire.record_batch import batches
 from tests.fake_cluster import make_spec
 from tests.integration.harness.planted_logs import GOOD, TRANSACTIONAL, PlantedLog, batch, cut, deleted_while_pending

@@ -15,11 +15,11 @@ from kafka_rollout.adapters.kafka import features as kafka_features
 from kafka_rollout.adapters.kafka.features import node_features, send_feature_updates
 from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.features.answers import FeatureUpdateResult, refused_by_controller
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.findings import Severity
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.settings import PROJECT_ROOT
 from tests.unit.adapters.kafka.kafka_listener import accepting_plain
 from tests.unit.domain.builders import state
 

@@ -8,6 +8,7 @@ from itertools import permutations
 import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.findings import way_back_verdict
 from kafka_rollout.domain.coordinator_logs.scan import (
     BrokenRecords,
@@ -32,7 +33,6 @@ from kafka_rollout.domain.model.releases import (
     ReleaseFacts,
     VersionRange,
 )
-from kafka_rollout.settings import PROJECT_ROOT
 
 OFFSETS = "__consumer_offsets"
 OLD, TOLERANT, NEW = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.model.releases import FeatureLevel, Release
 from kafka_rollout.domain.planning.rollback_blockers import closes_way_back
-from kafka_rollout.settings import PROJECT_ROOT
 
 CATALOGUE = load_catalogue(PROJECT_ROOT / "include")
 FIXTURES = PROJECT_ROOT / "tests" / "fixtures"

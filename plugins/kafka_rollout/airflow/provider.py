@@ -1,0 +1,45 @@
+"""What Airflow reads of this package as a provider: its connection type and the fields of the form. Plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Airflow's entry point apache_airflow_provider."""
+    text: dict[str, Any] = {"type": ["string", "null"]}
+    secret: dict[str, Any] = {**text, "format": "password"}
+    return {
+        "package-name": "kafka-rollout",
+        "name": "Kafka rollout",
+        "description": "Upgrades and downgrades Apache Kafka (KRaft) clusters, one node at a time.",
+        "connection-types": [
+            {
+                "connection-type": "kafka_rollout",
+                "hook-class-name": "kafka_rollout.airflow.hooks.kafka_cluster.KafkaClusterHook",
+                "hook-name": "Kafka cluster",
+                "ui-field-behaviour": {
+                    "hidden-fields": ["host", "port", "schema"],
+                    "relabeling": {"login": "SASL username", "password": "SASL password"},
+                },
+                "conn-fields": {
+                    "security.protocol": {
+                        "label": "Security protocol",
+                        "schema": {**text, "enum": ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]},
+                    },
+                    "sasl.mechanism": {
+                        "label": "SASL mechanism",
+                        "schema": {**text, "enum": ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", None]},
+                    },
+                    "ssl.ca.location": {"label": "CA certificates (PEM file)", "schema": text},
+                    "ssl.certificate.location": {"label": "Client certificate (PEM file)", "schema": text},
+                    "ssl.key.location": {"label": "Client key (PEM file)", "schema": text},
+                    "ssl.key.password": {"label": "Client key password", "schema": secret},
+                    "ssl.endpoint.identification.algorithm": {
+                        "label": "Hostname verification",
+                        "schema": {**text, "enum": ["https", "none"], "default": "https"},
+                    },
+                },
+            }
+        ],
+    }
