@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +14,7 @@ from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.domain.model.state import GroupState, PartitionState, StartRecord, TransactionState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
+from tests.fake_clock import FakeClock
 
 INCLUDE = PROJECT_ROOT / "include"
 R340, R341, R391, R431 = (Release.parse(text) for text in ("3.4.0", "3.4.1", "3.9.1", "4.3.1"))
@@ -78,6 +78,7 @@ class FakeCluster:
         self.spec = spec or make_spec()
         self.catalogue = catalogue or load_catalogue(INCLUDE)
         self.catch_up_looks = catch_up_looks
+        self.clock = FakeClock()
         facts = self.catalogue.get(release)
         self.finalized: dict[str, int] = dict(
             finalized
@@ -160,7 +161,7 @@ class FakeCluster:
         node = self.nodes[node_id]
         self._next_pid += 1
         node.pid = self._next_pid
-        node.starts.append(StartRecord(release=node.installed, started_at=time.time(), pid=node.pid))
+        node.starts.append(StartRecord(release=node.installed, started_at=self.clock.now(), pid=node.pid))
         if (node_id, node.installed) in self.cannot_start:
             node.log.append(f"ERROR node {node_id} cannot start on {node.installed}")
             return

@@ -7,7 +7,6 @@ its ISRs after `catch_up_looks` calls of `partitions()`; leadership comes back o
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -78,7 +77,7 @@ class FakeAdmin:
 
         def replica(node_id: int) -> ReplicaState:
             node = world.nodes[node_id]
-            now = int(time.time() * 1000)
+            now = int(self._cluster.clock.now() * 1000)
             caught_up = node.running is not None and node.behind == 0
             return ReplicaState(
                 replica_id=node_id,
@@ -361,6 +360,7 @@ def fake_bench(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> Cl
         classes=FakeClasses(cluster),
         logs=FakeLogs(cluster),
         metadata_logs=FakeMetadataLogs(cluster),
-        run=FileRunStore(home, cluster.spec.name, run_id),
-        lock=FileChangeLock(home),
+        run=FileRunStore(home, cluster.spec.name, run_id, clock=cluster.clock.now),
+        lock=FileChangeLock(home, clock=cluster.clock.now),
+        clock=cluster.clock,
     )

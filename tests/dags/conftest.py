@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile
 from kafka_rollout.domain.model.topology import ClusterSpec
+from tests.dags.dag_run import run_dag
 from tests.fake_cluster import R391, FakeCluster, make_spec
 from tests.fakes import fake_bench
 
@@ -34,7 +34,6 @@ os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(PROJECT_ROOT / "plugins")
 os.environ["AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT"] = "300"  # a busy machine; 30 seconds by default
 
 DAG_ID = "kafka_upgrade_fake"
-GONE_S = 2.0  # how long a node without a process is waited for: in the task, and then in the trigger
 NOTHING_SCANNED: Mapping[str, Any] = {"cluster": "fake", "scanned_at": 0.0, "logs": (), "classes": (), "verdicts": ()}
 
 
@@ -100,11 +99,9 @@ class FakeRuns(Asked):
 
     def run(self, dag_id: str = DAG_ID, **conf: Any) -> tuple[str, dict[str, str | None], FileRunStore]:
         """(state of the run, states by task, the run's record)."""
-        from airflow.sdk import timezone
-
         dag = self.load()[dag_id]
         read_task_args = {"target_release": "4.3.1", "soak_seconds": 0, "looks": 2, "gate_timeout_minutes": 2, **conf}
-        run = dag.test(run_conf=read_task_args, logical_date=timezone.utcnow())
+        run = run_dag(dag, read_task_args)
         states = {ti.task_id: ti.state for ti in run.get_task_instances()}
         return str(run.state), states, FileRunStore(self.home, "fake", run.run_id)
 
@@ -154,7 +151,6 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
     """What this process lacks: brokers, a Spark job, and somebody who answers."""
     from kafka_rollout.airflow.hooks import kafka_cluster
     from kafka_rollout.airflow.operators import spark_scan
-    from kafka_rollout.airflow.sensors import gate
     from kafka_rollout.steps.features import levels as features
 
     @contextmanager
@@ -167,7 +163,9 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
         results = finalize(ports, plan)
         for node_id, node in runs.world.nodes.items():
             node.checkpoints.append(
-                CheckpointFile(node_id=node_id, path="x", end_offset=500, epoch=3, size=1, modified_at=time.time() + 1)
+                CheckpointFile(
+                    node_id=node_id, path="x", end_offset=500, epoch=3, size=1, modified_at=runs.world.clock.now() + 1
+                )
             )
         return results
 
@@ -180,10 +178,4 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
     monkeypatch.setattr(features, "finalize", finalize_and_snapshot)
     answer_at_once(monkeypatch, runs)
     monkeypatch.setattr(spark_scan.SparkScanOperator, "scan", scan)
-    monkeypatch.setattr(gate, "INTERVAL_S", 0.0)  # the fake cluster's time passes by looks
-    monkeypatch.setattr(gate, "GROUPS_INTERVAL_S", 0.0)
-    monkeypatch.setattr(gate, "PATIENCE_S", 1.0)
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
-    # dag.test() sleeps a second whenever no task is ready, and a failure travels down the chain task by task.
-    sleep = time.sleep
-    monkeypatch.setattr("time.sleep", lambda seconds: sleep(min(seconds, 0.01)))

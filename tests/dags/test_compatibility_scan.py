@@ -19,6 +19,7 @@ from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from tests.dags.conftest import spec_with_homes
+from tests.dags.dag_run import run_dag
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -55,12 +56,10 @@ class Scans:
 
     def run(self, **conf: Any) -> tuple[str, dict[str, str | None], str]:
         """(state of the run, states by task, the run's id)."""
-        from airflow.sdk import timezone
-
         dag = self.load()[DAG_ID]
         for task in dag.tasks:
             task.retry_delay = timedelta(0)  # a run in this process waits for it by the clock
-        run = dag.test(run_conf=conf, logical_date=timezone.utcnow())
+        run = run_dag(dag, conf)
         return str(run.state), {ti.task_id: ti.state for ti in run.get_task_instances()}, run.run_id
 
     @property
@@ -84,8 +83,6 @@ def scans(
         return made.found
 
     monkeypatch.setattr(spark_scan.SparkScanOperator, "scan", scan)
-    sleep = time.sleep
-    monkeypatch.setattr("time.sleep", lambda seconds: sleep(min(seconds, 0.01)))
     return made
 
 
@@ -163,12 +160,10 @@ def test_a_channel_that_does_not_answer_is_tried_again_and_the_page_tells_of_the
 def test_a_cluster_whose_inventory_cannot_be_read_is_an_alert_every_day(
     scans: Scans, inventory: Path, channel: Path
 ) -> None:
-    from airflow.sdk import timezone
-
     (inventory / "unread.yaml").write_text("name: unread\n")
     dag = scans.load()["kafka_compatibility_scan_unread_unreadable"]
     assert dag.timetable.expression == "0 0 * * *"
-    run = dag.test(logical_date=timezone.utcnow())
+    run = run_dag(dag)
     assert str(run.state) == "failed"
     assert "unread.yaml is wrong" in channel.read_text()
 

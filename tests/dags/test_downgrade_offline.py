@@ -78,7 +78,6 @@ def test_when_a_step_cannot_go_on_a_person_has_everything_taken_back(
 def test_a_controller_whose_disk_is_lost_is_started_by_retry_at_its_gate_once_it_is_mended(
     runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_rollout.domain.gates.watch.GONE_S", 0.5)
     start, failed = FakeCluster.start, []
 
     def starts_once_its_disk_is_new(world: FakeCluster, node_id: int) -> None:

@@ -14,7 +14,7 @@ from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.releases import Release
-from tests.dags.conftest import GONE_S, FakeRuns, spec_with_homes
+from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fake_cluster import R341, R431, FakeCluster
 
 if TYPE_CHECKING:
@@ -150,10 +150,7 @@ def test_a_rejected_roll_leaves_the_lowered_levels_and_says_so(runs: FakeRuns, w
     assert (state, states["approve_levels"], outcome(record)) == ("success", "skipped", "finished")
 
 
-def test_a_node_that_does_not_start_is_rolled_back_and_the_levels_stay(
-    runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kafka_rollout.domain.gates.watch.GONE_S", GONE_S)
+def test_a_node_that_does_not_start_is_rolled_back_and_the_levels_stay(runs: FakeRuns, world: FakeCluster) -> None:
     world.cannot_start = {(12, R401)}
     runs.answers["roll.broker-12.gate_after"] = ["Roll back"]
     runs.answers["roll.broker-12.replace"] = ["Roll back"]

@@ -14,6 +14,7 @@ from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import GroupState, TransactionState
 from tests.dags.conftest import FakeRuns, spec_with_homes
+from tests.dags.dag_run import run_dag
 from tests.fake_cluster import R431, FakeCluster
 from tests.fakes import FakeLogs
 
@@ -35,9 +36,7 @@ def world(runs: FakeRuns) -> FakeCluster:
 
 def run(runs: FakeRuns, **conf: Any) -> tuple[str, dict[str, str | None], FileRunStore]:
     """(state of the run, states by task, the run's record)."""
-    from airflow.sdk import timezone
-
-    started = runs.load()[DAG_ID].test(run_conf=conf, logical_date=timezone.utcnow())
+    started = run_dag(runs.load()[DAG_ID], conf)
     states = {ti.task_id: ti.state for ti in started.get_task_instances()}
     return str(started.state), states, FileRunStore(runs.home, "fake", started.run_id)
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +18,7 @@ from kafka_rollout.cli import features as cli_features
 from kafka_rollout.cli import upgrade as cli_run
 from kafka_rollout.steps.common.lock import LEASE_S
 from tests.dags.conftest import FakeRuns, spec_with_homes
+from tests.dags.dag_run import run_dag
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench
 
@@ -146,7 +145,7 @@ def test_a_command_that_plans_nothing_lets_go_of_the_cluster(runs: FakeRuns, com
 
 
 def test_a_holder_that_was_killed_keeps_a_run_out_until_its_lease_ends_and_no_longer(
-    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
+    runs: FakeRuns,
 ) -> None:
     """The kernel's lock of whoever acts is gone with its process; the lease is not."""
     runs.world = FakeCluster(R431, spec=spec_with_homes(), finalized=LEVELS)
@@ -162,8 +161,7 @@ def test_a_holder_that_was_killed_keeps_a_run_out_until_its_lease_ends_and_no_lo
         holder.kill()
     state, states, _ = runs.run("kafka_features_fake")
     assert (state, states["observe"], untouched(runs)) == ("failed", "failed", True)
-    later = partial(FileChangeLock, clock=lambda: time.time() + LEASE_S)
-    monkeypatch.setattr("tests.fakes.FileChangeLock", later)
+    runs.world.clock.sleep(LEASE_S)
     state, states, _ = runs.run("kafka_features_fake")
     assert state == "success", states
     assert "taken over" in (runs.home / "locks" / "fake.log").read_text()
@@ -207,7 +205,7 @@ def test_a_run_id_of_another_dag_or_of_the_command_line_is_no_key_to_its_lock_an
         other.record("begun" if begun else "plan", {"dag_id": begun} if begun else {})
         lock.acquire("fake", run_id, "Stop node 2.", for_s=LEASE_S)
         before = other.events()
-        run = dag.test(run_conf={}, run_after=at, logical_date=at)
+        run = run_dag(dag, at=at)
         assert (run.run_id, str(run.state), untouched(runs)) == (run_id, "failed", True)
         on_dag_run_failed(run, "")
         held = lock.holder("fake")

@@ -14,7 +14,7 @@ from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.records import no_members_condition
 from kafka_rollout.domain.model.state import GroupState, StartRecord
 from kafka_rollout.steps.gates import groups
-from tests.dags.conftest import GONE_S, FakeRuns, spec_with_homes
+from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fake_cluster import R340, R391, R431, FakeCluster
 
 pytestmark = pytest.mark.airflow
@@ -134,9 +134,8 @@ def test_a_rejected_plan_touches_nothing(runs: FakeRuns) -> None:
 
 
 def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back(
-    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
+    runs: FakeRuns,
 ) -> None:
-    monkeypatch.setattr("kafka_rollout.domain.gates.watch.GONE_S", GONE_S)
     gate = "roll.controller-3.gate_after"
     runs.world.cannot_start.add((3, R431))
     runs.answers[gate] = ["Retry", "Roll back"]

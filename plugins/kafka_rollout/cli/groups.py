@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -177,13 +176,13 @@ def watch(
             asking.ports.catalogue.get(each)
         while True:
             seen = _look(asking.ports, kinds, releases)
-            status = waiting.seen(seen, time.time())
+            status = waiting.seen(seen, asking.ports.clock.now())
             if status.message != said:
                 show.out.print(show.as_text(status.message))
                 said = status.message
             if status.done:
                 break
-            time.sleep(interval)
+            asking.ports.clock.sleep(interval)
     for condition in seen.conditions:
         show.out.print(show.as_text(f"{'✓' if condition.holds else '✗'} {condition.name}: {condition.evidence}"))
     if status.state is not WatchState.HELD:
@@ -196,7 +195,7 @@ def _look(ports: ClusterPorts, kinds: frozenset[str], releases: list[Release]) -
         return look_at_conversion(ports, kinds, releases)
     except TransientError as error:
         unanswered = Condition(name="the cluster responds", holds=False, evidence=error.sentence)
-        return GateCheck(gate=GATE, at=time.time(), conditions=(unanswered,))
+        return GateCheck(gate=GATE, at=ports.clock.now(), conditions=(unanswered,))
 
 
 def _print(plans: tuple[GroupPlan, ...], facts: ClusterFacts, to: Goal) -> None:

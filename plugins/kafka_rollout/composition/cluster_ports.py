@@ -31,6 +31,7 @@ def open_cluster_ports(
     from kafka_rollout.adapters.releases.cache import ReleaseCache
     from kafka_rollout.adapters.store.leases import FileChangeLock
     from kafka_rollout.adapters.store.runs import FileRunStore
+    from kafka_rollout.adapters.system.clock import SystemClock
 
     settings = settings or Settings.from_environment()
     cluster = get_cluster(cluster_name, settings)
@@ -48,6 +49,7 @@ def open_cluster_ports(
         metadata_logs=DirectoryMetadataLogs(cache),
         run=FileRunStore(settings.home, cluster.name, run_id),
         lock=FileChangeLock(settings.home),
+        clock=SystemClock(),
     )
     try:
         yield ports

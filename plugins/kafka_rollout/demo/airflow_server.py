@@ -23,10 +23,12 @@ from typing import Any, Self
 import httpx
 import psutil
 
+from kafka_rollout.adapters.system.clock import SystemClock
 from kafka_rollout.adapters.system.free_ports import free_ports
 from kafka_rollout.adapters.system.sessions import session_members, start_session
 from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
+from kafka_rollout.ports.clock import Clock
 
 # Airflow's scheduler loses a task whose answer comes before it has seen the asking process end: half a second on an
 # idle machine, several on a busy one.
@@ -210,6 +212,7 @@ class AirflowClient:
     url: str
     user: str
     password: str = field(repr=False)
+    clock: Clock = field(default_factory=SystemClock, repr=False)
     _http: httpx.Client | None = field(default=None, init=False, repr=False)
 
     def call(self, method: str, path: str, **kwargs: Any) -> Any:
@@ -246,7 +249,7 @@ class AirflowClient:
         for _ in range(_MORE_ATTEMPTS):
             with suppress(TransientError):
                 return self.call("GET", f"/api/v2{path}", params=params)
-            time.sleep(_BETWEEN_ATTEMPTS_S)
+            self.clock.sleep(_BETWEEN_ATTEMPTS_S)
         return self.call("GET", f"/api/v2{path}", params=params)
 
     def wait_for_dag(self, dag_id: str, *, timeout_s: float = 90.0) -> None:

@@ -3,7 +3,6 @@ gates."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -86,9 +85,12 @@ class _Walk:
     on_progress: Callable[[Progress], None] | None
     stop_asked: Callable[[], bool] | None
     canary: Callable[[bool], bool] | None = None
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(init=False)
     took: list[float] = field(default_factory=list)
     done: int = 0
+
+    def __post_init__(self) -> None:
+        self.began = self.ports.clock.monotonic()
 
     def go(self, node_steps: Sequence[tuple[ReleaseStep, NodeStep]]) -> bool:
         for k, (release_step, node_step) in enumerate(node_steps, start=1):
@@ -101,7 +103,7 @@ class _Walk:
         return True
 
     def _turn(self, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
-        began = time.monotonic()
+        began = self.ports.clock.monotonic()
         after = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node_step.node_id)
         state = node_step_state(self.ports, self.plan, release_step.key, node_step.node_id)
         if state is NodeStepState.PAST or (state is NodeStepState.RUNS_TARGET and gate_has_held(self.ports, after)):
@@ -112,7 +114,7 @@ class _Walk:
             self._wait(replace(after, kind=GateKind.BEFORE_STOP), release_step, node_step, k, n)
             self._replace(release_step, node_step, k, n)
         self._wait(after, release_step, node_step, k, n)
-        self.took.append(time.monotonic() - began)
+        self.took.append(self.ports.clock.monotonic() - began)
         self.done += 1
         self._say(release_step, node_step, k, n, f"is done after {self.took[-1]:.0f} s")
 
@@ -126,7 +128,7 @@ class _Walk:
                 if attempt == _REPLACE_TRIES:
                     raise
                 self._say(release_step, node_step, k, n, f"not now: {error.sentence}")
-                time.sleep(self.policy.interval_s)
+                self.ports.clock.sleep(self.policy.interval_s)
 
     def _wait(self, ref: GateRef, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
         def on_check(seen: GateCheck, message: str) -> None:
@@ -151,7 +153,7 @@ class _Walk:
                 n=n,
                 node=f"{node_step.name} ({node_step.node_id})",
                 message=message,
-                elapsed_s=time.monotonic() - self.began,
+                elapsed_s=self.ports.clock.monotonic() - self.began,
                 remaining_s=(n - self.done) * sum(self.took) / len(self.took) if self.took else None,
             )
         )

@@ -223,9 +223,8 @@ def test_separate_nodes_are_trimmed_and_taken_back_from_controllers_on_the_new_l
 @pytest.mark.parametrize("quorum", ["static", "dynamic"])
 @pytest.mark.parametrize("layout", ["combined", "separate"])
 def test_a_controller_whose_disk_is_lost_is_left_behind_and_fetches_everything_once_it_is_formatted_anew(
-    make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, quorum: str
+    make_cluster: MakeCluster, tmp_path: Path, layout: str, quorum: str
 ) -> None:
-    monkeypatch.setattr(steps, "READY_WITHIN_S", 600.0)
     cluster = make_cluster(str(NEW), layout=layout, quorum=quorum, extra_config=WITH_ACLS)
     fill(cluster)
     before = contents(cluster.spec)
@@ -250,14 +249,14 @@ def test_a_controller_whose_disk_is_lost_is_left_behind_and_fetches_everything_o
         assert (set(chosen.read), len(chosen.not_read)) == ({node.node_id for node in others}, 1)
         assert steps.install_snapshot(ports, plan)[lost.node_id].startswith("Left as it is: ")
         steps.install_binaries(ports, plan)
-        steps.start_controllers(ports, plan)
-        steps.start_brokers(ports, plan)
+        steps.start_controllers(ports, plan, ready_within_s=600.0)
+        steps.start_brokers(ports, plan, ready_within_s=600.0)
         for node in others:
             wait_until(lambda node=node: levels_of(ports, node).get(METADATA_VERSION) == 29, 240)  # type: ignore[misc]
         wait_until(lambda: ports.runtime.process(lost).pid is None, 240)
         # A person puts a new disk in, formats it, and goes on with the same run.
         format_anew(cluster, lost, *(("--no-initial-controllers",) if quorum == "dynamic" else ()))
-        assert lost.node_id in steps.start_controllers(ports, plan).acted
+        assert lost.node_id in steps.start_controllers(ports, plan, ready_within_s=600.0).acted
         if quorum == "dynamic":
             wait_until(lambda: lost.node_id in {one.replica_id for one in ports.admin.quorum().observers}, 240)
             vote_by_the_new_directory(cluster, lost, old_id, directory_id(directory))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,8 @@ from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.features import race as feature_race
-from kafka_rollout.steps.features import sending as feature_sending
 from kafka_rollout.steps.features.race import look_for_narrower_nodes
+from tests.fake_clock import FakeClock
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.dag_in_process import ProcessRuns
 from tests.integration.harness.feature_harness import Command, meanwhile, opened
@@ -46,9 +46,8 @@ def said(cluster: LocalCluster, node_id: int) -> str:
 
 
 def test_a_broker_that_supports_less_is_kept_out_and_named_with_a_remedy_that_brings_it_back(
-    make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(feature_race, "_LOOK_AGAIN_AFTER_S", ())
     cluster = make_cluster(str(NEW), layout="separate", size=2, metadata_version="3.9-IV0", start=False)
     late = cluster.spec.node(2)
     for node in cluster.spec.controllers_first:
@@ -63,7 +62,7 @@ def test_a_broker_that_supports_less_is_kept_out_and_named_with_a_remedy_that_br
             cluster.runtime.install(late, Release.parse(release))
             cluster.runtime.start(late)
             wait_until(lambda: REFUSED in said(cluster, 2) or cluster.runtime.process(late).pid is None, 240)
-            (found,) = look_for_narrower_nodes(ports).blockers
+            (found,) = look_for_narrower_nodes(replace(ports, clock=FakeClock())).blockers
             assert (found.code, found.subject) == ("NODE-GONE-AFTER-FINALIZING", "node 2")
             assert f"{release}, which is installed there, does not support {lacks}: " in found.sentence
             assert REFUSED in found.sentence, "the last words of its log"
@@ -126,7 +125,6 @@ def test_the_race_is_lost_by_the_narrower_broker_and_told_by_the_command_and_by_
 
     # It is there first: our checks saw 4.3.1, the controller sees 4.0.1, and nothing is changed.
     with monkeypatch.context() as patched:
-        patched.setattr(feature_sending, "_REGISTRATION_PATIENCE_S", 2.0)
         meanwhile(patched, before=joins_as_401)
         code, told, _ = command(cluster, f"{add} {approved}")
     assert "Result: FAILED: The controller refuses share.version 1: INVALID_UPDATE_VERSION" in told, (code, told)

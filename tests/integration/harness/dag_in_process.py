@@ -15,6 +15,7 @@ from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.topology import NEVER
 from tests.dags.conftest import Asked, answer_at_once
+from tests.dags.dag_run import run_dag
 
 QUICKLY = {"soak_seconds": 0, "looks": 2, "gate_timeout_minutes": 10}
 
@@ -42,7 +43,6 @@ class ProcessRuns(Asked):
     def run(self, cluster: LocalCluster, dag: str, **conf: Any) -> tuple[str, dict[str, str | None], FileRunStore]:
         """(state of the run, states by task, the run's record)."""
         from airflow.dag_processing.dagbag import DagBag
-        from airflow.sdk import timezone
 
         self.asked.clear()
         described = replace(cluster.spec, approvers=("alice",), scan_schedule=NEVER)
@@ -50,6 +50,6 @@ class ProcessRuns(Asked):
         bag = DagBag(PROJECT_ROOT / "dags")
         assert bag.import_errors == {}
         found = bag.dags[f"{dag}_{described.name}"]
-        run = found.test(run_conf={**QUICKLY, **conf}, logical_date=timezone.utcnow())
+        run = run_dag(found, {**QUICKLY, **conf})
         states = {ti.task_id: ti.state for ti in run.get_task_instances()}
         return str(run.state), states, FileRunStore(self.home, described.name, run.run_id)

@@ -124,7 +124,7 @@ def test_two_shells_in_one_second_are_two_holders_of_the_lock() -> None:
 def request_for(**options: object) -> cli_run.RollRequest:
     given: dict[str, object] = {
         "target": R431,
-        "policy": GatePolicy(looks=1, interval_s=0),
+        "policy": GatePolicy(looks=1, interval_s=1),
         "approver": cli_run.Approver(name="alice", reason="CHG-1", asks=False),
         "finalize": cli_run.FinalizePolicy.LATER,
         "dry_run": False,
@@ -136,8 +136,7 @@ def request_for(**options: object) -> cli_run.RollRequest:
     return cli_run.RollRequest(**{**given, **options})  # type: ignore[arg-type]
 
 
-def test_a_resumed_run_finalizes_only_when_it_is_asked_to(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
+def test_a_resumed_run_finalizes_only_when_it_is_asked_to(home: Path) -> None:
     cluster = FakeCluster()
     ports = fake_bench(cluster, home)
     planned: Plan = plan_upgrade(ports, R431, finalize=True)  # by `kafka-rollout plan`
@@ -148,10 +147,9 @@ def test_a_resumed_run_finalizes_only_when_it_is_asked_to(home: Path, monkeypatc
 
 
 def test_groups_of_a_preview_hold_the_roll_up_before_its_first_stop(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    cluster, read_task_args = FakeCluster(), GatePolicy(looks=1, interval_s=0, timeout_s=0)
+    cluster, read_task_args = FakeCluster(), GatePolicy(looks=1, interval_s=1, timeout_s=0)
     cluster.groups = [GroupState(group_id="early", type="consumer", state="Stable", members=1)]
     ports = fake_bench(cluster, home)
     with pytest.raises(RefusedError, match="gate groups failed"):
@@ -164,11 +162,9 @@ def test_groups_of_a_preview_hold_the_roll_up_before_its_first_stop(
 
 
 def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    monkeypatch.setattr("kafka_rollout.domain.gates.watch.GONE_S", 0.5)
-    cluster, read_task_args = FakeCluster(), GatePolicy(looks=1, interval_s=0, timeout_s=600)
+    cluster, read_task_args = FakeCluster(), GatePolicy(looks=1, interval_s=1, timeout_s=600)
     ports = fake_bench(cluster, home)
     plan_upgrade(ports, R431, finalize=False)
     with pytest.raises(UserError, match="has not stopped a node"):
@@ -192,9 +188,8 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
 
 
 def test_a_canary_is_rolled_alone_and_the_others_when_a_person_has_approved_it(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
     cluster, settings = FakeCluster(), Settings.from_environment()
     ports = fake_bench(cluster, home)
     assert cli_run.roll(ports, settings, request_for(canary=True)) == cli_run.INTERRUPTED

@@ -30,7 +30,7 @@ from tests.fake_cluster import R340, R341, R431, FakeCluster
 from tests.fakes import FakeLogs, FakeRuntime, fake_bench
 
 COMMITS = RecordKind(topic="__consumer_offsets", partition=0, key_version=1, value_version=4, count=4, first_offset=0)
-QUICK = GatePolicy(looks=1, interval_s=0.0, timeout_s=600.0, soak_s=0.0)
+QUICK = GatePolicy(looks=1, interval_s=1.0, timeout_s=600.0, soak_s=0.0)
 NOTHING = {"cluster": "fake", "scanned_at": 0.0, "logs": (), "classes": (), "verdicts": ()}
 
 

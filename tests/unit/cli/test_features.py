@@ -43,7 +43,6 @@ def shell(
         yield replace(ports, admin=TellsMinimum(cluster)), None, None
 
     monkeypatch.setattr(cli_features, "open_bench", open_fake)
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(words: str) -> tuple[int, str, str]:

@@ -7,23 +7,21 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from kafka_rollout.demo import airflow_server
 from kafka_rollout.demo.airflow_server import AirflowClient
 from kafka_rollout.domain.model.errors import TransientError, UserError
+from tests.fake_clock import FakeClock
 
 LOCKED = httpx.Response(500, text="database is locked")
 
 
 @pytest.fixture
-def client_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[httpx.Response], list[str]], AirflowClient]:
-    monkeypatch.setattr(airflow_server, "_BETWEEN_ATTEMPTS_S", 0.0)
-
+def client_of() -> Callable[[list[httpx.Response], list[str]], AirflowClient]:
     def make(answers: list[httpx.Response], asked: list[str]) -> AirflowClient:
         def answer(request: httpx.Request) -> httpx.Response:
             asked.append(request.method)
             return answers.pop(0)
 
-        client = AirflowClient(url="http://airflow", user="anna", password="secret")
+        client = AirflowClient(url="http://airflow", user="anna", password="secret", clock=FakeClock())
         client._http = httpx.Client(base_url=client.url, transport=httpx.MockTransport(answer))
         return client
 

@@ -26,7 +26,7 @@ from kafka_rollout.steps.runner import Progress, roll_back, roll_release_steps
 from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes import fake_bench
 
-QUICK = GatePolicy(looks=2, interval_s=0, timeout_s=60)
+QUICK = GatePolicy(looks=2, interval_s=1, timeout_s=60)
 
 
 def outcome(ports: ClusterPorts, plan: Plan) -> tuple[str, str]:
@@ -58,9 +58,8 @@ def test_a_roll_that_is_stopped_goes_on_where_it_was(ports: ClusterPorts, cluste
 
 
 def test_a_failed_gate_stops_the_roll_and_roll_back_undoes_it(
-    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    monkeypatch.setattr("kafka_rollout.domain.gates.watch.GONE_S", 0.5)
     cluster.cannot_start.add((3, R431))
     with pytest.raises(RefusedError, match="after node 3 failed"):
         roll_release_steps(ports, plan, QUICK)
@@ -130,13 +129,14 @@ def test_the_page_shows_what_was_seen_of_groups_that_have_partitions(ports: Clus
 
 def cluster_snapshots(cluster: FakeCluster) -> None:
     """The fake's SnapshotEmitter says one second ago; real nodes say so by their files."""
-    import time
 
     from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile
 
     for node_id, node in cluster.nodes.items():
         node.checkpoints.append(
-            CheckpointFile(node_id=node_id, path="x", end_offset=500, epoch=3, size=1, modified_at=time.time() + 1)
+            CheckpointFile(
+                node_id=node_id, path="x", end_offset=500, epoch=3, size=1, modified_at=cluster.clock.now() + 1
+            )
         )
 
 

@@ -31,6 +31,7 @@ from kafka_rollout.adapters.kafka.requests import (
     raise_for_error,
 )
 from kafka_rollout.adapters.kafka.security import ClientSecurity
+from kafka_rollout.adapters.system.clock import SystemClock
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
@@ -304,6 +305,7 @@ class KafkaAdmin:
             validate_only=validate_only,
             unsafe=unsafe,
             timeout_s=self._timeout_s,
+            clock=SystemClock(),
         )
 
     def _finalized(self) -> Mapping[str, int]:

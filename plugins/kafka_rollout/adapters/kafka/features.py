@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Mapping
 from enum import IntEnum
@@ -16,6 +15,7 @@ from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import VersionRange
 from kafka_rollout.domain.model.state import NodeFeatures
+from kafka_rollout.ports.clock import Clock
 
 
 class UpgradeType(IntEnum):
@@ -66,6 +66,7 @@ def send_feature_updates(
     validate_only: bool,
     unsafe: bool,
     timeout_s: float,
+    clock: Clock,
 ) -> tuple[FeatureUpdateResult, ...]:
     """One UpdateFeatures request through a broker that can be reached; results in the order of `targets`.
 
@@ -75,7 +76,7 @@ def send_feature_updates(
     """
     levels = {feature: max(0, level) for feature, level in targets.items()}
     request = _request(levels, finalized, validate_only=validate_only, unsafe=unsafe, timeout_s=timeout_s)
-    deadline = time.monotonic() + timeout_s
+    deadline = clock.monotonic() + timeout_s
     brokers = deque(nodes.brokers)
     while True:
         try:
@@ -92,13 +93,13 @@ def send_feature_updates(
             )
         if results is not None:
             return results
-        if time.monotonic() + _NEW_CONTROLLER_AFTER_S >= deadline:
+        if clock.monotonic() + _NEW_CONTROLLER_AFTER_S >= deadline:
             raise TransientError(
                 f"UpdateFeatures found no controller in {timeout_s:.0f} s ({_NOT_CONTROLLER}); nothing was changed.",
                 remedy="See that the quorum has a leader, then call again.",
             )
         brokers.rotate(-1)
-        time.sleep(_NEW_CONTROLLER_AFTER_S)
+        clock.sleep(_NEW_CONTROLLER_AFTER_S)
 
 
 def _request(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator
@@ -142,16 +141,16 @@ def _look_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, ref: Ga
     from kafka_rollout.steps.gates.checks import look
     from kafka_rollout.steps.gates.waiting import record_outcome
 
-    give_up = time.monotonic() + PATIENCE_S
+    give_up = ports.clock.monotonic() + PATIENCE_S
     while True:
         seen = look(ports, plan, ref)
-        status = watch.seen(seen, time.time())
+        status = watch.seen(seen, ports.clock.now())
         tell(context, f"{_name(ref)}: {status.message}")
         soaks_long = watch.held_since is not None and watch.policy.soak_s > PATIENCE_S
-        if status.done or soaks_long or time.monotonic() >= give_up:
+        if status.done or soaks_long or ports.clock.monotonic() >= give_up:
             record_outcome(ports, ref, seen, status)
             return status
-        time.sleep(watch.policy.interval_s)
+        ports.clock.sleep(watch.policy.interval_s)
 
 
 def _name(ref: GateRef) -> str:

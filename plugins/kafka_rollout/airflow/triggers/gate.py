@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -70,14 +69,12 @@ class GateTrigger(OneLineLogs, BaseTrigger):
         watcher = _Watcher(self, watch)
         try:
             security = await KafkaClusterHook(self.cluster).asecurity()
-            said, said_at = "", 0.0
             while True:
                 # The task has just looked, and an end that comes at once can overtake the end of the task's process.
-                await asyncio.sleep(pause_s(watch, time.time()))
-                status = await asyncio.to_thread(watcher.look, security)
-                if status.message != said or time.monotonic() - said_at > SAY_AGAIN_S:
+                await watcher.pause(security)
+                status = await asyncio.to_thread(watcher.look)
+                if watcher.is_news(status):
                     self.log.info("%s", status.message)
-                    said, said_at = status.message, time.monotonic()
                 if status.done:
                     yield TriggerEvent(
                         {"state": status.state.value, "message": status.message, "watch": watch.to_dict()}
@@ -98,21 +95,50 @@ class _Watcher:
         self._ref = GateRef.from_dict(trigger.gate)
         self._open: AbstractContextManager[ClusterPorts] | None = None
         self._bench: ClusterPorts | None = None
+        self._unanswered = WatchStatus(state=WatchState.WAITING, message="")
+        self._said, self._said_at = "", 0.0
 
-    def look(self, security: ClientSecurity) -> WatchStatus:
+    async def pause(self, security: ClientSecurity) -> None:
+        """Wait until the next check is due."""
+        if self._bench is None:
+            await asyncio.to_thread(self._connect, security)
+        if self._bench is None:
+            await asyncio.sleep(self._watch.policy.interval_s)
+        else:
+            await self._bench.clock.sleep_async(pause_s(self._watch, self._bench.clock.now()))
+
+    def look(self) -> WatchStatus:
+        if self._bench is None:
+            return self._unanswered
         try:
-            if self._bench is None:
-                self._open = KafkaClusterHook(self._trigger.cluster).open(self._trigger.run_id, security)
-                self._bench = self._open.__enter__()
             plan = check_plan(self._bench, self._trigger.plan_hash)
             seen = look(self._bench, plan, self._ref)
-            status = self._watch.seen(seen, time.time())
+            status = self._watch.seen(seen, self._bench.clock.now())
             record_outcome(self._bench, self._ref, seen, status)
             return status
-        except TransientError as error:  # the ports could not be opened yet
-            return WatchStatus(state=WatchState.WAITING, message=f"waits for an answer: {error}")
+        except TransientError as error:
+            return _unanswered(error)
+
+    def is_news(self, status: WatchStatus) -> bool:
+        """Whether the message is another one than the last, or is due to be logged again."""
+        now = 0.0 if self._bench is None else self._bench.clock.monotonic()
+        if status.message == self._said and now - self._said_at <= SAY_AGAIN_S:
+            return False
+        self._said, self._said_at = status.message, now
+        return True
+
+    def _connect(self, security: ClientSecurity) -> None:
+        try:
+            self._open = KafkaClusterHook(self._trigger.cluster).open(self._trigger.run_id, security)
+            self._bench = self._open.__enter__()
+        except TransientError as error:
+            self._unanswered = _unanswered(error)
 
     def close(self) -> None:
         opened, self._open, self._bench = self._open, None, None
         if opened is not None:
             opened.__exit__(None, None, None)
+
+
+def _unanswered(error: TransientError) -> WatchStatus:
+    return WatchStatus(state=WatchState.WAITING, message=f"waits for an answer: {error}")

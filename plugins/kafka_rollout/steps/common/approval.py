@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -56,7 +55,7 @@ def record_approval(ports: ClusterPorts, what: str, by: str, decision: str, reas
         decision=str(decision),
         reason=reason.strip(),
         plan_hash=plan.hash,
-        at=time.time(),
+        at=ports.clock.now(),
     )
     ports.run.record("approval", {key: value for key, value in asdict(approval).items() if key != "at"})
     return approval

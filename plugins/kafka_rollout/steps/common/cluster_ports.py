@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports.change_lock import ChangeLock
+from kafka_rollout.ports.clock import Clock
 from kafka_rollout.ports.cluster_admin import ClusterAdmin
 from kafka_rollout.ports.coordinator_logs import CoordinatorLogs
 from kafka_rollout.ports.kafka_classes import KafkaClasses
@@ -31,3 +32,4 @@ class ClusterPorts:
     metadata_logs: MetadataLogs
     run: RunStore
     lock: ChangeLock
+    clock: Clock

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -55,7 +54,7 @@ def observe_some(
         partitions=ports.admin.partitions() if brokers else (),
         unanswered=tuple(unanswered),
         # The time of the answers, not of the questions: lags and ages are counted from it.
-        observed_at=time.time(),
+        observed_at=ports.clock.now(),
     )
 
 

@@ -6,7 +6,6 @@ anything is approved, when the levels have fallen, right before the node is stop
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -107,7 +106,7 @@ def look_at_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
         conditions.append(
             Condition(name=f"node {node_id}'s metadata log for {scan.release}", holds=holds, evidence=evidence)
         )
-    return GateCheck(gate="metadata-log", at=time.time(), conditions=tuple(conditions))
+    return GateCheck(gate="metadata-log", at=ports.clock.now(), conditions=tuple(conditions))
 
 
 def planned_trims(ports: ClusterPorts) -> tuple[int, ...]:

@@ -7,7 +7,6 @@ be let in: either is found here, with what to do about it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from kafka_rollout.domain.features.support import ghost_findings, support_findings
@@ -33,7 +32,7 @@ def look_for_narrower_nodes(ports: ClusterPorts) -> Verdict:
         verdict = _look(ports)
         if verdict.ok or pause_s is None:
             break
-        time.sleep(pause_s)
+        ports.clock.sleep(pause_s)
     ports.run.record("feature-race", {"ok": verdict.ok, "findings": [str(finding) for finding in verdict.findings]})
     return verdict
 

@@ -3,7 +3,6 @@ harm. One is in flight at a time; the callers hold the cluster's lock."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 from kafka_rollout.domain.features.answers import UNSUPPORTED_VERSION, FeatureUpdateResult, refused_by_controller
@@ -14,6 +13,7 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe_some
+from kafka_rollout.steps.common.until import until
 
 # Brokers register anew after metadata.version changes; until the controller has their new ranges it refuses the rest.
 _REGISTRATION_PATIENCE_S = 60.0
@@ -130,17 +130,23 @@ def _validate(ports: ClusterPorts, levels: Mapping[str, int], *, unsafe: bool) -
     """What validate-only refuses. Refusals for want of a registration are waited for once metadata.version is in
     place. A controller that has no validate-only refuses nothing here."""
     rises = any(level > 0 for level in levels.values())
-    deadline = time.monotonic() + (_REGISTRATION_PATIENCE_S if METADATA_VERSION not in levels and rises else 0.0)
-    while True:
-        results = ports.admin.update_features(levels, validate_only=True, unsafe=unsafe)
-        refused = {r.feature: r for r in results if not r.accepted and r.error != UNSUPPORTED_VERSION}
-        if not any(_may_pass(result) for result in refused.values()) or time.monotonic() >= deadline:
-            break
-        time.sleep(_LOOK_AGAIN_S)
+    deadline = ports.clock.monotonic() + (_REGISTRATION_PATIENCE_S if METADATA_VERSION not in levels and rises else 0.0)
+    results = until(
+        lambda: ports.admin.update_features(levels, validate_only=True, unsafe=unsafe),
+        lambda results: not any(_may_pass(result) for result in _refused(results).values()),
+        deadline=deadline,
+        clock=ports.clock.monotonic,
+        sleep=ports.clock.sleep,
+        pause_s=_LOOK_AGAIN_S,
+    )
     ports.run.record(
         "validated", {"levels": dict(levels), "answers": {r.feature: f"{r.error} {r.message}".strip() for r in results}}
     )
-    return refused
+    return _refused(results)
+
+
+def _refused(results: Sequence[FeatureUpdateResult]) -> dict[str, FeatureUpdateResult]:
+    return {r.feature: r for r in results if not r.accepted and r.error != UNSUPPORTED_VERSION}
 
 
 def _may_pass(result: FeatureUpdateResult) -> bool:
@@ -156,16 +162,16 @@ def _answers(
 def _wait_until_there(ports: ClusterPorts, levels: Mapping[str, int]) -> bool:
     """Whether the levels are finalized, by the newest answer. The controller answers before brokers have heard of it:
     those that lag are given time, for whoever asked goes on to use the feature through any of them."""
-    began = time.monotonic()
+    began = ports.clock.monotonic()
     while True:
         state = levels_now(ports)
-        passed_s = time.monotonic() - began
+        passed_s = ports.clock.monotonic() - began
         if _has(state.finalized, levels):
             if passed_s >= _LAGGARD_PATIENCE_S or not _some_lag(state, levels):
                 return True
         elif passed_s >= _LOST_ANSWER_PATIENCE_S:
             return False
-        time.sleep(_LOOK_AGAIN_S)
+        ports.clock.sleep(_LOOK_AGAIN_S)
 
 
 def _some_lag(state: ClusterState, levels: Mapping[str, int]) -> bool:

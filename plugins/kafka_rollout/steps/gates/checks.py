@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from kafka_rollout.domain.gates import cluster as cluster_gates
 from kafka_rollout.domain.gates import node as node_gates
@@ -42,7 +42,7 @@ def look(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
         seen = _LOOKS[ref.kind](ports, plan, ref)
     except TransientError as error:
         condition = Condition(name="the cluster responds", holds=False, evidence=error.sentence)
-        seen = GateCheck(gate=_gate_name(ref), at=time.time(), conditions=(condition,))
+        seen = GateCheck(gate=_gate_name(ref), at=ports.clock.now(), conditions=(condition,))
     seen = replace(seen, details={**seen.details, **_details(ref)})
     RECENT.record(ports, ref, seen)
     return seen
@@ -79,10 +79,10 @@ def _before_stop(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     release_step, node = _subject(ports, plan, ref)
     if node_step_state(ports, plan, release_step.key, node.node_id) is not NodeStepState.NEEDED:
         return _nothing_to_wait_for(
-            ref, f"node {node.node_id} runs {release_step.to_release} already and is not stopped"
+            ports, ref, f"node {node.node_id} runs {release_step.to_release} already and is not stopped"
         )
     if _stopped_by_us(ports, plan, release_step, node):
-        return _nothing_to_wait_for(ref, f"this run stopped node {node.node_id} already; it is to be started")
+        return _nothing_to_wait_for(ports, ref, f"this run stopped node {node.node_id} already; it is to be started")
     return look_before_stop(ports, node)
 
 
@@ -98,7 +98,7 @@ def look_before_stop(ports: ClusterPorts, node: NodeSpec) -> GateCheck:
 def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     release_step, node = _subject(ports, plan, ref)
     if _is_past(ports, plan, release_step, node):
-        return _nothing_to_wait_for(ref, f"node {node.node_id} runs the release of a later hop")
+        return _nothing_to_wait_for(ports, ref, f"node {node.node_id} runs the release of a later hop")
     before = load_before_stop(ports, plan, release_step, node.node_id)
     state = observe_some(ports, (node,), metrics=True)
     seen = node_gates.after_start(ports.cluster, state, node, before=before, expected=release_step.to_release)
@@ -160,7 +160,7 @@ def _snapshot(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     asked = finalization(ports)
     behind = [offset for offset in (asked.epoch_after if asked else None, last_failing_offset(ports)) if offset]
     if plan.direction is Direction.DOWNGRADE and plan.release_steps and asked is None and not behind:
-        return _nothing_to_wait_for(ref, "no level was changed, and every log can be read as it is")
+        return _nothing_to_wait_for(ports, ref, "no level was changed, and every log can be read as it is")
     intervals = {
         node.node_id: int(ports.runtime.config(node).get(SNAPSHOT_INTERVAL, _SNAPSHOT_INTERVAL_DEFAULT_MS))
         for node in ports.cluster.nodes
@@ -179,7 +179,7 @@ def _snapshot(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
         "interval": ", ".join(
             f"node {node_id}: {SNAPSHOT_INTERVAL} {interval}" for node_id, interval in sorted(intervals.items())
         ),
-        "due": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(due)),
+        "due": f"{datetime.fromtimestamp(due, UTC):%Y-%m-%d %H:%M:%S} UTC",
     }
     return replace(seen, conditions=tuple(_with_due(c, details["due"]) for c in seen.conditions), details=details)
 
@@ -197,7 +197,7 @@ def _metadata_version(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateChec
 
 def _groups(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     seen = look_at_groups(ports, plan)
-    return seen if seen.conditions else _nothing_to_wait_for(ref, "no group loses its type by this plan")
+    return seen if seen.conditions else _nothing_to_wait_for(ports, ref, "no group loses its type by this plan")
 
 
 _LOOKS: Mapping[GateKind, Callable[[ClusterPorts, Plan, GateRef], GateCheck]] = {
@@ -223,9 +223,9 @@ def _subject(ports: ClusterPorts, plan: Plan, ref: GateRef) -> tuple[ReleaseStep
     return plan.release_step(ref.release_step), ports.cluster.node(ref.node_id)
 
 
-def _nothing_to_wait_for(ref: GateRef, evidence: str) -> GateCheck:
+def _nothing_to_wait_for(ports: ClusterPorts, ref: GateRef, evidence: str) -> GateCheck:
     condition = Condition(name="nothing to wait for", holds=True, evidence=evidence)
-    return GateCheck(gate=_gate_name(ref), at=time.time(), conditions=(condition,))
+    return GateCheck(gate=_gate_name(ref), at=ports.clock.now(), conditions=(condition,))
 
 
 def _gate_name(ref: GateRef) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Sequence
 
 from kafka_rollout.domain.gates.check import Condition, GateCheck
@@ -38,7 +37,7 @@ def look_at_groups(ports: ClusterPorts, plan: Plan) -> GateCheck:
     finalized = ports.admin.features(ports.cluster.brokers[0]).finalized if releases else {}
     unserved = unserved_types(ports.catalogue, finalized, releases)
     conditions = (no_members_condition(ports.admin.groups(), unserved),) if unserved else ()
-    return GateCheck(gate=GATE, at=time.time(), conditions=conditions)
+    return GateCheck(gate=GATE, at=ports.clock.now(), conditions=conditions)
 
 
 def look_at_conversion(ports: ClusterPorts, kinds: Collection[str], releases: Sequence[Release]) -> GateCheck:
@@ -53,4 +52,4 @@ def look_at_conversion(ports: ClusterPorts, kinds: Collection[str], releases: Se
             catalogue=ports.catalogue,
             releases=tuple(dict.fromkeys(releases)),
         )
-    return GateCheck(gate=GATE, at=time.time(), conditions=conditions)
+    return GateCheck(gate=GATE, at=ports.clock.now(), conditions=conditions)

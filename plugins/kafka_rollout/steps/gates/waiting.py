@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from kafka_rollout.domain.gates.check import GateCheck
@@ -29,7 +28,7 @@ def wait_for_gate(
     watch = GateWatch(policy=policy)
     while True:
         seen = look(ports, plan, ref)
-        status = watch.seen(seen, time.time())
+        status = watch.seen(seen, ports.clock.now())
         if on_check is not None:
             on_check(seen, status.message)
         record_outcome(ports, ref, seen, status)
@@ -40,7 +39,7 @@ def wait_for_gate(
             raise RefusedError(
                 f"The gate {seen.gate} failed: it {status.message}.", remedy=f"Nothing more is touched: {ways}."
             )
-        time.sleep(policy.interval_s)
+        ports.clock.sleep(policy.interval_s)
 
 
 def record_outcome(ports: ClusterPorts, ref: GateRef, seen: GateCheck, status: WatchStatus) -> None:

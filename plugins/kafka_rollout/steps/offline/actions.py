@@ -6,7 +6,6 @@ order. Until the first broker starts on the new level, steps.offline_undo takes 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -200,7 +199,7 @@ def install_binaries(ports: ClusterPorts, plan: Plan) -> None:
                 raise _runs(node, "Stop it first: something started it in between.")
 
 
-def start_controllers(ports: ClusterPorts, plan: Plan) -> Started:
+def start_controllers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float = READY_WITHIN_S) -> Started:
     """Start the controllers, and wait until they form a quorum at the planned level: only then brokers may follow.
 
     Where nodes are combined this is the point of no return. Raises TransientError while there is no quorum yet, and
@@ -213,26 +212,26 @@ def start_controllers(ports: ClusterPorts, plan: Plan) -> Started:
         if any(node.is_broker for node in ports.cluster.controllers):
             _pass_no_return(ports)
         started = _start(ports, release_step, ports.cluster.controllers)
-        unserved_at = _wait_for_quorum(ports, plan)
+        unserved_at = _wait_for_quorum(ports, plan, ready_within_s)
         for node in _left_behind(ports, plan):
             sentence = f"The quorum goes on without controller {node.node_id}, whose log was gone: "
             ports.run.record(
                 LEFT_BEHIND, {"node_id": node.node_id, "sentence": sentence + read_last_error(ports, node)}
             )
         if not ports.cluster.brokers_alone:
-            watch_service(ports, READY_WITHIN_S, unserved_at)
+            watch_service(ports, ready_within_s, unserved_at)
     return started
 
 
-def start_brokers(ports: ClusterPorts, plan: Plan) -> Started:
+def start_brokers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float = READY_WITHIN_S) -> Started:
     """Start the brokers: from here on there is no undo. Their gates tell when they are back."""
     plan, release_step = _begin(ports, plan, "Start the brokers")
     with ports.lock.acting(ports.cluster.name, "Starting the brokers"):
         _refuse_not_installed(ports)
-        _wait_for_quorum(ports, plan)
+        _wait_for_quorum(ports, plan, ready_within_s)
         _pass_no_return(ports)
         started = _start(ports, release_step, ports.cluster.brokers_alone)
-        watch_service(ports, READY_WITHIN_S)
+        watch_service(ports, ready_within_s)
     return started
 
 
@@ -251,7 +250,7 @@ def _record_before(ports: ClusterPorts, release_step: ReleaseStep) -> None:
     if state.quorum is None:
         raise TransientError("Nobody tells the quorum's voters now.", remedy="Nothing was stopped: try again.")
     for node in ports.cluster.nodes:
-        before = seen_before_stop(state, node.node_id, release_step.from_release, time.time())
+        before = seen_before_stop(state, node.node_id, release_step.from_release, ports.clock.now())
         ports.run.save_before_stop(release_step.key, before)
     voters = [voter.replica_id for voter in state.quorum.voters]
     sentence = f"All nodes are asked to stop; the quorum's voters are {', '.join(map(str, voters))}."
@@ -260,10 +259,10 @@ def _record_before(ports: ClusterPorts, release_step: ReleaseStep) -> None:
 
 def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, force: bool) -> None:
     deadline = WITHOUT_QUORUM_S if force else STOP_DEADLINE_S
-    began = time.monotonic()
+    began = ports.clock.monotonic()
     ports.run.record("stopping", {"node_id": node.node_id, "hop": release_step.key})
     ports.runtime.stop(node, deadline_s=deadline, force=force)
-    took = time.monotonic() - began
+    took = ports.clock.monotonic() - began
     forced = force and took >= deadline
     ports.run.record(
         "stopped", {"node_id": node.node_id, "hop": release_step.key, "seconds": round(took, 3), "forced": forced}
@@ -309,13 +308,13 @@ def _start(ports: ClusterPorts, release_step: ReleaseStep, chosen: Sequence[Node
     return Started(node_ids=tuple(node.node_id for node in chosen), acted=tuple(acted))
 
 
-def _wait_for_quorum(ports: ClusterPorts, plan: Plan) -> float:
+def _wait_for_quorum(ports: ClusterPorts, plan: Plan, within_s: float) -> float:
     """Until the controllers have a leader and finalize the planned level; when that was last not so (epoch seconds)."""
     level = plan.levels[METADATA_VERSION]
     had_a_log = _chosen(ports, plan).read
-    deadline, lacked_at = time.monotonic() + READY_WITHIN_S, 0.0
+    deadline, lacked_at = ports.clock.monotonic() + within_s, 0.0
     while True:
-        looked_at = time.time()
+        looked_at = ports.clock.now()
         waits_for = _quorum_lacks(ports, level)
         for node in ports.cluster.controllers:
             if node.node_id in had_a_log and ports.runtime.process(node).pid is None:
@@ -327,12 +326,12 @@ def _wait_for_quorum(ports: ClusterPorts, plan: Plan) -> float:
         if not waits_for:
             return lacked_at
         lacked_at = looked_at
-        if time.monotonic() >= deadline:
+        if ports.clock.monotonic() >= deadline:
             raise TransientError(
-                f"The controllers are not ready after {READY_WITHIN_S:.0f} s: {waits_for}",
+                f"The controllers are not ready after {within_s:.0f} s: {waits_for}",
                 remedy="Wait on by calling again, or take the downgrade back (roll-back) if no broker runs.",
             )
-        time.sleep(_POLL_S)
+        ports.clock.sleep(_POLL_S)
 
 
 def _left_behind(ports: ClusterPorts, plan: Plan) -> tuple[NodeSpec, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -60,13 +59,13 @@ def look_for_service(ports: ClusterPorts, unserved_at: float = 0.0) -> bool:
 def watch_service(ports: ClusterPorts, for_s: float, unserved_at: float = 0.0) -> None:
     """Look until the cluster serves again, for so long at most; what is not back then is seen by the gates' looks.
     `unserved_at`: when the caller last saw that it could not serve."""
-    deadline = time.monotonic() + for_s
+    deadline = ports.clock.monotonic() + for_s
     while True:
-        looked_at = time.time()
-        if look_for_service(ports, unserved_at) or time.monotonic() >= deadline:
+        looked_at = ports.clock.now()
+        if look_for_service(ports, unserved_at) or ports.clock.monotonic() >= deadline:
             return
         unserved_at = looked_at
-        time.sleep(_POLL_S)
+        ports.clock.sleep(_POLL_S)
 
 
 def outage_report(ports: ClusterPorts, expected_s: tuple[float, float] | None) -> dict[str, Any]:

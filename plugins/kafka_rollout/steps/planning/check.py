@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -107,7 +106,7 @@ def refuse_new_blockers(
         if not blockers:
             return
         if pause_s is not None:
-            time.sleep(pause_s)
+            ports.clock.sleep(pause_s)
     refuse_as_void(ports, plan, blockers)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 from kafka_rollout.domain.coordinator_logs.path_findings import CLEANED_AT_GATE, path_findings
@@ -38,7 +37,7 @@ def new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> t
     scanned = scan_before_roll(ports)
     if scanned is None:
         return ()
-    began = time.monotonic()
+    began = ports.clock.monotonic()
     cleaned = any(finding.code == CLEANED_AT_GATE for finding in plan.findings)
     now = ports.logs.scan_on(scanned, anew=cleaned)
     approved = {finding.identity for finding in plan.findings if finding.code != CLEANED_AT_GATE}
@@ -53,7 +52,7 @@ def new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> t
             "hop": release_step.key,
             "offsets": sum(log.end for log in now.logs) - sum(log.end for log in scanned.logs),
             "since": scanned.scanned_at,
-            "seconds": round(time.monotonic() - began, 3),
+            "seconds": round(ports.clock.monotonic() - began, 3),
             "findings": [str(finding) for finding in new],
         },
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -41,7 +40,7 @@ def build_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool = False) -> d
         state, unanswered = None, error.sentence
     gates = _gates(events)
     outcome, sentence = outcome_of(ports, plan, state, events, gates, dry_run=dry_run)
-    began = float(events[0]["at"]) if events else time.time()
+    began = float(events[0]["at"]) if events else ports.clock.now()
     ended = float(events[-1]["at"]) if events else began
     return {
         "format": FORMAT,

@@ -6,7 +6,6 @@ What is remembered is only what cannot be observed: the BeforeStop record, kept 
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from kafka_rollout.domain.gates.check import GateCheck
@@ -201,7 +200,7 @@ def _prepare_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
         node, look(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=release_step.key, node_id=node.node_id))
     )
     state = observe_some(ports, (node,), metrics=False)
-    seen = seen_before_stop(state, node.node_id, release_step.from_release, time.time())
+    seen = seen_before_stop(state, node.node_id, release_step.from_release, ports.clock.now())
     # Of a stop that was asked for the first record counts: by now the node may have left what it was in.
     ports.run.save_before_stop(release_step.key, seen, anew=not _stop_is_unfinished(ports, release_step, node))
 
@@ -239,7 +238,7 @@ def _stop_is_under_way(ports: ClusterPorts, release_step: ReleaseStep, node: Nod
         for event in ports.run.events()
         if event.get("kind") == "stopping" and event["hop"] == release_step.key and event["node_id"] == node.node_id
     ]
-    return bool(asked) and time.time() - float(asked[-1]) < _STOP_UNDER_WAY_S
+    return bool(asked) and ports.clock.now() - float(asked[-1]) < _STOP_UNDER_WAY_S
 
 
 def _stop_is_unfinished(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> bool:
@@ -272,13 +271,13 @@ def _refuse_unexplained_absence(ports: ClusterPorts, release_step: ReleaseStep, 
 
 
 def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, force: bool = False) -> float:
-    began = time.monotonic()
+    began = ports.clock.monotonic()
     lock.acquire_lock(ports, f"Stop node {node.node_id}.", for_s=lock.LEASE_S + STOP_DEADLINE_S)
     ports.run.record(
         "stopping", {"node_id": node.node_id, "hop": release_step.key}
     )  # a resumed call takes it at its word
     ports.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=force)
-    took = time.monotonic() - began
+    took = ports.clock.monotonic() - began
     # A killed process's log is recovered at its next start; the record says why that took longer.
     forced = force and took >= STOP_DEADLINE_S
     ports.run.record(
@@ -288,7 +287,7 @@ def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, for
 
 
 def _start(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, stop_s: float) -> NodeReplaced:
-    began = time.monotonic()
+    began = ports.clock.monotonic()
     make_readable(ports, plan, release_step, node)
     changes = tuple(
         c for c in plan.config_changes if c.node_id == node.node_id and c.release == release_step.to_release
@@ -296,7 +295,7 @@ def _start(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: Nod
     ports.runtime.install(node, release_step.to_release, changes)
     ports.runtime.start(node)
     started = ports.runtime.process(node)
-    took = time.monotonic() - began
+    took = ports.clock.monotonic() - began
     ports.run.record(
         "started",
         {

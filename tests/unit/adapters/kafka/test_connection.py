@@ -20,6 +20,7 @@ from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.releases import VersionRange
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
+from tests.fake_clock import FakeClock
 from tests.unit.adapters.kafka.kafka_listener import Listener, accepting_plain
 from tests.waiting import wait_until
 
@@ -292,6 +293,7 @@ def _update(response: Any, targets: dict[str, int]) -> tuple[dict[str, str], Any
         validate_only=True,
         unsafe=False,
         timeout_s=5,
+        clock=FakeClock(),
     )
     return {result.feature: result.error for result in results}, nodes.request
 

@@ -11,7 +11,6 @@ import pytest
 from kafka.protocol.admin import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
-from kafka_rollout.adapters.kafka import features as kafka_features
 from kafka_rollout.adapters.kafka.features import node_features, send_feature_updates
 from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security import ClientSecurity
@@ -20,6 +19,7 @@ from kafka_rollout.domain.features.answers import FeatureUpdateResult, refused_b
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.findings import Severity
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
+from tests.fake_clock import FakeClock
 from tests.unit.adapters.kafka.kafka_listener import accepting_plain
 from tests.unit.domain.builders import state
 
@@ -95,13 +95,9 @@ def ask(
             validate_only=validate_only,
             unsafe=unsafe,
             timeout_s=_PATIENCE_S,
+            clock=FakeClock(),
         )
     return {result.feature: result for result in results}
-
-
-@pytest.fixture(autouse=True)
-def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_features, "_NEW_CONTROLLER_AFTER_S", 0.01)
 
 
 def test_not_controller_is_asked_again_at_the_next_broker_until_one_knows_the_new_controller() -> None:
@@ -110,12 +106,9 @@ def test_not_controller_is_asked_again_at_the_next_broker_until_one_knows_the_ne
     assert (len(first.asked), len(second.asked)) == (1, 1)
 
 
-def test_without_any_controller_the_time_ends_and_says_that_nothing_was_changed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(kafka_features, "_NEW_CONTROLLER_AFTER_S", _PATIENCE_S)  # then it is over
+def test_without_any_controller_the_time_ends_and_says_that_nothing_was_changed() -> None:
     with pytest.raises(TransientError, match=r"NOT_CONTROLLER.*nothing was changed"):
-        ask(Controller(answers=[whole(NOT_CONTROLLER)]))
+        ask(Controller(answers=[whole(NOT_CONTROLLER)] * 1000))
 
 
 def test_a_missing_right_is_named() -> None:

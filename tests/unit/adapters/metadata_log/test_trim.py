@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
@@ -194,17 +195,17 @@ def split(folder: MetadataFolder, *at: int) -> None:
         segment.with_name(f"{base:020}.log").write_bytes(data)
 
 
-def test_a_directory_in_use_is_refused_and_not_touched(folder: MetadataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_rollout.adapters.metadata_log.folder._LOCK_S", 0.2)
+def test_a_directory_in_use_is_refused_and_not_touched(folder: MetadataFolder) -> None:
     script = "import fcntl,sys;f=open(sys.argv[1],'w');fcntl.lockf(f,fcntl.LOCK_EX);print('held',flush=True);input()"
     command = [sys.executable, "-c", script, str(folder.root / ".lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         before = whole(folder)
-        for call in (trim, undo_trim):
-            with pytest.raises(UserError, match="is in use"):
-                call(folder)
+        with ThreadPoolExecutor() as pool:  # each waits for the lock for a while
+            for refused in (pool.submit(trim, folder), pool.submit(undo_trim, folder)):
+                with pytest.raises(UserError, match="is in use"):
+                    refused.result()
         assert whole(folder) == before
         holder.communicate(b"\n")
     trim(folder)

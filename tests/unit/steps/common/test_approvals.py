@@ -100,10 +100,10 @@ def test_a_decision_to_roll_back_overtakes_the_approval_of_the_roll(
 
 
 def test_a_blocker_that_is_gone_at_the_next_look_voids_nothing(
-    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.silent.add(13)
-    monkeypatch.setattr("time.sleep", lambda seconds: cluster.silent.clear())
+    cluster.clock.on_sleep = lambda _: cluster.silent.clear()
     assert replace_node(ports, plan, RELEASE_STEP, NODE).acted
 
 

@@ -79,9 +79,8 @@ def test_a_lost_answer_is_looked_up_and_not_sent_again(ports: ClusterPorts, clus
 
 
 def test_an_update_that_never_arrives_ends_as_not_known(
-    ports: ClusterPorts, cluster: FakeCluster, rolled: Plan, monkeypatch: pytest.MonkeyPatch
+    ports: ClusterPorts, cluster: FakeCluster, rolled: Plan
 ) -> None:
-    monkeypatch.setattr("kafka_rollout.steps.features.sending._LOST_ANSWER_PATIENCE_S", 0.0)
     with pytest.raises(TransientError, match=r"Nobody knows yet whether metadata\.version 30"):
         finalize(replace(ports, admin=LosesAnswers(cluster, done=False)), rolled)
 

@@ -205,11 +205,7 @@ def test_a_refused_request_stops_those_after_it(ports: ClusterPorts, cluster: Fa
     assert exit_code(outcomes) == 3
 
 
-def test_an_answer_that_nobody_heard_of_is_unknown_and_said_so(
-    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kafka_rollout.steps.features.sending._LOST_ANSWER_PATIENCE_S", 0.0)
-
+def test_an_answer_that_nobody_heard_of_is_unknown_and_said_so(ports: ClusterPorts, cluster: FakeCluster) -> None:
     def loses(targets: Mapping[str, int], validate_only: bool) -> None:
         if not validate_only:
             raise TransientError("The answer was lost.")
@@ -222,10 +218,7 @@ def test_an_answer_that_nobody_heard_of_is_unknown_and_said_so(
 
 
 @pytest.mark.parametrize("lost", [1, 2])
-def test_an_answer_lost_after_the_act_is_found_by_looking(
-    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, lost: int
-) -> None:
-    monkeypatch.setattr("kafka_rollout.steps.features.sending._LOST_ANSWER_PATIENCE_S", 0.0)
+def test_an_answer_lost_after_the_act_is_found_by_looking(ports: ClusterPorts, cluster: FakeCluster, lost: int) -> None:
     left = [lost]
 
     def loses(targets: Mapping[str, int], validate_only: bool) -> tuple[FeatureUpdateResult, ...] | None:
@@ -241,9 +234,7 @@ def test_an_answer_lost_after_the_act_is_found_by_looking(
     assert (results(outcomes), left) == ({"streams.version": Result.OK}, [0])
 
 
-def test_a_lost_answer_is_waited_for_before_anything_is_sent_again(
-    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_answer_is_waited_for_before_anything_is_sent_again(ports: ClusterPorts, cluster: FakeCluster) -> None:
     updates = []
 
     def loses(targets: Mapping[str, int], validate_only: bool) -> None:
@@ -253,7 +244,7 @@ def test_a_lost_answer_is_waited_for_before_anything_is_sent_again(
 
     plan = plan_for(ports, up="streams.version:1")
     # It arrives while we wait, and not before.
-    monkeypatch.setattr("time.sleep", lambda _: cluster.finalized.update({"streams.version": 1}))
+    cluster.clock.on_sleep = lambda _: cluster.finalized.update({"streams.version": 1})
     outcomes = apply_features(replace(ports, admin=Scripted(cluster, loses)), plan)
     assert results(outcomes) == {"streams.version": Result.OK}
     assert updates == [{"streams.version": 1}]
@@ -275,22 +266,20 @@ class Lagging(FakeAdmin):
 
 @pytest.mark.parametrize("cut_off", [False, True])
 def test_nodes_that_have_not_heard_of_a_level_are_waited_for_unless_they_never_hear(
-    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, cut_off: bool
+    ports: ClusterPorts, cluster: FakeCluster, cut_off: bool
 ) -> None:
     admin = Lagging(cluster, ports.cluster.brokers[-1].node_id)
-    ports, now = replace(ports, admin=admin), [0.0]
+    ports, waited = replace(ports, admin=admin), cluster.clock.slept
 
-    def pass_time(seconds: float) -> None:
-        now[0] += seconds
-        admin.hears = now[0] > 2 and not cut_off
+    def hear_after_two_seconds(_: float) -> None:
+        admin.hears = sum(waited) > 2 and not cut_off
 
     plan = plan_for(ports, up="streams.version:1")
-    monkeypatch.setattr("kafka_rollout.steps.features.sending.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("kafka_rollout.steps.features.sending.time.sleep", pass_time)
+    cluster.clock.on_sleep = hear_after_two_seconds
     assert results(apply_features(ports, plan)) == {"streams.version": Result.OK}
     told = {ports.admin.features(node).finalized.get("streams.version", 0) for node in ports.cluster.nodes}
     assert told == ({0, 1} if cut_off else {1})
-    assert (now[0] < 3) is not cut_off
+    assert (sum(waited) < 3) is not cut_off
 
 
 def test_a_controller_that_cannot_validate_only_leaves_our_own_checks_alone(

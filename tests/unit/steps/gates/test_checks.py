@@ -25,7 +25,7 @@ def test_a_reference_survives_json() -> None:
 def test_leadership_comes_back_because_it_is_asked_for(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     replace_node(ports, plan, RELEASE_STEP, 12)
     assert cluster.topics["orders-1"].leader != 12
-    seen = wait_for_gate(ports, plan, AFTER, GatePolicy(looks=2, interval_s=0))
+    seen = wait_for_gate(ports, plan, AFTER, GatePolicy(looks=2, interval_s=1))
     assert seen.holds
     assert cluster.topics["orders-1"].leader == 12
 
@@ -35,7 +35,7 @@ def test_a_gate_that_held_is_passed_until_the_node_is_started_again(
 ) -> None:
     replace_node(ports, plan, RELEASE_STEP, 12)
     assert not gate_has_held(ports, AFTER)
-    wait_for_gate(ports, plan, AFTER, GatePolicy(looks=1, interval_s=0))
+    wait_for_gate(ports, plan, AFTER, GatePolicy(looks=1, interval_s=1))
     assert gate_has_held(ports, AFTER)
     ports.run.record("started", {"node_id": 12, "hop": RELEASE_STEP})
     assert not gate_has_held(ports, AFTER)
@@ -52,7 +52,7 @@ def test_a_gate_that_never_holds_fails_and_says_what_it_waited_for(
             ports,
             plan,
             AFTER,
-            GatePolicy(looks=1, interval_s=0, timeout_s=0.3),
+            GatePolicy(looks=1, interval_s=1, timeout_s=30),
             lambda _, message: heard.append(message),
         )
     assert heard
@@ -64,7 +64,7 @@ def test_the_record_keeps_first_looks_changes_and_the_last(
     cluster.catch_up_looks = 100
     replace_node(ports, plan, RELEASE_STEP, 12)
     heard: list[bool] = []
-    wait_for_gate(ports, plan, AFTER, GatePolicy(looks=3, interval_s=0), lambda seen, _: heard.append(seen.holds))
+    wait_for_gate(ports, plan, AFTER, GatePolicy(looks=3, interval_s=1), lambda seen, _: heard.append(seen.holds))
     looks = [e for e in ports.run.events() if e["kind"] == "gate" and e["gate"] == "after node 12"]
     assert len(heard) > 90
     assert len(looks) < 20

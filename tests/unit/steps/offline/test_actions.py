@@ -43,7 +43,6 @@ def world() -> FakeCluster:
 @pytest.fixture
 def ports(world: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
-    monkeypatch.setattr(offline, "READY_WITHIN_S", 0.0)
     return fake_bench(world, tmp_path)
 
 
@@ -116,9 +115,8 @@ def test_killed_in_the_middle_of_the_nodes_the_others_follow(
 
 
 def test_nothing_is_stopped_without_an_approval_nor_when_a_blocker_has_come(
-    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+    world: FakeCluster, ports: ClusterPorts
 ) -> None:
-    monkeypatch.setattr("kafka_rollout.steps.planning.check._LOOK_AGAIN_AFTER_S", ())
     plan = plan_downgrade(ports, R421, where_refused=WhereRefused.OFFLINE)
     with pytest.raises(RefusedError, match="Nobody approved"):
         offline.stop_all(ports, plan)
@@ -230,7 +228,7 @@ def test_taken_back_at_any_step_before_the_brokers_start_the_old_release_runs_at
     assert world.replaced == {}
     assert undo_offline(ports, plan) == ()
     for gate in gates_after_undo(plan):
-        wait_for_gate(ports, plan, gate, GatePolicy(looks=1, interval_s=0, timeout_s=60))
+        wait_for_gate(ports, plan, gate, GatePolicy(looks=1, interval_s=1, timeout_s=60))
     # Going forward again takes an approval of its own, and then begins anew.
     with pytest.raises(RefusedError, match="overtaken"):
         offline.stop_all(ports, plan)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from tests.fake_cluster import R431, FakeCluster, make_spec
 from tests.fakes import fake_bench
 from tests.unit.steps.offline.test_actions import FORWARD, RELEASE_STEP, approved, go, take_back
 
-SOON = GatePolicy(looks=1, interval_s=0, timeout_s=60)
+SOON = GatePolicy(looks=1, interval_s=1, timeout_s=60)
 
 
 @pytest.fixture
@@ -34,8 +33,6 @@ def world() -> FakeCluster:
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
-    monkeypatch.setattr(offline, "READY_WITHIN_S", 60.0)
-    monkeypatch.setattr(outage, "_POLL_S", 0.01)
 
 
 @pytest.fixture
@@ -53,9 +50,9 @@ def test_the_report_has_the_outage_that_was_beside_the_one_that_was_approved(
     world.catch_up_looks = 3
     plan = approved(ports)
     (expected,) = [line for line in shown_facts(ports, plan) if line.startswith("Expected outage")]
-    began = time.time()
+    began = world.clock.now()
     go(ports, plan)
-    took = time.time() - began
+    took = world.clock.now() - began
     report = build_downgrade_report(ports, plan, dry_run=False)
     (measured,) = report["outage"]["measured"]
     assert 0 <= measured["writable_s"] <= measured["seconds"] <= took + 0.1
@@ -79,9 +76,8 @@ def test_a_partition_that_nobody_could_write_to_before_the_first_stop_is_not_wai
 
 
 def test_before_the_first_stop_there_is_none_and_while_brokers_are_away_it_is_not_over(
-    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+    world: FakeCluster, ports: ClusterPorts
 ) -> None:
-    monkeypatch.setattr(offline, "READY_WITHIN_S", 0.0)
     plan = approved(ports)
     assert (outage.outages(ports), outage.look_for_service(ports)) == ((), True)
     go(ports, plan, FORWARD[:6])
@@ -143,13 +139,14 @@ def test_where_every_broker_is_a_controller_too_its_end_is_seen_by_the_step_that
     both = frozenset({Role.BROKER, Role.CONTROLLER})
     spec = make_spec(controllers=3, brokers=0)
     nodes = tuple(replace(node, roles=both, broker_address=f"127.0.0.1:{9200 + node.node_id}") for node in spec.nodes)
-    ports = fake_bench(FakeCluster(R431, spec=replace(spec, nodes=nodes), catch_up_looks=0), tmp_path)
+    world = FakeCluster(R431, spec=replace(spec, nodes=nodes), catch_up_looks=0)
+    ports = fake_bench(world, tmp_path)
     plan = approved(ports)
     go(ports, plan, FORWARD[:5])
     lacks, looked = offline._quorum_lacks, []
 
     def no_leader_at_first(*given: Any) -> str:
-        looked.append(time.time())
+        looked.append(world.clock.now())
         return "the quorum has no leader." if len(looked) == 1 else lacks(*given)
 
     monkeypatch.setattr(offline, "_quorum_lacks", no_leader_at_first)

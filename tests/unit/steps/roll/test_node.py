@@ -106,7 +106,7 @@ def test_a_kill_after_any_call_ends_with_one_start_on_the_release(tmp_path: Path
 
 
 def test_of_a_stop_that_hung_for_long_the_first_record_counts(
-    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     """A controlled shutdown that was interrupted has moved the leaderships away by then."""
     led = {name for name, partition in cluster.topics.items() if partition.leader == NODE}
@@ -121,7 +121,7 @@ def test_of_a_stop_that_hung_for_long_the_first_record_counts(
     with pytest.raises(Killed):
         replace_node(ports, plan, RELEASE_STEP, NODE)
     cluster.stop = stop  # type: ignore[method-assign]
-    monkeypatch.setattr("kafka_rollout.steps.roll.node._STOP_UNDER_WAY_S", 0.0)
+    cluster.clock.sleep(3600.0)
     replace_node(ports, plan, RELEASE_STEP, NODE)
     before = ports.run.load_before_stop(RELEASE_STEP, NODE)
     assert before is not None
