@@ -13,6 +13,7 @@ import pytest
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.adapters.store.runs import FileRunStore, list_runs
 from kafka_rollout.cli import app as cli
+from kafka_rollout.cli import commands
 from kafka_rollout.cli import downgrade as cli_downgrade
 from kafka_rollout.cli import features as cli_features
 from kafka_rollout.cli import upgrade as cli_run
@@ -60,7 +61,7 @@ def command(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     def scan(*_: object) -> None:
         scanned.append("scanned")
 
-    for module in (cli, cli_downgrade, cli_features):
+    for module in (commands, cli_downgrade, cli_features):
         monkeypatch.setattr(module, "open_bench", open_fake)
     monkeypatch.setattr(cli_run, "scan_logs", scan)
 

@@ -1,56 +1,19 @@
-"""The command `kafka-rollout`: the steps of the DAGs from a shell, with the same code."""
+"""`kafka-rollout`: names of the commands and where they are; a command's module is imported when it is called."""
 
-# ruff: noqa: PLR0917 - a command's options are its parameters
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from kafka_rollout.cli import show
-from kafka_rollout.cli import upgrade as runs
-from kafka_rollout.cli.downgrade import downgrade
-from kafka_rollout.cli.features import features_app
-from kafka_rollout.cli.groups import groups_app
-from kafka_rollout.cli.metadata import metadata_app
-from kafka_rollout.cli.options import (
-    Approved,
-    AsJson,
-    ClusterName,
-    ConnectionFile,
-    Interval,
-    Looks,
-    Reason,
-    RunId,
-    SnapshotInterval,
-    Soak,
-    Target,
-    Timeout,
-    Yes,
-    milliseconds,
-    open_bench,
-)
-from kafka_rollout.cli.parts import ledger_app, lock_app
-from kafka_rollout.cli.retry import retry
-from kafka_rollout.cli.scan import scan
-from kafka_rollout.cli.scans import scans_app
-from kafka_rollout.cli.upgrade import INTERRUPTED, Approver, FinalizePolicy, RollRequest
-from kafka_rollout.composition.clusters import get_catalogue, get_cluster, list_clusters
-from kafka_rollout.composition.pages import write_run_report
-from kafka_rollout.composition.records import list_runs
-from kafka_rollout.domain.gates.watch import GatePolicy
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, UserError
-from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.planning.cluster_findings import cluster_findings
-from kafka_rollout.domain.planning.release_path import target_finding
-from kafka_rollout.settings import Settings, debug_wanted
-from kafka_rollout.steps.common.observe import observe as observe_cluster
-from kafka_rollout.steps.planning.upgrade import plan_upgrade
-from kafka_rollout.steps.report.outcome import Outcome
-from kafka_rollout.steps.verify import verify as verify_cluster
+from kafka_rollout.domain.model.errors import FatalError, RolloutError, UserError
+from kafka_rollout.settings import debug_wanted
 
 HELP = (
     "Upgrades or downgrades a running Apache Kafka (KRaft) cluster and checks every step before the next "
@@ -58,209 +21,131 @@ HELP = (
     "invalid input; 3 refused by a check or a blocker; 4 another run holds the lock of the cluster; 130 "
     "stopped by Ctrl-C (resumable)."
 )
-
-app = typer.Typer(help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-app.add_typer(metadata_app, name="metadata")
-app.add_typer(features_app, name="features")
-app.add_typer(groups_app, name="groups")
-app.add_typer(lock_app, name="lock")
-app.add_typer(ledger_app, name="ledger")
-app.add_typer(scans_app, name="scans")
-
-
-@app.command()
-def clusters(as_json: AsJson = False) -> None:
-    """List the clusters of the inventory."""
-    found = list_clusters()
-    show.print_json(found) if as_json else show.print_clusters(found)
-
-
-@app.command()
-def catalogue(as_json: AsJson = False) -> None:
-    """List the supported releases and their facts."""
-    known = get_catalogue()
-    show.print_json({str(r): known.get(r) for r in known}) if as_json else show.print_catalogue(known)
-
-
-@app.command()
-def observe(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:
-    """Show the state of a cluster: nodes, releases, features, quorum, partitions, groups, findings. Read-only."""
-    with open_bench(cluster, None, connection_file) as (ports, _, _security):
-        state = observe_cluster(ports)
-        verdict = cluster_findings(ports.cluster, ports.catalogue, state)
-    if as_json:
-        show.print_json({"state": state, "findings": verdict.findings})
-    else:
-        show.print_state(ports.cluster, state)
-        show.print_findings(verdict.findings)
-
-
-@app.command()
-def plan(
-    cluster: ClusterName,
-    to: Target,
-    finalize: Annotated[FinalizePolicy, typer.Option(help="Include the feature levels in the plan or not.")] = (
-        FinalizePolicy.AFTER_APPROVAL
-    ),
-    snapshot_interval: SnapshotInterval = None,
-    as_json: AsJson = False,
-    connection_file: ConnectionFile = None,
-) -> None:
-    """Show the plan of an upgrade and its findings. Exit code 3 if the plan has blockers. Read-only.
-
-    `roll --dry-run` also scans the coordinator logs; `roll --run` scans them before this plan is carried out.
-    """
-    with open_bench(cluster, None, connection_file) as (ports, _, _security):
-        if unknown := target_finding(ports.catalogue, to):
-            if as_json:
-                show.print_json({"run": ports.run_id, "findings": [unknown]})
-            raise UserError(unknown.sentence, remedy=unknown.remedy)
-        made = plan_upgrade(
-            ports,
-            Release.parse(to),
-            finalize=finalize is FinalizePolicy.AFTER_APPROVAL,
-            snapshot_interval_ms=milliseconds(snapshot_interval),
-        )
-    show.print_json({"run": ports.run_id, "hash": made.hash, "plan": made}) if as_json else show.print_plan(made)
-    if made.blockers:
-        raise typer.Exit(RefusedError.exit_code)
-
-
-@app.command()
-def roll(
-    cluster: ClusterName,
-    to: Target,
-    approve_as: Approved = None,
-    reason: Reason = None,
-    soak: Soak = 30.0,
-    looks: Looks = 3,
-    interval: Interval = 1.0,
-    timeout: Timeout = 600.0,
-    finalize: Annotated[
-        FinalizePolicy, typer.Option(help="When to finalize the feature levels.")
-    ] = FinalizePolicy.LATER,
-    scan: Annotated[bool, typer.Option(help="Scan the coordinator logs before planning and before finalizing.")] = True,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Create the plan and stop.")] = False,
-    snapshot_interval: SnapshotInterval = None,
-    canary: Annotated[bool, typer.Option("--canary", help="Request a separate approval after the first node.")] = (
-        False
-    ),
-    ledger: Annotated[
-        bool,
-        typer.Option(
-            "--ledger", help=("Run test traffic during the upgrade and compare acknowledged with consumed records.")
-        ),
-    ] = False,
-    yes: Yes = False,
-    run: RunId = None,
-    connection_file: ConnectionFile = None,
-) -> None:
-    """Upgrade a cluster to a release, node by node through the gates. --finalize after-approval continues with its
-    features.
-
-    Needs a named approval. Ctrl-C stops at the next safe point; --run resumes. With --canary and no terminal the
-    command exits after the first node (130): check the node, then approve with the same command, --run and your name.
-    """
-    if not dry_run and run is None and (not approve_as or not reason):
-        raise UserError(
-            "An upgrade needs a named approval.", remedy="Add --approve-as NAME --reason TEXT, or --dry-run."
-        )
-    with open_bench(cluster, run, connection_file) as (ports, settings, security):
-        request = RollRequest(
-            target=Release.parse(to),
-            policy=GatePolicy(looks=looks, interval_s=interval, timeout_s=timeout, soak_s=soak),
-            approver=Approver(name=approve_as, reason=reason, asks=not yes),
-            finalize=finalize,
-            dry_run=dry_run,
-            scan=scan,
-            ledger=ledger,
-            security=security,
-            security_file=connection_file,
-            snapshot_interval_ms=milliseconds(snapshot_interval),
-            canary=canary,
-        )
-        raise typer.Exit(runs.roll(ports, settings, request))
-
-
-app.command()(retry)
-
-
-@app.command("roll-back")
-def roll_back(
-    cluster: ClusterName,
-    run: Annotated[str, typer.Option("--run", help="The run to roll back.")],
-    approve_as: Approved = None,
-    reason: Reason = None,
-    soak: Soak = 0.0,
-    looks: Looks = 3,
-    interval: Interval = 1.0,
-    timeout: Timeout = 600.0,
-    yes: Yes = False,
-    connection_file: ConnectionFile = None,
-) -> None:
-    """Roll back the nodes of a run to their previous release, from the node where it stopped.
-
-    For an offline downgrade: restore the metadata log of every node from its backup, as long as no broker has started.
-    """
-    policy = GatePolicy(looks=looks, interval_s=interval, timeout_s=timeout, soak_s=soak)
-    with open_bench(cluster, run, connection_file) as (ports, settings, _security):
-        ports.run.load_plan()
-        if not approve_as or not reason:
-            raise UserError("A rollback needs a named approval.", remedy="Add --approve-as NAME --reason TEXT.")
-        raise typer.Exit(runs.back(ports, settings, policy, Approver(name=approve_as, reason=reason, asks=not yes)))
-
-
-@app.command()
-def verify(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:
-    """Check that every node reports the same levels and metadata.version and has no findings. Exit code 3 if not."""
-    with open_bench(cluster, None, connection_file) as (ports, _, _security):
-        seen = verify_cluster(ports)
-    if as_json:
-        show.print_json({"ok": seen.ok, "verification": seen})
-    else:
-        show.print_look(seen.finalized)
-        show.print_look(seen.metadata_version)
-        show.print_findings(seen.verdict.findings)
-    if not seen.ok:
-        raise typer.Exit(RefusedError.exit_code)
-
-
-@app.command()
-def report(cluster: ClusterName, run: RunId = None, connection_file: ConnectionFile = None) -> None:
-    """Write the report of a run again (default: the newest run) and print its paths, the JSON file last."""
-    settings = Settings.from_environment()
-    known = list_runs(get_cluster(cluster, settings).name, settings)
-    if not known:
-        raise UserError(f"Cluster {cluster} has no run yet.", remedy="Create a plan or start an upgrade first.")
-    with open_bench(cluster, run or known[0], connection_file) as (ports, _, _security):
-        dry_run = (ports.run.attachment("report.json") or {}).get("outcome") == Outcome.DRY_RUN  # and stays a dry run
-        page, data = write_run_report(ports, ports.run.load_plan(), dry_run=dry_run, settings=settings)
-    show.out.print(show.as_text(f"report: {page}"), soft_wrap=True)
-    show.out.print(show.as_text(data), soft_wrap=True)
-
-
-app.command()(downgrade)
-app.command()(scan)
-
 _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
-@app.command(context_settings=_PASSED_ON)
-def demo(context: typer.Context) -> None:
-    """Start a real cluster, test traffic and Airflow on this machine, and run an upgrade through the DAG (`demo
-    --help`).
-    """
-    from kafka_rollout.demo import main as run_demo
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """`where`: the module in this package and the function, or the Typer group, in it. `help`: the first paragraph
+    of its own help, which `kafka-rollout --help` shows without importing it."""
 
-    raise typer.Exit(run_demo(context.args))
+    where: str
+    help: str
+    context_settings: Mapping[str, Any] | None = None
+
+    def load(self, name: str) -> Any:
+        module, attribute = self.where.split(".")
+        found = getattr(import_module(f"kafka_rollout.cli.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            command: Any = typer.main.get_group(found)
+        else:
+            alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            alone.command(name, context_settings=dict(self.context_settings or {}))(found)
+            command = typer.main.get_command(alone)
+        command.name = name
+        return command
 
 
-@app.command("demo-clean", context_settings=_PASSED_ON)
-def demo_clean(context: typer.Context) -> None:
-    """Stop everything that the demo started."""
-    from kafka_rollout.demo import clean
+COMMANDS: Mapping[str, _Command] = {
+    "clusters": _Command("commands.clusters", "List the clusters of the inventory."),
+    "catalogue": _Command("commands.catalogue", "List the supported releases and their facts."),
+    "observe": _Command(
+        "commands.observe",
+        "Show the state of a cluster: nodes, releases, features, quorum, partitions, groups, findings. Read-only.",
+    ),
+    "plan": _Command(
+        "commands.plan",
+        "Show the plan of an upgrade and its findings. Exit code 3 if the plan has blockers. Read-only.",
+    ),
+    "roll": _Command(
+        "commands.roll",
+        "Upgrade a cluster to a release, node by node through the gates. --finalize after-approval continues "
+        "with its features.",
+    ),
+    "retry": _Command(
+        "retry.retry",
+        "Start the node again at which a run stopped, and wait for its gate. First fix the error in the node's log.",
+    ),
+    "roll-back": _Command(
+        "commands.roll_back", "Roll back the nodes of a run to their previous release, from the node where it stopped."
+    ),
+    "verify": _Command(
+        "commands.verify",
+        "Check that every node reports the same levels and metadata.version and has no findings. Exit code 3 if not.",
+    ),
+    "report": _Command(
+        "commands.report",
+        "Write the report of a run again (default: the newest run) and print its paths, the JSON file last.",
+    ),
+    "downgrade": _Command(
+        "downgrade.downgrade",
+        "Downgrade a cluster to an older release and its levels: scans, loss report, levels, then node by node.",
+    ),
+    "scan": _Command(
+        "scan.scan",
+        "Check for every release whether it can load the coordinator logs, of a running cluster or of log directories.",
+    ),
+    "demo": _Command(
+        "commands.demo",
+        "Start a real cluster, test traffic and Airflow on this machine, and run an upgrade through the DAG "
+        "(`demo --help`).",
+        _PASSED_ON,
+    ),
+    "demo-clean": _Command("commands.demo_clean", "Stop everything that the demo started.", _PASSED_ON),
+    "metadata": _Command("metadata.metadata_app", "The metadata log: losses, scan, snapshot, trim, install."),
+    "features": _Command(
+        "features.features_app",
+        "Feature levels (KIP-584): show the finalized and the supported levels, and change them.",
+    ),
+    "groups": _Command(
+        "groups.groups_app",
+        "Consumer groups: list them, and plan their move to cooperative rebalancing, to the consumer "
+        "protocol (KIP-848) or back to classic. Read-only.",
+    ),
+    "lock": _Command("parts.lock_app", "The lock of the cluster: one change at a time."),
+    "ledger": _Command("parts.ledger_app", "Test traffic: compares acknowledged with consumed records."),
+    "scans": _Command("scans.scans_app", "Stored scans of the coordinator logs."),
+}
 
-    raise typer.Exit(clean(context.args))
+
+class _Loaded(Mapping[str, Any]):
+    """The real commands by name, each made when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        return COMMANDS[name].load(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class _Commands(TyperGroup):
+    """Lists the commands without importing them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = _Loaded()  # type: ignore[assignment]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = COMMANDS.get(cmd_name)
+        return None if found is None else TyperCommand(cmd_name, help=found.help)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else self.commands[name], rest
+
+
+app = typer.Typer(cls=_Commands, help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def _every_command() -> None:
+    """It makes a group of an app that has no command yet."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -279,6 +164,8 @@ def run_main(arguments: Sequence[str]) -> int:
     except TyperException as error:
         return _fail(error.format_message(), UserError.exit_code)
     except (KeyboardInterrupt, typer.Abort):
+        from kafka_rollout.cli.upgrade import INTERRUPTED
+
         return _fail("Stopped by Ctrl-C.", INTERRUPTED)
     except Exception as error:
         if debug_wanted():
@@ -292,5 +179,7 @@ def run_main(arguments: Sequence[str]) -> int:
 
 
 def _fail(sentence: str, code: int) -> int:
+    from kafka_rollout.cli import show
+
     show.err.print(show.as_text(" ".join(sentence.split())), style="red", soft_wrap=True)
     return code

@@ -14,6 +14,7 @@ import pytest
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.cli import app as cli
+from kafka_rollout.cli import commands
 from kafka_rollout.cli import upgrade as cli_run
 from kafka_rollout.cli.options import new_run_id
 from kafka_rollout.cli.retry import start_once_more
@@ -82,7 +83,7 @@ def test_what_we_did_not_foresee_is_a_sentence_too(
     def broken() -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr(cli, "list_clusters", broken)
+    monkeypatch.setattr(commands, "list_clusters", broken)
     assert cli.run_main(["clusters"]) == 1
     assert "KAFKA_ROLLOUT_DEBUG=1" in capsys.readouterr().err
     monkeypatch.setenv("KAFKA_ROLLOUT_DEBUG", "1")
@@ -229,7 +230,7 @@ def test_a_report_that_is_written_anew_says_what_kind_of_run_it_was(
         def open_fake(*_: object) -> Iterator[object]:
             yield fake_bench(cluster, settings.home, run_id=run), settings, None
 
-        monkeypatch.setattr(cli, "open_bench", open_fake)
+        monkeypatch.setattr(commands, "open_bench", open_fake)
         assert cli.run_main(["report", "-c", "fake", "--run", run]) == 0
         return str(json.loads(Path(capsys.readouterr().out.splitlines()[-1]).read_text())["outcome"])
 

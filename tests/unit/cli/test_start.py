@@ -1,0 +1,40 @@
+"""What the start of `kafka-rollout` costs: the help of all commands imports none of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from kafka_rollout.cli.app import COMMANDS, app
+
+_OURS = {"kafka_rollout.cli", "kafka_rollout.cli.app", "kafka_rollout.settings"}
+_LISTING = "import sys; from kafka_rollout.cli.app import run_main; run_main({words!r}); print(*sys.modules, sep='\\n')"
+
+
+def loaded_by(*words: str) -> set[str]:
+    """The modules that a call of the command line loads."""
+    command = [sys.executable, "-c", _LISTING.format(words=words)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return set(told.split())
+
+
+def test_the_help_of_all_commands_loads_none_of_them() -> None:
+    loaded = loaded_by("--help")
+    ours = {name for name in loaded if name.startswith("kafka_rollout.") and "domain" not in name}
+    assert ours == _OURS
+    heavy = {"airflow", "pydantic", "kafka", "confluent_kafka", "sqlalchemy", "yaml", "httpx", "psutil", "pyspark"}
+    assert loaded & heavy == set()
+
+
+def test_the_help_of_one_command_loads_its_own_module_alone() -> None:
+    commands = {f"kafka_rollout.cli.{entry.where.split('.')[0]}" for entry in COMMANDS.values()}
+    assert loaded_by("lock", "--help") & commands == {"kafka_rollout.cli.parts"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_listed_with_the_first_paragraph_of_its_own_help(name: str) -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert COMMANDS[name].help == " ".join(commands[name].help.split("\n\n")[0].split())
