@@ -112,3 +112,15 @@ def commands() -> TyperGroup:
 @cache
 def finding_codes() -> frozenset[str]:
     return frozenset(code for text in SOURCES for code in re.findall(r'"([A-Z][A-Z0-9]*(?:-[A-Z0-9]+)+)"', text))
+
+
+def test_every_module_that_the_architecture_page_names_exists() -> None:
+    text = (PROJECT_ROOT / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"`([a-z_]+/[\w/]+\.py)`", text))
+    roots = (
+        PROJECT_ROOT,
+        PROJECT_ROOT / "plugins" / "kafka_rollout",
+        PROJECT_ROOT / "spark_jobs" / "kafka_rollout_spark",
+    )
+    assert len(named) > 30
+    assert [name for name in sorted(named) if not any((root / name).is_file() for root in roots)] == []
