@@ -101,7 +101,7 @@ def feature_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param
                 UNSAFE: "UNSAFE: go on, and say what is lost",
             },
             title="How levels fall",
-            section="How carefully",
+            section="Gates",
         ),
         **dry_run(),
         **gate_timeout(10, "How long every node may take to report the levels; then a person is asked what to do."),

@@ -113,7 +113,7 @@ def upgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param
             description="Lower the nodes' metadata.log.max.snapshot.interval.ms with the last release step, so that a "
             "snapshot "
             "follows finalizing soon; a later roll sets it back. Empty: wait as long as the nodes' own interval says.",
-            section="How carefully",
+            section="Gates",
         ),
         **ledger(),
         **approvals(cluster),

@@ -100,7 +100,7 @@ def test_a_run_that_finds_the_binary_rolled_goes_on_with_the_features(runs: Fake
     assert node_steps(record) == []
     assert runs.asked == ["approve_finalize"]
     assert runs.offered["approve_finalize"] == ("Approve", "Reject"), "no node was rolled that could go back"
-    assert "3.9.1 could still load all 4 records" in runs.bodies["approve_finalize"], "the way back is not to 4.3.1"
+    assert "3.9.1 can still load all 4 records" in runs.bodies["approve_finalize"], "the way back is not to 4.3.1"
     assert outcome(record) == "finished"
 
 
@@ -194,7 +194,7 @@ def test_roll_back_is_offered_a_last_time_before_the_point_of_no_return(runs: Fa
     state, states, record = runs.run(finalize="after_approval")
     assert state == "failed"
     assert "point of no return" not in runs.bodies["approve_plan"]
-    assert "last chance" in runs.bodies["approve_finalize"]
+    assert "After this approval a rollback is not possible" in runs.bodies["approve_finalize"]
     back = [
         node for release_step, what, node in node_steps(record) if release_step == "4.3.1-to-3.9.1" and what == "passed"
     ]

@@ -13,17 +13,20 @@ NAME = "Kafka rollout"
 
 
 async def page(scope: Any, receive: Any, send: Any) -> None:
-    """The page's application. Every task's process loads plugins; only the API server needs the page's imports."""
+    """The application of the page.
+
+    Every task process loads plugins, but only the API server needs the imports of the page.
+    """
     from kafka_rollout.airflow.views.app import app
 
     await app(scope, receive, send)
 
 
 class KafkaRolloutPlugin(AirflowPlugin):
-    """A page of all clusters' runs in the navigation, and the same in each run of a DAG."""
+    """A page with the runs of all clusters in the navigation, and the same page in each DAG run."""
 
     name = "kafka_rollout"
-    # What RUF012 minds is how the base class declares these.
+    # The base class declares these in a way that RUF012 rejects.
     fastapi_apps = [{"app": page, "url_prefix": "/kafka-rollout", "name": NAME}]  # noqa: RUF012
     external_views = [  # noqa: RUF012
         {

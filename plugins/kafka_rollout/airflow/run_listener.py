@@ -1,6 +1,6 @@
-"""What Airflow calls when a run is over, also when a person marked it so and its last tasks never ran.
+"""Airflow calls these functions when a run is over, also if a user marked it and its last tasks never ran.
 
-A DAG's on_failure_callback would not do: Airflow does not call it for a run that is marked by hand.
+A DAG's on_failure_callback is not enough: Airflow does not call it for a run that is marked by hand.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def on_dag_run_success(dag_run: DagRun, msg: str) -> None:
 
 
 def _let_go(dag_run: DagRun) -> None:
-    """A run that is over must not keep the cluster's lock."""
+    """Release the cluster's lock of a run that is over."""
     prefix = next((p for p in CHANGING_DAG_PREFIXES if dag_run.dag_id.startswith(p)), None)
     if prefix is None:
         return
@@ -38,9 +38,9 @@ def _let_go(dag_run: DagRun) -> None:
 
     cluster, run = dag_run.dag_id.removeprefix(prefix), str(dag_run.run_id)
     if begun_by(open_run(cluster, run).events()) != dag_run.dag_id:
-        return  # it was refused for another DAG's run of the same id, whose lock this is
+        return  # it was refused because another DAG has a run with the same id, which holds this lock
     lock = open_lock()
     held = lock.holder(cluster)
     if held is not None and held.holder == run:
         lock.release(cluster, run)
-        log.info("Run %s is over and let go of cluster %s.", run, cluster)
+        log.info("Run %s is over and released the lock of cluster %s.", run, cluster)

@@ -103,7 +103,7 @@ def trigger_by_the_form(page: Page, pictures: Path) -> None:
     choose(page, form, "If Kafka refuses", "go on offline: all nodes are stopped, after an approval")
     expect(form.get_by_role("checkbox", name="Dry run")).not_to_be_checked()
     page.screenshot(path=pictures / "downgrade-form.png")
-    section(form, "How carefully")
+    section(form, "Gates")
     form.get_by_role("spinbutton", name="Soak (seconds)").fill("0")
     form.get_by_role("button", name="Trigger").click()
 

@@ -1,4 +1,4 @@
-"""The base of our tasks: the cluster's ports, the frozen plan, and errors split by what Airflow does about them."""
+"""Base class of the tasks: the cluster's ports, the frozen plan, and errors by Airflow's reaction."""
 
 from __future__ import annotations
 
@@ -27,25 +27,29 @@ if TYPE_CHECKING:
 log = OneLineLogger(logging.getLogger(__name__))
 
 TASK_FAILED = "task-failed"  # kind of the event in the run's record
-PLAN_TASK = "plan"  # its XCom holds the hash of the frozen plan
+PLAN_TASK = "plan"  # its XCom contains the hash of the frozen plan
 
-# Tasks that the plan does not use are skipped. A task after a skipped one runs, a task after a failed one does not.
+# Tasks that the plan does not need are skipped. A task after a skipped task runs, a task after a failed task does
+# not.
 RUN_IF_NONE_FAILED = "none_failed"
 
 
 def read_task_args() -> dict[str, Any]:
-    """Arguments of a task that only reads: retried, because a node may be down while the cluster is rolled."""
+    """Arguments of a task that only reads. It is retried, because a node can be down during the run."""
     return {"retries": 3, "retry_delay": timedelta(seconds=5), "execution_timeout": timedelta(minutes=5)}
 
 
 def change_task_args() -> dict[str, Any]:
-    """Arguments of a task that changes something: every action is idempotent and can be repeated."""
+    """Arguments of a task that changes something. Every action is idempotent and can be repeated."""
     return {"retries": 6, "retry_delay": timedelta(seconds=5), "execution_timeout": timedelta(minutes=15)}
 
 
 @contextmanager
 def errors_for_airflow() -> Iterator[None]:
-    """A transient error may be retried by Airflow; every other of ours fails the task at once, with its sentence."""
+    """Let Airflow retry a transient error.
+
+    Fail the task at once with the sentence of any other error of this project.
+    """
     try:
         yield
     except TransientError as error:
@@ -58,19 +62,22 @@ def errors_for_airflow() -> Iterator[None]:
 
 @contextmanager
 def cluster_ports(cluster: str, context: Context) -> Iterator[ClusterPorts]:
-    """The ports of this DAG run. Raises UserError where another DAG, or the command line, has a run of that id: its
-    record and its hold on the cluster are known by nothing else."""
+    """Open the ports of this DAG run.
+
+    Raises UserError if another DAG, or the command line, has a run with this id, because the history and the lock
+    belong to the run id.
+    """
     with KafkaClusterHook(cluster).open(str(context["run_id"])) as ports:
         if owner := other_owner(ports.run.events(), context):
             raise UserError(
-                f"Run {ports.run_id} of cluster {cluster} is one of {owner} already.",
+                f"Run id {ports.run_id} of cluster {cluster} is already used by {owner}.",
                 remedy="Trigger this DAG with another run id.",
             )
         yield ports
 
 
 def other_owner(events: Sequence[Mapping[str, Any]], context: Context) -> str:
-    """Whose the run's record is, if not this DAG's; empty where it is this one's, or has not begun."""
+    """Return the owner of the run history if it is not this DAG; empty if it is, or if the run has not begun."""
     from kafka_rollout.steps.planning.upgrade import begun_by
 
     dag_id = begun_by(events)
@@ -80,37 +87,37 @@ def other_owner(events: Sequence[Mapping[str, Any]], context: Context) -> str:
 
 
 def run_folder(ports: ClusterPorts) -> Path:
-    """Where the run's record lies; other parts of the run keep their files below it."""
+    """Folder of the run history; other parts of the run store their files in it."""
     from kafka_rollout.composition import records
 
     return records.run_folder(ports.cluster.name, ports.run_id)
 
 
 def run_record(cluster: str, context: Context) -> RunStore:
-    """The record of this DAG run, for a task that asks the cluster nothing."""
+    """The history of this DAG run, for a task that does not query the cluster."""
     from kafka_rollout.composition.records import open_run
 
     return open_run(cluster, str(context["run_id"]))
 
 
 def why_failed(events: Sequence[Mapping[str, Any]]) -> str:
-    """What the task said that failed last; a run that has no report has nothing else to tell."""
+    """Return the message of the last failed task, for a run without a report."""
     found = next((event for event in reversed(events) if event.get("kind") == TASK_FAILED), None)
-    return "" if found is None else f" Task {found['task']} said: {found['sentence']}"
+    return "" if found is None else f" Task {found['task']} failed: {found['sentence']}"
 
 
 def frozen_plan(ports: ClusterPorts, context: Context) -> Plan:
-    """The run's plan; refuses when it is not the one that the run's first task froze."""
+    """Return the plan of the run. Refuse if it is not the plan that the first task froze."""
     from kafka_rollout.steps.planning.check import check_plan
 
     planned = context["ti"].xcom_pull(task_ids=PLAN_TASK)
     if not planned:
-        raise AirflowFailException(f"Task {PLAN_TASK} of this run left no plan. Clear it, or start a new run.")
+        raise AirflowFailException(f"Task {PLAN_TASK} of this run stored no plan. Clear it, or start a new run.")
     return check_plan(ports, planned["plan_hash"])
 
 
 def failed_tasks(context: Context, asking: str) -> list[str]:
-    """Ids of the run's failed tasks, but for the one that asks."""
+    """Return the ids of the run's failed tasks, except the calling task."""
     ti = context["ti"]
     states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
     return sorted(task_id for task_id, state in states.items() if state == "failed" and task_id != asking)
@@ -134,4 +141,4 @@ class RolloutOperator(OneLineLogs, BaseOperator):
 
     @abstractmethod
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        """Do the step; what it returns is the task's XCom."""
+        """Do the step; the return value is the task's XCom."""

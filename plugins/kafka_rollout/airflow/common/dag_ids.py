@@ -1,4 +1,4 @@
-"""Prefixes of the DAG ids: the rest of an id is the cluster's name."""
+"""Prefixes of the DAG ids; the rest of an id is the name of the cluster."""
 
 from __future__ import annotations
 
@@ -6,4 +6,8 @@ DAG_PREFIX = "kafka_upgrade_"
 DOWNGRADE_DAG_PREFIX = "kafka_downgrade_"
 FEATURES_DAG_PREFIX = "kafka_features_"
 SCAN_DAG_PREFIX = "kafka_compatibility_scan_"
-CHANGING_DAG_PREFIXES = (DAG_PREFIX, DOWNGRADE_DAG_PREFIX, FEATURES_DAG_PREFIX)  # DAGs whose runs hold a cluster's lock
+CHANGING_DAG_PREFIXES = (
+    DAG_PREFIX,
+    DOWNGRADE_DAG_PREFIX,
+    FEATURES_DAG_PREFIX,
+)  # DAGs whose runs hold the lock of a cluster

@@ -1,4 +1,4 @@
-"""After a failure before anything is finalized a person decides: wait on, retry or roll back."""
+"""Decisions after a failure before finalizing: wait on, retry or roll back."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ STOP_HERE = "Stop here"
 NO_REASON = "no reason given"
 
 _MEANINGS = {
-    WAIT_ON: "watch the gate for its time again",
-    RETRY: "start the node once more, then watch again",
-    ROLL_BACK: "bring every node that was rolled back to its old release, with the same gates; the run ends then",
-    STOP_HERE: "this task fails, and the run ends as it is; cleared, the task goes on",
+    WAIT_ON: "keep checking the gate for another gate timeout",
+    RETRY: "start the node again, then keep checking the gate",
+    ROLL_BACK: "roll back every node that left its previous release, through the same gates; then end the run",
+    STOP_HERE: "fail this task and end the run in its current state; clear the task to continue",
 }
 
-ROLL_BACK_DECISION = "roll_back_decision"  # XCom of the task at which a person chose to roll back
+ROLL_BACK_DECISION = "roll_back_decision"  # XCom of the task with the decision to roll back
 
 
 def ask_what_now(
@@ -41,21 +41,22 @@ def ask_what_now(
     options: Sequence[str],
     meanings: Mapping[str, str] | None = None,
 ) -> NoReturn:
-    """Park the task until a person decides; it resumes at `decided`. The cluster's lock is kept for that long.
-    `meanings`: of the options that mean something else here than at the gate after a node's start.
+    """Park the task until an approver decides; it resumes at `decided`. The run keeps the cluster's lock for this time.
+
+    `meanings`: texts of options that have a different effect here than at the gate after a node's start.
     """
     timeout = hold_while_asking(context, ports, f"{what} failed and waits for a decision")
     meant = {**_MEANINGS, **(meanings or {})}
     ask(
         context,
         Question(
-            subject=f"{ports.cluster.name}: {what} failed. What now?",
+            subject=f"{ports.cluster.name}: {what} failed. How to continue?",
             body="\n\n".join(
                 (
                     f"**At {datetime.now(UTC):%H:%M:%S} UTC:** {escape_markdown(why)}",
                     "\n".join(f"- **{option}**: {meant[option]}" for option in options),
-                    "Airflow keeps this text as it was when the question came first. The present state is in the "
-                    "task's log and state store, and on the page *Kafka rollout*.",
+                    "Airflow keeps the text of the first request. See the current state in the task's log, "
+                    "in its state store, and on the page *Kafka rollout*.",
                 )
             ),
             options=tuple(options),
@@ -67,7 +68,7 @@ def ask_what_now(
 
 
 def hold_while_asking(context: Context, ports: ClusterPorts, purpose: str) -> timedelta:
-    """Keep the cluster's lock for as long as a person may take; the answer is that time."""
+    """Keep the cluster's lock until the approval timeout; return this time."""
     from kafka_rollout.steps.common.lock import LEASE_S, acquire_lock
 
     timeout = timedelta(hours=float(context["params"]["approval_timeout_hours"]))
@@ -76,7 +77,7 @@ def hold_while_asking(context: Context, ports: ClusterPorts, purpose: str) -> ti
 
 
 def record_decision(context: Context, ports: ClusterPorts, what: str, answer: Answer) -> None:
-    """Keep who decided what. Rolling back and stopping fail the task: nothing after it may begin."""
+    """Record the decision. Rolling back and stopping fail the task, so no later task begins."""
     from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
     from kafka_rollout.steps.common.lock import shorten_lease
 
@@ -91,6 +92,6 @@ def record_decision(context: Context, ports: ClusterPorts, what: str, answer: An
 
 
 def leave_roll_back(context: Context, what: str, answer: Answer) -> NoReturn:
-    """Leave the decision for the group `roll_back`, and fail this task."""
+    """Store the decision for the group `roll_back`, and fail this task."""
     context["ti"].xcom_push(key=ROLL_BACK_DECISION, value={"by": answer.by, "reason": answer.reason, "what": what})
     raise AirflowFailException(f"{answer.by} decided at {what} to roll back: {answer.reason or NO_REASON}.")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ReportLink(BaseOperatorLink):
-    """The button "Report" on the report's task."""
+    """The button "Report" of the report task."""
 
     name = "Report"
 
@@ -23,7 +23,7 @@ class ReportLink(BaseOperatorLink):
 
 
 class ScanLink(BaseOperatorLink):
-    """The button "Scan" on a task that scanned the coordinator logs."""
+    """The button "Scan" of a task that scanned the coordinator logs."""
 
     name = "Scan"
 
@@ -32,7 +32,7 @@ class ScanLink(BaseOperatorLink):
 
 
 def scan_page(dag_id: str, run_id: str, task_id: str) -> str:
-    """Address of the page of a run's scan."""
+    """Return the address of the scan page of a run."""
     return _page(dag_id, "scan", run_id=run_id, task_id=task_id)
 
 

@@ -1,7 +1,7 @@
-"""The places of the DAG's graph that a node's turn takes.
+"""The task groups of the DAG in which a node can be replaced.
 
-The graph is drawn from the inventory before anything is observed, the plan is made after it. So every release step has
-a group for each node, and one more for whichever controller turns out to be the active one and is rolled last.
+The DAG is drawn from the inventory before the plan exists. So every release step has a group for each node, and one
+more for the controller that is active when the plan is made and is replaced last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PASSED = "passed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTaskGroup:
-    """One group: `node_id` None is the place of the active controller. `group_id` is the group's full name."""
+    """One task group. `node_id` None: the group of the active controller. `group_id`: the full name of the group."""
 
     group_id: str
     position: ReleaseStepPosition
@@ -39,17 +39,17 @@ class NodeTaskGroup:
 
     @property
     def passed_id(self) -> str:
-        """The task that keeps the order: the next place begins after it, and it ends after the place before."""
+        """The task that keeps the order: the next group begins after it, and it ends after the previous group."""
         return f"{self.group_id}.{PASSED}"
 
     def release_step(self, plan: Plan) -> ReleaseStep | None:
         release_step = (
             None if plan.offline else plan.release_step_at(self.position)
-        )  # offline no node has a turn of its own
+        )  # offline, no node has its own node step
         return release_step.reversed() if release_step is not None and self.way_back else release_step
 
     def node_step(self, plan: Plan) -> NodeStep | None:
-        """The turn that the plan puts here; None when it puts none."""
+        """Return the node step of the plan in this group; None if there is none."""
         release_step = self.release_step(plan)
         if release_step is None:
             return None
@@ -59,7 +59,7 @@ class NodeTaskGroup:
         return None if node_step is None or node_step.active_controller else node_step
 
     def is_canary(self, plan: Plan) -> bool:
-        """Whether the first node of the whole roll has its turn here."""
+        """Return whether the first node of the whole run is replaced in this group."""
         return (
             bool(plan.release_steps)
             and self.release_step(plan) == plan.release_steps[0]
@@ -67,27 +67,31 @@ class NodeTaskGroup:
         )
 
     def resolve(self, plan: Plan) -> tuple[ReleaseStep, NodeStep]:
-        """Hop and turn of this place; skips the task with the reason when the plan puts nothing here."""
+        """Return release step and node step of this group; skip the task with a reason if the plan has none here."""
         release_step, node_step = self.release_step(plan), self.node_step(plan)
         if release_step is None:
-            raise AirflowSkipException(f"The plan has no release step at this place ({self.position}).")
+            raise AirflowSkipException(f"The plan has no release step at this position ({self.position}).")
         if node_step is not None:
             return release_step, node_step
         if self.node_id is None:
             raise AirflowSkipException("No controller of this cluster was active when the plan was made.")
         if release_step.node_step(self.node_id) is None:
             raise AirflowFailException(
-                f"Node {self.node_id} is in the inventory but not in the plan, which was made before it came. "
-                "Start a new run: it plans anew."
+                f"Node {self.node_id} is in the inventory but not in the plan. Start a new run: it plans with "
+                "the current inventory."
             )
-        raise AirflowSkipException(f"Node {self.node_id} is the active controller and is rolled last among them.")
+        raise AirflowSkipException(
+            f"Node {self.node_id} is the active controller and is replaced as the last controller."
+        )
 
 
 def node_slots(
     cluster: ClusterSpec, group: str, position: ReleaseStepPosition, *, way_back: bool = False, down: bool = False
 ) -> list[NodeTaskGroup]:
-    """The places of a release step, in their order: controllers, the active one, brokers; `down` brokers, controllers,
-    the active one (the way back: the reverse)."""
+    """Return the groups of a release step in their order: controllers, the active one, brokers.
+
+    `down`: brokers, controllers, the active one. A rollback uses the reverse order.
+    """
     controllers = cluster.controllers
     brokers = cluster.brokers_alone
     of_controllers: list[tuple[str, int | None]] = [(node.name, node.node_id) for node in controllers]
@@ -102,7 +106,8 @@ def node_slots(
             position=position,
             node_id=node_id,
             way_back=way_back,
-            # The first place can be the active controller's own, which is passed by: then the second is the first.
+            # The first group can be the active controller's own, which is skipped. Then the second group is the
+            # first.
             has_canary=not way_back and index < 2,
         )
         for index, (name, node_id) in enumerate(places)

@@ -1,4 +1,4 @@
-"""What stands in for a cluster whose inventory cannot be read."""
+"""The DAG of a cluster whose inventory cannot be read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class BrokenInventoryOperator(BaseOperator):
-    """Fails with the sentence that says what is wrong with the inventory."""
+    """Fail with the sentence about the error in the inventory."""
 
     def __init__(self, *, why: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -35,7 +35,7 @@ def broken_inventory_dag(
     schedule: BaseTimetable | None = None,
     on_failure: BaseNotifier | None = None,
 ) -> DAG:
-    """Says where the cluster's DAG would be why there is none."""
+    """Return a DAG with the id of the cluster's DAG that shows why there is no such DAG."""
     with DAG(
         dag_id=dag_id,
         description=escape_invisible(why),

@@ -1,4 +1,4 @@
-"""What the DAGs of a cluster have in common: one DAG for every inventory file, and the questions of their forms."""
+"""Common parts of the DAGs of a cluster: one DAG per inventory file, and the fields of the trigger forms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafka_rollout.domain.model.outside_text import escape_markdown, quote_markd
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.settings import Settings
 
-_CARE = "How carefully"
+_CARE = "Gates"
 _APPROVALS = "Approvals"
 
 
@@ -27,9 +27,9 @@ def dags_of_clusters(
     tags: list[str],
     alert: Callable[[str, str], Mapping[str, Any]] = lambda name, why: {},
 ) -> list[DAG]:
-    """A DAG for every inventory file. One that cannot be read or built keeps no other from its DAG.
+    """Return a DAG for every inventory file. An error in one file does not affect the DAGs of the others.
 
-    `alert`: schedule and notifier of the DAG that stands in for it, by the name of the file or cluster and the reason.
+    `alert`: schedule and notifier of the replacement DAG, from the name of the file or cluster and the reason.
     """
 
     def stand_in(dag_id: str, name: str, why: str) -> DAG:
@@ -43,7 +43,7 @@ def dags_of_clusters(
         for path, problem in problems.items()
     ]
     for name, cluster in clusters.items():
-        if wanted in (None, f"{prefix}{name}"):  # a task needs its own DAG only
+        if wanted in (None, f"{prefix}{name}"):  # a task needs only its own DAG
             try:
                 dags.append(build(cluster, releases))
             except Exception as error:
@@ -55,7 +55,7 @@ def dags_of_clusters(
 def cluster_dag(
     cluster: ClusterSpec, prefix: str, *, description: str, doc: str, tags: list[str], params: Mapping[str, Param]
 ) -> DAG:
-    """A DAG that changes a cluster when somebody triggers it. `doc` is a template of its Markdown."""
+    """Return a DAG that changes a cluster when it is triggered. `doc`: template of its Markdown text."""
     dag_id = f"{prefix}{cluster.name}"
     return DAG(
         dag_id=dag_id,
@@ -65,7 +65,7 @@ def cluster_dag(
             owner=escape_markdown(cluster.owner),
             dag_id=dag_id,
             nodes=", ".join(f"{node.name} ({node.node_id})" for node in cluster.nodes),
-            approvers=", ".join(map(quote_markdown, cluster.approvers)) or "everyone who may trigger it",
+            approvers=", ".join(map(quote_markdown, cluster.approvers)) or "everyone who can trigger it",
         ),
         schedule=None,
         catchup=False,
@@ -79,19 +79,22 @@ def cluster_dag(
 def dry_run() -> dict[str, Param]:
     return {
         "dry_run": Param(
-            False, type="boolean", title="Dry run", description="End with the plan and all findings; change nothing."
+            False,
+            type="boolean",
+            title="Dry run",
+            description=("Ends with the plan and all findings; changes nothing."),
         )
     }
 
 
 def roll_care() -> dict[str, Param]:
-    """How carefully nodes are rolled."""
+    """Fields of the gate rules for nodes."""
     return {
         "canary_approval": Param(
             False,
             type="boolean",
-            title="Ask after the first node",
-            description="The first node is the canary: the others are rolled after an approval.",
+            title="Canary approval",
+            description="Replaces the other nodes only after an approval of the first node.",
             section=_CARE,
         ),
         "soak_seconds": Param(
@@ -100,7 +103,7 @@ def roll_care() -> dict[str, Param]:
             minimum=0,
             maximum=7 * 24 * 3600,
             title="Soak (seconds)",
-            description="How long a node's gate must keep holding before the next node's turn.",
+            description="Seconds in which every check of a node's gate must pass before the next node.",
             section=_CARE,
         ),
         "looks": Param(
@@ -108,11 +111,11 @@ def roll_care() -> dict[str, Param]:
             type="integer",
             minimum=1,
             maximum=100,
-            title="Looks in a row",
-            description="How many looks at a node's gate, one a second, must hold one after the other.",
+            title="Consecutive checks",
+            description="Number of consecutive checks that must pass after a node starts, about one per second.",
             section=_CARE,
         ),
-        **gate_timeout(30, "After this a gate that does not hold asks a person what to do."),
+        **gate_timeout(30, "If a gate has not passed by then, the run pauses and asks an approver how to continue."),
     }
 
 
@@ -123,7 +126,7 @@ def gate_timeout(minutes: int, description: str) -> dict[str, Param]:
             type="number",
             exclusiveMinimum=0,
             maximum=7 * 24 * 60,
-            title="Gate's time (minutes)",
+            title="Gate timeout (minutes)",
             description=description,
             section=_CARE,
         )
@@ -135,25 +138,28 @@ def ledger() -> dict[str, Param]:
         "ledger": Param(
             False,
             type="boolean",
-            title="Live-traffic ledger",
-            description="Produce and consume during the roll, and compare in the end. Writes to topics of its own.",
+            title="Test traffic",
+            description=(
+                "Produces and consumes test records in separate topics during the run, then compares "
+                "acknowledged with consumed records."
+            ),
             section=_CARE,
         )
     }
 
 
 def approvals(cluster: ClusterSpec) -> dict[str, Param]:
-    """Who may answer, and for how long a question waits."""
+    """Fields for the approvers and the approval timeout."""
     return {
         "approvers": Param(
             list(cluster.approvers),
             type="array",
             items={"type": "string", "minLength": 1},
-            title="Who may approve",
+            title="Approvers",
             description=(
-                f"User ids, one a line, out of the inventory's: {', '.join(cluster.approvers)}."
+                f"User ids, one per line, from the inventory's list: {', '.join(cluster.approvers)}."
                 if cluster.approvers
-                else "User ids, one a line; none: everyone who may trigger this DAG."
+                else "User ids, one per line. Empty: everyone who can trigger this DAG."
             ),
             section=_APPROVALS,
         ),
@@ -162,8 +168,8 @@ def approvals(cluster: ClusterSpec) -> dict[str, Param]:
             type="number",
             exclusiveMinimum=0,
             maximum=30 * 24,
-            title="Time for an answer (hours)",
-            description="After this the question fails. Time never approves.",
+            title="Approval timeout (hours)",
+            description="Without an answer in this time, the task fails. A timeout never counts as approval.",
             section=_APPROVALS,
         ),
     }

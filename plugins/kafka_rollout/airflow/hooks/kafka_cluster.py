@@ -1,4 +1,4 @@
-"""From an Airflow Connection and a cluster's name to its ports."""
+"""The ports of a cluster, from its inventory and an Airflow Connection."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 
 class KafkaClusterHook(BaseHook):
-    """A cluster of the inventory. Its `connection_id` names the Connection with its SASL and TLS settings: login and
-    password for SASL, the rest in the extra field (see adapters/security.py); without one it is asked in plain text.
-    `controller_connection_id` names that of the controllers' listener, where its settings are others.
+    """A cluster of the inventory. `connection_id`: the Connection with its SASL and TLS settings.
+
+    Login and password are for SASL, other settings are in the extra field (adapters/kafka/security.py). Without a
+    Connection the listeners use plain text. `controller_connection_id`: the Connection of the controller listener, if
+    its settings differ.
     """
 
     conn_name_attr = "kafka_cluster_conn_id"
@@ -33,17 +35,17 @@ class KafkaClusterHook(BaseHook):
         self.cluster = cluster
 
     def security(self) -> ClientSecurity:
-        """What every client of the cluster needs to get in."""
+        """Return the credentials for every client of the cluster."""
         connections = [self.get_connection(name) if name else None for name in self._connection_ids()]
         return _security(*connections)
 
     async def asecurity(self) -> ClientSecurity:
-        """The same for a trigger: the triggerer must not be asked synchronously."""
+        """The same for a trigger: the triggerer must not be called synchronously."""
         connections = [await self.aget_connection(name) if name else None for name in self._connection_ids()]
         return _security(*connections)
 
     def open(self, run: str, security: ClientSecurity | None = None) -> AbstractContextManager[ClusterPorts]:
-        """The ports of a DAG run, whose id is the run's in the report store and the lock's holder."""
+        """Open the ports of a DAG run. The run id is also the id of the run history and the holder of the lock."""
         return open_cluster_ports(self.cluster, run, security if security is not None else self.security())
 
     def get_conn(self) -> Any:

@@ -1,12 +1,12 @@
-"""Alerts of the compatibility scan: to the log, to the page "Kafka rollout", and to the channel that was set up.
+"""Alerts of the compatibility scan: to the log, to the page "Kafka rollout", and to a configured channel.
 
-The channel is any notifier that is installed, named by the Airflow Variable `kafka_rollout_alert`:
+The channel is an installed notifier, set in the Airflow Variable `kafka_rollout_alert`:
 
     {"notifier": "airflow.providers.smtp.notifications.smtp.SmtpNotifier",
      "kwargs": {"to": "kafka@example.org", "subject": "{{ alert.subject }}", "html_content": "{{ alert.body }}"}}
 
-Its texts are templates that know `alert`: an Alert's fields, and `subject` and `body` as they stand in the log. What is
-secret belongs into the Airflow Connection that such a notifier names.
+Its templates can use `alert`: the fields of an Alert, and `subject` and `body` as written to the log. Put secrets into
+the Airflow Connection of the notifier.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Report: {{ alert.report }}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """What somebody should hear of. `report` is an address of Airflow's pages; `failed`: nothing could be scanned."""
+    """One alert. `report`: an address of Airflow's pages; `failed`: the scan failed."""
 
     cluster: str
     headline: str
@@ -54,7 +54,7 @@ class Alert:
 
 
 class ScanAlertNotifier(BaseNotifier):
-    """Hands an alert on. Raises what the channel raises: an alert that did not get through is a failed task."""
+    """Send an alert. Raises the errors of the channel, so an alert that was not sent is a failed task."""
 
     template_fields = ("subject", "body")
 
@@ -78,12 +78,15 @@ class ScanAlertNotifier(BaseNotifier):
 
 
 def configured_channel() -> BaseNotifier | None:
-    """The notifier of the Variable; None without one. Fails with the way out when it cannot be used."""
+    """Return the configured notifier; None without a Variable. Fails with a remedy if it cannot be used."""
     setting = Variable.get(VARIABLE, default=None, deserialize_json=True)
     if not setting:
         return None
-    problem = f"The Airflow Variable {VARIABLE} names no notifier that can be used"
-    way_out = 'Write {"notifier": "package.module.Class", "kwargs": {…}}, or delete it: alerts then go to log and page.'
+    problem = f"The notifier of Airflow Variable {VARIABLE} cannot be used"
+    way_out = (
+        'Write {"notifier": "package.module.Class", "kwargs": {…}}, or delete the Variable: alerts are then '
+        "only in the log and on the page."
+    )
     if not isinstance(setting, Mapping) or not isinstance(setting.get("notifier"), str):
         raise AirflowFailException(f"{problem}. {way_out}")
     module, _, name = setting["notifier"].rpartition(".")
@@ -92,7 +95,7 @@ def configured_channel() -> BaseNotifier | None:
     except (ImportError, AttributeError, ValueError) as error:
         raise AirflowFailException(f"{problem}: {error}. {way_out}") from None
     if not (isinstance(kind, type) and issubclass(kind, BaseNotifier)):
-        raise AirflowFailException(f"{problem}: {setting['notifier']} is none. {way_out}")
+        raise AirflowFailException(f"{problem}: {setting['notifier']} is not a notifier class. {way_out}")
     try:
         return kind(**setting.get("kwargs", {}))
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""Approvals: a named person, with what they approve in front of them, and the reason why."""
+"""Approvals: approver, the approved text, and the reason."""
 
 from __future__ import annotations
 
@@ -27,22 +27,24 @@ ANSWERED = "answered"  # kind of the event in the run's record
 
 
 class ApprovalOperator(RolloutOperator):
-    """Asks for one approval. Rejecting fails the task, so does time: neither lets anything after it begin."""
+    """Request one approval. A rejection or a timeout fails the task, so no later task begins."""
 
     what: ClassVar[str]  # an ApprovalOf
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)
-        if context["params"]["dry_run"]:  # cleared in the hope that it goes on
-            raise AirflowFailException("This run is a dry run and changes nothing. Start a new run without it.")
+        if context["params"]["dry_run"]:  # cleared in an attempt to continue it
+            raise AirflowFailException(
+                "This run is a dry run and changes nothing. Start a new run without the dry run."
+            )
         if (answer := self._answer_of_lost_try(context, ports, plan)) is not None:
-            self.log.info("%s chose '%s' in a try of this task that Airflow lost.", answer.by, answer.option)
+            self.log.info("%s chose '%s' in an attempt of this task that Airflow lost.", answer.by, answer.option)
             return self._conclude(context, answer)
         self.check(context, ports, plan)
         self._ask(context, ports, plan)
 
     def answered(self, context: Context, event: dict[str, Any]) -> Any:
-        """A person answered, or the time is over."""
+        """Continue with the answer, or with its timeout."""
         from kafka_rollout.steps.common.approval import APPROVED, REJECTED, ApprovalOf, record_approval
         from kafka_rollout.steps.common.lock import shorten_lease
 
@@ -50,7 +52,7 @@ class ApprovalOperator(RolloutOperator):
             plan = frozen_plan(ports, context)
             answer = read_answer(event, self.subject(plan))
             if not answer.reason:
-                self.log.warning("%s chose '%s' without a reason: asked again.", answer.by, answer.option)
+                self.log.warning("%s chose '%s' without a reason: the request is repeated.", answer.by, answer.option)
                 self._ask(context, ports, plan)
             shorten_lease(ports, f"{self.what} of {plan.direction} to {plan.target}: {answer.option}")
             decision = APPROVED if answer.option == APPROVE else REJECTED
@@ -61,23 +63,23 @@ class ApprovalOperator(RolloutOperator):
             return self._conclude(context, answer)
 
     def _conclude(self, context: Context, answer: Answer) -> dict[str, str]:
-        """What the answer means for the run; the first of it that tells Airflow anything."""
+        """Carry out the answer; the first call that reports to Airflow."""
         if answer.option == ROLL_BACK:
             leave_roll_back(context, self.task_id, answer)
         return self._decided(answer)
 
     def _generation(self, context: Context, plan: Plan) -> dict[str, Any]:
-        """Tells a retry from a cleared task: clearing raises the number of tries that a task has."""
+        """Distinguish a retry from a cleared task: clearing raises the task's number of attempts."""
         return {"task_id": self.task_id, "max_tries": context["ti"].max_tries, "plan_hash": plan.hash}
 
     def _answer_of_lost_try(self, context: Context, ports: ClusterPorts, plan: Plan) -> Answer | None:
-        """An answer whose task Airflow lost right after it was given, and tries again.
+        """Return an answer whose task Airflow lost immediately after it was given.
 
-        Airflow's scheduler can take the end of the process that asked for the end of the one that got the answer
-        (its executor knows both by one key), when an answer comes fast on a busy machine. What the lost try writes to
-        Airflow is refused then, so the answer is kept in the run's own record, and a person need not be asked twice. A
-        task that was cleared asks again, and so does a run that has begun anew: one that was deleted in Airflow and
-        triggered with the same id goes on in the same record.
+        Airflow's scheduler can confuse the end of the process that asked with the end of the process that got the
+        answer (its executor has one key for both), if an answer comes fast on a busy machine. It then rejects what the
+        lost attempt writes. So the answer is stored in the run history, and the approver is not asked twice. A cleared
+        task asks again. So does a run that was deleted in Airflow and triggered with the same id, which continues the
+        same history.
         """
         from kafka_rollout.steps.planning.upgrade import BEGUN
 
@@ -111,22 +113,22 @@ class ApprovalOperator(RolloutOperator):
         )
 
     def choices(self, plan: Plan) -> tuple[str, ...]:
-        """What may be answered."""
+        """Return the possible answers."""
         return (APPROVE, REJECT)
 
     def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
-        """Refuse (or skip) before anybody is asked."""
+        """Refuse or skip before the request."""
 
     @abstractmethod
     def subject(self, plan: Plan) -> str: ...
 
     @abstractmethod
     def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
-        """Markdown, the same each time for the same plan."""
+        """Return the Markdown text, always the same for the same plan."""
 
 
 class ApprovePlanOperator(ApprovalOperator):
-    """The plan and its findings. With blockers it refuses instead of asking."""
+    """The approval of the plan and its findings. With blockers it refuses and does not ask."""
 
     what = "roll"
 
@@ -136,11 +138,11 @@ class ApprovePlanOperator(ApprovalOperator):
 
         refuse_blockers(plan)
         if not plan.release_steps:
-            raise AirflowSkipException(f"Every node runs {plan.target} already: there is no roll to approve.")
+            raise AirflowSkipException(f"Every node already runs {plan.target}: no node has to be replaced.")
         refuse_new_blockers(ports, plan, waits=True)
 
     def subject(self, plan: Plan) -> str:
-        return f"Roll {plan.cluster} from {plan.source} to {plan.target}?"
+        return f"Upgrade {plan.cluster} from {plan.source} to {plan.target}?"
 
     def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
         from kafka_rollout.steps.common.approval import approval_body
@@ -149,7 +151,7 @@ class ApprovePlanOperator(ApprovalOperator):
 
 
 class ApproveCanaryOperator(ApprovalOperator):
-    """After the first node of the roll, if the run asks for it: on with the others?"""
+    """The approval after the first node, if the run requests it."""
 
     what = "canary"
 
@@ -161,25 +163,25 @@ class ApproveCanaryOperator(ApprovalOperator):
         return (APPROVE, REJECT, ROLL_BACK)
 
     def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
-        # The places that are passed by are skipped when the release step begins, and come to life when they are
-        # cleared.
+        # Skipped groups are skipped when the release step begins, and run when they are cleared.
         if not (context["params"]["canary_approval"] and self.slot.is_canary(plan)):
-            raise AirflowSkipException("Only the first node of a roll that asks for it is a canary.")
+            raise AirflowSkipException("Only the first node of a run with canary approval needs this approval.")
 
     def subject(self, plan: Plan) -> str:
-        return f"{plan.cluster}: the first node runs {plan.release_steps[0].to_release}. Roll the others?"
+        return f"{plan.cluster}: the first node runs {plan.release_steps[0].to_release}. Continue with the other nodes?"
 
     def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
         from kafka_rollout.steps.common.approval import canary_body
 
         return (
-            f"{canary_body(plan)}\n\n- **{APPROVE}**: roll the others\n- **{REJECT}**: stop here, as it is\n"
-            f"- **{ROLL_BACK}**: bring it back to {plan.release_steps[0].from_release}; the run ends then"
+            f"{canary_body(plan)}\n\n- **{APPROVE}**: replace the other nodes\n- **{REJECT}**: end the run in "
+            f"its current state\n- **{ROLL_BACK}**: roll back the node to "
+            f"{plan.release_steps[0].from_release}; then end the run"
         )
 
 
 class ApproveFinalizeOperator(ApprovalOperator):
-    """The point of no return: what each feature's new level costs, and whether Kafka can take it back."""
+    """The point of no return: the loss of each feature's new level, and whether Kafka can undo it."""
 
     what = "finalize"
 
@@ -188,7 +190,7 @@ class ApproveFinalizeOperator(ApprovalOperator):
         self.scan_task = scan_task
 
     def choices(self, plan: Plan) -> tuple[str, ...]:
-        # A run that found the binary rolled has no node to take back.
+        # A run that found all nodes upgraded has no node to roll back.
         return (APPROVE, REJECT, ROLL_BACK) if plan.release_steps else (APPROVE, REJECT)
 
     def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
@@ -199,7 +201,7 @@ class ApproveFinalizeOperator(ApprovalOperator):
         refuse_blockers(plan)
         refuse_new_blockers(ports, plan)
         if not pending_changes(ports, plan):
-            raise AirflowSkipException("Every planned level is finalized already.")
+            raise AirflowSkipException("Every planned level is already finalized.")
 
     def subject(self, plan: Plan) -> str:
         return f"Finalize the features of {plan.cluster} at {plan.target}? This is the point of no return."
@@ -214,7 +216,10 @@ class ApproveFinalizeOperator(ApprovalOperator):
         scan = context["ti"].xcom_pull(task_ids=self.scan_task) or {}
         shown = replace(plan, feature_changes=undo_by_controller(ports, plan))
         body = approval_body(shown, support, what=self.what, scan=str(scan.get("sentence", "")))
-        body = body.replace(shown.hash[:12], plan.hash[:12])  # it is this plan that is approved
+        body = body.replace(shown.hash[:12], plan.hash[:12])  # the approval is for this plan
         if plan.release_steps:
-            body += f"\n\n**{ROLL_BACK}** brings every node back to {plan.source} instead: the last chance for it."
+            body += (
+                f"\n\n**{ROLL_BACK}** rolls back every node to {plan.source} instead. After this approval a "
+                "rollback is not possible."
+            )
         return body

@@ -1,4 +1,4 @@
-"""The tasks of the scheduled scan: scan and keep, then tell of what got worse."""
+"""The tasks of the scheduled scan: scan, store, and send an alert if a verdict got worse."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from kafka_rollout.domain.coordinator_logs.scan import ScanResult
     from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
 
-PROBLEM = "problem"  # XCom of a scan that failed: why
-PARQUET = "parquet"  # folder in the task's scratch
-TREND = 30  # scans whose trend a report shows
+PROBLEM = "problem"  # XCom of a failed scan: the reason
+PARQUET = "parquet"  # folder of the task
+TREND = 30  # number of scans in the trend of a report
 DEPTHS = ("deep", "live", "classes")
 
 
 def scan_asset(cluster: str) -> Asset:
-    """What other DAGs can be scheduled by: a new event a scan, with the verdict of each release as its extra."""
+    """The asset of a cluster: one event per scan, with the verdict of each release as its extra."""
     return Asset(f"kafka-rollout/{cluster}/coordinator-log-scan")
 
 
 class CompatibilityScanOperator(SparkScanOperator):
-    """Scan as the form says, keep the result in the cluster's history and tell the asset."""
+    """Scan as requested in the form, store the result in the history and update the asset."""
 
     operator_extra_links = (ScanLink(),)
 
@@ -84,8 +84,9 @@ class CompatibilityScanOperator(SparkScanOperator):
 
 
 class AlertOperator(BaseOperator):
-    """Runs however the scan ended. Tells of verdicts that got worse, and of a scan that could not be done: not knowing
-    is an alert as well, and the task then fails with it, for the run is not green.
+    """Send an alert if a verdict got worse or the scan failed. It runs whatever the result of the scan.
+
+    After a failed scan the compatibility is unknown. So this task sends an alert and fails too.
     """
 
     def __init__(self, *, cluster: str, scan_task: str, **kwargs: Any) -> None:
@@ -98,15 +99,15 @@ class AlertOperator(BaseOperator):
         report = scan_page(ti.dag_id, str(context["run_id"]), self.scan_task)
         states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
         scanned = ti.xcom_pull(task_ids=self.scan_task) if states.get(self.scan_task) == "success" else None
-        if scanned is None:  # also when a person marked the scan as done
-            problem = ti.xcom_pull(task_ids=self.scan_task, key=PROBLEM) or "See the log of the scan's task."
+        if scanned is None:  # also when the scan was marked as successful by hand
+            problem = ti.xcom_pull(task_ids=self.scan_task, key=PROBLEM) or "See the log of the scan task."
             alert = not_scanned(self.cluster, problem, report)
             ScanAlertNotifier(alert)(context)
             raise AirflowFailException(f"{alert.headline} {problem}")
         with errors_for_airflow():
             comparison = self._comparison(scanned["scan"])
         if comparison is None:
-            raise AirflowSkipException("This is the first scan: there is nothing to compare it with.")
+            raise AirflowSkipException("This is the first scan, so there is no comparison.")
         if not comparison.worse:
             raise AirflowSkipException("No verdict got worse.")
         alert = got_worse(comparison, report)
@@ -114,7 +115,7 @@ class AlertOperator(BaseOperator):
         return {"headline": alert.headline, "worse": [change.to_dict() for change in comparison.worse]}
 
     def _comparison(self, scan: str) -> ScanComparison | None:
-        """With the newest earlier scan that asked about the same releases."""
+        """Compare with the newest earlier scan of the same releases."""
         from kafka_rollout.composition.records import open_scan_history
         from kafka_rollout.domain.coordinator_logs.comparison import compare
 
@@ -133,7 +134,7 @@ def not_scanned(cluster: str, problem: str, report: str = "") -> Alert:
         sentences=(problem,),
         report=report,
         failed=True,
-        remedy="Until a scan is done nobody knows which releases could load them.",
+        remedy="Run the scan again. Until then it is unknown which releases can load the logs.",
     )
 
 
@@ -143,10 +144,13 @@ def got_worse(comparison: ScanComparison, report: str) -> Alert:
         by_release.setdefault(str(change.release), []).append(change)
     return Alert(
         cluster=comparison.cluster,
-        headline=f"What {_listed(by_release)} would do with the coordinator logs got worse.",
+        headline=f"Verdicts of {_listed(by_release)} for the coordinator logs got worse.",
         sentences=tuple(_of_release(changes) for changes in by_release.values()),
         report=report,
-        remedy="The report says which groups and transactional ids wrote what stands in the way, and how to end it.",
+        remedy=(
+            "Open the report. It lists the groups and transactional ids that wrote the incompatible records, "
+            "and how to remove the records."
+        ),
     )
 
 
@@ -157,4 +161,4 @@ def _listed(names: Iterable[str]) -> str:
 
 def _of_release(changes: Sequence[VerdictChange]) -> str:
     more = len(changes) - 1
-    return f"{changes[0]}{f' ({more} more partitions likewise)' if more else ''}"
+    return f"{changes[0]}{f' (and {more} more partitions)' if more else ''}"

@@ -1,4 +1,4 @@
-"""The run's end: the ledger's verdict, the report, and whether it ended as it was asked to."""
+"""The end of a run: traffic check, report and outcome."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 
 class StartLedgerOperator(RolloutOperator):
-    """Start the live-traffic ledger, if the run asks for it."""
+    """Start the test traffic, if the run requests it."""
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         frozen_plan(ports, context)
         if not context["params"]["ledger"]:
-            raise AirflowSkipException("This run keeps no ledger of live traffic (parameter ledger).")
+            raise AirflowSkipException("This run has no test traffic (parameter ledger).")
         return {"folder": str(ledger_folder(ports)), "pid": run_ledger(ports)}
 
 
 class StopLedgerOperator(RolloutOperator):
-    """End the ledger and the watch of groups, whatever happened before, and keep the ledger's verdict."""
+    """Stop the test traffic and the group monitor in any case, and store the result of the traffic check."""
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.composition.background import stop_traffic
@@ -45,7 +45,7 @@ class StopLedgerOperator(RolloutOperator):
         stop_watching_groups(ports)
         folder = ledger_folder(ports)
         if not (folder / "settings.json").exists():
-            raise AirflowSkipException("This run keeps no ledger of live traffic.")
+            raise AirflowSkipException("This run has no test traffic.")
         verdict = stop_traffic(folder)
         data = {**asdict(verdict), "ok": verdict.ok}
         ports.run.record("ledger", data)
@@ -62,7 +62,10 @@ class StopLedgerOperator(RolloutOperator):
 
 
 class FinalizeNowOperator(RolloutOperator):
-    """Finalizing later means: not in the run that rolls. A run that finds nothing to roll is the later one."""
+    """With the policy *later*, end a run that replaced nodes before finalizing.
+
+    A run without nodes to replace finalizes.
+    """
 
     def __init__(self, *, skipped: list[str], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -76,14 +79,14 @@ class FinalizeNowOperator(RolloutOperator):
             ports.run.record(ROLLED, {"target": str(plan.target)})
         if context["params"]["finalize"] == FINALIZE_LATER and plan.release_steps:
             self.log.info(
-                "The binary is rolled, finalizing is left for later: run this DAG again when it has soaked. It finds "
-                "nothing to roll and goes on from here."
+                "Every node is upgraded; the features are finalized later. Run this DAG again after the "
+                "soak: it skips the nodes and continues with the features."
             )
             raise DownstreamTasksSkipped(tasks=self.skipped)
 
 
 class ReportOperator(RolloutOperator):
-    """Write the run's report, and let go of the cluster's lock."""
+    """Write the report of the run and release the cluster's lock."""
 
     operator_extra_links = (ReportLink(),)
 
@@ -95,7 +98,7 @@ class ReportOperator(RolloutOperator):
         if not context["ti"].xcom_pull(task_ids=PLAN_TASK):
             release_lock(ports)
             why = why_failed(ports.run.events())
-            raise AirflowFailException(f"The run has no plan, so there is nothing to report.{why}")
+            raise AirflowFailException(f"The run has no plan, so there is no report.{why}")
         plan = frozen_plan(ports, context)
         data = build_report_of_run(ports, plan, dry_run=bool(context["params"]["dry_run"]))
         page, machine_form = ports.run.write_report(render_run_page(data), data)
@@ -105,7 +108,7 @@ class ReportOperator(RolloutOperator):
 
 
 class OutcomeOperator(RolloutOperator):
-    """The run succeeds exactly when it ended as it was asked to: finished, dry, or finalizing left for later."""
+    """Succeed only if the run ended as requested: finished, dry run, or finalizing left for later."""
 
     def __init__(self, *, report_task: str, ledger_task: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -119,12 +122,12 @@ class OutcomeOperator(RolloutOperator):
         told = f" {report['sentence']} See {report['html']}." if report else ""
         ledger = ti.xcom_pull(task_ids=self.ledger_task) if self.ledger_task else None
         if ledger and not ledger["ok"]:
-            raise AirflowFailException(f"The ledger found {ledger['discrepancies']} discrepancies.{told}")
+            raise AirflowFailException(f"The traffic check found {ledger['discrepancies']} discrepancies.{told}")
         failed = failed_tasks(context, self.task_id)
         if failed and not report:
             events = run_record(self.cluster, context).events()
             owner = other_owner(events, context)
-            told = f" Its run id is one of {owner} already." if owner else why_failed(events)
+            told = f" Its run id is already used by {owner}." if owner else why_failed(events)
         if failed:
             raise AirflowFailException(f"The run ended {outcome}: {', '.join(failed)} failed.{told}")
         wanted = {"dry_run"} if params["dry_run"] else {"finished"}
@@ -132,7 +135,7 @@ class OutcomeOperator(RolloutOperator):
             wanted.add("rolled_not_finalized")
         if outcome not in wanted:
             raise AirflowFailException(f"The run ended {outcome}, not {' or '.join(sorted(wanted))}.{told}")
-        self.log.info("The run ended as asked: %s.%s", outcome, told)
+        self.log.info("The run ended as requested: %s.%s", outcome, told)
         return outcome
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:

@@ -1,4 +1,4 @@
-"""Replacing one node's binary, in its place of the graph."""
+"""The replacement of one node's binary, in its task group."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
     from kafka_rollout.steps.roll.node import NodeReplaced
 
-_STARTED_ONCE_MORE = "start the node once more; a process that hangs in its shutdown is ended by force"
+_STARTED_ONCE_MORE = "start the node again; a process that hangs in its shutdown is killed"
 _LOOKED_AT_AGAIN = (
-    "look at everything again, and go on with this node if nothing stands in the way any more; where the approval is "
-    "void, this is a new one by you"
+    "Check again, and continue with this node if no blocker is left. If the approval is invalid, this answer "
+    "approves the plan again in your name."
 )
 
 
 def refuse_out_of_turn(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> None:
-    """The graph keeps the order; this keeps it also against a graph that was drawn wrongly, or cleared in parts."""
+    """Check the node order again, in case the DAG was changed or cleared in parts."""
     from kafka_rollout.steps.roll.node import needs_turn
 
     for earlier in release_step.order:
@@ -38,15 +38,15 @@ def refuse_out_of_turn(ports: ClusterPorts, plan: Plan, release_step: ReleaseSte
             return
         if needs_turn(ports, plan, release_step.key, earlier.node_id):
             raise RefusedError(
-                f"It is not node {node_id}'s turn: node {earlier.node_id} comes before it in {release_step.key} and "
-                "does not "
-                f"run {release_step.to_release}.",
+                f"Node {node_id} cannot be replaced yet: node {earlier.node_id} comes first in release step "
+                f"{release_step.from_release} → {release_step.to_release} and does not run "
+                f"{release_step.to_release}.",
                 remedy=f"Clear the tasks of node {earlier.node_id} with everything downstream.",
             )
 
 
 def refuse_without_canary(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> None:
-    """Nodes after the first one need the canary's approval on record: its task can be marked as done by hand."""
+    """Check the canary approval for all nodes after the first one: its task can be marked as successful by hand."""
     from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
     from kafka_rollout.steps.roll.node import needs_turn
 
@@ -56,8 +56,10 @@ def refuse_without_canary(ports: ClusterPorts, plan: Plan, release_step: Release
 
 
 class ReplaceNodeOperator(RolloutOperator):
-    """Stop, replace, start the slot's node. A person is asked when it was started and its process is gone, and when it
-    may not be stopped in the middle of a roll: a half-rolled cluster is left to nobody's chance.
+    """Stop, replace and start the node of this task group.
+
+    It requests a decision if the process is gone after the start, or if the node cannot be stopped during the run. So a
+    partly upgraded cluster never continues without a decision.
     """
 
     def __init__(self, *, slot: NodeTaskGroup, **kwargs: Any) -> None:
@@ -71,16 +73,18 @@ class ReplaceNodeOperator(RolloutOperator):
         plan = frozen_plan(ports, context)
         release_step, node_step = self.slot.resolve(plan)
         if node_step_state(ports, plan, release_step.key, node_step.node_id) is NodeStepState.PAST:
-            raise AirflowSkipException(f"Node {node_step.node_id} is past {release_step.to_release} already.")
+            raise AirflowSkipException(
+                f"Node {node_step.node_id} already runs a release after {release_step.to_release}."
+            )
         refuse_out_of_turn(ports, plan, release_step, node_step.node_id)
         if context["params"]["canary_approval"] and not self.slot.way_back:
             refuse_without_canary(ports, plan, release_step, node_step.node_id)
         keep_ledger_running(context, ports)
-        tell(context, f"node {node_step.node_id} to stop, be replaced by {release_step.to_release} and start")
+        tell(context, f"the stop, replacement and start of node {node_step.node_id} with {release_step.to_release}")
         return self._replaced(context, ports, plan, replace_node)
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
-        """A person answered after the node had not stayed up, or could not be stopped."""
+        """Continue with the decision after the node failed to start, or could not be stopped."""
         from kafka_rollout.steps.common.approval import renew_void
         from kafka_rollout.steps.roll.node import retry_node
 

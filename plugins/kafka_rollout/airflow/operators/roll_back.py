@@ -1,4 +1,4 @@
-"""The begin of the way back: only when a person decided it, and only for the nodes that left the old release."""
+"""The begin of a rollback: only after a decision, and only for the nodes that left their previous release."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class BeginRollBackOperator(RolloutOperator):
-    """`deciders` are the tasks at which a person can choose to roll back.
+    """Begin the rollback. `deciders`: the tasks at which an approver can decide to roll back.
 
-    A task's decision goes when the task is cleared, so a run that was cleared and then succeeds does not roll back
-    for what somebody decided before.
+    Clearing a task removes its decision. So a run that was cleared and then succeeds does not roll back because of an
+    earlier decision.
     """
 
     def __init__(self, *, slots: Sequence[NodeTaskGroup], deciders: Sequence[str], **kwargs: Any) -> None:
@@ -31,7 +31,7 @@ class BeginRollBackOperator(RolloutOperator):
 
     def execute(self, context: Context) -> Any:
         if self._decision(context) is None:
-            self.log.info("Nobody decided to roll back.")
+            self.log.info("No decision to roll back.")
             raise DownstreamTasksSkipped(
                 tasks=[task_id for slot in self.slots for task_id in (*slot.task_ids, slot.passed_id)]
             )
@@ -43,7 +43,7 @@ class BeginRollBackOperator(RolloutOperator):
         plan = frozen_plan(ports, context)
         node_steps = {(release_step.key, node_step.node_id) for release_step, node_step in roll_back_turns(ports, plan)}
         for release_step_key, node_id in sorted(node_steps):
-            self.log.info("Node %s goes back (%s).", node_id, release_step_key)
+            self.log.info("Node %s is rolled back (%s).", node_id, release_step_key)
         unused: list[str] = []
         for slot in self.slots:
             release_step, node_step = slot.release_step(plan), slot.node_step(plan)

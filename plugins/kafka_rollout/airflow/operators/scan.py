@@ -1,4 +1,4 @@
-"""A run's scans of the coordinator logs: before its plan is made, and before the point of no return."""
+"""The scans of a run: before its plan, and before the point of no return."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def scan_file(ports: ClusterPorts, name: str) -> Path:
-    """Where a run keeps a scan's result; its page lies beside it."""
+    """File of a run for a scan result; its page is next to it."""
     return run_folder(ports) / name
 
 
 class ScanForRunOperator(SparkScanOperator):
-    """Scan, and keep result and page in the run's record as `file` (and .html)."""
+    """Scan, and store result and page in the run as `file` (and .html)."""
 
     operator_extra_links = (ScanLink(),)
 
@@ -40,8 +40,8 @@ class ScanForRunOperator(SparkScanOperator):
         purpose = "Scan the coordinator logs."
         longest = LEASE_S if self.execution_timeout is None else self.execution_timeout.total_seconds()
         with cluster_ports(self.cluster, context) as ports:
-            scan_file(ports, self.file).unlink(missing_ok=True)  # of an earlier try: it must not pass for this one's
-            held = renew_lock(ports, purpose, for_s=longest)  # a long scan must not let another change in between
+            scan_file(ports, self.file).unlink(missing_ok=True)  # the result of an earlier attempt must not be used
+            held = renew_lock(ports, purpose, for_s=longest)  # keep the lock during a long scan
         try:
             return super().execute(context)
         finally:
@@ -61,7 +61,7 @@ class ScanForRunOperator(SparkScanOperator):
 
 
 class ScanBeforeRollOperator(ScanForRunOperator):
-    """What a roll's releases will have to load. Skipped when every node runs the target already."""
+    """Scan the logs that the releases of the path must load. Skipped if every node already runs the target."""
 
     def __init__(self, *, observe_task: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -71,12 +71,12 @@ class ScanBeforeRollOperator(ScanForRunOperator):
         observed = context["ti"].xcom_pull(task_ids=self.observe_task) or {}
         target = context["params"]["target_release"]
         if set(observed.get("releases", {}).values()) == {target}:
-            raise AirflowSkipException(f"Every node runs {target} already: nothing will be rolled.")
+            raise AirflowSkipException(f"Every node already runs {target}, so no node is replaced.")
         return super().execute(context)
 
 
 class ScanVerdictOperator(RolloutOperator):
-    """Could the release that the cluster came from still load what is in the coordinator logs now?"""
+    """Check whether the source release can still load the current coordinator logs."""
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.domain.coordinator_logs.findings import way_back_verdict
@@ -88,15 +88,15 @@ class ScanVerdictOperator(RolloutOperator):
         previous = previous_release(ports, frozen_plan(ports, context))
         path = scan_file(ports, SCAN_VERDICT)
         if not path.exists():
-            raise AirflowSkipException("There is no scan of this run.")
+            raise AirflowSkipException("This run has no scan.")
         result = ScanResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
         verdict = way_back_verdict(result, previous)
-        if not result.logs:  # no group and no transaction was ever there: nothing to load, nothing unknown
+        if not result.logs:  # there was never a group or a transaction, so there is nothing to load
             verdict = Verdict(question=verdict.question)
         for finding in verdict.findings:
             self.log.info("%s", finding)
         sentence = " ".join(finding.sentence for finding in verdict.findings) or (
-            f"{previous} could still load all {result.records} records of the coordinator logs."
+            f"{previous} can still load all {result.records} records of the coordinator logs."
         )
         ports.run.record(
             "scan",

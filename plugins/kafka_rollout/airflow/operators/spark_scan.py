@@ -1,4 +1,4 @@
-"""The Spark job that scans a cluster's coordinator logs, as a task."""
+"""The Spark job that scans the coordinator logs of a cluster, as a task."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ SPARK_CONNECTION = "spark_default"
 
 
 class SparkScanOperator(SparkSubmitOperator):
-    """spark-submit of application/scan_coordinator_logs.py. Credentials reach it as a file of mode 0600, which is
-    removed with the task's try. A scan that could not be done fails with the job's own sentence.
+    """Run spark-submit of application/scan_coordinator_logs.py.
+
+    Credentials are passed as a file of mode 0600, which is removed after the attempt. A failed scan fails the task with
+    the error of the job.
     """
 
     def __init__(self, *, cluster: str, **kwargs: Any) -> None:
@@ -49,10 +51,10 @@ class SparkScanOperator(SparkSubmitOperator):
 
     @abstractmethod
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> Any:
-        """What becomes of the result; what it returns is the task's XCom."""
+        """Store the result; the return value is the task's XCom."""
 
     def wanted(self, context: Context, request: ScanRequest, scratch: Path) -> ScanRequest:
-        """What to scan; everything, deep, judged for every release, unless a class says otherwise."""
+        """Return what to scan; default: everything, with contents, for every release."""
         return request
 
     def scan(self, context: Context, scratch: Path) -> ScanResult:
@@ -89,7 +91,7 @@ class SparkScanOperator(SparkSubmitOperator):
             raise AirflowException(self._problem or str(error)) from error
 
     def _get_hook(self) -> SparkSubmitHook:
-        """Spark's own hook, which reads the job's lines; ours among them say what is wrong."""
+        """Spark's own hook, which reads the output lines of the job; some of them contain the error."""
         hook = super()._get_hook()
         read = hook._process_spark_submit_log
         hook._process_spark_submit_log = lambda itr: read(self._noted(itr))  # type: ignore[method-assign]
@@ -104,7 +106,7 @@ class SparkScanOperator(SparkSubmitOperator):
 
     @contextmanager
     def _security_file(self, context: Context) -> Iterator[Path]:
-        """In the run's private folder: Spark's workers read it, wherever they are."""
+        """In the run's private folder, because Spark's workers read it."""
         from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
         from kafka_rollout.composition.records import open_run
 
@@ -118,5 +120,5 @@ class SparkScanOperator(SparkSubmitOperator):
 
 
 def scanning() -> dict[str, Any]:
-    """A task that scans. The job itself waits a minute for a broker that restarts meanwhile."""
+    """Arguments of a task that scans. The job itself waits one minute for a broker that restarts."""
     return {"retries": 1, "retry_delay": timedelta(seconds=5), "execution_timeout": timedelta(hours=2)}

@@ -1,4 +1,4 @@
-"""What runs beside a run while something is changed: the live-traffic ledger, if asked for, and the watch of groups."""
+"""Background processes of a run: the test traffic, if requested, and the group monitor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
-SECURITY_FILE = "ledger-security.json"  # private to the run, and gone when the ledger is stopped
+SECURITY_FILE = "ledger-security.json"  # private to the run; removed when the test traffic stops
 GROUPS_SECURITY_FILE = "groups-security.json"
 
 
@@ -22,7 +22,7 @@ def ledger_folder(ports: ClusterPorts) -> Path:
 
 
 def run_ledger(ports: ClusterPorts) -> int:
-    """The pid of the run's ledger, started if it does not run."""
+    """Return the process id of the run's test traffic; start it if it does not run."""
     from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
     from kafka_rollout.composition.background import find_traffic, start_traffic
 
@@ -36,7 +36,7 @@ def run_ledger(ports: ClusterPorts) -> int:
 
 
 def watch_groups(ports: ClusterPorts) -> None:
-    """The cluster's groups are watched from here on: rebalances, time without owner. Reads only, and stops nothing."""
+    """Start the group monitor of the cluster: rebalances, unassigned time. Read-only."""
     from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
     from kafka_rollout.composition.background import start_group_monitor
 
@@ -53,11 +53,11 @@ def stop_watching_groups(ports: ClusterPorts) -> None:
 
 
 def keep_ledger_running(context: Context, ports: ClusterPorts) -> None:
-    """Before a change: groups are watched, and the ledger of a run that asks for one runs.
+    """Before a change: make sure that the group monitor runs, and the test traffic if the run requests it.
 
-    A run that fails ends its ledger, since nobody may come back. When the failed task is cleared, the task that
-    started the ledger is not run again, so whoever changes something sees to it. A ledger that cannot be started stops
-    nothing: the cluster may be in the very state that the change is to mend.
+    A failed run stops its test traffic, because it may never continue. If the failed task is cleared, the task that
+    started the traffic does not run again, so every changing task calls this. A failure to start the traffic stops
+    nothing, because the change may be the fix for the cluster.
     """
     watch_groups(ports)
     if not context["params"].get("ledger"):
@@ -65,4 +65,4 @@ def keep_ledger_running(context: Context, ports: ClusterPorts) -> None:
     try:
         run_ledger(ports)
     except RolloutError as error:
-        context["task"].log.warning("What follows is without live traffic: %s", error)
+        context["task"].log.warning("The following change runs without test traffic: %s", error)

@@ -1,4 +1,4 @@
-"""The gate of the DAGs: look, wait without a worker, and ask a person when it does not hold in its time."""
+"""The gate of the DAGs: check, wait without a worker, and request a decision after the gate timeout."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from kafka_rollout.domain.model.plan import Plan
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
-# A look costs less than a second, a deferral about three (triggerer, scheduler, a new process). Gates that hold soon
-# are waited for in the task itself.
+# A check costs less than one second, a deferral about three (triggerer, scheduler, a new process). So a gate that
+# passes soon is checked in the task itself.
 PATIENCE_S = 12.0
 INTERVAL_S = 1.0
-GROUPS_INTERVAL_S = 10.0  # each look reads a whole log
+GROUPS_INTERVAL_S = 10.0  # each check reads a whole log
 
 
 class GateSensor(OneLineLogs, BaseSensorOperator):
-    """One gate of a cluster, or of a node's turn (`slot`).
+    """One gate of a cluster or of a node step.
 
-    Looks for PATIENCE_S in the task, then defers to a GateTrigger. When the gate does not hold in its time, a person
-    is asked: wait on, retry (a node that was started is started once more), and, at a node's turn of the roll, roll
-    back; elsewhere stop here. Roll back fails this task and leaves the decision for the group `roll_back`.
+    Checks in the task for PATIENCE_S, then defers to a GateTrigger. After the gate timeout it requests a decision: wait
+    on, or retry (a started node is started again). In a node step it also offers roll back, elsewhere stop here. Roll
+    back fails this task and stores the decision for the group `roll_back`.
     """
 
     def __init__(self, *, cluster: str, kind: GateKind, slot: NodeTaskGroup | None = None, **kwargs: Any) -> None:
@@ -47,11 +47,11 @@ class GateSensor(OneLineLogs, BaseSensorOperator):
             plan = frozen_plan(ports, context)
             ref = self._ref(plan)
             if self.kind is GateKind.BEFORE_STOP and not _stop_is_ahead(ports, plan, ref):
-                return self._passed("the node runs the release already, nothing is stopped")
+                return self._passed("the node already runs the release and is not stopped")
             return self._watch(context, ports, plan, ref)
 
     def watched(self, context: Context, event: dict[str, Any]) -> Any:
-        """The trigger is done, or a person answered a question that an earlier try had left open."""
+        """Continue after the trigger, or with an answer to the request of an earlier attempt."""
         if is_answer(event):
             return self.decided(context, event)
         if event["state"] == WatchState.HELD:
@@ -64,7 +64,7 @@ class GateSensor(OneLineLogs, BaseSensorOperator):
             self._ask(context, ports, self._ref(plan), event["message"])
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
-        """A person answered after the gate had failed."""
+        """Continue with the decision after the gate failed."""
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)
             ref = self._ref(plan)
@@ -77,17 +77,17 @@ class GateSensor(OneLineLogs, BaseSensorOperator):
 
     @property
     def has_a_node_to_start(self) -> bool:
-        """Whether *Retry* is among the answers."""
+        """Return whether *Retry* is a possible answer."""
         return self.slot is not None and self.kind is GateKind.AFTER_START
 
     def start_once_more(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
-        """What *Retry* does."""
+        """Carry out *Retry*."""
         from kafka_rollout.steps.roll.node import restart_node
 
         restart_node(ports, plan, *_hop_and_node(ref))
 
     def _watch(self, context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef) -> Any:
-        """Look here for a while; go on in the triggerer, or end."""
+        """Check in this task for some time, then defer to the triggerer, or end."""
         watch = GateWatch(policy=self._policy(context, ports))
         status = _look_for_a_while(context, ports, plan, ref, watch)
         if status.state is WatchState.HELD:
@@ -114,7 +114,7 @@ class GateSensor(OneLineLogs, BaseSensorOperator):
         ask_what_now(context, ports, what=_name(ref), why=message, options=options)
 
     def _passed(self, message: str) -> dict[str, str]:
-        self.log.info("The gate is passed: %s", message)
+        self.log.info("The gate passed: %s", message)
         return {"message": message}
 
     def _ref(self, plan: Plan) -> GateRef:
@@ -137,7 +137,7 @@ class GateSensor(OneLineLogs, BaseSensorOperator):
 
 
 def _look_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef, watch: GateWatch) -> WatchStatus:
-    """The last status, done or not, after at most PATIENCE_S (a long soak is not waited for)."""
+    """Return the last status after at most PATIENCE_S; a long soak is not waited for."""
     from kafka_rollout.steps.gates.checks import look
     from kafka_rollout.steps.gates.waiting import record_outcome
 
@@ -159,7 +159,7 @@ def _name(ref: GateRef) -> str:
 
 
 def _snapshot_interval_s(ports: ClusterPorts) -> float:
-    """How long a node may take to write its next snapshot by itself, at most."""
+    """Longest time in seconds until a node writes its next snapshot by itself."""
     from kafka_rollout.steps.gates.checks import SNAPSHOT_INTERVAL
 
     intervals = (ports.runtime.config(node).get(SNAPSHOT_INTERVAL, "3600000") for node in ports.cluster.nodes)
@@ -174,5 +174,5 @@ def _stop_is_ahead(ports: ClusterPorts, plan: Plan, ref: GateRef) -> bool:
 
 def _hop_and_node(ref: GateRef) -> tuple[str, int]:
     if ref.release_step is None or ref.node_id is None:
-        raise AirflowFailException(f"The gate {ref} is no node's gate.")
+        raise AirflowFailException(f"The gate {ref} is not a node gate.")
     return ref.release_step, ref.node_id

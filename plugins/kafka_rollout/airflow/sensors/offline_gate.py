@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class OfflineGateSensor(GateSensor):
-    """The gate after a node's start; `way_back` after it was taken back. No roll back: a broker may have registered."""
+    """The gate after a node's start.
+
+    `way_back`: after an undo. It offers no rollback, because a broker may have registered.
+    """
 
     def __init__(self, *, kafka_node: int, way_back: bool = False, **kwargs: Any) -> None:
         super().__init__(kind=GateKind.AFTER_START, **kwargs)
@@ -26,7 +29,7 @@ class OfflineGateSensor(GateSensor):
         return not self.way_back
 
     def start_once_more(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
-        """The step starts whatever has no process: a node whose disk was lost, once it is formatted anew."""
+        """The step starts every node without a process, for example one with a new, formatted disk."""
         controller = ports.cluster.node(self.kafka_node).is_controller
         (OfflineStep.START_CONTROLLERS if controller else OfflineStep.START_BROKERS).act(ports, plan)
 

@@ -1,4 +1,4 @@
-"""Watching a gate in the triggerer: no worker is held while a cluster comes back."""
+"""Checks a gate in the triggerer, so no worker is used while a node starts."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 SAY_AGAIN_S = 30.0  # an unchanged message is logged again after this time
 
-SOAK_LOOKS_S = 10.0  # between two looks while a gate soaks
+SOAK_LOOKS_S = 10.0  # between two checks during a soak
 
-ERROR = "error"  # the event's state when looking itself was refused
+ERROR = "error"  # the state of the event if the check itself was refused
 
 
 def pause_s(watch: GateWatch, now: float) -> float:
-    """How long until the next look: a soak of hours does not need one a second."""
+    """Return the seconds until the next check; a soak of hours needs fewer checks."""
     if watch.held_since is None:
         return watch.policy.interval_s
     left = watch.held_since + watch.policy.soak_s - now
@@ -38,8 +38,9 @@ def pause_s(watch: GateWatch, now: float) -> float:
 
 
 class GateTrigger(OneLineLogs, BaseTrigger):
-    """Looks at one gate until its watch has an end. `watch` is a GateWatch's dictionary: it goes on where the task
-    stopped looking. The event has `state` (held, failed or error), `message` and `watch`.
+    """Check one gate until its watch ends. `watch`: dictionary of a GateWatch, so it continues the checks of the task.
+
+    The event has `state` (held, failed or error), `message` and `watch`.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class GateTrigger(OneLineLogs, BaseTrigger):
         try:
             security = await KafkaClusterHook(self.cluster).asecurity()
             while True:
-                # The task has just looked, and an end that comes at once can overtake the end of the task's process.
+                # The task has just checked. An event at once can arrive before the end of the task's process.
                 await watcher.pause(security)
                 status = await asyncio.to_thread(watcher.look)
                 if watcher.is_news(status):
@@ -87,7 +88,7 @@ class GateTrigger(OneLineLogs, BaseTrigger):
 
 
 class _Watcher:
-    """One cluster's ports, kept open between checks; opened again when it could not be."""
+    """The ports of one cluster, kept open between checks and opened again after an error."""
 
     def __init__(self, trigger: GateTrigger, watch: GateWatch) -> None:
         self._trigger = trigger
@@ -141,4 +142,4 @@ class _Watcher:
 
 
 def _unanswered(error: TransientError) -> WatchStatus:
-    return WatchStatus(state=WatchState.WAITING, message=f"waits for an answer: {error}")
+    return WatchStatus(state=WatchState.WAITING, message=f"waits for a response: {error}")

@@ -1,4 +1,4 @@
-"""The page "Kafka rollout" in Airflow's frame. Every path asks Airflow who may see it, and every one only reads."""
+"""The page "Kafka rollout" in Airflow. Every path checks the permissions in Airflow and only reads."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from kafka_rollout.settings import Settings
 STATIC = Path(__file__).parent / "static"
 STATIC_FILES = {"page.js": "text/javascript", "page.css": "text/css"}
 
-# The page runs its own script and no other; the report runs none.
+# The page runs only its own script; the report runs none.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "frame-ancestors 'self'; base-uri 'none'"
 )
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'; sandbox"
 
-# A run's report is nobody's but the reader's: no proxy and no browser keeps it, and none guesses what it is.
+# A report is only for its reader: no proxy or browser stores it, and none guesses its content type.
 HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 app = FastAPI(title="Kafka rollout", docs_url=None, redoc_url=None, openapi_url=None)
@@ -42,7 +42,7 @@ app = FastAPI(title="Kafka rollout", docs_url=None, redoc_url=None, openapi_url=
 
 @app.middleware("http")
 async def add_headers(request: Request, call_next: RequestResponseEndpoint) -> Response:
-    """On every answer, a refusal included."""
+    """Add the headers to every response, also to a refusal."""
     response = await call_next(request)
     response.headers.update(HEADERS)
     return response
@@ -59,20 +59,20 @@ _may_see_runs = Depends(requires_access_dag(method="GET", access_entity=DagAcces
 
 @app.get("/", dependencies=[_may_see_airflow])
 def page() -> FileResponse:
-    """The page itself; what it shows comes from /runs."""
+    """The page itself; its contents come from /runs."""
     return FileResponse(STATIC / "page.html", media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
 
 
 @app.get("/static/{name}", dependencies=[_may_see_airflow])
 def static(name: str) -> FileResponse:
     if name not in STATIC_FILES:
-        raise HTTPException(404, f"There is no file {name}.")
+        raise HTTPException(404, f"File {name} does not exist.")
     return FileResponse(STATIC / name, media_type=STATIC_FILES[name])
 
 
 @app.get("/runs", dependencies=[_may_see_airflow])
 def runs(user: GetUserDep) -> Any:
-    """Runs whose own DAG the user may read, by cluster."""
+    """The runs, by cluster, whose own DAG the user can read."""
     settings = Settings.from_environment()
     clusters = list_readable_clusters(settings)[0]
     return shown(runs_of(clusters, settings, may_read=_reader(user)))
@@ -80,7 +80,7 @@ def runs(user: GetUserDep) -> Any:
 
 @app.get("/scans", dependencies=[_may_see_airflow])
 def scans(user: GetUserDep) -> Any:
-    """The newest scan of each cluster whose scan DAG the user may read."""
+    """The newest scan of each cluster whose scan DAG the user can read."""
     settings = Settings.from_environment()
     may_read = _reader(user)
     clusters = list_readable_clusters(settings)[0]
@@ -88,7 +88,7 @@ def scans(user: GetUserDep) -> Any:
 
 
 def _reader(user: BaseUser) -> Callable[[str], bool]:
-    """Whether the user may read the runs of a DAG, asked of Airflow once for each DAG."""
+    """Return whether the user can read the runs of a DAG; Airflow is queried once per DAG."""
     manager = get_auth_manager()
 
     @cache
@@ -100,7 +100,7 @@ def _reader(user: BaseUser) -> Callable[[str], bool]:
 
 
 def shown(value: Any) -> Any:
-    """The same data with each text as one visible line: names and log lines of clusters are among them."""
+    """Return the same data with each text as one visible line, because names and log lines come from the cluster."""
     if isinstance(value, str):
         return escape_invisible(value)
     if isinstance(value, Mapping):
@@ -110,16 +110,16 @@ def shown(value: Any) -> Any:
 
 @app.get("/dags/{dag_id}/report", dependencies=[_may_see_runs])
 def report(dag_id: str, run_id: str) -> HTMLResponse:
-    """A run's report."""
+    """The report of a run."""
     found = report_page(dag_id, run_id, Settings.from_environment())
     if found is None:
-        raise HTTPException(404, f"DAG {dag_id} has no report of run {run_id}: it is written when the run ends.")
+        raise HTTPException(404, f"DAG {dag_id} has no report of run {run_id} yet: it is written when the run ends.")
     return HTMLResponse(found, headers={"Content-Security-Policy": REPORT_POLICY})
 
 
 @app.get("/dags/{dag_id}/scan", dependencies=[_may_see_runs])
 def scan(dag_id: str, run_id: str, task_id: str) -> HTMLResponse:
-    """The report of a scan that a run's task made."""
+    """The report of a scan that a task of the run made."""
     found = scan_page(dag_id, run_id, task_id, Settings.from_environment())
     if found is None:
         raise HTTPException(404, f"Run {run_id} has no scan by {task_id}.")

@@ -1,4 +1,4 @@
-"""What the page shows of the clusters' runs, read from their records. Nothing in here writes."""
+"""The runs of the clusters for the page, from their run histories. Read-only."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from kafka_rollout.steps.progress import Progress
 
 log = logging.getLogger(__name__)
 
-RUNS_SHOWN = 10  # of each cluster
-LINES_SHOWN = 30  # of each run
-RUNS_LOOKED_AT = 50  # of each cluster, for those that the user may read
-QUIET_S = 120  # a run that goes on holds the lock, but for its first steps
+RUNS_SHOWN = 10  # per cluster
+LINES_SHOWN = 30  # per run
+RUNS_LOOKED_AT = 50  # per cluster, to find those that the user can read
+QUIET_S = 120  # an active run holds the lock, except during its first steps
 
 
 _UNREADABLE: Mapping[str, Any] = {
@@ -37,7 +37,7 @@ _UNREADABLE: Mapping[str, Any] = {
     "began_at": 0.0,
     "elapsed_s": 0,
     "outcome": None,
-    "state": "damaged record",
+    "state": "damaged history",
     "now": "",
     "estimate": "",
     "nodes": [],
@@ -47,10 +47,10 @@ _UNREADABLE: Mapping[str, Any] = {
 
 
 def runs_of(clusters: Iterable[str], settings: Settings, *, may_read: Callable[[str], bool]) -> list[dict[str, Any]]:
-    """The newest runs of each cluster, and who holds its lock; without clusters none of whose DAGs the user may read.
+    """Return the newest runs of each cluster and the holder of its lock. Clusters without a readable DAG are omitted.
 
-    `may_read`: whether the user may read the runs of a DAG. A run is shown to who may read its own DAG, a run whose
-    record does not say which one that is to who may read all of the cluster's DAGs that change it.
+    `may_read`: whether the user can read the runs of a DAG. A run is shown to users who can read its own DAG. A run
+    without a known DAG is shown to users who can read all changing DAGs of the cluster.
     """
     found = []
     for cluster in clusters:
@@ -62,7 +62,7 @@ def runs_of(clusters: Iterable[str], settings: Settings, *, may_read: Callable[[
 
 
 def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool], *, reads_all: bool) -> dict[str, Any]:
-    """One cluster. What is damaged of it is told in the place of what it would show."""
+    """Return one cluster. Damaged parts are replaced by their error."""
     held, problem = None, ""
     try:
         held = open_lock(settings).holder(cluster)
@@ -90,12 +90,12 @@ def _readable_run(cluster: str, run_id: str, settings: Settings, *, holder: str)
     try:
         return run_of(cluster, run_id, settings, holder=holder)
     except Exception as error:
-        log.warning("The record of run %r of cluster %s cannot be shown: %r", run_id, cluster, error)
-        return {**_UNREADABLE, "run_id": run_id, "sentence": f"The record of this run cannot be read: {error}"}
+        log.warning("The history of run %r of cluster %s cannot be shown: %r", run_id, cluster, error)
+        return {**_UNREADABLE, "run_id": run_id, "sentence": f"The history of this run cannot be read: {error}"}
 
 
 def run_of(cluster: str, run_id: str, settings: Settings, *, holder: str = "") -> dict[str, Any]:
-    """One run: its progress in the words of its record, and how it ended. `holder` is the run with the lock."""
+    """Return one run: progress and outcome, from its history. `holder`: the run that holds the lock."""
     store = open_run(cluster, run_id, settings)
     recorded = store.events()
     events = [event for event in recorded if "at" in event]
@@ -107,7 +107,7 @@ def run_of(cluster: str, run_id: str, settings: Settings, *, holder: str = "") -
     lines = list(progress.lines(plan, events, {}))
     report = _report(store)
     began, last = (float(events[0]["at"]), float(events[-1]["at"])) if events else (0.0, 0.0)
-    done = report is not None and report.get("ended_at", 0.0) >= last - 1.0  # a run that goes on has newer events
+    done = report is not None and report.get("ended_at", 0.0) >= last - 1.0  # an active run has newer events
     failed = bool(events) and events[-1].get("kind") == "task-failed"
     going_on = not done and not failed and (run_id == holder or time.time() - last < QUIET_S)
     return {
@@ -128,7 +128,7 @@ def run_of(cluster: str, run_id: str, settings: Settings, *, holder: str = "") -
 
 
 def _nodes(plan: Plan | None, events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The plan's turns in their order: `state` is done, now or to come. Empty once nodes are taken back."""
+    """Return the node steps of the plan in their order. `state`: done, now or to come. Empty during a rollback."""
     if plan is None:
         return []
     states: dict[tuple[str, int], str] = {}
@@ -151,13 +151,15 @@ def _nodes(plan: Plan | None, events: Iterable[Mapping[str, Any]]) -> list[dict[
 
 
 def report_page(dag_id: str, run_id: str, settings: Settings) -> str | None:
-    """The run's report; None while it has none, and where the run is not this DAG's."""
+    """Return the report of the run; None if it has none, or if the run belongs to another DAG."""
     return page_of_run(dag_id, run_id, "report.html", settings)
 
 
 def page_of_run(dag_id: str, run_id: str, file: str, settings: Settings) -> str | None:
-    """A page below the run's folder; None where there is none, and where the run is another DAG's: the right to read
-    one DAG of a cluster is none to read the runs of the others."""
+    """Return a page in the run's folder; None if there is none, or if the run belongs to another DAG.
+
+    The permission to read one DAG of a cluster does not include the runs of the others.
+    """
     prefix = next((prefix for prefix in CHANGING_DAG_PREFIXES if dag_id.startswith(prefix)), None)
     if prefix is None:
         return None
@@ -167,13 +169,13 @@ def page_of_run(dag_id: str, run_id: str, file: str, settings: Settings) -> str 
         if _dag_id(cluster, store.events()) != dag_id:
             return None
         return (run_folder(cluster, run_id, settings) / file).read_text(encoding="utf-8")
-    except (OSError, ValueError, UserError):  # UserError: a text that names no run; ValueError: damaged
+    except (OSError, ValueError, UserError):  # UserError: not a run id; ValueError: damaged
         return None
 
 
 def _dag_id(cluster: str, events: Sequence[Mapping[str, Any]]) -> str:
-    """Whose run it is, by what its first task wrote down; a run of the command line is told by its plan."""
-    if events and events[0].get("kind") == TORN_LINE:  # it may have begun with the name of its DAG
+    """Return the owner of the run from its first event. A run of the command line is identified by its plan."""
+    if events and events[0].get("kind") == TORN_LINE:  # the name of its DAG may be in it
         return ""
     return begun_by(events) or f"{_dag_prefix(events)}{cluster}"
 

@@ -1,4 +1,4 @@
-"""What the page shows of the scans of coordinator logs. Nothing in here writes."""
+"""The scans of coordinator logs for the page. Read-only."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from kafka_rollout.steps.report.run import SCAN_VERDICT
 
 log = logging.getLogger(__name__)
 
-ALERTS_SHOWN = 5  # of each cluster
+ALERTS_SHOWN = 5  # per cluster
 
-# Where a roll's tasks keep what they scanned; the page lies beside it.
+# Where the tasks of a run store their scans; the page is next to the result.
 _FILES = {"scan_before_roll": SCAN_BEFORE_ROLL, "scan_coordinator_logs": SCAN_VERDICT}
 
 
 def scans_of(clusters: Iterable[ClusterSpec], settings: Settings) -> list[dict[str, Any]]:
-    """The newest scan of each cluster that has one or tried, its alerts, and why the last try failed if it did."""
+    """Return the newest scan of each cluster, its alerts, and the error of the last attempt."""
     found = []
     for cluster in clusters:
         try:
@@ -40,7 +40,7 @@ def scans_of(clusters: Iterable[ClusterSpec], settings: Settings) -> list[dict[s
             scan = {
                 "scan": None,
                 "overdue": False,
-                "failed": {"headline": "The record of the scans cannot be read:", "sentences": [str(error)]},
+                "failed": {"headline": "The scan history cannot be read:", "sentences": [str(error)]},
                 "alerts": [],
             }
         if scan is not None:
@@ -65,11 +65,11 @@ def _scan_of(cluster: ClusterSpec, settings: Settings) -> dict[str, Any] | None:
 
 
 def is_overdue(schedule: str, scanned_at: float, now: float) -> bool:
-    """Whether a whole turn of the schedule went by without a scan: then something keeps it from running."""
+    """Return whether there was no scan in the last full schedule interval."""
     if schedule == NEVER:
         return False
     times = croniter(schedule, datetime.fromtimestamp(now, UTC))
-    times.get_prev(float)  # this turn's scan may still be under way
+    times.get_prev(float)  # the scan of this interval may still run
     return scanned_at < float(times.get_prev(float))
 
 
@@ -78,12 +78,12 @@ def _shown(alert: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scan_page(dag_id: str, run_id: str, task_id: str, settings: Settings) -> str | None:
-    """The report of the scan that a run's task made; None if there is none."""
+    """Return the report of a run's scan; None if there is none."""
     try:
         if dag_id.startswith(SCAN_DAG_PREFIX):
             return open_scan_reports(dag_id.removeprefix(SCAN_DAG_PREFIX), settings).page(run_id)
         if task_id not in _FILES or not dag_id.startswith((DAG_PREFIX, DOWNGRADE_DAG_PREFIX)):
             return None
         return page_of_run(dag_id, run_id, str(Path(_FILES[task_id]).with_suffix(".html")), settings)
-    except (OSError, ValueError, UserError):  # UserError: a text that names no run
+    except (OSError, ValueError, UserError):  # UserError: not a run id
         return None

@@ -35,9 +35,11 @@ def wait_for_gate(
         if status.state is WatchState.HELD:
             return seen
         if status.state is WatchState.FAILED:
-            ways = "mend it, then go on with the same run" if plan.offline else "wait on, retry the node, or roll back"
+            ways = (
+                "fix the cause, then continue the same run" if plan.offline else "wait on, retry the node, or roll back"
+            )
             raise RefusedError(
-                f"The gate {seen.gate} failed: it {status.message}.", remedy=f"Nothing more is touched: {ways}."
+                f"The gate {seen.gate} {status.message}.", remedy=f"No other node is changed. Next: {ways}."
             )
         ports.clock.sleep(policy.interval_s)
 
