@@ -80,7 +80,7 @@ def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(
     report = opened.value
     lost = report.get_by_role("heading", name="Metadata lost at level 25 1 real")
     expect(lost).to_be_visible()
-    expect(report.get_by_role("heading", name="Offline, step by step")).to_be_visible()
+    expect(report.get_by_role("heading", name="Offline steps")).to_be_visible()
     expect(report.get_by_text(re.compile(r"outage, expected: about \d+ s"))).to_be_visible()
     expect(report.get_by_text("Measured outage: ").first).to_be_visible()
     expect(report.get_by_role("heading", name="What was there before, and after all there")).to_be_visible()

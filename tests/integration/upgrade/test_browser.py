@@ -114,7 +114,7 @@ def test_a_person_changes_single_features_and_reads_what_became_of_each(
 
     own = own_page(page, house).get_by_role("article").filter(has_text=run.run_id)
     expect(own.get_by_text("features, on 4.3.1", exact=True)).to_be_visible()
-    own.get_by_text("What happened").click()
+    own.get_by_text("Events").click()
     expect(own.get_by_text("finalized: metadata.version 30")).to_be_visible()
     with page.context.expect_page() as opened:
         own.get_by_role("link", name="report").click()
@@ -236,6 +236,6 @@ def the_roll_goes_on(page: Page, house: House, run: Run, pictures: Path) -> None
     own = own_page(page, house).get_by_role("article").first
     expect(own.get_by_text("3.9.1 → 4.3.1", exact=True)).to_be_visible()
     expect(own.locator(".chip.now")).to_be_visible(timeout=TASKS_MS)
-    own.get_by_text("What happened").click()
+    own.get_by_text("Events").click()
     expect(own.get_by_text("anna approved: roll (a quiet evening)")).to_be_visible()
     page.screenshot(path=pictures / "runs-page.png")

@@ -63,7 +63,7 @@ def test_the_page_says_by_which_group_coordinator_it_judges_and_which_groups_hav
 ) -> None:
     scan = large_scan(catalogue)
     simple = GroupSummary(name="simple", type="classic", state="Empty", members=0, partition=1, offsets_only=True)
-    told, only = "judged by their new group coordinator", "committed offsets only"
+    told, only = "evaluated with their new group coordinator", "committed offsets only"
     page = text_of(render_scan(scan, catalogue))
     assert told not in page
     assert only not in page
@@ -106,14 +106,14 @@ def test_what_changed_since_the_last_scan_and_the_trend_are_shown(catalogue: Cat
 
 def test_a_scan_of_nothing_has_a_page(catalogue: Catalogue) -> None:
     empty = ScanResult(cluster="orders", scanned_at=0.0, logs=(), classes=(), verdicts=())
-    assert "The logs hold no record." in text_of(render_scan(empty, catalogue))
+    assert "The logs contain no record." in text_of(render_scan(empty, catalogue))
 
 
 def test_a_scan_that_counted_classes_alone_says_what_it_does_not_know(catalogue: Catalogue) -> None:
     scan = small_scan(catalogue, at=1.0)
     shallow = replace(scan, classes=tuple(replace(found, live=None) for found in scan.classes), inventory=None)
     text = text_of(render_scan(shallow, catalogue))
-    assert "This scan did not look into the records." in text
+    assert "This scan did not read the contents of the records." in text
     assert "Scan with --live to find out whether waiting" in text
 
 

@@ -66,11 +66,11 @@ function runCard(run, lock) {
     asks.append(link("Answer", `../dags/${run.dag_id}/runs/${id}/required_actions`));
     card.append(asks);
   }
-  if (run.estimate) card.append(el("p", `Still ${run.estimate}.`, "soft"));
+  if (run.estimate) card.append(el("p", `Remaining time: ${run.estimate}.`, "soft"));
   const details = el("details");
   details.open = opened.has(run.run_id) || wanted.get("run_id") === run.run_id;
   details.addEventListener("toggle", () => (details.open ? opened.add(run.run_id) : opened.delete(run.run_id)));
-  details.append(el("summary", "What happened"), el("pre", run.lines.join("\n")));
+  details.append(el("summary", "Events"), el("pre", run.lines.join("\n")));
   card.append(details);
   return card;
 }
@@ -107,12 +107,12 @@ function scanCard(found) {
     for (const [release, verdict] of Object.entries(scan.verdicts)) {
       const [words, tone] = VERDICTS[verdict];
       const chip = el("span", `${release} ${words}`, `chip ${tone}`);
-      chip.title = `What the coordinators of ${release} would do with these logs`;
+      chip.title = `Result if the coordinators of ${release} load these logs`;
       row.append(chip);
     }
     card.append(row);
   }
-  if (found.overdue) card.append(el("p", "Overdue: a turn of its schedule went by without a scan.", "asks bad"));
+  if (found.overdue) card.append(el("p", "Overdue: no scan in the last full schedule interval.", "asks bad"));
   if (found.failed) card.append(el("p", `${found.failed.headline} ${found.failed.sentences.join(" ")}`, "asks bad"));
   if (found.alerts.length) {
     const details = el("details");
@@ -150,18 +150,18 @@ function show(clusters, scans) {
     parts.push(el("h2", cluster.cluster));
     const lock = cluster.lock;
     if (lock && !runs.some((run) => run.run_id === lock.holder && !run.outcome))
-      parts.push(el("p", lock.holder ? `Locked by ${lock.holder}: ${lock.purpose}` : "Locked by a run that is not shown here.", "soft"));
+      parts.push(el("p", lock.holder ? `Locked by ${lock.holder}: ${lock.purpose}` : "Locked by a run that you cannot read.", "soft"));
     if (cluster.problem) parts.push(el("p", cluster.problem, "asks bad"));
     if (scanWanted) parts.push(scanCard(scan));
     parts.push(...runs.map((run) => runCard(run, lock)));
   }
-  if (idle.length) parts.push(el("p", `Without a run yet: ${idle.join(", ")}`, "soft"));
+  if (idle.length) parts.push(el("p", `No runs yet: ${idle.join(", ")}`, "soft"));
   main.replaceChildren(...parts);
 }
 
 async function ask(what) {
   const answer = await fetch(what, { headers: { Accept: "application/json" } });
-  if (!answer.ok) throw new Error(answer.status === 401 ? "sign in to Airflow first" : `Airflow answered ${answer.status}`);
+  if (!answer.ok) throw new Error(answer.status === 401 ? "sign in to Airflow first" : `Airflow responded with ${answer.status}`);
   return answer.json();
 }
 
@@ -169,9 +169,9 @@ async function refresh() {
   const state = document.getElementById("state");
   try {
     show(...(await Promise.all([ask("runs"), ask("scans")])));
-    state.textContent = `As of ${new Date().toLocaleTimeString()}, renewed every two seconds.`;
+    state.textContent = `As of ${new Date().toLocaleTimeString()}, refreshed every 2 s.`;
   } catch (error) {
-    state.textContent = `No news: ${error.message}.`;
+    state.textContent = `Cannot refresh: ${error.message}.`;
   }
 }
 
