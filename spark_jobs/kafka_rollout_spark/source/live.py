@@ -6,15 +6,15 @@ that driver and workers can read (never its content: options are part of query p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from kafka_rollout.adapters.kafka.fetch import FetchSource
+from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
 from kafka_rollout_spark.decode.chunks import Chunk
 from kafka_rollout_spark.source.splits import SPEC, LogReader, LogSource, from_option
@@ -23,13 +23,8 @@ FORMAT = "coordinator_logs_live"
 OFFSETS_PER_RANGE = 2_000_000  # long partitions are cut here, so that several workers can share one
 
 
-def client_settings(security_file: str | None) -> Mapping[str, Any]:
-    """kafka-python's settings from a security file; none without a file."""
-    if not security_file:
-        return {}
-    from kafka_rollout.adapters.kafka.security import ClientSecurity
-
-    return ClientSecurity.from_file(Path(security_file)).kafka_python()
+def security_of(security_file: str | None) -> ClientSecurity | None:
+    return ClientSecurity.from_file(Path(security_file)) if security_file else None
 
 
 def cut(ranges: Sequence[LogRange], most: int = OFFSETS_PER_RANGE) -> tuple[LogRange, ...]:
@@ -62,6 +57,6 @@ class _Reader(LogReader):
     def rows(self, pieces: Sequence[LogRange]) -> Iterator[pa.RecordBatch]:
         from kafka_rollout_spark.decode.decoding import worker_rows  # as in every source: see sharing.LogReader
 
-        client = client_settings(self.options.get("security.file"))
-        with FetchSource(self.options["bootstrap.servers"], client) as source:
+        security = security_of(self.options.get("security.file"))
+        with FetchSource(self.options["bootstrap.servers"], security) as source:
             yield from worker_rows(fetched_chunks(source, pieces), from_option(self.options[SPEC]))

@@ -6,23 +6,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kafka.protocol.metadata import MetadataRequest
-
 from kafka_rollout.adapters.coordinator_logs.deleted_groups import Bounded
 from kafka_rollout.adapters.coordinator_logs.directories import find_logs
 from kafka_rollout.adapters.coordinator_logs.segments import Piece
-from kafka_rollout.adapters.kafka.connection import NodeConnection, NotSentError
 from kafka_rollout.adapters.kafka.fetch import FetchSource
-from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.scan import LogCopy, LogRange
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout_spark.decode.chunks import Chunk
 from kafka_rollout_spark.source.files import SegmentFiles, segment_chunks
-from kafka_rollout_spark.source.live import LiveLogs, client_settings, cut, fetched_chunks
+from kafka_rollout_spark.source.live import LiveLogs, cut, fetched_chunks, security_of
 from kafka_rollout_spark.source.splits import SHARES, LogSource, Shares, share_out, size, to_option
 
-_INTRODUCTION_S = 10.0
 _NOT_SEEN = "this user may not see the brokers' settings: 3.8 and 3.9 are judged by their default group coordinator"
 _BYTES_PER_OFFSET = 100  # a guess: a committed offset in a batch with a few others
 _PIECE_BYTES = 64 * 1024 * 1024
@@ -60,8 +55,8 @@ class LogsToRead:
             return
         ranges = [piece for piece in pieces if isinstance(piece, LogRange) and piece.end > since]
         ranges = [replace(piece, start=max(piece.start, since)) for piece in ranges]
-        client = client_settings(self.options.get("security.file"))
-        with FetchSource(self.options["bootstrap.servers"], client) as source:
+        security = security_of(self.options.get("security.file"))
+        with FetchSource(self.options["bootstrap.servers"], security) as source:
             yield from fetched_chunks(source, ranges)
 
     def whole(self, topic: str, partition: int) -> Iterator[Bounded]:
@@ -85,9 +80,7 @@ def live_logs(
     *, cluster: str, bootstrap_servers: str, security_file: Path | None, topics: Sequence[str], known: Sequence[str]
 ) -> LogsToRead:
     """Where the logs of a cluster begin and end now. `topics` empty: every log of `known` that the cluster has."""
-    if security_file:
-        _introduce(bootstrap_servers, ClientSecurity.from_file(security_file))
-    with FetchSource(bootstrap_servers, client_settings(str(security_file) if security_file else None)) as source:
+    with FetchSource(bootstrap_servers, security_of(str(security_file) if security_file else None)) as source:
         ranges = source.ranges(topics or known)
         cleaning = source.cleaning(sorted({log.topic for log in ranges}))
         new_group_coordinator = source.starts_new_group_coordinator()
@@ -111,21 +104,6 @@ def live_logs(
         new_group_coordinator=bool(new_group_coordinator),
         note="" if new_group_coordinator is not None else _NOT_SEEN,
     )
-
-
-def _introduce(bootstrap_servers: str, security: ClientSecurity) -> None:
-    """Be let in by one server: refused there, a person reads why. kafka-python would try a wrong password again and
-    again, and say only that nobody answered.
-    """
-    for address in bootstrap_servers.split(","):
-        connection = NodeConnection(address, f"Broker {address}", security)
-        try:
-            connection.ask(MetadataRequest(topics=[]), timeout_s=_INTRODUCTION_S)
-            return
-        except NotSentError:
-            continue
-        finally:
-            connection.close()
 
 
 def logs_in_directories(

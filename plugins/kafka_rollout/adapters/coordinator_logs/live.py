@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from kafka_rollout.adapters.coordinator_logs import spark_submit as scan_submit
 from kafka_rollout.adapters.coordinator_logs.deleted_groups import deleted_while_pending, is_asked, pieces
@@ -53,7 +52,7 @@ class LiveCoordinatorLogs:
     longest: int = LONGEST
 
     def scan_on(self, before: ScanResult, *, anew: bool = False) -> ScanResult:
-        with FetchSource(self.cluster.bootstrap_servers, self._client()) as source:
+        with FetchSource(self.cluster.bootstrap_servers, self.security) as source:
             tail = None if anew else self._tail(source, before)
             if tail is None:
                 before = self._scan_anew(before)
@@ -65,7 +64,7 @@ class LiveCoordinatorLogs:
         # Spark starts in the time in which `short` records are read here twice.
         longest = min(self.longest, 2 * self.short) if by_spark else self.longest
         try:
-            with FetchSource(self.cluster.bootstrap_servers, self._client()) as source:
+            with FetchSource(self.cluster.bootstrap_servers, self.security) as source:
                 schemas = load_schemas(self.settings.include)
                 return read_group_records(source, schemas, self.catalogue, longest=longest)
         except RefusedError as error:
@@ -90,9 +89,6 @@ class LiveCoordinatorLogs:
         return source.ranges(
             sorted({topic for release in self.catalogue for topic in self.catalogue.get(release).coordinator_logs})
         )
-
-    def _client(self) -> Mapping[str, Any]:
-        return self.security.kafka_python() if self.security else {}
 
     def _scan_anew(self, before: ScanResult) -> ScanResult:
         _, result = scan_submit.scan_command(

@@ -28,6 +28,7 @@ from kafka_rollout.domain.model.errors import RefusedError, TransientError
 CLIENT_ID = "kafka-rollout"
 _UNSUPPORTED_VERSION = 35
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+_MOST_HEADER_BYTES = 1024  # correlation id and tagged fields, of which no release has any
 # What a broken, silent or foreign peer looks like; undecodable bytes are ValueError, IndexError or struct.error.
 _NO_ANSWER = (OSError, ValueError, IndexError, struct.error)
 
@@ -194,21 +195,23 @@ class _Link:
         (size,) = struct.unpack(">i", self._receive(4, deadline))
         if not 0 < size <= _MAX_RESPONSE_BYTES:
             raise ValueError(f"it does not speak Kafka's protocol here (frame of {size} bytes)")
-        body = io.BytesIO(self._receive(size, deadline))
+        answer = self._receive(size, deadline)
         response_class = request.header.get_response_class()
-        if response_class.parse_header(body).correlation_id != self._correlation_id:
+        header = io.BytesIO(answer[:_MOST_HEADER_BYTES])
+        if response_class.parse_header(header).correlation_id != self._correlation_id:
             raise ValueError("an answer to another question came")
-        return response_class.decode(body)
+        return response_class.decode(answer[header.tell() :])
 
-    def _receive(self, size: int, deadline: float) -> bytes:
-        received = bytearray()
-        while len(received) < size:
+    def _receive(self, size: int, deadline: float) -> memoryview:
+        received = memoryview(bytearray(size))
+        at = 0
+        while at < size:
             self._socket.settimeout(_remaining(deadline))
-            part = self._socket.recv(min(size - len(received), 1 << 20))
-            if not part:
+            count = self._socket.recv_into(received[at:])
+            if not count:
                 raise ConnectionResetError("connection closed by the node")
-            received += part
-        return bytes(received)
+            at += count
+        return received
 
 
 def ask_api_versions(exchange: Any) -> Any:

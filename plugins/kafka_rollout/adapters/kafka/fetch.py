@@ -1,7 +1,7 @@
 """Raw record batches of live partitions, by Fetch requests: no group, nothing written, read uncommitted.
 
 A coordinator loads aborted records too, so READ_UNCOMMITTED is what it sees. kafka-python's consumer would decode
-every record; its protocol classes and connections alone give the batches as they lie in the log.
+every record; its protocol classes alone give the batches as they lie in the log.
 """
 
 from __future__ import annotations
@@ -9,16 +9,20 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+import tenacity
 from kafka import errors
-from kafka.net.compat import KafkaNetClient
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
+from kafka_rollout.adapters.kafka.connection import NodeConnection
+from kafka_rollout.adapters.kafka.requests import AUTHORIZATION_ERRORS, error_name
+from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.domain.coordinator_logs.cleaning import CLEANING_SETTINGS, CleaningConfig
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
@@ -31,11 +35,9 @@ _BROKER, _DEFAULT = 4, 5
 _PROTOCOLS, _ENABLE = "group.coordinator.rebalance.protocols", "group.coordinator.new.enable"
 _LAST_VERSION_BY_NAME = 12  # Fetch names topics up to version 12, by id after it (KIP-516)
 _FETCH_BYTES = 16 * 1024 * 1024
-_MESSAGE_BYTES = 256 * 1024 * 1024  # a single batch larger than a fetch's limit is sent whole (KIP-74)
 _PATIENCE_S = 60.0  # a broker's restart and the election of its partitions' leaders fit into it
 _PAUSE_S = 0.5
 _LENGTH_FROM, _LENGTH_END = 8, 12  # of a batch's length, which counts what follows it
-_FATAL = (errors.AuthorizationError, errors.SaslAuthenticationFailedError, errors.UnsupportedVersionError)
 
 Answer = TypeVar("Answer")
 
@@ -51,42 +53,42 @@ class FetchedBytes:
 
 
 class FetchSource:
-    """One connection to a cluster; a context manager.
+    """Connections to a cluster's brokers; a context manager.
 
-    `client` are kafka-python's connection settings (security included). Leader changes and lost connections are
-    tried again for `patience_s` at each offset, then raise TransientError naming the partition.
+    Leader changes and lost connections are tried again for `patience_s` at each offset, then raise TransientError
+    naming the partition. Raises RefusedError at once for a password or certificate that a broker does not accept.
     """
 
     def __init__(
         self,
         bootstrap_servers: str,
-        client: Mapping[str, Any] | None = None,
+        security: ClientSecurity | None = None,
         *,
         fetch_bytes: int = _FETCH_BYTES,
         patience_s: float = _PATIENCE_S,
         timeout_s: float = 20,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._servers = bootstrap_servers
+        self._security = security or ClientSecurity()
         self._fetch_bytes = fetch_bytes
         self._patience_s = patience_s
+        self._timeout_s = timeout_s
+        self._sleep = sleep
         self._leaders: dict[tuple[str, int], int] = {}
-        settings = {
-            "client_id": "kafka-rollout-scan",
-            "receive_message_max_bytes": _MESSAGE_BYTES,
-            **(client or {}),
-            "bootstrap_servers": bootstrap_servers.split(","),
-        }
+        self._addresses: dict[int, str] = {}  # by node id, as the brokers advertise them
+        self._connections: dict[str, NodeConnection] = {}
         try:
-            self._net = KafkaNetClient(**settings)
-            self._manager = self._net._manager
-            self._manager.bootstrap(timeout_s * 1000)
-        except _FATAL as error:
-            raise self._refused(error) from error
-        except (errors.KafkaError, OSError) as error:
+            self._look_up([])
+        except TransientError as error:
+            self.close()
             raise TransientError(
                 f"No broker of {bootstrap_servers} answered within {timeout_s:g} s.",
                 remedy="Check the addresses and that the brokers are running.",
             ) from error
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> FetchSource:
         return self
@@ -95,7 +97,8 @@ class FetchSource:
         self.close()
 
     def close(self) -> None:
-        self._net.close()
+        for connection in self._connections.values():
+            connection.close()
 
     def partitions(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:
         """Partitions of the topics that exist; a topic that does not exist is left out, and is not created."""
@@ -168,7 +171,7 @@ class FetchSource:
             if fetched is not None:
                 yield fetched
 
-    # --- one request each; an error that may pass is raised as kafka-python's own ---
+    # --- one request each; an error that may pass is raised as TransientError ---
 
     def _look_up(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:
         request = MetadataRequest(
@@ -177,6 +180,7 @@ class FetchSource:
             max_version=9,  # newer ones ask by topic id
         )
         answer = self._ask(request)
+        self._addresses = {broker.node_id: _address(broker.host, broker.port) for broker in answer.brokers}
         found: dict[str, tuple[int, ...]] = {}
         for topic in answer.topics:
             if topic.error_code == errors.UnknownTopicOrPartitionError.errno:
@@ -249,7 +253,7 @@ class FetchSource:
         last = _last_offset(data)
         if last is None or last < offset:
             # Nothing whole came: the follower that became leader has not got there yet. Asked again as other errors.
-            raise errors.OffsetNotAvailableError
+            raise TransientError("OFFSET_NOT_AVAILABLE.")
         return FetchedBytes(topic=what.topic, partition=what.partition, fetch_offset=offset, data=data), last + 1
 
     def _leader(self, what: LogRange) -> int:
@@ -263,39 +267,53 @@ class FetchSource:
             ) from None
 
     def _ask(self, request: Any, node_id: int | None = None) -> Any:
-        async def ask() -> Any:
-            return await self._manager.send(request, node_id=node_id)
+        """The answer of one broker; of any, in `timeout_s` for all of them together, where none is named."""
+        if node_id is not None:
+            if node_id not in self._addresses:
+                raise TransientError("LEADER_NOT_AVAILABLE.")
+            return self._connection(self._addresses[node_id]).ask(request, timeout_s=self._timeout_s)
+        addresses = dict.fromkeys([*self._addresses.values(), *self._servers.split(",")])
+        last = TransientError("There is no broker to ask.")
+        for address in addresses:
+            try:
+                return self._connection(address).ask(request, timeout_s=self._timeout_s / len(addresses))
+            except TransientError as error:
+                last = error
+        raise last
 
-        return self._manager.run(ask)
+    def _connection(self, address: str) -> NodeConnection:
+        if address not in self._connections:
+            self._connections[address] = NodeConnection(address, f"Broker {address}", self._security)
+        return self._connections[address]
 
     def _until_answered(self, what: str, ask: Callable[[], Answer], *, topics: Sequence[str] = ()) -> Answer:
-        deadline = time.monotonic() + self._patience_s
-        while True:
-            try:
-                return ask()
-            except _FATAL as error:
-                raise self._refused(error) from error
-            except (errors.KafkaError, OSError) as error:
-                if time.monotonic() > deadline:
-                    raise TransientError(
-                        f"{self._servers} gave no answer about {what} for {self._patience_s:g} s: {_text(error)}.",
-                        remedy="Check that every partition has a leader, then scan again.",
-                    ) from error
-            time.sleep(_PAUSE_S)
+        def pause(seconds: float) -> None:
+            self._sleep(seconds)
             self._refresh(topics)
+
+        again = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(TransientError),
+            stop=tenacity.stop_after_delay(self._patience_s),
+            wait=tenacity.wait_fixed(_PAUSE_S),
+            sleep=pause,
+            reraise=True,
+        )
+        try:
+            return again(ask)
+        except TransientError as error:
+            raise TransientError(
+                f"{self._servers} gave no answer about {what} for {self._patience_s:g} s: {error.sentence}",
+                remedy="Check that every partition has a leader, then scan again.",
+            ) from error
 
     def _refresh(self, topics: Sequence[str]) -> None:
         """Leaders may have moved; if nobody answers now, the next attempt will say so."""
-        try:
+        with suppress(TransientError):
             self._look_up(topics or sorted({topic for topic, _ in self._leaders}))
-        except (errors.KafkaError, OSError):
-            return
 
-    def _refused(self, error: Exception) -> FatalError:
-        return FatalError(
-            f"{self._servers} refused the scan: {_text(error)}.",
-            remedy="Check the credentials; the scan needs DESCRIBE and READ on the coordinator logs.",
-        )
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _last_offset(data: bytes) -> int | None:
@@ -333,10 +351,13 @@ def _list_offsets(topics: Mapping[str, Sequence[int]], timestamp: int) -> ListOf
     )
 
 
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__} {error}".rstrip().rstrip(".")
-
-
 def _raise_for(code: int, *, but: int = 0) -> None:
-    if code not in (0, but):
-        raise errors.for_code(code)
+    if code in (0, but):
+        return
+    name = error_name(code)
+    if name in AUTHORIZATION_ERRORS:
+        raise FatalError(
+            f"The cluster does not let this user read the coordinator logs: {name}.",
+            remedy="Allow DESCRIBE and READ on the coordinator logs to the user of the Connection.",
+        )
+    raise TransientError(f"{name}.")

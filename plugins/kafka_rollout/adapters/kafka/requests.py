@@ -36,7 +36,7 @@ _TRANSIENT = frozenset(
     }
 )
 
-_AUTHORIZATION = frozenset(
+AUTHORIZATION_ERRORS = frozenset(
     {
         "CLUSTER_AUTHORIZATION_FAILED",
         "TOPIC_AUTHORIZATION_FAILED",
@@ -86,7 +86,7 @@ def raise_for_error(code: int, *, what: str, who: str, right: str, message: str 
     if code == 0:
         return
     name = error_name(code)
-    if name in _AUTHORIZATION:
+    if name in AUTHORIZATION_ERRORS:
         raise RefusedError(
             f"{who} does not let this user ask {what}: {name}.", remedy=f"Allow {right} to the user of the Connection."
         )
