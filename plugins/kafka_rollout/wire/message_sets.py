@@ -10,6 +10,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 
+from kafka_rollout.wire.batch_headers import LEAST_LENGTH, MAGIC_AT, PREFIX
 from kafka_rollout.wire.log_types import (
     CODEC_MASK,
     LOG_APPEND_TIME,
@@ -23,18 +24,16 @@ from kafka_rollout.wire.log_types import (
     decompressed,
 )
 
-MINIMUM = (14, 22)  # by magic: crc, magic, attributes, from v1 on the timestamp, key length, value length
-
-_ENTRY = struct.Struct(">qi")  # offset, size
+_MINIMUM = LEAST_LENGTH[:2]  # by magic: crc, magic, attributes, from v1 on the timestamp, key length, value length
 _CRC, _LENGTH, _TIMESTAMP = struct.Struct(">I"), struct.Struct(">i"), struct.Struct(">q")
-_MAGIC_AT, _ATTRIBUTES_AT, _TIMESTAMP_AT = 16, 17, 18  # from the beginning of the entry
+_ATTRIBUTES_AT, _TIMESTAMP_AT = 17, 18  # from the beginning of the entry
 _KEY_AT = (18, 26)  # by magic
 _U32 = 0xFFFFFFFF
 
 
 def message(view: memoryview, position: int, offset: int, size: int) -> Batch:
-    """The message whose entry begins at `position`; `size` bytes, at least its format's MINIMUM, follow the prefix."""
-    magic = view[position + _MAGIC_AT]
+    """The message whose entry begins at `position`; `size` bytes, at least its format's _MINIMUM, follow the prefix."""
+    magic = view[position + MAGIC_AT]
     attributes = view[position + _ATTRIBUTES_AT] & (CODEC_MASK | (LOG_APPEND_TIME if magic else 0))
     timestamp = _TIMESTAMP.unpack_from(view, position + _TIMESTAMP_AT)[0] if magic else NO_TIMESTAMP
     return Batch(
@@ -42,18 +41,18 @@ def message(view: memoryview, position: int, offset: int, size: int) -> Batch:
         magic=magic,
         base_offset=0 if attributes & CODEC_MASK else offset,
         last_offset=offset,
-        crc=_CRC.unpack_from(view, position + _ENTRY.size)[0],
+        crc=_CRC.unpack_from(view, position + PREFIX.size)[0],
         attributes=attributes,
         base_timestamp=timestamp,
         max_timestamp=timestamp,
         record_count=-1,
-        data=view[position : position + _ENTRY.size + size],
+        data=view[position : position + PREFIX.size + size],
     )
 
 
 def checksum(batch: Batch) -> int:
     """CRC32 (not CRC32C) of everything from the magic byte on."""
-    return zlib.crc32(batch.data[_MAGIC_AT:])
+    return zlib.crc32(batch.data[MAGIC_AT:])
 
 
 def payload(batch: Batch, codecs: Codecs) -> bytes:
@@ -92,22 +91,22 @@ def records(batch: Batch, data: bytes) -> Iterator[RecordSpan]:
 def _entries(batch: Batch, data: bytes) -> Iterator[tuple[int, int, int]]:
     """(start, end, offset) of each whole entry."""
     start = 0
-    while start + _ENTRY.size <= len(data):
-        offset, size = _ENTRY.unpack_from(data, start)
-        end = start + _ENTRY.size + size
-        if size < MINIMUM[0]:
+    while start + PREFIX.size <= len(data):
+        offset, size = PREFIX.unpack_from(data, start)
+        end = start + PREFIX.size + size
+        if size < _MINIMUM[0]:
             raise corrupt(batch, f"a wrapped message of {size} bytes")
         if end > len(data):
             return
-        magic = data[start + _MAGIC_AT]
-        if magic >= len(MINIMUM) or size < MINIMUM[magic]:
+        magic = data[start + MAGIC_AT]
+        if magic >= len(_MINIMUM) or size < _MINIMUM[magic]:
             raise corrupt(batch, f"a wrapped message of {size} bytes with magic {magic}")
         yield start, end, offset
         start = end
 
 
 def _span(batch: Batch, data: bytes, start: int, end: int, offset: int) -> RecordSpan:
-    magic = data[start + _MAGIC_AT]
+    magic = data[start + MAGIC_AT]
     key_at, key_length = _sized(batch, data, start + _KEY_AT[magic], end)
     value_at, value_length = _sized(batch, data, key_at + max(0, key_length), end)
     if magic == 0:

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator
 
 from kafka_rollout.wire import message_sets
+from kafka_rollout.wire.batch_headers import LEAST_LENGTH, MAGIC_AT, PREFIX
 from kafka_rollout.wire.log_types import (
     Batch,
     Bytes,
@@ -38,10 +39,7 @@ __all__ = [
 # baseOffset, batchLength, partitionLeaderEpoch, magic, crc, attributes, lastOffsetDelta, baseTimestamp, maxTimestamp,
 # producerId, producerEpoch, baseSequence, recordsCount
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_PREFIX = struct.Struct(">qi")
-_MAGIC_AT = 16  # the magic byte stands at the same place in all formats
 _CRC_FROM = 21  # the CRC covers everything from the attributes to the end of the batch
-_MINIMUM = (*message_sets.MINIMUM, _HEADER.size - _PREFIX.size)  # by magic, behind the length
 _VARINT_BYTES = 5
 _VARLONG_BYTES = 10
 
@@ -54,15 +52,15 @@ def batches(buffer: Bytes) -> Iterator[Batch]:
     """
     view = memoryview(buffer)
     position, end = 0, len(view)
-    while end - position > _MAGIC_AT:
-        base_offset, length = _PREFIX.unpack_from(view, position)
-        magic = view[position + _MAGIC_AT]
-        if magic >= len(_MINIMUM) or length < _MINIMUM[magic] or base_offset < 0:
+    while end - position > MAGIC_AT:
+        base_offset, length = PREFIX.unpack_from(view, position)
+        magic = view[position + MAGIC_AT]
+        if magic >= len(LEAST_LENGTH) or length < LEAST_LENGTH[magic] or base_offset < 0:
             raise LogFormatError(
                 f"No record batch begins at byte {position} (base offset {base_offset}, length {length}, "
                 f"magic {magic})."
             )
-        size = _PREFIX.size + length
+        size = PREFIX.size + length
         if size > end - position:
             return
         if magic == 2:

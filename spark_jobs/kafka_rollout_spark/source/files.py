@@ -14,14 +14,13 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from kafka_rollout.adapters.coordinator_logs.segments import (
-    BatchHeader,
     Piece,
     SegmentGoneError,
     boundary,
-    header_at,
     index_positions,
     open_segment,
 )
+from kafka_rollout.wire.batch_headers import BatchHeader, header_at
 from kafka_rollout_spark.decode.chunks import Chunk
 from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
 from kafka_rollout_spark.source.splits import SPEC, LogReader, LogSource, from_option

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_rollout.adapters.coordinator_logs.segments import (
-    BatchHeader,
     Piece,
     Segment,
     SegmentGoneError,
@@ -29,6 +28,7 @@ from kafka_rollout.adapters.system.files import open_regular, read_regular, read
 from kafka_rollout.domain.coordinator_logs.scan import LogCopy, LogRange
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.numbers import MOST_INT32, MOST_INT64, parse_number
+from kafka_rollout.wire.batch_headers import BatchHeader
 
 _PARTITION_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]+)")  # not …-delete, …-future or …-stray
 _SEGMENT_FILE = re.compile(r"[0-9]{20}\.log")

@@ -6,7 +6,6 @@ Only reading: the directory may belong to a running broker.
 from __future__ import annotations
 
 import os
-import struct
 import sys
 from array import array
 from bisect import bisect_right
@@ -20,16 +19,12 @@ import crc32c
 from kafka_rollout.adapters.system.files import open_regular, read_regular, reading
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
 from kafka_rollout.domain.model.errors import TransientError, UserError
+from kafka_rollout.wire.batch_headers import BatchHeader, header_at
 
 _DELETED = ".deleted"  # what the cleaner or a deletion sets aside is called so until it is gone
 
-# baseOffset, batchLength, partitionLeaderEpoch, magic; in v2 lastOffsetDelta follows crc and attributes. The formats
-# v0 and v1 have offset, size, crc and magic at the same places.
-_PREFIX = struct.Struct(">qiib")
-_LAST_DELTA_AT, _CRC_AT, _CRC_FROM = 23, 17, 21
-_BEFORE_LENGTH = 12
-_LEAST_LENGTH = {0: 14, 1: 22, 2: 49}  # by magic, behind the length field
-_HEADER_BYTES = _LAST_DELTA_AT + 4
+_CRC_AT, _CRC_FROM = 17, 21  # in a batch of the format v2
+_HEADER_BYTES = 27  # as far as header_at looks
 _BLOCK_BYTES = 1 << 20
 
 
@@ -58,18 +53,6 @@ class Piece:
     segment: Segment
     begin: int
     end: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchHeader:
-    """What the first bytes of a batch at `position` say; `leader_epoch` −1 where the format has none."""
-
-    position: int
-    magic: int
-    size: int
-    base_offset: int
-    last_offset: int
-    leader_epoch: int
 
 
 @contextmanager
@@ -108,30 +91,6 @@ def walk(descriptor: int, position: int, end: int) -> Iterator[BatchHeader]:
             return
         yield header
         position += header.size
-
-
-def header_at(block: bytes | memoryview, at: int, position: int) -> BatchHeader | None:
-    """What stands at `at` of a block, and at `position` of its file; None if no batch can begin so."""
-    if at + _PREFIX.size > len(block):
-        return None
-    base_offset, length, leader_epoch, magic = _PREFIX.unpack_from(block, at)
-    if base_offset < 0 or length < _LEAST_LENGTH.get(magic, sys.maxsize):
-        return None
-    delta = 0
-    if magic == 2:
-        delta = int.from_bytes(block[at + _LAST_DELTA_AT : at + _HEADER_BYTES], signed=True)
-    else:
-        leader_epoch = -1
-    if delta < 0:
-        return None
-    return BatchHeader(
-        position=position,
-        magic=magic,
-        size=_BEFORE_LENGTH + length,
-        base_offset=base_offset,
-        last_offset=base_offset + delta,
-        leader_epoch=leader_epoch,
-    )
 
 
 def boundary(descriptor: int, segment: Segment, positions: Sequence[int], after: int) -> int | None:

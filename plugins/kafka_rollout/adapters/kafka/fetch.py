@@ -26,6 +26,7 @@ from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.domain.coordinator_logs.cleaning import CLEANING_SETTINGS, CleaningConfig
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
+from kafka_rollout.wire.batch_headers import last_header
 from kafka_rollout.wire.record_batch import batches
 
 _LATEST, _EARLIEST = -1, -2  # ListOffsets' special timestamps
@@ -37,7 +38,6 @@ _LAST_VERSION_BY_NAME = 12  # Fetch names topics up to version 12, by id after i
 _FETCH_BYTES = 16 * 1024 * 1024
 _PATIENCE_S = 60.0  # a broker's restart and the election of its partitions' leaders fit into it
 _PAUSE_S = 0.5
-_LENGTH_FROM, _LENGTH_END = 8, 12  # of a batch's length, which counts what follows it
 
 Answer = TypeVar("Answer")
 
@@ -321,14 +321,10 @@ def _last_offset(data: bytes) -> int | None:
 
     Raises LogFormatError if the data begins with what can be no batch.
     """
-    begin = end = 0
-    while end + _LENGTH_END <= len(data):
-        after = end + _LENGTH_END + int.from_bytes(data[end + _LENGTH_FROM : end + _LENGTH_END], signed=True)
-        if not end + _LENGTH_END < after <= len(data):
-            break
-        begin, end = end, after
-    batch = next(batches(data[begin:end] if end else data), None)
-    return None if batch is None else batch.last_offset
+    header = last_header(data)
+    if header is None:
+        next(batches(data), None)
+    return None if header is None else header.last_offset
 
 
 def _list_offsets(topics: Mapping[str, Sequence[int]], timestamp: int) -> ListOffsetsRequest:

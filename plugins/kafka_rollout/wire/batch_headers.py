@@ -1,0 +1,62 @@
+"""What the first bytes of a record batch say, in the formats v0 to v2: enough to step from batch to batch."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from kafka_rollout.wire.log_types import Bytes
+
+LEAST_LENGTH = (14, 22, 49)  # by magic, behind the length
+MAGIC_AT = 16  # at the same place in all formats
+PREFIX = struct.Struct(">qi")  # base offset (v0, v1: offset), length of what follows
+_LENGTH_AT, _EPOCH_AT, _LAST_DELTA_AT = 8, 12, 23
+_HEADER_BYTES = _LAST_DELTA_AT + 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchHeader:
+    """What the first bytes of a batch at `position` say; `leader_epoch` −1 where the format has none."""
+
+    position: int
+    magic: int
+    size: int
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+
+
+def header_at(block: Bytes, at: int, position: int) -> BatchHeader | None:
+    """What is at `at` of a block, and at `position` of its file; None if no batch can begin so."""
+    if at + MAGIC_AT >= len(block):
+        return None
+    base_offset, length = PREFIX.unpack_from(block, at)
+    magic = block[at + MAGIC_AT]
+    if base_offset < 0 or magic >= len(LEAST_LENGTH) or length < LEAST_LENGTH[magic]:
+        return None
+    delta, leader_epoch = 0, -1
+    if magic == 2:
+        delta = int.from_bytes(block[at + _LAST_DELTA_AT : at + _HEADER_BYTES], signed=True)
+        leader_epoch = int.from_bytes(block[at + _EPOCH_AT : at + MAGIC_AT], signed=True)
+    if delta < 0:
+        return None
+    return BatchHeader(
+        position=position,
+        magic=magic,
+        size=PREFIX.size + length,
+        base_offset=base_offset,
+        last_offset=base_offset + delta,
+        leader_epoch=leader_epoch,
+    )
+
+
+def last_header(data: Bytes) -> BatchHeader | None:
+    """Of the last whole batch; None without one. The batches before it are stepped over by their lengths alone."""
+    begin, end, size = -1, 0, len(data)
+    while end + PREFIX.size <= size:
+        length = int.from_bytes(data[end + _LENGTH_AT : end + PREFIX.size], signed=True)
+        after = end + PREFIX.size + length
+        if length <= 0 or after > size:
+            break
+        begin, end = end, after
+    return None if begin < 0 else header_at(data, begin, begin)
