@@ -10,9 +10,9 @@ from rich.table import Table
 
 from kafka_rollout.cli.show import as_text, out
 from kafka_rollout.domain.features.outcomes import FeatureOutcome
+from kafka_rollout.domain.model.quorum import find_unlisted_brokers, find_unlisted_controllers
 from kafka_rollout.domain.model.state import ClusterState, NodeFeatures
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.domain.model.unlisted_nodes import find_unlisted_brokers, find_unlisted_controllers
 from kafka_rollout.domain.model.wording import nodes
 
 _NO_ANSWER = "no response"

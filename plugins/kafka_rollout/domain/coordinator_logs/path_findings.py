@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kafka_rollout.domain.coordinator_logs.cleaning import defaults_of
-from kafka_rollout.domain.coordinator_logs.failing import Failing
+from kafka_rollout.domain.coordinator_logs.findings import Failing
 from kafka_rollout.domain.coordinator_logs.incompatible_records import (
     ENDED_WITH_GROUPS,
     facts_of_type,

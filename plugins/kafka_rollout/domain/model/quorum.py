@@ -1,8 +1,9 @@
-"""The metadata quorum: voters that are caught up, and whether a voter can be stopped."""
+"""The metadata quorum: voters that are caught up, whether a voter can be stopped, nodes missing in the inventory."""
 
 from __future__ import annotations
 
-from kafka_rollout.domain.model.state import QuorumState, ReplicaState
+from kafka_rollout.domain.model.state import ClusterState, QuorumState, ReplicaState
+from kafka_rollout.domain.model.topology import ClusterSpec
 
 # A running quorum always shows some lag. The active controller appends at least one no-op record every 500 ms
 # (metadata.max.idle.interval.ms), and followers fetch it a moment later.
@@ -58,3 +59,16 @@ def spare_voters(quorum: QuorumState, without: int, observed_at: float) -> tuple
     needed = majority(len(quorum.voters))
     told = f"voters {', '.join(map(str, well)) or 'none'} are caught up, {needed} of {len(quorum.voters)} are needed"
     return len(well) >= needed, told
+
+
+def find_unlisted_brokers(cluster: ClusterSpec, state: ClusterState) -> frozenset[int]:
+    """Return the registered brokers, fenced brokers included, that the inventory does not list."""
+    registered = state.registered.brokers | (state.registered.fenced or frozenset())
+    return registered - {node.node_id for node in cluster.brokers}
+
+
+def find_unlisted_controllers(cluster: ClusterSpec, state: ClusterState) -> frozenset[int]:
+    """Return the registered controllers (KIP-919) and the voters of the quorum that the inventory does not list."""
+    voters = {voter.replica_id for voter in state.quorum.voters} if state.quorum else set()
+    registered = (state.registered.controllers or frozenset()) | voters
+    return registered - {node.node_id for node in cluster.controllers}

@@ -14,11 +14,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
-from kafka_rollout.domain.model.quorum import caught_up, majority
+from kafka_rollout.domain.model.quorum import caught_up, find_unlisted_brokers, find_unlisted_controllers, majority
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, Catalogue, Release
 from kafka_rollout.domain.model.state import ClusterState, NodeState, PartitionState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.domain.model.unlisted_nodes import find_unlisted_brokers, find_unlisted_controllers
 from kafka_rollout.domain.model.wording import count, few, nodes
 from kafka_rollout.domain.planning.client_findings import client_findings
 
