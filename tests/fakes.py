@@ -12,8 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from kafka_rollout.adapters.store.leases import FileChangeLock
-from kafka_rollout.adapters.store.runs import FileRunStore
+from kafka_rollout.composition.fenced import fence_cluster_ports
 from kafka_rollout.domain.coordinator_logs.incremental_scan import merge_scans
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
@@ -40,6 +39,7 @@ from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.fake_cluster import FakeCluster
 from tests.fake_metadata_logs import FakeMetadataLogs
+from tests.records import change_lock, run_history
 
 _REGISTERS_CONTROLLERS_SINCE = Release(3, 7, 0)
 _REGISTERS_CONTROLLERS_AT = 15  # metadata.version 3.7-IV0
@@ -350,7 +350,7 @@ class FakeLogs:
 
 def fake_bench(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> ClusterPorts:
     """A workbench over the fake cluster; record and lock are the real ones under `home`."""
-    return ClusterPorts(
+    ports = ClusterPorts(
         run_id=run_id,
         cluster=cluster.spec,
         catalogue=cluster.catalogue,
@@ -360,7 +360,8 @@ def fake_bench(cluster: FakeCluster, home: Path, *, run_id: str = "run-1") -> Cl
         classes=FakeClasses(cluster),
         logs=FakeLogs(cluster),
         metadata_logs=FakeMetadataLogs(cluster),
-        run=FileRunStore(home, cluster.spec.name, run_id, clock=cluster.clock.now),
-        lock=FileChangeLock(home, clock=cluster.clock.now),
+        run=run_history(home, cluster.spec.name, run_id, clock=cluster.clock.now),
+        lock=change_lock(home, clock=cluster.clock.now),
         clock=cluster.clock,
     )
+    return fence_cluster_ports(ports)

@@ -3,7 +3,10 @@
 | variable                 | what                                                      | default                  |
 |--------------------------|-----------------------------------------------------------|--------------------------|
 | KAFKA_ROLLOUT_CLUSTERS   | folder of the inventories (*.yaml)                        | see below                |
-| KAFKA_ROLLOUT_HOME       | runs/, private/, locks/: what runs leave behind           | ~/.kafka-rollout         |
+| KAFKA_ROLLOUT_HOME       | this machine's files: database, private/, locks/          | ~/.kafka-rollout         |
+| KAFKA_ROLLOUT_DATABASE   | URL of the run history, leases and scans (no password)    | SQLite in the home       |
+| KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE | file with the password, mode 0600             | libpq's own (PGPASSFILE) |
+| KAFKA_ROLLOUT_ARTIFACTS  | folder or object store URL of reports and scan results    | the home                 |
 | KAFKA_ROLLOUT_CACHE      | releases of Kafka and agents, shared by all               | ~/.cache/kafka-rollout   |
 | KAFKA_ROLLOUT_SPARK_MASTER | where the scans run: local[N], spark://host:port        | local[2]                 |
 | KAFKA_ROLLOUT_PORTS      | ports that local clusters and their Airflow take          | 20000-32767              |
@@ -33,6 +36,19 @@ class Settings:
     cache: Path
     include: Path
     spark_master: str = "local[2]"
+    database: str = ""
+    database_password_file: Path | None = None
+    artifacts: str = ""
+
+    @property
+    def database_url(self) -> str:
+        """The database's URL: a SQLite file in the home folder by default."""
+        return self.database or f"sqlite:///{self.home / 'kafka-rollout.db'}"
+
+    @property
+    def artifacts_url(self) -> str:
+        """A folder or a URL: the home folder by default."""
+        return self.artifacts or str(self.home)
 
     @classmethod
     def from_environment(cls) -> Settings:
@@ -41,12 +57,16 @@ class Settings:
 
         home = path("KAFKA_ROLLOUT_HOME", Path("~/.kafka-rollout"))
         installed = _DATA.is_dir()
+        password_file = os.environ.get("KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE")
         return cls(
             clusters=path("KAFKA_ROLLOUT_CLUSTERS", (home if installed else _CHECKOUT) / "clusters"),
             home=home,
             cache=path("KAFKA_ROLLOUT_CACHE", Path("~/.cache/kafka-rollout")),
             include=path("KAFKA_ROLLOUT_INCLUDE", _DATA if installed else _CHECKOUT),
             spark_master=os.environ.get("KAFKA_ROLLOUT_SPARK_MASTER") or "local[2]",
+            database=os.environ.get("KAFKA_ROLLOUT_DATABASE") or "",
+            database_password_file=Path(password_file).expanduser() if password_file else None,
+            artifacts=os.environ.get("KAFKA_ROLLOUT_ARTIFACTS") or "",
         )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.store.runs import FileRunStore
+from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile
@@ -21,6 +21,7 @@ from kafka_rollout.domain.model.topology import ClusterSpec
 from tests.dags.dag_run import run_dag
 from tests.fake_cluster import R391, FakeCluster, make_spec
 from tests.fakes import fake_bench
+from tests.records import run_history
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -97,13 +98,13 @@ class FakeRuns(Asked):
     load: Callable[[], dict[str, Any]]
     scanned: ScanResult | Exception = field(default_factory=lambda: ScanResult(**NOTHING_SCANNED))
 
-    def run(self, dag_id: str = DAG_ID, **conf: Any) -> tuple[str, dict[str, str | None], FileRunStore]:
+    def run(self, dag_id: str = DAG_ID, **conf: Any) -> tuple[str, dict[str, str | None], SqlRunStore]:
         """(state of the run, states by task, the run's record)."""
         dag = self.load()[dag_id]
         read_task_args = {"target_release": "4.3.1", "soak_seconds": 0, "looks": 2, "gate_timeout_minutes": 2, **conf}
         run = run_dag(dag, read_task_args)
         states = {ti.task_id: ti.state for ti in run.get_task_instances()}
-        return str(run.state), states, FileRunStore(self.home, "fake", run.run_id)
+        return str(run.state), states, run_history(self.home, "fake", run.run_id)
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.releases.catalogue import load_catalogue, release_names
-from kafka_rollout.adapters.store.scan_reports import ScanReports
 from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from tests.dags.conftest import spec_with_homes
 from tests.dags.dag_run import run_dag
+from tests.records import scan_history
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -64,7 +64,7 @@ class Scans:
 
     @property
     def alerts(self) -> list[dict[str, Any]]:
-        return [dict(event) for event in ScanReports(self.home, "fake").events() if event["kind"] == "alert"]
+        return [dict(event) for event in scan_history(self.home, "fake").events() if event["kind"] == "alert"]
 
 
 @pytest.fixture
@@ -103,10 +103,10 @@ def test_a_scan_is_kept_reported_and_told_as_an_asset(scans: Scans) -> None:
     scans.found = scan_of(COMMITS, CONSUMER_GROUPS)
     state, states, run_id = scans.run()
     assert (state, states) == ("success", {"scan_coordinator_logs": "success", "alert": "skipped"})
-    (scanned,) = ScanReports(scans.home, "fake").events()
+    (scanned,) = scan_history(scans.home, "fake").events()
     assert (scanned["run_id"], scanned["records"]) == (run_id, 6)
     assert scanned["verdicts"] == {**scanned["verdicts"], "3.4.0": "fails", "3.4.1": "loads_ignoring", "4.3.1": "loads"}
-    page = ScanReports(scans.home, "fake").page(run_id)
+    page = scan_history(scans.home, "fake").page_of_run(run_id)
     assert page is not None
     assert "unknown key version 3" in page
     with create_session() as session:

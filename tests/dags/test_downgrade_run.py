@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_rollout.adapters.store.leases import FileChangeLock
-from kafka_rollout.adapters.store.runs import FileRunStore
+from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.releases import Release
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fake_cluster import R341, R431, FakeCluster
+from tests.records import change_lock
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -35,7 +35,7 @@ def world(runs: FakeRuns) -> FakeCluster:
     return runs.world
 
 
-def run(runs: FakeRuns, target: str, **conf: Any) -> tuple[str, dict[str, str | None], FileRunStore]:
+def run(runs: FakeRuns, target: str, **conf: Any) -> tuple[str, dict[str, str | None], SqlRunStore]:
     """(state of the run, states by task, the run's record)."""
     return runs.run(DAG_ID, target_release=target, **conf)
 
@@ -44,7 +44,7 @@ def sent(world: FakeCluster) -> list[dict[str, int]]:
     return [targets for targets, validate_only in world.updates if not validate_only]
 
 
-def outcome(record: FileRunStore) -> str:
+def outcome(record: SqlRunStore) -> str:
     return str(record.attachment("report.json")["outcome"])
 
 
@@ -70,7 +70,7 @@ def test_levels_fall_metadata_version_last_then_brokers_canary_first_and_the_act
     assert report["outcome"] == "finished"
     assert report["inventory"]["differences"] == []
     assert {gate["kind"] for gate in report["gates"]} >= {"metadata-log", "levels", "metadata-version", "snapshot"}
-    assert FileChangeLock(runs.home).holder("fake") is None
+    assert change_lock(runs.home).holder("fake") is None
 
 
 def test_a_real_loss_stops_safe_before_the_controller_is_asked_anything(runs: FakeRuns, world: FakeCluster) -> None:
@@ -168,7 +168,7 @@ def test_a_node_that_does_not_start_is_rolled_back_and_the_levels_stay(runs: Fak
 def test_bad_input_fails_the_plan_and_asks_nobody(runs: FakeRuns, world: FakeCluster, conf: dict[str, Any]) -> None:
     state, states, _ = runs.run(DAG_ID, **conf)
     assert (state, states["plan"], runs.asked, world.updates) == ("failed", "failed", [], [])
-    assert FileChangeLock(runs.home).holder("fake") is None
+    assert change_lock(runs.home).holder("fake") is None
 
 
 def test_only_what_ends_a_run_goes_on_after_a_failure(load_dags: Callable[[], dict[str, DAG]]) -> None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_rollout.adapters.store.leases import FileChangeLock
-from kafka_rollout.adapters.store.runs import FileRunStore
+from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import GroupState, TransactionState
@@ -17,6 +16,7 @@ from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.dag_run import run_dag
 from tests.fake_cluster import R431, FakeCluster
 from tests.fakes import FakeLogs
+from tests.records import change_lock, run_history
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -34,18 +34,18 @@ def world(runs: FakeRuns) -> FakeCluster:
     return runs.world
 
 
-def run(runs: FakeRuns, **conf: Any) -> tuple[str, dict[str, str | None], FileRunStore]:
+def run(runs: FakeRuns, **conf: Any) -> tuple[str, dict[str, str | None], SqlRunStore]:
     """(state of the run, states by task, the run's record)."""
     started = run_dag(runs.load()[DAG_ID], conf)
     states = {ti.task_id: ti.state for ti in started.get_task_instances()}
-    return str(started.state), states, FileRunStore(runs.home, "fake", started.run_id)
+    return str(started.state), states, run_history(runs.home, "fake", started.run_id)
 
 
 def sent(world: FakeCluster) -> list[dict[str, int]]:
     return [targets for targets, validate_only in world.updates if not validate_only]
 
 
-def outcome(record: FileRunStore) -> str:
+def outcome(record: SqlRunStore) -> str:
     return str(record.attachment("report.json")["outcome"])
 
 
@@ -58,11 +58,11 @@ def test_everything_goes_up_after_an_approval_and_every_node_is_waited_for(runs:
     assert world.finalized["share.version"] == 1
     assert "kraft.version" not in world.finalized
     assert outcome(record) == "finished"
-    page = (record.folder / "report.html").read_text()
+    page = record.page("report.html")
     assert "fake: features, on 4.3.1" in page
     assert "<th>Result</th>" in page
     assert "nodes started in this run" not in page
-    assert FileChangeLock(runs.home).holder("fake") is None
+    assert change_lock(runs.home).holder("fake") is None
 
 
 def test_single_features_fall_and_are_deleted_with_those_who_use_them_in_front_of_the_approver(
@@ -119,7 +119,7 @@ def test_a_rejected_change_sends_nothing(runs: FakeRuns, world: FakeCluster) -> 
     state, states, record = run(runs)
     assert (state, states["update"], sent(world)) == ("failed", "upstream_failed", [])
     assert outcome(record) == "refused"
-    assert FileChangeLock(runs.home).holder("fake") is None
+    assert change_lock(runs.home).holder("fake") is None
 
 
 def test_a_dry_run_plans_and_changes_nothing(runs: FakeRuns, world: FakeCluster) -> None:
@@ -145,7 +145,7 @@ def test_bad_input_fails_the_plan_and_asks_nobody(runs: FakeRuns, world: FakeClu
     state, states, record = run(runs, **conf)
     assert (state, states["plan"], runs.asked, world.updates) == ("failed", "failed", [], [])
     assert [event["dag_id"] for event in record.events() if event["kind"] == "begun"] == [DAG_ID]
-    assert FileChangeLock(runs.home).holder("fake") is None
+    assert change_lock(runs.home).holder("fake") is None
 
 
 def test_a_narrower_broker_that_joined_meanwhile_fails_the_run_that_finalized(

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.store.leases import FileChangeLock
-from kafka_rollout.adapters.store.runs import FileRunStore, list_runs
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli import commands
 from kafka_rollout.cli import downgrade as cli_downgrade
@@ -22,6 +20,7 @@ from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.dag_run import run_dag
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench
+from tests.records import change_lock, database_of, run_history, run_ids
 
 pytestmark = pytest.mark.airflow
 
@@ -81,7 +80,7 @@ def untouched(runs: FakeRuns) -> bool:
 def test_a_run_that_starts_while_a_command_has_the_cluster_fails_at_its_first_task_and_says_who_has_it(
     runs: FakeRuns, dag_id: str
 ) -> None:
-    lock = FileChangeLock(runs.home)
+    lock = change_lock(runs.home)
     lock.acquire("fake", SHELL, "Stop node 2.", for_s=LEASE_S)
     state, states, record = runs.run(dag_id, **DAGS[dag_id])
     assert (state, states["observe"], untouched(runs)) == ("failed", "failed", True)
@@ -99,7 +98,7 @@ def test_a_run_that_starts_while_a_command_has_the_cluster_fails_at_its_first_ta
 def test_a_dry_run_takes_no_lock_and_is_kept_out_by_none_and_a_run_goes_on_once_the_holder_is_done(
     runs: FakeRuns,
 ) -> None:
-    lock = FileChangeLock(runs.home)
+    lock = change_lock(runs.home)
     lock.acquire("fake", SHELL, "Stop node 2.", for_s=LEASE_S)
     runs.world = FakeCluster(R431, spec=spec_with_homes(), finalized=LEVELS)
     state, states, _ = runs.run("kafka_features_fake", dry_run=True)
@@ -131,7 +130,7 @@ def test_a_command_that_starts_while_a_run_waits_for_a_person_is_refused_before_
         assert code == 4
         assert f"is being changed by {record.run_id} (waits for the approval: " in sentence
         assert "When it is done, ask again" in sentence
-    assert SHELL not in list_runs(runs.home, "fake"), "a command that was refused leaves no run behind"
+    assert SHELL not in run_ids(runs.home, "fake"), "a command that was refused leaves no run behind"
     code, said = command(COMMANDS[2])
     assert code == 0, "the run is over: " + said
 
@@ -142,7 +141,7 @@ def test_a_command_that_plans_nothing_lets_go_of_the_cluster(runs: FakeRuns, com
         node.running = None
     code, said = command(words)
     assert code not in {0, 4}, said
-    assert FileChangeLock(runs.home).holder("fake") is None
+    assert change_lock(runs.home).holder("fake") is None
 
 
 def test_a_holder_that_was_killed_keeps_a_run_out_until_its_lease_ends_and_no_longer(
@@ -151,10 +150,11 @@ def test_a_holder_that_was_killed_keeps_a_run_out_until_its_lease_ends_and_no_lo
     """The kernel's lock of whoever acts is gone with its process; the lease is not."""
     runs.world = FakeCluster(R431, spec=spec_with_homes(), finalized=LEVELS)
     script = (
-        "import sys, time; from pathlib import Path; from kafka_rollout.adapters.store.leases import FileChangeLock\n"
-        f"lock = FileChangeLock(Path({str(runs.home)!r}))\n"
+        "import sys, time; from kafka_rollout.adapters.store.database import Database\n"
+        "from kafka_rollout.adapters.store.leases import SqlChangeLock\n"
+        f"lock = SqlChangeLock(Database({database_of(runs.home)._url.render_as_string()!r}))\n"
         f"lock.acquire('fake', {SHELL!r}, 'Stop node 2.', for_s={LEASE_S})\n"
-        "with lock.acting('fake', 'Replacing node 2'):\n    print('acts', flush=True); time.sleep(600)\n"
+        f"with lock.acting('fake', {SHELL!r}, 'Replacing node 2'):\n    print('acts', flush=True); time.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
@@ -165,14 +165,14 @@ def test_a_holder_that_was_killed_keeps_a_run_out_until_its_lease_ends_and_no_lo
     runs.world.clock.sleep(LEASE_S)
     state, states, _ = runs.run("kafka_features_fake")
     assert state == "success", states
-    assert "taken over" in (runs.home / "locks" / "fake.log").read_text()
+    assert "taken over" in [entry["what"] for entry in change_lock(runs.home).history("fake")]
 
 
 def test_a_run_whose_cluster_was_taken_over_stops_before_its_next_node_and_its_report_says_by_whom(
     runs: FakeRuns,
 ) -> None:
     """Airflow was down for longer than the lease, and somebody else began a change meanwhile."""
-    stop, lock = runs.world.stop, FileChangeLock(runs.home)
+    stop, lock = runs.world.stop, change_lock(runs.home)
 
     def stop_and_lose_the_cluster(node_id: int) -> None:
         stop(node_id)
@@ -198,11 +198,11 @@ def test_a_run_id_of_another_dag_or_of_the_command_line_is_no_key_to_its_lock_an
 
     from kafka_rollout.airflow.run_listener import on_dag_run_failed
 
-    at, lock = timezone.utcnow(), FileChangeLock(runs.home)
+    at, lock = timezone.utcnow(), change_lock(runs.home)
     for begun, told in (("kafka_upgrade_fake", "the DAG kafka_upgrade_fake"), ("", "the command line")):
         dag = runs.load()["kafka_features_fake"]
         run_id = f"manual__{at.isoformat()}"
-        other = FileRunStore(runs.home, "fake", run_id)
+        other = run_history(runs.home, "fake", run_id)
         other.record("begun" if begun else "plan", {"dag_id": begun} if begun else {})
         lock.acquire("fake", run_id, "Stop node 2.", for_s=LEASE_S)
         before = other.events()

@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.store.runs import FileRunStore
-from kafka_rollout.adapters.store.scan_reports import ScanReports
-from kafka_rollout.adapters.store.scans import ScanHistory
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.features.update import FEATURES
@@ -21,6 +18,7 @@ from kafka_rollout.steps.roll.node import replace_node
 from tests.dags.page_client import PREFIX, serve_page, sign_in
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench
+from tests.records import run_history, scan_history
 
 pytestmark = pytest.mark.airflow
 
@@ -65,7 +63,7 @@ def test_a_viewer_sees_how_far_a_run_is_and_its_report_without_any_script(client
 
     report = f"{PREFIX}/dags/kafka_upgrade_fake/report"
     assert client.get(report, params={"run_id": RUN}, headers=signed_in).status_code == 404
-    FileRunStore(tmp_path / "home", "fake", RUN).write_report("<h1>Report</h1>", {"outcome": "finished"})
+    run_history(tmp_path / "home", "fake", RUN).write_report("<h1>Report</h1>", {"outcome": "finished"})
     found = client.get(report, params={"run_id": RUN}, headers=signed_in)
     assert found.text == "<h1>Report</h1>"
     assert "sandbox" in found.headers["content-security-policy"]
@@ -76,10 +74,10 @@ def test_a_viewer_sees_how_far_a_run_is_and_its_report_without_any_script(client
 
 def test_a_run_is_shown_by_the_dag_that_it_is_of_and_by_no_other(client: Any, tmp_path: Path) -> None:
     signed_in = sign_in(client)
-    run = FileRunStore(tmp_path / "home", "fake", "features__1")
+    run = run_history(tmp_path / "home", "fake", "features__1")
     run.record("plan", {"run_of": FEATURES})
     run.write_report("<h1>Features</h1>", {"outcome": "finished"})
-    down = FileRunStore(tmp_path / "home", "fake", "down__1")
+    down = run_history(tmp_path / "home", "fake", "down__1")
     down.record("plan", {"run_of": DOWNGRADE})
     down.write_report("<h1>Down</h1>", {"outcome": "finished"})
     for dag, run_id, status in (
@@ -101,7 +99,7 @@ def test_a_run_is_shown_by_the_dag_that_it_is_of_and_by_no_other(client: Any, tm
 
 
 def test_a_run_that_failed_before_it_had_a_plan_says_why_and_leads_to_its_own_dag(client: Any, tmp_path: Path) -> None:
-    record = FileRunStore(tmp_path / "home", "fake", "features__2")
+    record = run_history(tmp_path / "home", "fake", "features__2")
     record.record("begun", {"dag_id": "kafka_features_fake"})
     record.record("task-failed", {"task": "plan", "sentence": "There is no metadata.version 99."})
     (cluster,) = client.get(f"{PREFIX}/runs", headers=sign_in(client)).json()
@@ -113,16 +111,15 @@ def test_a_run_that_failed_before_it_had_a_plan_says_why_and_leads_to_its_own_da
 def test_a_viewer_sees_the_newest_scan_its_age_and_what_alerted(client: Any, tmp_path: Path) -> None:
     signed_in = sign_in(client)
     assert client.get(f"{PREFIX}/scans", headers=signed_in).json() == []
-    reports = ScanReports(tmp_path / "home", "fake")
+    reports = scan_history(tmp_path / "home", "fake")
     failed = {"headline": "The logs could not be scanned.", "sentences": ["No broker answered."], "failed": True}
-    reports.alerted("scheduled__1", failed)
+    reports.record_alert("scheduled__1", failed)
     (found,) = client.get(f"{PREFIX}/scans", headers=signed_in).json()
     assert (found["scan"], found["overdue"], found["failed"]["sentences"]) == (None, True, ["No broker answered."])
 
     verdict = ReleaseVerdict(release=R391, topic="__consumer_offsets", partition=0, verdict=LoadVerdict.FAILS)
     scan = ScanResult(cluster="fake", scanned_at=time.time(), logs=(), classes=(), verdicts=(verdict,))
-    kept = ScanHistory(tmp_path / "home", "fake").keep(scan, "<h1>Scan</h1>")
-    reports.scanned(RUN, scan, kept)
+    reports.keep(scan, "<h1>Scan</h1>", run_id=RUN)
     (found,) = client.get(f"{PREFIX}/scans", headers=signed_in).json()
     assert found["scan"]["verdicts"] == {"3.9.1": "fails"}
     assert (found["overdue"], found["failed"], len(found["alerts"])) == (False, None, 1)
@@ -137,9 +134,8 @@ def test_a_viewer_sees_the_newest_scan_its_age_and_what_alerted(client: Any, tmp
 
 def test_an_upgrade_s_scans_are_reached_from_their_tasks_and_nothing_else_is(client: Any, tmp_path: Path) -> None:
     signed_in = sign_in(client)
-    run = FileRunStore(tmp_path / "home", "fake", RUN)
-    (run.folder / "scan").mkdir()
-    (run.folder / "scan" / "before-roll.html").write_text("<h1>Before</h1>")
+    run = run_history(tmp_path / "home", "fake", RUN)
+    run.attach_page("scan/before-roll.html", "<h1>Before</h1>")
     for dag_id, task_id, status in (
         ("kafka_upgrade_fake", "scan_before_roll", 200),
         ("kafka_downgrade_fake", "scan_before_roll", 404),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Executable, delete, insert, select, text, update
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.store.leases import FileChangeLock
-from kafka_rollout.adapters.store.runs import FileRunStore
-from kafka_rollout.adapters.store.scan_reports import ScanReports
+from kafka_rollout.adapters.store.runs import SqlRunStore
+from kafka_rollout.adapters.store.tables import events, plans, runs
 from tests.dags.conftest import spec_with_homes
 from tests.dags.page_client import PREFIX, serve_page, sign_in
+from tests.records import change_lock, database_of, run_history, scan_history
 
 pytestmark = [pytest.mark.airflow, pytest.mark.usefixtures("inventory", "database")]
 
@@ -26,13 +26,12 @@ def home(tmp_path: Path) -> Path:
     """A run of each DAG with a report and a scan; the features' run holds the lock."""
     home = tmp_path / "home"
     for dag_id in DAG_IDS[:3]:
-        run = FileRunStore(home, "fake", f"run-of-{dag_id}")
+        run = run_history(home, "fake", f"run-of-{dag_id}")
         run.record("begun", {"dag_id": dag_id})
         run.write_report(f"<h1>{dag_id}</h1>", {"outcome": "finished"})
-        (run.folder / "scan").mkdir()
-        (run.folder / PAGES["scan_before_roll"]).write_text(f"<h1>scan of {dag_id}</h1>")
-    FileChangeLock(home).acquire("fake", "run-of-kafka_features_fake", "Raise group.version.", for_s=600)
-    ScanReports(home, "fake").alerted(
+        run.attach_page(PAGES["scan_before_roll"], f"<h1>scan of {dag_id}</h1>")
+    change_lock(home).acquire("fake", "run-of-kafka_features_fake", "Raise group.version.", for_s=600)
+    scan_history(home, "fake").record_alert(
         "scheduled__1", {"headline": "Not scanned.", "sentences": ["group a\u202eb"], "failed": True}
     )
     return home
@@ -66,35 +65,41 @@ def test_who_may_read_one_dag_of_a_cluster_sees_its_runs_and_nothing_of_the_othe
                 assert scan.status_code == (200 if has_scan else 404 if through == readable else 403), through
 
 
-def _damage_events(home: Path) -> None:
-    (home / "runs/damaged/run-1/events.jsonl").write_bytes(b"\xff\xfe{\n[1]\nnull\n{}\n")
+def _sql(home: Path, statement: Executable) -> None:
+    with database_of(home).begin() as connection:
+        connection.execute(statement)
 
 
-def _damage_later_events(home: Path) -> None:
-    with (home / "runs/damaged/run-1/events.jsonl").open("a") as events:
-        events.write('{"kind": "stopping", "at": "yesterday"}\n{"kind": 7, "at": 1.0}\n{"at": 2.0}\n')
+def _forget_damaged(home: Path) -> None:
+    _sql(home, delete(runs).where(runs.c.cluster == "damaged"))
 
 
-def _damage_plan(home: Path) -> None:
-    (home / "runs/damaged/run-1/plan.json").write_text('{"cluster": 7')
+def _damage_events(home: Path, run: SqlRunStore) -> None:
+    run.record("stopping", {"at": "yesterday"})
+    ours = select(runs.c.id).where(runs.c.cluster == "damaged").scalar_subquery()
+    _sql(home, update(events).where(events.c.run == ours).values(body="{"))
 
 
-def _damage_report(home: Path) -> None:
-    (home / "runs/damaged/run-1/report.json").write_text('{"ended_at": "now"}')
+def _damage_later_events(home: Path, run: SqlRunStore) -> None:
+    run.record("stopping", {"at": "yesterday"})
 
 
-def _damage_scans(home: Path) -> None:
-    reports = ScanReports(home, "damaged")
-    reports.alerted("x", {})
+def _damage_plan(home: Path, run: SqlRunStore) -> None:
+    ours = select(runs.c.id).where(runs.c.cluster == "damaged").scalar_subquery()
+    _sql(home, insert(plans).values(run=ours, body="{"))
 
 
-def _damage_lease(home: Path) -> None:
-    (home / "locks/damaged.json").write_bytes(b"\x00\xff")
+def _damage_report(home: Path, run: SqlRunStore) -> None:
+    run.attach("report.json", {"ended_at": "now"})
 
 
-def _lease_is_a_folder(home: Path) -> None:
-    (home / "locks/damaged.json").unlink()
-    (home / "locks/damaged.json").mkdir()
+def _damage_scans(home: Path, run: SqlRunStore) -> None:
+    scan_history(home, "damaged").record_alert("x", {})
+
+
+def _damage_lease(home: Path, run: SqlRunStore) -> None:
+    change_lock(home).acquire("damaged", "run-1", "Upgrade.", for_s=600)
+    _sql(home, text("UPDATE leases SET expires_at = 'later' WHERE cluster = 'damaged'"))
 
 
 DAMAGES = (
@@ -104,7 +109,6 @@ DAMAGES = (
     _damage_report,
     _damage_scans,
     _damage_lease,
-    _lease_is_a_folder,
 )
 
 
@@ -115,10 +119,10 @@ def test_damage_to_one_cluster_s_record_scans_or_lease_leaves_the_others_on_the_
     with serve_page(tmp_path, monkeypatch) as client:
         signed_in = sign_in(client)
         for damage in DAMAGES:
-            shutil.rmtree(home / "runs/damaged", ignore_errors=True)
-            run = FileRunStore(home, "damaged", "run-1")
+            _forget_damaged(home)
+            run = run_history(home, "damaged", "run-1")
             run.record("begun", {"dag_id": "kafka_upgrade_damaged"})
-            damage(home)
+            damage(home, run)
             answer = client.get(f"{PREFIX}/runs", headers=signed_in)
             assert answer.status_code == 200, damage.__name__
             shown = {cluster["cluster"]: cluster for cluster in answer.json()}

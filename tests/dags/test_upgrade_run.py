@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.adapters.store.leases import FileChangeLock
-from kafka_rollout.adapters.store.runs import FileRunStore
+from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.gates.check import Condition
@@ -16,6 +15,7 @@ from kafka_rollout.domain.model.state import GroupState, StartRecord
 from kafka_rollout.steps.gates import groups
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fake_cluster import R340, R391, R431, FakeCluster
+from tests.records import change_lock
 
 pytestmark = pytest.mark.airflow
 
@@ -23,7 +23,7 @@ COMMITS = RecordKind(topic="__consumer_offsets", partition=0, key_version=1, val
 ONE_TURN = ("stopping", "started", "passed")
 
 
-def node_steps(record: FileRunStore) -> list[tuple[str, str, int]]:
+def node_steps(record: SqlRunStore) -> list[tuple[str, str, int]]:
     """What happened to nodes, in its order: (release step, stopping | started | passed, node)."""
     words = {"stopping": "stopping", "started": "started", "gate-held": "passed"}
     return [
@@ -37,7 +37,7 @@ def one_by_one(release_step: str, nodes: list[int]) -> list[tuple[str, str, int]
     return [(release_step, what, node) for node in nodes for what in ONE_TURN]
 
 
-def outcome(record: FileRunStore) -> str:
+def outcome(record: SqlRunStore) -> str:
     return str(record.attachment("report.json")["outcome"])
 
 
@@ -55,7 +55,7 @@ def test_nodes_are_rolled_one_after_the_other_and_the_active_controller_last(run
     assert states["roll_back.from_roll.broker-11.replace"] == "skipped"
     assert runs.world.finalized["metadata.version"] == 30
     assert outcome(record) == "finished"
-    assert FileChangeLock(runs.home).holder("fake") is None
+    assert change_lock(runs.home).holder("fake") is None
 
 
 def test_groups_of_a_preview_are_waited_for_before_the_first_node_is_stopped(
@@ -130,7 +130,7 @@ def test_a_rejected_plan_touches_nothing(runs: FakeRuns) -> None:
     assert state == "failed"
     assert states["roll.begin"] == "upstream_failed"
     assert runs.world.stops == []
-    assert FileChangeLock(runs.home).holder("fake") is None
+    assert change_lock(runs.home).holder("fake") is None
 
 
 def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from kafka_rollout.composition import records
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.report.run import GROUPS_WATCHED, LEDGER_VERDICT
 
 
 @contextmanager
@@ -28,7 +30,8 @@ def run_background_checks(
         with _ledger_around(ports, settings, ledger, security_file):
             yield
     finally:
-        stop_group_monitor(folder)
+        if (watched := stop_group_monitor(folder)) is not None:
+            ports.run.attach(GROUPS_WATCHED, watched)
 
 
 @contextmanager
@@ -45,6 +48,7 @@ def _ledger_around(ports: ClusterPorts, settings: Settings, wanted: bool, securi
         yield
     finally:
         verdict = stop_traffic(folder)
+        ports.run.attach(LEDGER_VERDICT, {"ok": verdict.ok, **asdict(verdict)})
     if not verdict.ok:
         lost = "; ".join(d.sentence for d in verdict.discrepancies)
         raise FatalError(

@@ -124,7 +124,7 @@ def _hand_out(
         if html is not None:
             write_file(html, page.encode())
         if history is not None:
-            _say(f"stored as {history.keep(result, page).folder}")
+            _say(f"stored as {history.keep(result, page).location}")
     if json_file == STANDARD_OUTPUT:
         sys.stdout.write(text)
         return

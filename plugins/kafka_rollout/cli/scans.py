@@ -16,7 +16,7 @@ from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, Ver
 from kafka_rollout.domain.coordinator_logs.remedies import Concerned, Remedy, find_remedies, in_words
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.domain.coordinator_logs.tagged_fields import ignored_tags
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.wording import size
 from kafka_rollout.ports.scan_history import KeptScan, ScanHistory
 
@@ -36,7 +36,12 @@ def scans_list(
     kept = [
         scan for name in ([cluster] if cluster else list_scanned_clusters()) for scan in open_scan_history(name).scans()
     ]
-    rows = [(scan, scan.load()) for scan in kept]
+    rows = []
+    for scan in kept:
+        try:
+            rows.append((scan, scan.load()))
+        except FatalError as error:  # the other scans can be read
+            show.err.print(show.as_text(str(error)), soft_wrap=True)
     if as_json:
         show.print_json([_summary(scan, result) for scan, result in rows])
         return
@@ -91,17 +96,15 @@ def scans_compare(
     """Compare two scans: better and worse verdicts, new and removed record kinds, growth."""
     history = open_scan_history(cluster)
     later = history.get(after)
-    earlier = _before(history, later) if before is None else history.get(before)
+    earlier = _before(cluster, history, later) if before is None else history.get(before)
     comparison = compare(earlier.load(), later.load())
     show.print_json(comparison) if as_json else _print_comparison(earlier, later, comparison)
 
 
-def _before(history: ScanHistory, later: KeptScan) -> KeptScan:
+def _before(cluster: str, history: ScanHistory, later: KeptScan) -> KeptScan:
     earlier = [scan for scan in history.scans() if scan.name < later.name]
     if not earlier:
-        raise UserError(
-            f"Cluster {history.cluster} has no scan before {later.name}.", remedy=("Run another scan first.")
-        )
+        raise UserError(f"Cluster {cluster} has no scan before {later.name}.", remedy=("Run another scan first."))
     return earlier[0]
 
 
@@ -114,7 +117,7 @@ def _summary(kept: KeptScan, result: ScanResult) -> dict[str, Any]:
         "log_bytes": result.log_bytes,
         "partitions": len(result.logs),
         "verdicts": result.standing,
-        "report": str(kept.page),
+        "report": kept.page,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from kafka_rollout.cli.background import run_background_checks, run_folder
+from kafka_rollout.cli.background import run_background_checks
 from kafka_rollout.cli.show import ProgressLines, as_text, err, out, print_body
 from kafka_rollout.composition.pages import write_run_report
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
@@ -326,16 +327,18 @@ def scan_logs(
 
     def on_progress(line: str) -> None:
         progress.say(f"scan: {line}")
-        lock.renew_lock(ports, "Scan the coordinator logs.", for_s=lock.LEASE_S)  # a scan can take longer than a lease
 
     progress.say("scan: starting Spark")
-    return scan_cluster(
-        ports.cluster,
-        settings,
-        security=security,
-        json_file=run_folder(settings, ports) / file,
-        on_progress=on_progress,
-    )
+    with tempfile.TemporaryDirectory(prefix="kafka-rollout-scan-") as scratch, lock.keep_lock(ports):
+        result = scan_cluster(
+            ports.cluster,
+            settings,
+            security=security,
+            json_file=Path(scratch) / "scan.json",
+            on_progress=on_progress,
+        )
+    ports.run.attach(file, result.to_dict())
+    return result
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.traffic_check import LedgerVerdict
@@ -57,8 +58,9 @@ def start_group_monitor(
     )
 
 
-def stop_group_monitor(run_folder: Path) -> None:
-    """Stop the monitor of a run, if it runs; its results stay in the run's folder."""
+def stop_group_monitor(run_folder: Path) -> dict[str, Any] | None:
+    """Stop the monitor of a run, if it runs; what it has seen, None where there was none."""
     from kafka_rollout.adapters.background import group_monitor
 
     group_monitor.stop_group_watch(run_folder / group_monitor.FOLDER)
+    return group_monitor.read_watch(run_folder / group_monitor.FOLDER)

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kafka_rollout.composition.clusters import get_catalogue, get_cluster
+from kafka_rollout.composition.fenced import fence_cluster_ports
+from kafka_rollout.composition.records import open_lock, open_run
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports.node_runtime import NodeRuntime
@@ -29,8 +31,6 @@ def open_cluster_ports(
     from kafka_rollout.adapters.metadata_log.kafka_classes import JvmKafkaClasses
     from kafka_rollout.adapters.node_metrics import NodeMetricsReader
     from kafka_rollout.adapters.releases.cache import ReleaseCache
-    from kafka_rollout.adapters.store.leases import FileChangeLock
-    from kafka_rollout.adapters.store.runs import FileRunStore
     from kafka_rollout.adapters.system.clock import SystemClock
 
     settings = settings or Settings.from_environment()
@@ -47,12 +47,12 @@ def open_cluster_ports(
         classes=JvmKafkaClasses(cache),
         logs=LiveCoordinatorLogs(cluster=cluster, catalogue=catalogue, settings=settings, security=security),
         metadata_logs=DirectoryMetadataLogs(cache),
-        run=FileRunStore(settings.home, cluster.name, run_id),
-        lock=FileChangeLock(settings.home),
+        run=open_run(cluster.name, run_id, settings),
+        lock=open_lock(settings),
         clock=SystemClock(),
     )
     try:
-        yield ports
+        yield fence_cluster_ports(ports)
     finally:
         ports.admin.close()
 

@@ -17,8 +17,8 @@ from kafka_rollout.steps.report.of_run import build_report_of_run
 
 def write_run_report(
     ports: ClusterPorts, plan: Plan, *, dry_run: bool = False, settings: Settings | None = None
-) -> tuple[Path, Path]:
-    """Build the run's report, render it and put both files into the report store: (report.html, report.json)."""
+) -> tuple[str, str]:
+    """Build the run's report, render it and keep both documents; where report.html and report.json are."""
     data = build_report_of_run(ports, plan, dry_run=dry_run)
     return ports.run.write_report(render_run_page(data, settings=settings), data)
 

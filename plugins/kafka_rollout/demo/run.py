@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,8 +14,8 @@ from rich.console import Console
 
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.adapters.system.signals import ended_politely
+from kafka_rollout.composition.records import open_run
 from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
 from kafka_rollout.demo.approvals import Approve, Approver
 from kafka_rollout.demo.cleaning import end_demo
@@ -27,6 +26,7 @@ from kafka_rollout.demo.summary import show, succeeded
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.ports.run_store import RunStore
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.progress import Progress
 
@@ -195,8 +195,8 @@ class _Demo:
         catalogue = load_catalogue(Settings.from_environment().include)
         return lowerable_from(catalogue.get(self.source), catalogue.get(self.target)).name
 
-    def _store(self, run_id: str) -> FileRunStore:
-        return FileRunStore(self.folder.settings.home, NAME, run_id)
+    def _store(self, run_id: str) -> RunStore:
+        return open_run(NAME, run_id, self.folder.settings)
 
     def _follow(self, client: AirflowClient, run_id: str, approver: Approver) -> str:
         """Tell what happens until the run is over; answers its questions on the way."""
@@ -239,14 +239,13 @@ class _Demo:
                     self.say(f"{task_id}: {errors[-1].split('Exception: ', 1)[1]}")
 
     def _report(self, run_id: str) -> tuple[Path, dict[str, Any]]:
-        path = self._store(run_id).folder / "report.json"
-        try:
-            report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        store = self._store(run_id)
+        report: dict[str, Any] | None = store.attachment("report.json")
+        if report is None:
             raise FatalError(
                 "The run ended without a report.", remedy=f"Its tasks' logs are below {self.folder.airflow_home}/logs."
-            ) from None
-        return path, report
+            )
+        return Path(store.location("report.json")), report
 
 
 def _still(tasks: dict[str, str | None], questions: dict[str, Any], estimate: str) -> str:

@@ -20,13 +20,23 @@ class ChangeLock(Protocol):
         With `cluster_id`, which a lease keeps once it is known, also when that cluster is held under another name."""
         ...
 
-    def acting(self, cluster: str, what: str) -> AbstractContextManager[None]:
+    def acting(self, cluster: str, holder: str, what: str) -> AbstractContextManager[None]:
         """One process at a time acts on the cluster, also of one holder (a task that runs twice, a run resumed
-        twice). Raises TransientError while another one does; ends with the process."""
+        twice). The lease is renewed until the end. Raises TransientError while another process acts, RefusedError
+        where `holder` does not have the lease; ends with the process."""
+        ...
+
+    def check_acting(self, cluster: str) -> None:
+        """Raise RefusedError unless this process acts on the cluster and nobody has acquired the lease since."""
+        ...
+
+    def renewing(self, cluster: str, holder: str) -> AbstractContextManager[None]:
+        """Renew the lease of `holder` in the background during a long operation, if it holds it."""
         ...
 
     def release(self, cluster: str, holder: str) -> None: ...
     def holder(self, cluster: str) -> Lock | None: ...
     def break_(self, cluster: str, by: str) -> Lock | None:
-        """Take the lock away from its holder; `by` is the named person and is recorded."""
+        """Take the lock away from its holder; `by` is the named person and is recorded. Raises RefusedError while
+        the holder acts."""
         ...

@@ -9,8 +9,6 @@ from typing import Any, Protocol
 from kafka_rollout.domain.gates.check import BeforeStop, GateCheck
 from kafka_rollout.domain.model.plan import Plan
 
-TORN_LINE = "torn-line"  # kind of the event that stands for a line cut off by a kill of its writer
-
 
 class RunStore(Protocol):
     """One run's record: plan, events, what was seen before stops, report. Survives the death of whoever writes."""
@@ -23,6 +21,11 @@ class RunStore(Protocol):
         ...
 
     def load_before_stop(self, release_step: str, node_id: int) -> BeforeStop | None: ...
+    def save_fingerprints(self, hashes: Mapping[int, str]) -> None:
+        """Node id → hash of the configuration that was evaluated for the plan."""
+        ...
+
+    def load_fingerprints(self) -> Mapping[int, str]: ...
     def record(self, kind: str, data: Mapping[str, Any]) -> None:
         """Append one event (`at` is added); kinds: observed, plan, approval, gate, stopped, started, finalized, …"""
         ...
@@ -30,17 +33,38 @@ class RunStore(Protocol):
     def record_check(self, look: GateCheck) -> None: ...
     def events(self) -> tuple[Mapping[str, Any], ...]: ...
     def attachment(self, name: str) -> Any | None:
-        """JSON that another part left in the run's folder (`ledger/verdict.json`); None when there is none."""
+        """A document of the run as JSON (`ledger/verdict.json`); None when there is none."""
         ...
 
     def attach(self, name: str, data: Any) -> None:
-        """Leave JSON in the run's folder (`metadata/losses.json`), whole or not at all."""
+        """Keep a document as JSON (`metadata/losses.json`), whole or not at all."""
         ...
 
-    def write_report(self, html: str, data: Mapping[str, Any]) -> tuple[Path, Path]:
-        """(report.html, report.json), written whole or not at all."""
+    def page(self, name: str) -> str | None:
+        """A document of the run as text; None when there is none."""
+        ...
+
+    def attach_page(self, name: str, content: str) -> None:
+        """Keep a document as text, whole or not at all."""
+        ...
+
+    def detach(self, name: str) -> None:
+        """Remove a document; none is no error."""
+        ...
+
+    def location(self, name: str) -> str:
+        """Where a document is, as a path or a URL for a person."""
+        ...
+
+    def verify_chain(self) -> str:
+        """What is wrong with the events, as a sentence about the first altered, removed or reordered one; empty where
+        nothing is."""
+        ...
+
+    def write_report(self, html: str, data: Mapping[str, Any]) -> tuple[str, str]:
+        """Keep report.html and report.json; where they are, for a person."""
         ...
 
     def private_path(self, name: str) -> Path:
-        """A path outside the report store, its folder 0700; the file is to be written with mode 0600."""
+        """A path in the private folder of this machine, mode 0700; the file is to be written with mode 0600."""
         ...

@@ -1,4 +1,4 @@
-"""Port for the scans that are kept of one cluster."""
+"""Port for the kept scans of one cluster."""
 
 from __future__ import annotations
 
@@ -10,26 +10,35 @@ from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 
 
 class KeptScan(Protocol):
-    """One scan that is kept. `name` is its time in UTC; `page` is its report."""
+    """One scan of the history; `name` is its time in UTC, such as 20261121T040000.000Z."""
 
     @property
     def cluster(self) -> str: ...
     @property
     def name(self) -> str: ...
     @property
-    def folder(self) -> Path: ...
+    def location(self) -> str:
+        """The folder of its documents, as a path or a URL for a person."""
+        ...
+
     @property
-    def page(self) -> Path: ...
+    def page(self) -> str:
+        """Where its page is, for a person."""
+        ...
+
+    def read_page(self) -> str: ...
     def load(self) -> ScanResult:
-        """Raises FatalError if the scan cannot be read."""
+        """Raises FatalError for a damaged or missing result."""
         ...
 
 
 class ScanHistory(Protocol):
+    """The kept scans of one cluster and the alerts about them."""
+
     @property
     def cluster(self) -> str: ...
     def scans(self) -> tuple[KeptScan, ...]:
-        """All scans that are kept, newest first."""
+        """All that are kept, newest first."""
         ...
 
     def newest(self, at_most: int) -> tuple[ScanResult, ...]:
@@ -37,26 +46,24 @@ class ScanHistory(Protocol):
         ...
 
     def get(self, name: str) -> KeptScan:
-        """The scan of that name, of a unique beginning of it, or `newest`. Raises UserError if there is none."""
+        """The scan of that name, of a beginning of it that only one has, or `newest`; raises UserError."""
         ...
 
-    def keep(self, result: ScanResult, page: str, *, parquet: Path | None = None) -> KeptScan:
-        """Keep a scan and remove the oldest. `parquet`: a folder with its tables, which is copied."""
+    def keep(
+        self, result: ScanResult, page: str, *, parquet: Path | None = None, at_most: int = 60, run_id: str = ""
+    ) -> KeptScan:
+        """Add a scan; the oldest beyond `at_most` are removed. `parquet`: a folder with its tables, which is copied.
+        `run_id`: the scheduled run that made it."""
         ...
 
-
-class ScanReports(Protocol):
-    """Events and pages of the scheduled scans of one cluster."""
-
-    def scanned(self, run_id: str, result: ScanResult, kept: KeptScan) -> None: ...
-    def alerted(self, run_id: str, alert: Mapping[str, Any]) -> None:
-        """Record an alert, once per run."""
+    def record_alert(self, run_id: str, alert: Mapping[str, Any]) -> None:
+        """Record the alert of a run, once."""
         ...
 
     def events(self) -> tuple[Mapping[str, Any], ...]:
-        """All events, oldest first."""
+        """Scans of scheduled runs (kind `scanned`) and alerts (kind `alert`), oldest first."""
         ...
 
-    def page(self, run_id: str) -> str | None:
-        """The report of a run's scan; None if the run has none or it is no longer kept."""
+    def page_of_run(self, run_id: str) -> str | None:
+        """The report of a run's newest scan; None if it has none, or the history no longer keeps it."""
         ...

@@ -9,13 +9,12 @@ import pytest
 
 from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.store.scan_reports import ScanReports
-from kafka_rollout.adapters.store.scans import ScanHistory
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import House, Run
+from tests.records import scan_history
 from tools.coordinator_traffic import CONSUMER_OFFSETS, TRANSACTION_STATE, make_traffic, plant, versioned
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
@@ -44,7 +43,7 @@ def test_a_scan_is_kept_shown_and_told_and_a_record_that_makes_it_worse_alerts(
         run.wait_success(timeout_s=600)
         task = f"/dags/{dag_id}/dagRuns/{run.run_id}/taskInstances/{SCAN}"
         kept = client.get(f"{task}/xcomEntries/return_value", deserialize=True)["value"]["scan"]
-        return run, ScanHistory(house.home, "scanned").get(kept).load()
+        return run, scan_history(house.home, "scanned").get(kept).load()
 
     run, before = scanned()
     assert run.states() == {SCAN: "success", "alert": "skipped"}
@@ -66,7 +65,7 @@ def test_a_scan_is_kept_shown_and_told_and_a_record_that_makes_it_worse_alerts(
 
     run, after = scanned()
     assert run.states() == {SCAN: "success", "alert": "success"}
-    alert = [event for event in ScanReports(house.home, "scanned").events() if event["kind"] == "alert"][-1]
+    alert = [event for event in scan_history(house.home, "scanned").events() if event["kind"] == "alert"][-1]
     assert "4.3.1" in alert["headline"]
     run.wait_for_log("alert", alert["headline"])
     assert ["does not parse" in v.first_failure.reason for v in after.failing(RUNNING) if v.first_failure] == [True]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.store.runs import FileRunStore
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import (
     QUICK_SNAPSHOTS,
@@ -21,6 +20,7 @@ from tests.integration.harness.airflow_harness import (
 )
 from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
 from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
+from tests.records import run_history
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 
@@ -77,9 +77,9 @@ def test_a_downgrade_killed_between_its_levels_and_in_a_nodes_turn_ends_right_wh
         assert finalized(cluster, node)["metadata.version"] == 29, "it comes last"
     assert later_starts(cluster) == {1: [], 2: [], 3: []}
     run = shell.newest_run()
-    active = planned_last(FileRunStore(shell.home, "returns", run.name).load_plan(), cluster, led)
+    active = planned_last(run_history(shell.home, "returns", run.run_id).load_plan(), cluster, led)
 
-    killed = shell(*down, *APPROVED, "--run", run.name, beforehand=KILLED_WITH_A_NODE_DOWN)
+    killed = shell(*down, *APPROVED, "--run", run.run_id, beforehand=KILLED_WITH_A_NODE_DOWN)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     sent = [set(event["levels"]) for event in shell.events(run) if event["kind"] == "finalizing"]
     assert sent == [{"share.version", "streams.version"}, {"metadata.version"}], "what was there is not sent again"
@@ -87,7 +87,7 @@ def test_a_downgrade_killed_between_its_levels_and_in_a_nodes_turn_ends_right_wh
     assert cluster.runtime.process(cluster.spec.node(second)).pid is None
     assert later_starts(cluster)[first] == ["4.0.1"]
 
-    again = shell(*down, *APPROVED, "--run", run.name)
+    again = shell(*down, *APPROVED, "--run", run.run_id)
     assert again.returncode == 0, again.stderr
     report = json.loads(Path(again.stdout.splitlines()[-1]).read_text())
     assert report["outcome"] == "finished", report["sentence"]

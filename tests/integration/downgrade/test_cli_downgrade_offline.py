@@ -62,11 +62,11 @@ def test_an_offline_downgrade_killed_in_an_installation_and_after_the_starts_end
     assert [event["node_id"] for event in shell.events(run) if event["kind"] == "offline-installed"] == [1]
     assert all(cluster.runtime.process(node).pid is None for node in cluster.spec.nodes)
 
-    killed = shell(*down, "--run", run.name, beforehand=KILLED_BEFORE_ANYBODY_LOOKED)
+    killed = shell(*down, "--run", run.run_id, beforehand=KILLED_BEFORE_ANYBODY_LOOKED)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert later_starts(cluster) == {1: ["4.2.1"], 2: ["4.2.1"], 3: ["4.2.1"]}
 
-    again = shell(*down, "--run", run.name)
+    again = shell(*down, "--run", run.run_id)
     assert again.returncode == 0, again.stderr
     assert later_starts(cluster) == {1: ["4.2.1"], 2: ["4.2.1"], 3: ["4.2.1"]}, "no node was started twice"
     all_run(cluster, "4.2.1")
@@ -97,7 +97,7 @@ def test_a_controller_s_disk_that_is_lost_meanwhile_is_named_with_the_way_out_an
     lost, *others = reversed(cluster.spec.nodes)
     shutil.rmtree(str(cluster.runtime.metadata_log_dir(lost)))
 
-    run = shell.newest_run().name
+    run = shell.newest_run().run_id
     missed = shell(*down, "--run", run)
     assert missed.returncode == 3, missed.stderr
     *_, how, sentence = missed.stderr.splitlines()

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from kafka_rollout.adapters.store.runs import FileRunStore
+from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.demo.local_cluster import LocalCluster
 from tests.integration.conftest import MakeCluster
@@ -49,7 +49,7 @@ def at_level(cluster: LocalCluster, level: int) -> None:
     assert {finalized(cluster, node)["metadata.version"] for node in cluster.spec.nodes} == {level}
 
 
-def all_is_there(record: FileRunStore) -> None:
+def all_is_there(record: SqlRunStore) -> None:
     """By what the run compared: its live traffic, and all that was in the cluster before it; and how long it took."""
     report = record.attachment("report.json")
     assert report["outcome"] == "finished", report["sentence"]

@@ -22,6 +22,7 @@ from tests.integration.conftest import MakeCluster
 from tests.integration.harness.dag_in_process import ProcessRuns
 from tests.integration.harness.feature_harness import Command, has_groups, meanwhile, opened
 from tests.integration.harness.shell import APPROVED, Shell
+from tests.records import change_lock, run_history, run_ids
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -69,8 +70,8 @@ def lines(told: str) -> dict[str, tuple[str, str, str, str]]:
 
 def requests_of(home: Path) -> list[dict[str, int]]:
     """What was sent to the controller, run after run."""
-    records = (home / "runs" / "applied").glob("*/events.jsonl")
-    events = [json.loads(line) for record in records for line in record.read_text().splitlines()]
+    runs = [run_history(home, "applied", run_id) for run_id in run_ids(home, "applied")]
+    events = [event for run in runs for event in run.events()]
     return [event["levels"] for event in sorted(events, key=lambda e: e["at"]) if event["kind"] == "finalizing"]
 
 
@@ -139,10 +140,10 @@ import time
 from pathlib import Path
 from kafka_rollout.steps.features import update as feature_update
 from kafka_rollout.steps.common import lock
-lock.hold.__kwdefaults__["for_s"] = 15.0
+lock.acquire_lock.__kwdefaults__["for_s"] = 15.0
 def never_ends(bench, *_, **__):
     while True:
-        lock.hold(bench, "Set streams.version 0.")
+        lock.acquire_lock(bench, "Set streams.version 0.")
         Path({here!r}).touch()
         time.sleep(0.2)
 feature_update.make_true = never_ends
@@ -161,7 +162,7 @@ def test_one_update_is_in_flight_and_a_killed_one_blocks_the_next_no_longer_than
     first = shell.start(*streams, beforehand=_IN_FLIGHT.format(here=str(tmp_path / "in-flight")))
     try:
         wait_until((tmp_path / "in-flight").exists, 180)
-        held_by = shell.newest_run().name
+        held_by = shell.newest_run().run_id
         second = shell(*share)
         assert second.returncode == 4, second.stderr
         said = " ".join(second.stderr.split())
@@ -178,8 +179,7 @@ def test_one_update_is_in_flight_and_a_killed_one_blocks_the_next_no_longer_than
     while (next_one := shell(*share)).returncode == 4 and time.monotonic() < deadline:
         time.sleep(0.5)
     assert (next_one.returncode, "Result: OK" in next_one.stdout) == (0, True), next_one.stderr
-    taken = (shell.home / "locks" / "applied.log").read_text().splitlines()
-    assert any(json.loads(line).get("taken_from") == held_by for line in taken)
+    assert any(entry.get("taken_from") == held_by for entry in change_lock(shell.home).history("applied"))
     for result in ("Result: OK", "Result: OK (already there)"):
         resumed = shell("features", "resume", "-c", "applied", "--run", held_by)
         assert (resumed.returncode, result in resumed.stdout) == (0, True), resumed.stderr

@@ -27,7 +27,6 @@ from kafka_rollout.adapters.background.group_monitor import (
 from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security import ClientSecurity
-from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.local_cluster import LocalCluster
@@ -40,6 +39,7 @@ from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_cleaner import alter, make_offsets_topic
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.group_harness import LiveGroup, wait_until
+from tests.records import change_lock
 from tools.coordinator_traffic import CONSUMER_OFFSETS, plant, versioned
 
 pytestmark = pytest.mark.integration
@@ -186,7 +186,7 @@ def test_a_watch_of_its_own_process_counts_rebalances_and_partition_seconds_with
     with LiveGroup(servers=cluster.spec.bootstrap_servers, topic="looked-at", partitions=2) as group:
         group.old("only")
         group.wait_settled()
-        lock = FileChangeLock(tmp_path)
+        lock = change_lock(tmp_path)
         lock.acquire(cluster.spec.name, "r", "a test", for_s=3600)
         pid = start_group_watch(folder, cluster=cluster.spec.name, run_id="r")
         try:

@@ -14,7 +14,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
-from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.coordinator_logs.cleaning import SettingChange
 from kafka_rollout.domain.model.findings import Severity
@@ -25,6 +24,7 @@ from tests.integration.harness.applications import application_libs, streams_app
 from tests.integration.harness.gated_groups import PARTITIONS, TOPIC, members_of, stable, write
 from tests.integration.harness.group_harness import DEADLINE_S, wait_until
 from tests.integration.harness.shell import Shell
+from tests.records import run_history
 from tools.coordinator_traffic import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(1200)]
@@ -73,7 +73,7 @@ def found_by_dry_run(shell: Shell) -> dict[str, Severity]:
     """Findings of an upgrade's plan about groups and logs, by code and subject."""
     answer = shell("roll", "--cluster", shell.cluster.spec.name, "--to", str(NEW), "--dry-run")
     assert answer.returncode in (0, 3), answer.stderr
-    plan = FileRunStore(shell.home, shell.cluster.spec.name, shell.newest_run().name).load_plan()
+    plan = run_history(shell.home, shell.cluster.spec.name, shell.newest_run().run_id).load_plan()
     return {
         f"{finding.code} {finding.subject}": finding.severity
         for finding in plan.findings

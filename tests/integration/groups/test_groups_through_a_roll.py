@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -69,7 +68,7 @@ def test_the_report_of_a_roll_shows_the_rebalances_of_groups_and_how_long_partit
 
     assert later_starts(cluster) == {1: ["4.3.1"], 2: ["4.3.1"], 3: ["4.3.1"]}
     run = shell.newest_run()
-    watched = json.loads((run / "report.json").read_text())["groups"]
+    watched = run.attachment("report.json")["groups"]
     groups = {each["group"]: each for each in watched["groups"]}
     for name in GROUPS:
         assert groups[name]["partitions"] == PARTITIONS
@@ -77,10 +76,9 @@ def test_the_report_of_a_roll_shows_the_rebalances_of_groups_and_how_long_partit
         assert groups[name]["rebalances"] >= 1, "the members that left and joined"
     # Eager members give up all that they have until everyone has joined, the others what moves.
     assert groups["eager"]["unowned_partition_s"] > groups["cooperative"]["unowned_partition_s"]
-    page = (run / "report.html").read_text()
+    page = run.page("report.html") or ""
     assert all(name in page for name in GROUPS)
 
 
 def _started(shell: Shell) -> bool:
-    runs = shell.home / "runs" / "shell"
-    return runs.is_dir() and any('"kind": "started"' in events.read_text() for events in runs.glob("*/events.jsonl"))
+    return shell.count_events("started") > 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
 from collections import Counter
@@ -17,14 +16,14 @@ import psutil
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.node_metrics import NodeMetricsReader
-from kafka_rollout.adapters.store.leases import FileChangeLock
-from kafka_rollout.adapters.store.runs import FileRunStore
+from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.adapters.system.sessions import session_members
 from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.topology import NEVER, NodeSpec
+from tests.records import change_lock, run_history
 
 ADMIN, APPROVER, OTHER = "admin", "anna", "otto"
 PATIENCE_S = 900.0  # how long a busy machine may take for anything; an idle one takes a fraction of it
@@ -151,11 +150,11 @@ class Run:
     _given: dict[str, _Given] = field(default_factory=dict, init=False)
 
     @property
-    def store(self) -> FileRunStore:
-        return FileRunStore(self.house.home, self.cluster.spec.name, self.run_id)
+    def store(self) -> SqlRunStore:
+        return run_history(self.house.home, self.cluster.spec.name, self.run_id)
 
     def report(self) -> dict[str, Any]:
-        return dict(json.loads((self.store.folder / "report.json").read_text()))
+        return dict(self.store.attachment("report.json") or {})
 
     def states(self) -> dict[str, str | None]:
         return self.client.task_states(self.dag_id, self.run_id)
@@ -340,7 +339,7 @@ def every_gate_has_evidence(report: Mapping[str, Any]) -> None:
 
 
 def no_lock_left(house: House, cluster: LocalCluster) -> None:
-    assert FileChangeLock(house.home).holder(cluster.spec.name) is None
+    assert change_lock(house.home).holder(cluster.spec.name) is None
 
 
 def wait_for(what: Callable[[], Any], *, timeout_s: float, every_s: float = 0.1, said: str = "it") -> Any:

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.store.runs import FileRunStore
+from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.topology import NEVER
 from tests.dags.conftest import Asked, answer_at_once
 from tests.dags.dag_run import run_dag
+from tests.records import run_history
 
 QUICKLY = {"soak_seconds": 0, "looks": 2, "gate_timeout_minutes": 10}
 
@@ -40,7 +41,7 @@ class ProcessRuns(Asked):
         answer_at_once(monkeypatch, runs)
         return runs
 
-    def run(self, cluster: LocalCluster, dag: str, **conf: Any) -> tuple[str, dict[str, str | None], FileRunStore]:
+    def run(self, cluster: LocalCluster, dag: str, **conf: Any) -> tuple[str, dict[str, str | None], SqlRunStore]:
         """(state of the run, states by task, the run's record)."""
         from airflow.dag_processing.dagbag import DagBag
 
@@ -52,4 +53,4 @@ class ProcessRuns(Asked):
         found = bag.dags[f"{dag}_{described.name}"]
         run = run_dag(found, {**QUICKLY, **conf})
         states = {ti.task_id: ti.state for ti in run.get_task_instances()}
-        return str(run.state), states, FileRunStore(self.home, described.name, run.run_id)
+        return str(run.state), states, run_history(self.home, described.name, run.run_id)

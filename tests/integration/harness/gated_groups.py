@@ -12,15 +12,18 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, NewTopic
+from sqlalchemy import select
 
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.releases.jvm import Jvm
-from kafka_rollout.adapters.store.runs import FileRunStore
+from kafka_rollout.adapters.store.runs import SqlRunStore
+from kafka_rollout.adapters.store.tables import events
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.model.errors import TransientError
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.group_harness import DEADLINE_S, wait_until
+from tests.records import database_of
 
 TOPIC, PARTITIONS, RECORDS = "orders", 6, 60
 EAGER = {"partition.assignment.strategy": "range"}
@@ -151,10 +154,10 @@ def gate_holds(home: Path) -> bool:
 
 
 def _looks(home: Path) -> Iterator[list[dict[str, Any]]]:
-    for file in home.glob("runs/*/*/events.jsonl"):
-        for line in file.read_text().splitlines():
-            event = json.loads(line) if line.endswith("}") else {}
-            if event.get("kind") == "gate" and event["gate"] == GateKind.GROUPS:
+    with database_of(home).reading() as connection:
+        for body in connection.execute(select(events.c.body)).scalars():
+            event = json.loads(body)
+            if event["kind"] == "gate" and event["gate"] == GateKind.GROUPS:
                 yield event["conditions"]
 
 
@@ -170,7 +173,7 @@ def stable(cluster: LocalCluster, **members: int) -> bool:
     )
 
 
-def looks_at_groups(record: FileRunStore) -> list[dict[str, str]]:
+def looks_at_groups(record: SqlRunStore) -> list[dict[str, str]]:
     """What each recorded look at the gate said, by condition."""
     (gate,) = [gate for gate in record.attachment("report.json")["gates"] if gate["kind"] == GateKind.GROUPS]
     assert gate["state"] == "held"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
+from tests.records import run_history, run_ids
 
 APPROVED = ("--approve-as", "alice", "--reason", "a test", "--yes")
 QUICK = ("--soak", "0", "--looks", "2", "--interval", "0.5")
@@ -56,11 +57,20 @@ class Shell:
     def _command(self, *words: str, beforehand: str = "") -> list[str]:
         return [sys.executable, "-c", f"{beforehand}\nfrom kafka_rollout.cli.app import main; main()", *words]
 
-    def events(self, run: Path) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    def events(self, run: SqlRunStore) -> list[dict[str, Any]]:
+        return [dict(event) for event in run.events()]
 
-    def newest_run(self) -> Path:
-        return max((self.home / "runs" / self.cluster.spec.name).iterdir(), key=lambda run: run.name)
+    def newest_run(self) -> SqlRunStore:
+        return self.runs()[-1]
+
+    def runs(self) -> list[SqlRunStore]:
+        """The cluster's runs, oldest first."""
+        cluster = self.cluster.spec.name
+        return [run_history(self.home, cluster, run_id) for run_id in sorted(run_ids(self.home, cluster))]
+
+    def count_events(self, kind: str) -> int:
+        """Events of a kind in the newest run; 0 while there is none."""
+        return sum(event["kind"] == kind for run in self.runs()[-1:] for event in run.events())
 
 
 def later_starts(cluster: LocalCluster) -> dict[int, list[str]]:

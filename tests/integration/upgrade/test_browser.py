@@ -12,9 +12,6 @@ from playwright.sync_api import Page, expect
 
 from kafka_rollout.adapters.pages.scan_report import render_scan
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.store.leases import FileChangeLock
-from kafka_rollout.adapters.store.scan_reports import ScanReports
-from kafka_rollout.adapters.store.scans import ScanHistory
 from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
@@ -41,6 +38,7 @@ from tests.integration.harness.airflow_pages import (
     sign_in,
     widen_the_panel,
 )
+from tests.records import change_lock, scan_history
 
 pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.timeout(1800)]
 
@@ -75,7 +73,7 @@ def test_a_person_triggers_reads_and_approves_an_upgrade_in_the_browser(
         the_roll_goes_on(page, house, run, pictures)
     finally:
         run.client.call("PATCH", f"/api/v2/dags/{dag_id}/dagRuns/{run.run_id}", json={"state": "failed"})
-    lock = FileChangeLock(house.home)
+    lock = change_lock(house.home)
     wait_for(
         lambda: lock.holder("orders") is None, timeout_s=PATIENCE_S, said="a run marked as failed lets go of its lock"
     )
@@ -127,9 +125,9 @@ def test_a_person_changes_single_features_and_reads_what_became_of_each(
 
 def test_the_newest_scan_its_verdicts_and_its_report_are_shown(house: House, page: Page, pictures: Path) -> None:
     """Of a cluster whose scans are kept, and whose last try failed."""
-    reports, scan = ScanReports(house.home, "nobody"), scanned()
+    reports, scan = scan_history(house.home, "nobody"), scanned()
     render = render_scan(scan, load_catalogue(PROJECT_ROOT / "include"))
-    reports.scanned("scheduled__1", scan, ScanHistory(house.home, "nobody").keep(scan, render))
+    reports.keep(scan, render, run_id="scheduled__1")
     sign_in(page, house, APPROVER)
     card = own_page(page, house).locator("article.scan").filter(has_text="Coordinator logs")
     expect(card.get_by_text("3.4.0 fails")).to_be_visible()
@@ -137,7 +135,7 @@ def test_the_newest_scan_its_verdicts_and_its_report_are_shown(house: House, pag
     expect(card.get_by_text("4.3.1 loads", exact=True)).to_be_visible()
     expect(card.get_by_text("scanned 3 hours ago")).to_be_visible()
     failed = {"headline": "The logs could not be scanned.", "sentences": ["No broker answered."], "failed": True}
-    reports.alerted("scheduled__2", failed)
+    reports.record_alert("scheduled__2", failed)
     expect(card.get_by_text("The logs could not be scanned. No broker answered.", exact=True)).to_be_visible()
     card.get_by_text("Alerts").click()
     page.screenshot(path=pictures / "scans-page.png")

@@ -62,7 +62,7 @@ def test_a_roll_killed_in_node_two_is_resumed_and_finished(shell: Shell) -> None
     run = shell.newest_run()
     first = next(e["node_id"] for e in shell.events(run) if e["kind"] == "started")
 
-    again = shell(*roll, *APPROVED, "--ledger", "--run", run.name)
+    again = shell(*roll, *APPROVED, "--ledger", "--run", run.run_id)
 
     assert again.returncode == 0, again.stderr
     report = json.loads(Path(again.stdout.splitlines()[-1]).read_text())
@@ -81,7 +81,7 @@ def test_a_roll_killed_in_node_two_is_resumed_and_finished(shell: Shell) -> None
     assert of_ledger["classic"]["watched_s"] > 0
     assert shell("verify", "--cluster", "shell").returncode == 0
 
-    refused = shell("roll-back", "--cluster", "shell", "--run", run.name, *APPROVED)
+    refused = shell("roll-back", "--cluster", "shell", "--run", run.run_id, *APPROVED)
     assert refused.returncode == 3
     assert "3.9.1 can no longer run this cluster" in refused.stderr
     assert "Traceback" not in refused.stderr
@@ -89,10 +89,7 @@ def test_a_roll_killed_in_node_two_is_resumed_and_finished(shell: Shell) -> None
 
 
 def _stopped(shell: Shell) -> int:
-    runs = shell.home / "runs" / "shell"
-    if not runs.is_dir() or not (shell.newest_run() / "events.jsonl").exists():
-        return 0
-    return (shell.newest_run() / "events.jsonl").read_text().count('"kind": "stopping"')
+    return shell.count_events("stopping")
 
 
 def test_a_node_that_does_not_start_is_mended_and_started_once_more_and_the_roll_can_still_go_back(
@@ -149,7 +146,7 @@ def test_a_roll_back_ends_on_the_release_that_loads_what_the_newest_one_wrote(ol
     """4.3.1 commits offsets in a version that 3.4.0 stops at, whatever the feature levels."""
     rolled = old_shell("roll", "-c", "shell", "--to", "4.3.1", *QUICK, *APPROVED, "--ledger")
     assert rolled.returncode == 0, rolled.stderr
-    back = old_shell("roll-back", "-c", "shell", "--run", old_shell.newest_run().name, *QUICK, *APPROVED)
+    back = old_shell("roll-back", "-c", "shell", "--run", old_shell.newest_run().run_id, *QUICK, *APPROVED)
     assert back.returncode == 3, back.stderr
     said = " ".join(back.stderr.split())
     assert "The way back to 3.4.0 is closed" in said
@@ -166,7 +163,7 @@ def test_a_roll_back_is_refused_while_there_are_settings_that_the_older_release_
     rolled = shell("roll", "-c", "shell", "--to", "4.3.1", *QUICK, *APPROVED, "--no-scan")
     assert rolled.returncode == 0, rolled.stderr
     set_settings(shell.cluster.spec)
-    back = ("roll-back", "-c", "shell", "--run", shell.newest_run().name, *QUICK, *APPROVED)
+    back = ("roll-back", "-c", "shell", "--run", shell.newest_run().run_id, *QUICK, *APPROVED)
 
     refused = shell(*back)
     assert refused.returncode == 3, refused.stderr

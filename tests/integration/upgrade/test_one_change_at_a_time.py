@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.store.leases import FileChangeLock
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import (
     APPROVER,
@@ -20,6 +19,7 @@ from tests.integration.harness.airflow_harness import (
     wait_for,
 )
 from tests.integration.harness.shell import Shell
+from tests.records import change_lock
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -31,7 +31,7 @@ def test_a_run_is_refused_while_a_command_has_the_cluster_and_goes_on_when_its_k
     house: House, make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     cluster = make_cluster("4.3.1", name="wanted", layout="combined", size=1, metadata_version="4.2-IV1")
-    dag_id, lock = house.add(cluster, "kafka_features"), FileChangeLock(house.home)
+    dag_id, lock = house.add(cluster, "kafka_features"), change_lock(house.home)
     shell = Shell(tmp_path, cluster)
     shell.environment |= {"KAFKA_ROLLOUT_HOME": str(house.home), "KAFKA_ROLLOUT_CLUSTERS": str(house.clusters)}
     change = ("features", "upgrade-all", "--cluster", "wanted", *BY_ANNA)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.store.leases import FileChangeLock
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli import commands
 from kafka_rollout.cli import upgrade as cli_run
@@ -29,6 +28,7 @@ from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from tests.fake_cluster import R431, FakeCluster, make_spec
 from tests.fakes import fake_bench
+from tests.records import change_lock
 
 
 @pytest.fixture
@@ -92,12 +92,12 @@ def test_what_we_did_not_foresee_is_a_sentence_too(
 
 
 def test_a_lock_is_shown_and_broken_by_name(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    FileChangeLock(home).acquire("fake", "run-7", "Stop node 2.", for_s=60)
+    change_lock(home).acquire("fake", "run-7", "Stop node 2.", for_s=60)
     assert cli.run_main(["lock", "show", "-c", "fake"]) == 0
     assert "run-7 holds the lock" in capsys.readouterr().out.replace("\n", " ")
     assert cli.run_main(["lock", "break", "-c", "fake"]) == 2
     assert cli.run_main(["lock", "break", "-c", "fake", "--by", "alice"]) == 0
-    assert FileChangeLock(home).holder("fake") is None
+    assert change_lock(home).holder("fake") is None
 
 
 def test_the_catalogue_and_the_exit_codes_are_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,7 +182,7 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     start_once_more(ports, read_task_args, request_for().approver)
     assert "Continue with: kafka-rollout roll --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
     assert ("failed-gate", "alice", "Retry") in {(a.what, a.by, a.decision) for a in approvals(ports)}
-    assert FileChangeLock(home).holder("fake") is None
+    assert change_lock(home).holder("fake") is None
     assert cli_run.roll(ports, Settings.from_environment(), request_for()) == 0
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
     assert {node.running for node in cluster.nodes.values()} == {R431}

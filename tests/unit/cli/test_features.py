@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.adapters.store.leases import FileChangeLock
-from kafka_rollout.adapters.store.runs import list_runs
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli import features as cli_features
 from kafka_rollout.domain.model.releases import Release
@@ -20,6 +18,7 @@ from kafka_rollout.domain.model.state import GroupState, NodeFeatures
 from kafka_rollout.domain.model.topology import NodeSpec
 from tests.fake_cluster import R431, FakeCluster
 from tests.fakes import FakeAdmin, fake_bench
+from tests.records import change_lock, run_ids
 
 LEVELS = {"metadata.version": 29, "group.version": 1, "transaction.version": 2}
 APPROVED = "--approve-as alice --reason test --yes"
@@ -39,7 +38,7 @@ def shell(
 
     @contextmanager
     def open_fake(name: str, run: str | None, file: object) -> Iterator[Any]:
-        ports = fake_bench(cluster, tmp_path, run_id=run or f"run-{len(list_runs(tmp_path, 'fake'))}")
+        ports = fake_bench(cluster, tmp_path, run_id=run or f"run-{len(run_ids(tmp_path, 'fake'))}")
         yield replace(ports, admin=TellsMinimum(cluster)), None, None
 
     monkeypatch.setattr(cli_features, "open_bench", open_fake)
@@ -87,7 +86,7 @@ def test_one_line_a_feature_with_existing_and_new_level_and_result_as_in_the_kip
 def test_a_dry_run_needs_no_name_holds_no_lock_and_changes_nothing(
     shell: Shell, cluster: FakeCluster, tmp_path: Path
 ) -> None:
-    FileChangeLock(tmp_path).acquire("fake", "another run", "roll", for_s=60)
+    change_lock(tmp_path).acquire("fake", "another run", "roll", for_s=60)
     code, told, _ = shell("upgrade-all --dry-run")
     assert code == 0
     assert told.count("Result: OK (dry run)") == 4
@@ -119,7 +118,7 @@ def test_bad_input_ends_with_2_in_one_sentence(shell: Shell, cluster: FakeCluste
 
 
 def test_another_change_under_way_ends_with_4(shell: Shell, cluster: FakeCluster, tmp_path: Path) -> None:
-    FileChangeLock(tmp_path).acquire("fake", "another run", "roll", for_s=60)
+    change_lock(tmp_path).acquire("fake", "another run", "roll", for_s=60)
     assert shell(f"upgrade-all {APPROVED}")[0] == 4
     assert cluster.updates == []
 
@@ -153,7 +152,7 @@ def test_a_run_that_was_ended_goes_on_and_finds_what_is_there(
     shell: Shell, cluster: FakeCluster, tmp_path: Path
 ) -> None:
     assert shell(f"update --downgrade transaction.version:1 {APPROVED}")[0] == 0
-    (run,) = list_runs(tmp_path, "fake")
+    (run,) = run_ids(tmp_path, "fake")
     code, told, _ = shell(f"resume --run {run}")
     assert (code, "Result: OK (already there)" in told) == (0, True)
     assert len(sent(cluster)) == 1
@@ -161,7 +160,7 @@ def test_a_run_that_was_ended_goes_on_and_finds_what_is_there(
 
 def test_a_run_that_nobody_approved_is_not_resumed(shell: Shell, cluster: FakeCluster, tmp_path: Path) -> None:
     shell("update --upgrade share.version:1 --dry-run")
-    (run,) = list_runs(tmp_path, "fake")
+    (run,) = run_ids(tmp_path, "fake")
     code, _, error = shell(f"resume --run {run}")
     assert (code, "Nobody approved" in error, sent(cluster)) == (3, True, [])
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.store.scans import ScanHistory
+from kafka_rollout.adapters.store.scans import SqlScanHistory
 from kafka_rollout.cli.app import run_main
 from tests.paths import INCLUDE
+from tests.records import scan_history
 from tests.unit.scan_examples import HOSTILE, large_scan, small_scan
 
 DAY = 86_400.0
@@ -18,18 +19,18 @@ AT = 1_763_697_600.0
 
 
 @pytest.fixture
-def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScanHistory:
+def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlScanHistory:
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "200")
     catalogue = load_catalogue(INCLUDE)
-    kept = ScanHistory(tmp_path, "orders")
+    kept = scan_history(tmp_path, "orders")
     kept.keep(small_scan(catalogue, at=AT, consumer_groups=False), "")
     kept.keep(small_scan(catalogue, at=AT + DAY), "")
     return kept
 
 
 def test_the_list_names_the_newest_first_and_the_releases_that_fail(
-    history: ScanHistory, capsys: pytest.CaptureFixture[str]
+    history: SqlScanHistory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_main(["scans", "list"]) == 0
     _, first, second = capsys.readouterr().out.splitlines()
@@ -38,7 +39,7 @@ def test_the_list_names_the_newest_first_and_the_releases_that_fail(
     assert second.rstrip().endswith("none")
 
 
-def test_the_list_is_json_for_machines(history: ScanHistory, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_is_json_for_machines(history: SqlScanHistory, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main(["scans", "list", "--cluster", "orders", "--json"]) == 0
     newest = json.loads(capsys.readouterr().out)[0]
     assert (newest["records"], newest["verdicts"]["3.4.0"], newest["verdicts"]["4.3.1"]) == (45, "fails", "loads")
@@ -53,7 +54,7 @@ def test_no_scans_at_all_is_an_empty_list(
 
 
 def test_show_says_what_is_to_be_done_and_how_long_it_takes(
-    history: ScanHistory, capsys: pytest.CaptureFixture[str]
+    history: SqlScanHistory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_main(["scans", "show", "--cluster", "orders"]) == 0
     text = capsys.readouterr().out
@@ -65,7 +66,7 @@ def test_show_says_what_is_to_be_done_and_how_long_it_takes(
 
 
 def test_show_gives_machines_the_scan_and_the_remedies(
-    history: ScanHistory, capsys: pytest.CaptureFixture[str]
+    history: SqlScanHistory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_main(["scans", "show", "--cluster", "orders", "--scan", "20251122", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -75,7 +76,7 @@ def test_show_gives_machines_the_scan_and_the_remedies(
 
 
 def test_compare_takes_the_newest_and_the_one_before_it(
-    history: ScanHistory, capsys: pytest.CaptureFixture[str]
+    history: SqlScanHistory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_main(["scans", "compare", "--cluster", "orders"]) == 0
     text = capsys.readouterr().out
@@ -84,7 +85,7 @@ def test_compare_takes_the_newest_and_the_one_before_it(
     assert "new: __consumer_offsets-0, key version 3, value version 0: 5 records" in text
 
 
-def test_compare_gives_machines_what_got_worse(history: ScanHistory, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_gives_machines_what_got_worse(history: SqlScanHistory, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main(["scans", "compare", "--cluster", "orders", "--json"]) == 0
     worse = json.loads(capsys.readouterr().out)["worse"]
     assert ("3.4.0", "loads", "fails") in [(change["release"], change["before"], change["after"]) for change in worse]
@@ -99,13 +100,13 @@ def test_compare_gives_machines_what_got_worse(history: ScanHistory, capsys: pyt
     ],
 )
 def test_what_is_not_there_is_named(
-    history: ScanHistory, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+    history: SqlScanHistory, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
 ) -> None:
     assert run_main(["scans", *arguments]) == 2
     assert sentence in capsys.readouterr().err
 
 
-def test_names_do_nothing_to_the_terminal(history: ScanHistory, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_do_nothing_to_the_terminal(history: SqlScanHistory, capsys: pytest.CaptureFixture[str]) -> None:
     history.keep(large_scan(load_catalogue(INCLUDE), at=AT + 2 * DAY), "")
     assert run_main(["scans", "show", "--cluster", "orders"]) == 0
     assert HOSTILE.replace("\u202e", "\\u202e") in capsys.readouterr().out

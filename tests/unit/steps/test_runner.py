@@ -95,13 +95,13 @@ def test_finalized_and_proved_is_finished_and_the_page_holds_every_gate(
     prove_snapshot(ports, plan)
     assert ports.run.private_path("metadata.checkpoint").stat().st_mode & 0o777 == 0o600
     page, data = write_run_report(ports, plan)
-    report = json.loads(data.read_text())
+    report = json.loads(Path(data).read_text())
     assert report["outcome"] == "finished"
     assert report["features"]["before"] == {"metadata.version": 21}
     assert report["features"]["after"]["metadata.version"] == 30
     assert [node["starts_per_release"] for node in report["nodes"]] == [{"4.3.1": 1}] * 6
     assert len([gate for gate in report["gates"] if gate["state"] == "held"]) == 15
-    html = page.read_text()
+    html = Path(page).read_text()
     assert "soaked &lt;b&gt;well&lt;/b&gt;" in html
     assert html.count("<details") >= 15
     assert not any(word in html for word in ("http://", "https://", "<script", "<link", "url("))

@@ -16,6 +16,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import psutil
 
@@ -24,7 +25,8 @@ from kafka_rollout.adapters.inventory import find_cluster
 from kafka_rollout.adapters.kafka.groups import groups_of_broker
 from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security import ClientSecurity
-from kafka_rollout.adapters.store.leases import FileChangeLock
+from kafka_rollout.adapters.store.database import open_database
+from kafka_rollout.adapters.store.leases import SqlChangeLock
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.domain.groups.described import DescribedGroup
 from kafka_rollout.domain.groups.monitor import GroupWatch
@@ -79,6 +81,15 @@ def stop_group_watch(folder: Path) -> None:
             process.kill()
 
 
+def read_watch(folder: Path) -> dict[str, Any] | None:
+    """What the watcher of a folder has seen; None where there was none."""
+    try:
+        seen: dict[str, Any] = json.loads((folder / WATCH_FILE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return seen
+
+
 class GroupWatcher:
     def __init__(self, folder: Path, settings: Settings) -> None:
         told = json.loads((folder / "settings.json").read_text())
@@ -88,7 +99,7 @@ class GroupWatcher:
         self._run_id: str = told["run_id"]
         self._with = _process(told["only_with"])
         self._nodes = ClusterConnections(find_cluster(settings.clusters, self._cluster), security, timeout_s=_TIMEOUT_S)
-        self._lock = FileChangeLock(settings.home)
+        self._lock = SqlChangeLock(open_database(settings.database_url, password_file=settings.database_password_file))
         self._watch = GroupWatch()
         self._silent: set[int] = set()  # brokers that did not answer the last look
 

@@ -1,44 +1,75 @@
-"""One change at a time per cluster, as a lease in a file (port ChangeLock).
+"""One change at a time per cluster, as a lease in the database (port ChangeLock).
 
-$KAFKA_ROLLOUT_HOME/locks/<cluster>.json is the lease, .log says who took it from whom, `guard` makes look-and-take one
-step, .acting is held by the process that stops, starts or finalizes. The lease is a file and not a kernel lock: a run
-spans many short processes, some of them waiting for days. It carries Kafka's id of the cluster as soon as that is
-known, so that two inventory files which describe one cluster keep each other out.
+The lease is a row: a run has many short processes, and some wait for days. `acting` is a lock of the kernel next to a
+SQLite file, and an advisory lock of a connection on PostgreSQL: both end with their process. A process that acts takes
+the next fencing token of the cluster; an earlier process of the same run, or a run whose lease has expired, no longer
+has the newest token and is refused before its next action. Times are the database's.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import asdict, dataclass
+from threading import Event, RLock, Thread
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from sqlalchemy import Connection, Row, insert, select, text, update
 
-from kafka_rollout.adapters.system.files import append_line, safe_name, write_whole
-from kafka_rollout.domain.model.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
+from kafka_rollout.adapters.store.database import Database
+from kafka_rollout.adapters.store.tables import lease_log, leases
+from kafka_rollout.adapters.system.files import safe_name
+from kafka_rollout.domain.model.errors import (
+    FatalError,
+    LockHeldError,
+    RefusedError,
+    RolloutError,
+    TransientError,
+    UserError,
+)
 from kafka_rollout.domain.run.lease import Lock
 
-_LOCK = TypeAdapter(Lock)
+log = logging.getLogger(__name__)
+
+RENEW_EVERY_S = 60.0
+RENEW_FOR_S = 600.0
+_JOIN_S = 10.0
 
 
-class FileChangeLock:
-    """Leases under `home`/locks, a folder that all holders share; `clock` gives epoch seconds."""
+@dataclass(slots=True, kw_only=True)
+class _Act:
+    """What this process does now. `connection` holds the advisory lock; None on SQLite."""
 
-    def __init__(self, home: Path, *, clock: Callable[[], float] = time.time) -> None:
-        self._folder = home / "locks"
-        self._clock = clock
+    cluster: str
+    holder: str
+    token: int
+    connection: Connection | None
+    guard: RLock
+
+
+class SqlChangeLock:
+    """Leases in a database. One instance is for one process; its threads may share it."""
+
+    def __init__(self, database: Database, *, renew_every_s: float = RENEW_EVERY_S) -> None:
+        self._database = database
+        self._renew_every_s = renew_every_s
+        self._taken: dict[str, int] = {}  # cluster → token of the lease as this process saw it last
+        self._acts: dict[str, _Act] = {}
 
     def acquire(
         self, cluster: str, holder: str, purpose: str, *, for_s: float, shorten: bool = False, cluster_id: str = ""
     ) -> Lock:
-        """Take, renew or take over an expired lease; a renewal does not shorten it unless it is asked to."""
-        with self._guarded():
-            now = self._clock()
-            held = self._read(cluster)
-            if held is not None and held.holder != holder and held.expires_at > now:
+        """Acquire, renew or take over an expired lease; a renewal does not shorten it unless it is asked to."""
+        with self._database.serialized() as connection:
+            now = self._database.now(connection)
+            row = _row(connection, cluster)
+            held = None if row is None else _lock(row)
+            if held is not None and held.holder and held.holder != holder and held.expires_at > now:
                 raise LockHeldError(
                     f"Cluster {cluster} is being changed by {_who(held)}.",
                     remedy="When it is done, ask again (in a DAG: clear this task with everything downstream). If that "
@@ -48,12 +79,13 @@ class FileChangeLock:
             renews = held is not None and held.holder == holder and held.expires_at > now
             if held is not None and renews:
                 cluster_id = cluster_id or held.cluster_id
-            if (twin := self._twin(cluster, cluster_id)) is not None:
+            if (twin := _twin(connection, cluster, cluster_id, now)) is not None:
                 raise LockHeldError(
                     f"Cluster {cluster} is being changed under its other name {twin.cluster} by {_who(twin)}.",
                     remedy=f"Wait for it, and keep one of the inventory files {cluster} and {twin.cluster}: both "
                     f"describe the cluster {cluster_id}.",
                 )
+            newest = 0 if row is None else int(row.token)
             lock = Lock(
                 cluster=cluster,
                 holder=holder,
@@ -63,100 +95,272 @@ class FileChangeLock:
                 if held is not None and renews and not shorten
                 else now + for_s,
                 cluster_id=cluster_id,
+                token=held.token if held is not None and renews else newest + 1,
             )
-            if held is not None and held.holder != holder:
-                self._log(cluster, "taken over", lock, taken_from=held.holder, expired_at=held.expires_at)
+            _write(connection, lock, newest=max(newest, lock.token), known=row is not None)
+            if held is not None and held.holder not in {"", holder}:
+                _log(connection, now, "taken over", lock, taken_from=held.holder, expired_at=held.expires_at)
             elif not renews:
-                self._log(cluster, "acquired", lock)
-            write_whole(self._path(cluster, "json"), _LOCK.dump_json(lock))
-            return lock
+                _log(connection, now, "acquired", lock)
+        self._taken[cluster] = lock.token
+        return lock
 
     @contextmanager
-    def acting(self, cluster: str, what: str) -> Iterator[None]:
-        """Beside the lease, which knows holders and not processes: a kernel lock for as long as an act takes."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with self._path(cluster, "acting").open("a") as file:
+    def acting(self, cluster: str, holder: str, what: str) -> Iterator[None]:
+        """One process at a time; its lease is renewed until the end. Raises TransientError while another acts, and
+        RefusedError where `holder` has lost the lease."""
+        with self._alone(cluster, what) as connection:
+            token = self._begin(cluster, holder, what)
+            act = _Act(cluster=cluster, holder=holder, token=token, connection=connection, guard=RLock())
+            self._acts[cluster] = act
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise TransientError(
-                    f"{what} has to wait: another process acts on cluster {cluster} right now.",
-                    remedy="Call again when it is done; see whether a task or a command runs twice.",
-                ) from None
+                with self._repeated(lambda: self._renew_act(act)):
+                    yield
+            finally:
+                del self._acts[cluster]
+
+    def check_acting(self, cluster: str) -> None:
+        """Raise RefusedError unless this process acts on the cluster with the newest token and a lease in force."""
+        act = self._acts.get(cluster)
+        if act is None:
+            raise RefusedError(
+                f"Nothing was done: this process does not hold the lock of cluster {cluster} for an action.",
+                remedy="Report this as an error of the program.",
+            )
+        with self._connection_of(act) as connection:
+            row, now = _row(connection, cluster), self._database.now(connection)
+        if row is None or row.holder != act.holder or row.token != act.token or row.expires_at <= now:
+            raise _lost(cluster, act.holder, row, now)
+
+    @contextmanager
+    def renewing(self, cluster: str, holder: str) -> Iterator[None]:
+        """Renew the lease of `holder` in the background during a long operation, if it holds it."""
+        with self._repeated(lambda: self._renew(cluster, holder)):
             yield
 
     def release(self, cluster: str, holder: str) -> None:
-        """Give the lease back; no lease is no error. Raises RefusedError when another one holds it."""
-        with self._guarded():
-            held = self._read(cluster)
-            if held is None:
+        """Release the lease; no lease is no error. Raises RefusedError when another run holds it."""
+        with self._database.serialized() as connection:
+            row = _row(connection, cluster)
+            if row is None or not row.holder:
                 return
-            if held.holder != holder:
+            if row.holder != holder:
                 raise RefusedError(
-                    f"The lock of cluster {cluster} is held by {held.holder}, not by {holder}.",
+                    f"The lock of cluster {cluster} is held by {row.holder}, not by {holder}.",
                     remedy="Only its holder releases it; a named person may break it.",
                 )
-            self._path(cluster, "json").unlink()
-            self._log(cluster, "released", held)
+            _empty(connection, cluster)
+            _log(connection, self._database.now(connection), "released", _lock(row))
 
     def holder(self, cluster: str) -> Lock | None:
         """The lease in force; an expired one is held by nobody."""
-        held = self._read(cluster)
-        return held if held is not None and held.expires_at > self._clock() else None
+        with self._database.reading() as connection:
+            row = _row(connection, cluster)
+            if row is None or not row.holder or row.expires_at <= self._database.now(connection):
+                return None
+            return _lock(row)
 
     def break_(self, cluster: str, by: str) -> Lock | None:
-        """Take the lease away, a damaged file included; returns what was held. Raises UserError without a name."""
+        """Take the lease away; returns what was held. Raises UserError without a name, RefusedError while its holder
+        acts: what it began would go on."""
         if not by.strip():
             raise UserError("Breaking a lock needs the name of the person who does it.", remedy="Say who you are.")
-        with self._guarded():
-            path = self._path(cluster, "json")
-            try:
-                held = self._read(cluster)
-            except FatalError as error:
-                held = None
-                self._log(cluster, "broken", None, by=by, damaged=error.sentence)
-            else:
-                if held is not None:
-                    self._log(cluster, "broken", held, by=by)
-            path.unlink(missing_ok=True)
-            return held
-
-    def _read(self, cluster: str) -> Lock | None:
-        path = self._path(cluster, "json")
         try:
-            return _LOCK.validate_json(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except ValidationError:
-            raise FatalError(
-                f"The lock of cluster {cluster} in {path} is damaged, so nobody can say who holds it.",
-                remedy="See that no change of the cluster is under way, then break the lock by name.",
-            ) from None
+            with self._alone(cluster, "Breaking the lock"), self._database.serialized() as connection:
+                now = self._database.now(connection)
+                try:
+                    row = _row(connection, cluster)
+                except FatalError as error:
+                    _repair(connection, cluster)
+                    row = _row(connection, cluster)
+                    _log(connection, now, "broken", _lock(row), by=by, damaged=error.sentence) if row else None
+                    return None
+                if row is None or not row.holder:
+                    return None
+                _empty(connection, cluster)
+                _log(connection, now, "broken", _lock(row), by=by)
+                return _lock(row)
+        except _ActsNowError as error:
+            held = self.holder(cluster)
+            raise RefusedError(
+                f"The lock of cluster {cluster} cannot be broken now: {held.holder if held else 'a run'} is in the "
+                "middle of an action.",
+                remedy="Wait for its end, or end its process first (the task, or the command), then break the lock.",
+            ) from error
 
-    def _twin(self, cluster: str, cluster_id: str) -> Lock | None:
-        """A lease in force of the same cluster under another name."""
-        for path in sorted(self._folder.glob("*.json")) if cluster_id else ():
-            try:
-                other = _LOCK.validate_json(path.read_bytes())
-            except ValidationError:  # tells of no cluster id, and keeps its own cluster's runs out
-                continue
-            if other.cluster != cluster and other.cluster_id == cluster_id and other.expires_at > self._clock():
-                return other
-        return None
+    def history(self, cluster: str) -> tuple[dict[str, Any], ...]:
+        """What happened to the cluster's lock, oldest first: `at`, `what`, `lock` and what else is known."""
+        query = select(lease_log).where(lease_log.c.cluster == cluster).order_by(lease_log.c.id)
+        with self._database.reading() as connection:
+            rows = connection.execute(query).all()
+        return tuple({"at": row.at, "what": row.what, **json.loads(row.body)} for row in rows)
 
-    def _log(self, cluster: str, what: str, lock: Lock | None, **more: Any) -> None:
-        append_line(self._path(cluster, "log"), {"at": self._clock(), "what": what, "lock": lock, **more})
+    def _begin(self, cluster: str, holder: str, what: str) -> int:
+        """The next token, for this process alone."""
+        with self._database.serialized() as connection:
+            row, now = _row(connection, cluster), self._database.now(connection)
+            seen = self._taken.get(cluster, None if row is None else int(row.lease_token))
+            if row is None or row.holder != holder or row.expires_at <= now or row.lease_token != seen:
+                raise _lost(cluster, holder, row, now, what)
+            token = int(row.token) + 1
+            connection.execute(update(leases).where(leases.c.cluster == cluster).values(token=token))
+            return token
 
-    def _path(self, cluster: str, suffix: str) -> Path:
-        return self._folder / f"{safe_name(cluster)}.{suffix}"
+    def _renew_act(self, act: _Act) -> None:
+        with self._connection_of(act) as connection:
+            now = self._database.now(connection)
+            _extend(connection, now, leases.c.cluster == act.cluster, leases.c.token == act.token)
+
+    def _renew(self, cluster: str, holder: str) -> None:
+        with self._database.begin() as connection:
+            now = self._database.now(connection)
+            _extend(connection, now, leases.c.cluster == cluster, leases.c.holder == holder)
 
     @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """One guard for all clusters: a look at the leases of the others belongs to the step."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / "guard").open("w") as guard:
-            fcntl.flock(guard, fcntl.LOCK_EX)
+    def _connection_of(self, act: _Act) -> Iterator[Connection]:
+        """The one that holds the advisory lock: when it is lost, another process may act already."""
+        if act.connection is None:
+            with self._database.begin() as connection:
+                yield connection
+        else:
+            with act.guard, self._database.translated():
+                yield act.connection
+
+    @contextmanager
+    def _repeated(self, renew: Callable[[], None]) -> Iterator[None]:
+        """`renew` in a thread until the end. A renewal that fails is tried again; what follows checks the lease."""
+        ended = Event()
+
+        def repeat() -> None:
+            while not ended.wait(self._renew_every_s):
+                try:
+                    renew()
+                except RolloutError as error:
+                    log.warning("The lease was not renewed: %s", error)
+
+        thread = Thread(target=repeat, name="lease", daemon=True)
+        thread.start()
+        try:
             yield
+        finally:
+            ended.set()
+            thread.join(_JOIN_S)
+
+    @contextmanager
+    def _alone(self, cluster: str, what: str) -> Iterator[Connection | None]:
+        """The lock that ends with this process."""
+        busy = _ActsNowError(
+            f"{what} has to wait: another process acts on cluster {cluster} right now.",
+            remedy="Call again when it is done; see whether a task or a command runs twice.",
+        )
+        if self._database.file is not None:
+            folder = self._database.file.parent / "locks"
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / f"{safe_name(cluster)}.acting").open("a") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise busy from None
+                yield None
+            return
+        with self._database.session() as connection:
+            key = int.from_bytes(hashlib.sha256(f"acting {cluster}".encode()).digest()[:8], signed=True)
+            if not connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": key}).scalar_one():
+                raise busy
+            yield connection
+
+
+class _ActsNowError(TransientError):
+    """Another process acts on the cluster."""
+
+
+def _row(connection: Connection, cluster: str) -> Row[Any] | None:
+    """Raises FatalError for a row that somebody changed into nonsense: SQLite checks no types."""
+    row = connection.execute(select(leases).where(leases.c.cluster == cluster)).one_or_none()
+    if row is not None and not _is_whole(row):
+        raise FatalError(
+            f"The lock of cluster {cluster} is damaged in the database, so its holder is unknown.",
+            remedy="See that no change of the cluster is under way, then break the lock by name.",
+        )
+    return row
+
+
+def _is_whole(row: Row[Any]) -> bool:
+    numbers = (row.acquired_at, row.expires_at, row.token, row.lease_token)
+    return all(isinstance(number, (int, float)) for number in numbers)
+
+
+def _lock(row: Row[Any]) -> Lock:
+    return Lock(
+        cluster=row.cluster,
+        holder=row.holder,
+        purpose=row.purpose,
+        acquired_at=row.acquired_at,
+        expires_at=row.expires_at,
+        cluster_id=row.cluster_id,
+        token=int(row.lease_token),
+    )
+
+
+def _twin(connection: Connection, cluster: str, cluster_id: str, now: float) -> Lock | None:
+    """A lease in force of the same cluster under another name."""
+    if not cluster_id:
+        return None
+    query = select(leases).where(
+        leases.c.cluster != cluster,
+        leases.c.cluster_id == cluster_id,
+        leases.c.holder != "",
+        leases.c.expires_at > now,
+    )
+    found = [row for row in connection.execute(query.order_by(leases.c.cluster)) if _is_whole(row)]
+    return _lock(found[0]) if found else None
+
+
+def _write(connection: Connection, lock: Lock, *, newest: int, known: bool) -> None:
+    values = {**asdict(lock), "token": newest, "lease_token": lock.token}
+    if known:
+        connection.execute(update(leases).where(leases.c.cluster == lock.cluster).values(**values))
+    else:
+        connection.execute(insert(leases).values(**values))
+
+
+def _empty(connection: Connection, cluster: str) -> None:
+    """The row stays for its token, which a process of the former holder then no longer has."""
+    values = {"holder": "", "purpose": "", "expires_at": 0.0, "token": leases.c.token + 1}
+    connection.execute(update(leases).where(leases.c.cluster == cluster).values(**values))
+
+
+def _repair(connection: Connection, cluster: str) -> None:
+    """A damaged row becomes a free one, with a token above all that are known."""
+    logged = [json.loads(body)["lock"]["token"] for body in connection.execute(select(lease_log.c.body)).scalars()]
+    token = max(logged, default=0) + 1_000_000
+    values = {"holder": "", "purpose": "", "acquired_at": 0.0, "expires_at": 0.0, "token": token}
+    which = leases.c.cluster == cluster
+    connection.execute(update(leases).where(which).values(**values, lease_token=token))
+
+
+def _extend(connection: Connection, now: float, *which: Any) -> None:
+    in_force = (leases.c.expires_at > now, leases.c.expires_at < now + RENEW_FOR_S)
+    connection.execute(update(leases).where(*which, *in_force).values(expires_at=now + RENEW_FOR_S))
+
+
+def _log(connection: Connection, at: float, what: str, lock: Lock, **more: Any) -> None:
+    body = json.dumps({"lock": asdict(lock), **more}, ensure_ascii=False)
+    connection.execute(insert(lease_log).values(cluster=lock.cluster, at=at, what=what, body=body))
+
+
+def _lost(cluster: str, holder: str, row: Row[Any] | None, now: float, what: str = "") -> RefusedError:
+    if row is not None and row.holder and row.holder != holder and row.expires_at > now:
+        why = f"{row.holder} holds it"
+    elif row is not None and row.holder == holder and row.expires_at <= now:
+        why = f"its lease ended at {_time_of_day(row.expires_at)}"
+    else:
+        why = "it was released, or another process of the run acts"
+    doing = f"{what} was refused. " if what else ""
+    return RefusedError(
+        f"{doing}Run {holder} no longer holds the lock of cluster {cluster}: {why}. Nothing more is done.",
+        remedy="Check what the cluster runs, then go on with the run: it acquires the lock again.",
+    )
 
 
 def _who(held: Lock) -> str:

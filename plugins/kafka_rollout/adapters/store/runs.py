@@ -1,123 +1,263 @@
-"""The record of a run as files under $KAFKA_ROLLOUT_HOME/runs/<cluster>/<run> (port RunStore).
+"""The history of a run: rows in the database, documents under the artifacts' URL (port RunStore).
 
-| file                      | what                                                              |
-|---------------------------|-------------------------------------------------------------------|
-| plan.json                 | the frozen plan                                                   |
-| events.jsonl              | everything that happened, one event a line                        |
-| before-stop/<release step>/<n>.json| what node n was in before its stop                                |
-| report.html, report.json  | the report                                                        |
-
-Snapshots and other things that hold credentials go to $KAFKA_ROLLOUT_HOME/private/<cluster>/<run>, mode 0700.
+Events form a chain: the hash of an event covers the hash before it and its own canonical JSON. The run's row has the
+number of events and the newest hash, so that a removed tail is found too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from kafka_rollout.adapters.store.event_log import EventLog
-from kafka_rollout.adapters.system.files import original_name, safe_name, write_whole
+from kafka_rollout.adapters.store.artifacts import Artifacts, artifact_key
+from kafka_rollout.adapters.store.database import Database
+from kafka_rollout.adapters.store.tables import artifacts, before_stops, events, fingerprints, plans, runs
+from kafka_rollout.adapters.system.files import safe_name
 from kafka_rollout.domain.gates.check import BeforeStop, GateCheck
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.plan import Plan
 
 _PLAN = TypeAdapter(Plan)
 _BEFORE_STOP = TypeAdapter(BeforeStop)
+_NO_HASH = "0" * 64  # before the first event
+_REPORT, _REPORT_PAGE = "report.json", "report.html"
 
 
-class FileRunStore:
-    """One run's record. `folder` is made by the first write; other parts of a run keep their files under it."""
+class SqlRunStore:
+    """One run's history. The run's row is made by the first write. `private` is a folder of this machine."""
 
-    def __init__(self, home: Path, cluster: str, run_id: str, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        database: Database,
+        documents: Artifacts,
+        private: Path,
+        cluster: str,
+        run_id: str,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        safe_name(run_id)
         self.run_id = run_id
         self.cluster = cluster
-        self.folder = home / "runs" / safe_name(cluster) / safe_name(run_id)
-        self._private = home / "private" / safe_name(cluster) / safe_name(run_id)
-        self._home = home
-        self._events = EventLog(self.folder, clock=clock)
+        self._database = database
+        self._documents = documents
+        self._private = private
+        self._clock = clock
 
     def save_plan(self, plan: Plan) -> None:
-        write_whole(self.folder / "plan.json", _PLAN.dump_json(plan, indent=1))
+        with self._writing() as (connection, run):
+            connection.execute(delete(plans).where(plans.c.run == run.id))
+            connection.execute(insert(plans).values(run=run.id, body=_PLAN.dump_json(plan).decode()))
 
     def load_plan(self) -> Plan:
         """Raises UserError when the run has none, FatalError when it cannot be read."""
-        path = self.folder / "plan.json"
-        try:
-            return _PLAN.validate_json(path.read_bytes())
-        except FileNotFoundError:
+        with self._database.reading() as connection:
+            body = connection.execute(select(plans.c.body).join(runs).where(*self._this())).scalar_one_or_none()
+        if body is None:
             raise UserError(
                 f"Run {self.run_id} of cluster {self.cluster} has no plan.", remedy="Plan first, in the same run."
-            ) from None
+            )
+        try:
+            return _PLAN.validate_json(body)
         except ValidationError:
             raise FatalError(
-                f"The plan of run {self.run_id} in {path} is damaged.", remedy="Start a new run; it observes anew."
+                f"The plan of run {self.run_id} of cluster {self.cluster} is damaged.",
+                remedy="Start a new run; it plans again from what the cluster runs now.",
             ) from None
 
     def save_before_stop(self, release_step: str, before: BeforeStop, *, anew: bool = False) -> None:
-        write_whole(
-            self._before_stop(release_step, before.node_id), _BEFORE_STOP.dump_json(before), keep_first=not anew
-        )
+        body = _BEFORE_STOP.dump_json(before).decode()
+        with self._writing() as (connection, run):
+            which = (
+                before_stops.c.run == run.id,
+                before_stops.c.release_step == release_step,
+                before_stops.c.node_id == before.node_id,
+            )
+            if connection.execute(select(before_stops.c.run).where(*which)).first() is None:
+                values = {"run": run.id, "release_step": release_step, "node_id": before.node_id}
+                connection.execute(insert(before_stops).values(**values, body=body))
+            elif anew:
+                connection.execute(update(before_stops).where(*which).values(body=body))
 
     def load_before_stop(self, release_step: str, node_id: int) -> BeforeStop | None:
-        path = self._before_stop(release_step, node_id)
+        query = select(before_stops.c.body).join(runs)
+        which = (before_stops.c.release_step == release_step, before_stops.c.node_id == node_id)
+        with self._database.reading() as connection:
+            body = connection.execute(query.where(*self._this(), *which)).scalar_one_or_none()
         try:
-            return _BEFORE_STOP.validate_json(path.read_bytes())
-        except FileNotFoundError:
-            return None
+            return None if body is None else _BEFORE_STOP.validate_json(body)
         except ValidationError:
             raise FatalError(
-                f"What node {node_id} was in before its stop, in {path}, is damaged.",
-                remedy="Compare the node's partitions by hand before going on.",
+                f"The state of node {node_id} before its stop, in run {self.run_id}, is damaged.",
+                remedy="Compare the node's partitions by hand before you continue.",
             ) from None
 
-    def _before_stop(self, release_step: str, node_id: int) -> Path:
-        return self.folder / "before-stop" / safe_name(release_step) / f"{node_id}.json"
+    def save_fingerprints(self, hashes: Mapping[int, str]) -> None:
+        with self._writing() as (connection, run):
+            connection.execute(delete(fingerprints).where(fingerprints.c.run == run.id))
+            for node_id, value in hashes.items():
+                connection.execute(insert(fingerprints).values(run=run.id, node_id=node_id, hash=value))
+
+    def load_fingerprints(self) -> dict[int, str]:
+        query = select(fingerprints.c.node_id, fingerprints.c.hash).join(runs).where(*self._this())
+        with self._database.reading() as connection:
+            return {row.node_id: row.hash for row in connection.execute(query)}
 
     def record(self, kind: str, data: Mapping[str, Any]) -> None:
         """Append one event; `at` is now unless `data` has its own."""
-        self._events.record(kind, data)
+        body = canonical_json({"at": self._clock(), **to_jsonable_python(data), "kind": kind})
+        with self._writing() as (connection, run):
+            number, value = run.event_count + 1, chain_hash(run.last_hash, body)
+            connection.execute(insert(events).values(run=run.id, number=number, body=body, hash=value))
+            changed = {"event_count": number, "last_hash": value, "updated_at": self._database.now(connection)}
+            connection.execute(update(runs).where(runs.c.id == run.id).values(**changed))
 
     def record_check(self, look: GateCheck) -> None:
         self.record("gate", {**to_jsonable_python(look), "holds": look.holds, "waits_for": look.waits_for})
 
     def events(self) -> tuple[Mapping[str, Any], ...]:
-        """All events, oldest first. A line torn by a kill comes as an event of kind `torn-line` with its number."""
-        return self._events.events()
+        """All events, oldest first."""
+        query = select(events.c.number, events.c.body).join(runs).where(*self._this()).order_by(events.c.number)
+        with self._database.reading() as connection:
+            rows = connection.execute(query).all()
+        return tuple(self._event(row) for row in rows)
+
+    def verify_chain(self) -> str:
+        """What is wrong with the run's events, as a sentence about the first of them; empty where nothing is."""
+        with self._database.reading() as connection:
+            run = connection.execute(select(runs).where(*self._this())).one_or_none()
+            if run is None:
+                return ""
+            rows = connection.execute(select(events).where(events.c.run == run.id).order_by(events.c.number)).all()
+        previous = _NO_HASH
+        for expected, row in enumerate(rows, start=1):
+            if row.number != expected:
+                return f"Event {expected} is missing: event {row.number} follows event {expected - 1}."
+            if row.hash != chain_hash(previous, row.body):
+                return f"Event {expected} was altered, or events were removed or reordered: its hash does not match."
+            previous = row.hash
+        if (len(rows), previous) != (run.event_count, run.last_hash):
+            return f"The events after event {len(rows)} are missing: the run recorded {run.event_count}."
+        return ""
 
     def attachment(self, name: str) -> Any | None:
-        """JSON that another part left below the run's folder (`ledger/verdict.json`); None while it is not whole."""
+        """A document as JSON (`ledger/verdict.json`); None when the run has none."""
+        content = self.page(name)
         try:
-            return json.loads((self.folder / name).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
-            return None
+            return None if content is None else json.loads(content)
+        except ValueError:
+            raise FatalError(
+                f"The document {self.location(name)} of run {self.run_id} is damaged.",
+                remedy="Restore it from a backup, or repeat the task that writes it.",
+            ) from None
+
+    def page(self, name: str) -> str | None:
+        """A document as text; None when the run has none."""
+        query = select(artifacts.c.name).join(runs).where(*self._this(), artifacts.c.name == name)
+        with self._database.reading() as connection:
+            if connection.execute(query).first() is None:
+                return None
+        return self._documents.read(self._key(name)).decode()
 
     def attach(self, name: str, data: Any) -> None:
-        write_whole(self.folder / name, json.dumps(to_jsonable_python(data), ensure_ascii=False).encode())
+        self.attach_page(name, json.dumps(to_jsonable_python(data), ensure_ascii=False))
 
-    def write_report(self, html: str, data: Mapping[str, Any]) -> tuple[Path, Path]:
-        page, report = self.folder / "report.html", self.folder / "report.json"
-        write_whole(report, json.dumps(to_jsonable_python(data), indent=1, ensure_ascii=False).encode())
-        write_whole(page, html.encode())
-        return page, report
+    def attach_page(self, name: str, content: str) -> None:
+        """Write a document, then its row: what has a row is whole."""
+        encoded = content.encode()
+        self._documents.write(self._key(name), encoded)
+        with self._writing() as (connection, run):
+            which = (artifacts.c.run == run.id, artifacts.c.name == name)
+            values = {"size_bytes": len(encoded), "written_at": self._database.now(connection)}
+            if not connection.execute(update(artifacts).where(*which).values(**values)).rowcount:
+                connection.execute(insert(artifacts).values(run=run.id, name=name, **values))
+
+    def detach(self, name: str) -> None:
+        """Remove a document; none is no error."""
+        with self._database.begin() as connection:
+            run = select(runs.c.id).where(*self._this()).scalar_subquery()
+            connection.execute(delete(artifacts).where(artifacts.c.run == run, artifacts.c.name == name))
+        self._documents.remove(self._key(name))
+
+    def write_report(self, html: str, data: Mapping[str, Any]) -> tuple[str, str]:
+        self.attach_page(_REPORT, json.dumps(to_jsonable_python(data), indent=1, ensure_ascii=False))
+        self.attach_page(_REPORT_PAGE, html)
+        return self.location(_REPORT_PAGE), self.location(_REPORT)
+
+    def location(self, name: str) -> str:
+        """Where a document of the run is, for a person."""
+        return self._documents.location(self._key(name))
 
     def private_path(self, name: str) -> Path:
-        for folder in (self._home / "private", self._private.parent, self._private):
+        folder = self._private
+        for part in ("", safe_name(self.cluster), safe_name(self.run_id)):
+            folder /= part
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             folder.chmod(0o700)
-        return self._private / safe_name(name)
+        return folder / safe_name(name)
+
+    def _key(self, name: str) -> str:
+        return artifact_key("runs", self.cluster, self.run_id, name)
+
+    def _this(self) -> tuple[Any, ...]:
+        return runs.c.cluster == self.cluster, runs.c.run_id == self.run_id
+
+    @contextmanager
+    def _writing(self) -> Iterator[tuple[Connection, Row[Any]]]:
+        """A transaction with the run's row, locked: writers of one run come one after the other."""
+        with self._database.begin() as connection:
+            query = select(runs).where(*self._this()).with_for_update()
+            row = connection.execute(query).one_or_none()
+            if row is None:
+                self._create(connection)
+                row = connection.execute(query).one()
+            yield connection, row
+
+    def _create(self, connection: Connection) -> None:
+        now = self._database.now(connection)
+        values = {"created_at": now, "updated_at": now, "event_count": 0, "last_hash": _NO_HASH}
+        row = {"cluster": self.cluster, "run_id": self.run_id, **values}
+        if self._database.is_sqlite:
+            connection.execute(insert(runs).values(**row))
+            return
+        from sqlalchemy.dialects import postgresql
+
+        connection.execute(postgresql.insert(runs).values(**row).on_conflict_do_nothing())
+
+    def _event(self, row: Row[Any, Any]) -> Mapping[str, Any]:
+        try:
+            event = json.loads(row.body)
+        except ValueError:
+            event = None
+        if not isinstance(event, dict):
+            raise FatalError(
+                f"Event {row.number} of run {self.run_id} of cluster {self.cluster} is damaged.",
+                remedy=f"Run `kafka-rollout runs verify --cluster {self.cluster} --run {self.run_id}`, and restore the "
+                "database from a backup.",
+            )
+        return event
 
 
-def list_runs(home: Path, cluster: str) -> tuple[str, ...]:
-    """Ids of the cluster's runs, the one written to last first. What has no events is no run (a ledger of its own)."""
-    folder = home / "runs" / safe_name(cluster)
-    if not folder.is_dir():
-        return ()
-    runs = (run for run in folder.iterdir() if (run / "events.jsonl").exists())
-    newest_first = sorted(runs, key=lambda run: run.stat().st_mtime, reverse=True)
-    return tuple(original_name(run.name) for run in newest_first)
+def canonical_json(event: Mapping[str, Any]) -> str:
+    """One text for one event: sorted keys, no spaces."""
+    return json.dumps(event, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def chain_hash(previous: str, body: str) -> str:
+    return hashlib.sha256(f"{previous}{body}".encode()).hexdigest()
+
+
+def list_runs(database: Database, cluster: str) -> tuple[str, ...]:
+    """Ids of the cluster's runs that have events, the one written to last first."""
+    query = select(runs.c.run_id).where(runs.c.cluster == cluster, runs.c.event_count > 0)
+    with database.reading() as connection:
+        return tuple(connection.execute(query.order_by(runs.c.updated_at.desc(), runs.c.id.desc())).scalars())

@@ -1,35 +1,33 @@
-"""The scans of a cluster, kept under $KAFKA_ROLLOUT_HOME/scans/<cluster>/<time>.
+"""The kept scans of a cluster, and the alerts about them (port ScanHistory).
 
-| file        | what                                       |
-|-------------|--------------------------------------------|
-| scan.json   | the result (ScanResult)                    |
-| report.html | its page, with the trend up to it          |
-| parquet/    | classes and findings as tables, if written |
-
-A scan is put there whole or not at all, and taken away whole: a folder with a scan's time is complete.
+The result, its page and its tables are documents under `scans/<cluster>/`; a row makes a scan part of the
+history. The row is committed after the documents, and removed before them.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import shutil
-import tempfile
+import secrets
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from kafka_rollout.adapters.system.files import original_name, safe_name, sync_folder, write_whole
+from pydantic_core import to_jsonable_python
+from sqlalchemy import Row, delete, insert, select
+
+from kafka_rollout.adapters.store.artifacts import Artifacts, artifact_key
+from kafka_rollout.adapters.store.database import Database
+from kafka_rollout.adapters.store.tables import alerts, scans
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.domain.model.errors import FatalError, RolloutError, UserError
 
 KEPT = 60  # scans of a cluster: two months of daily ones
+SCANNED, ALERT = "scanned", "alert"  # kinds of events
 
-_RESULT, _PAGE, _PARQUET = "scan.json", "report.html", "parquet"
-_NAME = re.compile(r"\d{8}T\d{6}\.\d{3}Z")
-_DRAFT = "."
-_ABANDONED_S = 86_400.0  # a draft this old belongs to nobody any more
+_RESULT, _PAGE, _TABLES = "scan.json", "report.html", "parquet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,38 +36,51 @@ class KeptScan:
 
     cluster: str
     name: str
-    folder: Path
+    folder: str
+    documents: Artifacts = field(repr=False, compare=False)
 
     @property
-    def page(self) -> Path:
-        return self.folder / _PAGE
+    def location(self) -> str:
+        """The folder of its documents, for a person."""
+        return self.documents.location(artifact_key("scans", self.cluster, self.folder))
 
     @property
-    def json_file(self) -> Path:
-        return self.folder / _RESULT
+    def page(self) -> str:
+        """Where its page is, for a person."""
+        return f"{self.location}/{_PAGE}"
+
+    def read_page(self) -> str:
+        return self.documents.read(self.key(_PAGE)).decode()
 
     def load(self) -> ScanResult:
+        """Raises FatalError for a damaged or missing result."""
         try:
-            return ScanResult.from_dict(json.loads(self.json_file.read_bytes()))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            return ScanResult.from_dict(json.loads(self.documents.read(self.key(_RESULT))))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FatalError(
-                f"Scan {self.name} of {self.cluster} in {self.json_file} cannot be read ({type(error).__name__}).",
+                f"Scan {self.name} of {self.cluster} in {self.location} cannot be read ({type(error).__name__}).",
                 remedy="Move its folder away; the other scans stay.",
             ) from None
 
+    def key(self, name: str) -> str:
+        """The key of one of its documents; of their folder without a name."""
+        folder = artifact_key("scans", self.cluster, self.folder)
+        return f"{folder}/{name}" if name else folder
 
-class ScanHistory:
-    """The scans of one cluster. `name` is the inventory's, or what stands for it (ScanResult.cluster)."""
 
-    def __init__(self, home: Path, cluster: str) -> None:
+class SqlScanHistory:
+    """The scans of one cluster. `cluster` is the inventory's name, or what stands for it (ScanResult.cluster)."""
+
+    def __init__(self, database: Database, documents: Artifacts, cluster: str) -> None:
         self.cluster = cluster
-        self.folder = home / "scans" / safe_name(cluster)
+        self._database = database
+        self._documents = documents
 
     def scans(self) -> tuple[KeptScan, ...]:
         """All that are kept, newest first."""
-        names = (path.name for path in self.folder.iterdir()) if self.folder.is_dir() else ()
-        kept = sorted((name for name in names if _NAME.fullmatch(name)), reverse=True)
-        return tuple(KeptScan(cluster=self.cluster, name=name, folder=self.folder / name) for name in kept)
+        query = select(scans).where(scans.c.cluster == self.cluster).order_by(scans.c.name.desc())
+        with self._database.reading() as connection:
+            return tuple(self._kept(row) for row in connection.execute(query))
 
     def newest(self, at_most: int) -> tuple[ScanResult, ...]:
         """The newest scans that can be read: a damaged one must not keep the next from being shown and kept."""
@@ -81,65 +92,98 @@ class ScanHistory:
 
     def get(self, name: str) -> KeptScan:
         """The scan of that name, of a beginning of it that only one has, or `newest`; raises UserError."""
-        scans = self.scans()
-        found = scans[:1] if name == "newest" else [scan for scan in scans if scan.name.startswith(name)]
+        kept = self.scans()
+        found = kept[:1] if name == "newest" else [scan for scan in kept if scan.name.startswith(name)]
         if len(found) != 1:
             which = "no scan" if not found else f"{len(found)} scans"
-            known = ", ".join(scan.name for scan in scans[:5]) or "none"
+            known = ", ".join(scan.name for scan in kept[:5]) or "none"
             raise UserError(f"Cluster {self.cluster} has {which} {name}.", remedy=f"The newest are: {known}.")
         return found[0]
 
-    def keep(self, result: ScanResult, page: str, *, parquet: Path | None = None, at_most: int = KEPT) -> KeptScan:
-        """Put a scan there; the oldest beyond `at_most` go. `parquet`: a folder with its tables, which is copied."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=self.folder))
+    def keep(
+        self, result: ScanResult, page: str, *, parquet: Path | None = None, at_most: int = KEPT, run_id: str = ""
+    ) -> KeptScan:
+        """Add a scan; the oldest beyond `at_most` are removed. `parquet`: a folder with its tables, which is copied.
+        `run_id`: the scheduled run that made it."""
+        moment = round(result.scanned_at * 1000)
+        folder = f"{_name(moment)}-{secrets.token_hex(4)}"
+        kept = KeptScan(cluster=self.cluster, name="", folder=folder, documents=self._documents)
+        self._documents.write(kept.key(_RESULT), json.dumps(result.to_dict()).encode())
+        self._documents.write(kept.key(_PAGE), page.encode())
+        if parquet is not None:
+            self._documents.write_folder(kept.key(_TABLES), parquet)
+        with self._database.serialized() as connection:
+            taken = set(connection.execute(select(scans.c.name).where(scans.c.cluster == self.cluster)).scalars())
+            while _name(moment) in taken:
+                moment += 1  # two scans of one millisecond get different names
+            values = {
+                "name": _name(moment),
+                "folder": folder,
+                "run_id": run_id,
+                "summary": json.dumps(_summary(result)),
+            }
+            kept_at = self._database.now(connection)
+            connection.execute(insert(scans).values(cluster=self.cluster, kept_at=kept_at, **values))
+        self._remove_oldest(at_most)
+        return replace(kept, name=_name(moment))
+
+    def record_alert(self, run_id: str, alert: Mapping[str, Any]) -> None:
+        """Record the alert of a run, once: a task whose channel did not answer tries again."""
+        which = (alerts.c.cluster == self.cluster, alerts.c.run_id == run_id)
+        with self._database.serialized() as connection:
+            if connection.execute(select(alerts.c.run_id).where(*which)).first() is None:
+                body = json.dumps(to_jsonable_python(alert), ensure_ascii=False)
+                at = self._database.now(connection)
+                connection.execute(insert(alerts).values(cluster=self.cluster, run_id=run_id, at=at, body=body))
+
+    def events(self) -> tuple[Mapping[str, Any], ...]:
+        """Scans of scheduled runs and alerts, oldest first."""
+        with self._database.reading() as connection:
+            scanned = connection.execute(select(scans).where(scans.c.cluster == self.cluster, scans.c.run_id != ""))
+            found = [
+                {**json.loads(row.summary), "kind": SCANNED, "at": row.kept_at, "run_id": row.run_id, "scan": row.name}
+                for row in scanned
+            ]
+            alerted = connection.execute(select(alerts).where(alerts.c.cluster == self.cluster))
+            found += [{**json.loads(row.body), "kind": ALERT, "at": row.at, "run_id": row.run_id} for row in alerted]
+        return tuple(sorted(found, key=lambda event: float(event["at"])))
+
+    def page_of_run(self, run_id: str) -> str | None:
+        """The report of a run's newest scan; None if it has none, or the history no longer keeps it."""
+        query = select(scans).where(scans.c.cluster == self.cluster, scans.c.run_id == run_id)
+        with self._database.reading() as connection:
+            row = connection.execute(query.order_by(scans.c.name.desc()).limit(1)).one_or_none()
         try:
-            write_whole(draft / _RESULT, json.dumps(result.to_dict()).encode())
-            write_whole(draft / _PAGE, page.encode())
-            if parquet is not None:
-                shutil.copytree(parquet, draft / _PARQUET)
-            draft.chmod(0o755)  # mkdtemp's own is 0700
-            name = self._publish(draft, result.scanned_at)
-        except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
-            raise
-        self._clear(at_most)
-        return KeptScan(cluster=self.cluster, name=name, folder=self.folder / name)
+            return None if row is None else self._kept(row).read_page()
+        except FatalError:
+            return None
 
-    def _publish(self, draft: Path, at: float) -> str:
-        """Two scans of one millisecond get different names: a rename never replaces a folder that holds something."""
-        moment = round(at * 1000)
-        while True:
-            name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(moment // 1000))}.{moment % 1000:03d}Z"
-            try:
-                draft.rename(self.folder / name)
-            except OSError:
-                if not (self.folder / name).exists():
-                    raise
-                moment += 1
-            else:
-                sync_folder(self.folder)
-                return name
-
-    def _clear(self, at_most: int) -> None:
+    def _remove_oldest(self, at_most: int) -> None:
         for scan in self.scans()[at_most:]:
-            gone = self.folder / f"{_DRAFT}{scan.name}"
-            try:
-                scan.folder.rename(gone)
-            except OSError:  # another scan that ended now was faster
-                continue
-            shutil.rmtree(gone, ignore_errors=True)
-        for path in self.folder.glob(f"{_DRAFT}*"):
-            try:
-                abandoned = time.time() - path.stat().st_mtime > _ABANDONED_S
-            except OSError:
-                continue
-            if abandoned:
-                shutil.rmtree(path, ignore_errors=True)
+            with self._database.begin() as connection:
+                connection.execute(delete(scans).where(scans.c.cluster == self.cluster, scans.c.name == scan.name))
+            with suppress(RolloutError):  # the scan is no longer part of the history; its documents only take space
+                self._documents.remove(scan.key(""))
+
+    def _kept(self, row: Row[Any]) -> KeptScan:
+        return KeptScan(cluster=self.cluster, name=row.name, folder=row.folder, documents=self._documents)
 
 
-def scanned_clusters(home: Path) -> tuple[str, ...]:
-    """Clusters that have a history, by name."""
-    folder = home / "scans"
-    names = sorted(original_name(path.name) for path in folder.iterdir()) if folder.is_dir() else []
-    return tuple(name for name in names if ScanHistory(home, name).scans())
+def scanned_clusters(database: Database) -> tuple[str, ...]:
+    """Clusters that have kept scans, by name."""
+    with database.reading() as connection:
+        return tuple(sorted(connection.execute(select(scans.c.cluster).distinct()).scalars()))
+
+
+def _name(moment_ms: int) -> str:
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(moment_ms // 1000))}.{moment_ms % 1000:03d}Z"
+
+
+def _summary(result: ScanResult) -> dict[str, Any]:
+    return {
+        "scanned_at": result.scanned_at,
+        "records": result.records,
+        "log_bytes": result.log_bytes,
+        "partitions": len(result.logs),
+        "verdicts": {str(release): str(verdict) for release, verdict in result.standing.items()},
+    }

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from urllib.parse import quote, unquote
-
-from pydantic_core import to_jsonable_python
 
 from kafka_rollout.domain.model.errors import UserError
 
@@ -138,21 +135,6 @@ def check_regular(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "special file")
         raise UserError(f"{path} is a {kind}, not a file.", remedy="Remove it, or name another directory.")
-
-
-def append_line(path: Path, line: Mapping[str, Any]) -> None:
-    """Append one JSON line in a single write, synced to disk; the caller keeps other writers out."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(to_jsonable_python(line), ensure_ascii=False)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        size = os.fstat(descriptor).st_size
-        # A writer killed in the middle left a line without its end: it must not swallow this one.
-        torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-        os.write(descriptor, f"{chr(10) if torn else ''}{text}\n".encode())
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def sync_folder(folder: Path) -> None:

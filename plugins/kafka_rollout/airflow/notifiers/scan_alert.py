@@ -68,11 +68,11 @@ class ScanAlertNotifier(BaseNotifier):
         super().render_template_fields(_with(context, _shown(self.alert)), jinja_env)
 
     def notify(self, context: Context) -> None:
-        from kafka_rollout.composition.records import open_scan_reports
+        from kafka_rollout.composition.records import open_scan_history
 
         alert = {**_shown(self.alert), "subject": self.subject, "body": self.body}
         self.log.error("%s", self.body)
-        open_scan_reports(self.alert.cluster).alerted(str(context["run_id"]), alert)
+        open_scan_history(self.alert.cluster).record_alert(str(context["run_id"]), alert)
         if (channel := configured_channel()) is not None:
             channel(_with(context, alert))
 

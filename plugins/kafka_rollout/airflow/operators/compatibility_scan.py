@@ -63,14 +63,14 @@ class CompatibilityScanOperator(SparkScanOperator):
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
         from kafka_rollout.composition.clusters import get_catalogue
         from kafka_rollout.composition.pages import render_scan_page
-        from kafka_rollout.composition.records import open_scan_history, open_scan_reports
+        from kafka_rollout.composition.records import open_scan_history
 
         tables = scratch / PARQUET
         history = open_scan_history(self.cluster)
         earlier = history.newest(TREND)
         page = render_scan_page(result, get_catalogue(), earlier=earlier)
-        kept = history.keep(result, page, parquet=tables if tables.exists() else None)
-        open_scan_reports(self.cluster).scanned(str(context["run_id"]), result, kept)
+        parquet = tables if tables.exists() else None
+        kept = history.keep(result, page, parquet=parquet, run_id=str(context["run_id"]))
         found: dict[str, Any] = {
             "scan": kept.name,
             "records": result.records,

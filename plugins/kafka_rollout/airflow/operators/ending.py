@@ -41,6 +41,7 @@ class StopLedgerOperator(RolloutOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.composition.background import stop_traffic
+        from kafka_rollout.steps.report.run import LEDGER_VERDICT
 
         stop_watching_groups(ports)
         folder = ledger_folder(ports)
@@ -48,6 +49,7 @@ class StopLedgerOperator(RolloutOperator):
             raise AirflowSkipException("This run has no test traffic.")
         verdict = stop_traffic(folder)
         data = {**asdict(verdict), "ok": verdict.ok}
+        ports.run.attach(LEDGER_VERDICT, data)
         ports.run.record("ledger", data)
         ports.run.private_path(SECURITY_FILE).unlink(missing_ok=True)
         self.log.info("Acknowledged %s, consumed %s", verdict.acknowledged, dict(verdict.consumed))

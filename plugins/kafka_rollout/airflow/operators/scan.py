@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, frozen_plan, run_folder
+from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, frozen_plan
 from kafka_rollout.airflow.common.links import ScanLink
 from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
-def scan_file(ports: ClusterPorts, name: str) -> Path:
-    """File of a run for a scan result; its page is next to it."""
-    return run_folder(ports) / name
+def page_of(name: str) -> str:
+    """Return the name of the page of a scan result."""
+    return str(PurePosixPath(name).with_suffix(".html"))
 
 
 class ScanForRunOperator(SparkScanOperator):
@@ -35,29 +35,21 @@ class ScanForRunOperator(SparkScanOperator):
         self.file = file
 
     def execute(self, context: Context) -> Any:
-        from kafka_rollout.steps.common.lock import LEASE_S, renew_lock, shorten_lease
+        from kafka_rollout.steps.common.lock import keep_lock
 
-        purpose = "Scan the coordinator logs."
-        longest = LEASE_S if self.execution_timeout is None else self.execution_timeout.total_seconds()
-        with cluster_ports(self.cluster, context) as ports:
-            scan_file(ports, self.file).unlink(missing_ok=True)  # the result of an earlier attempt must not be used
-            held = renew_lock(ports, purpose, for_s=longest)  # keep the lock during a long scan
-        try:
+        with cluster_ports(self.cluster, context) as ports, keep_lock(ports):
+            ports.run.detach(self.file)  # the result of an earlier attempt must not be used
             return super().execute(context)
-        finally:
-            if held:
-                with cluster_ports(self.cluster, context) as ports:
-                    shorten_lease(ports, purpose)
 
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
-        from kafka_rollout.composition.pages import render_scan_page, write_file
+        from kafka_rollout.composition.pages import render_scan_page
 
         with cluster_ports(self.cluster, context) as ports:
-            path = scan_file(ports, self.file)
-            write_file(path.with_suffix(".html"), render_scan_page(result, ports.catalogue).encode())
-            write_file(path, json.dumps(result.to_dict()).encode())
-        self.log.info("%s records in %s partitions: %s", result.records, len(result.logs), path)
-        return {"records": result.records, "partitions": len(result.logs), "file": str(path)}
+            ports.run.attach_page(page_of(self.file), render_scan_page(result, ports.catalogue))
+            ports.run.attach(self.file, result.to_dict())
+            where = ports.run.location(self.file)
+        self.log.info("%s records in %s partitions: %s", result.records, len(result.logs), where)
+        return {"records": result.records, "partitions": len(result.logs), "file": where}
 
 
 class ScanBeforeRollOperator(ScanForRunOperator):
@@ -86,10 +78,10 @@ class ScanVerdictOperator(RolloutOperator):
         from kafka_rollout.steps.report.run import SCAN_VERDICT
 
         previous = previous_release(ports, frozen_plan(ports, context))
-        path = scan_file(ports, SCAN_VERDICT)
-        if not path.exists():
+        kept = ports.run.attachment(SCAN_VERDICT)
+        if kept is None:
             raise AirflowSkipException("This run has no scan.")
-        result = ScanResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        result = ScanResult.from_dict(kept)
         verdict = way_back_verdict(result, previous)
         if not result.logs:  # there was never a group or a transaction, so there is nothing to load
             verdict = Verdict(question=verdict.question)
@@ -111,4 +103,4 @@ class ScanVerdictOperator(RolloutOperator):
         )
         if not verdict.ok:
             raise AirflowFailException(" ".join(str(finding) for finding in verdict.blockers))
-        return {"sentence": sentence, "records": result.records, "file": str(path)}
+        return {"sentence": sentence, "records": result.records, "file": ports.run.location(SCAN_VERDICT)}

@@ -47,8 +47,10 @@ def watch_groups(ports: ClusterPorts) -> None:
 
 def stop_watching_groups(ports: ClusterPorts) -> None:
     from kafka_rollout.composition.background import stop_group_monitor
+    from kafka_rollout.steps.report.run import GROUPS_WATCHED
 
-    stop_group_monitor(run_folder(ports))
+    if (watched := stop_group_monitor(run_folder(ports))) is not None:
+        ports.run.attach(GROUPS_WATCHED, watched)
     ports.run.private_path(GROUPS_SECURITY_FILE).unlink(missing_ok=True)
 
 

@@ -13,10 +13,10 @@ from kafka_rollout.airflow.common.dag_ids import (
     DOWNGRADE_DAG_PREFIX,
     FEATURES_DAG_PREFIX,
 )
-from kafka_rollout.composition.records import list_runs, open_lock, open_run, run_folder
-from kafka_rollout.domain.model.errors import RolloutError, UserError
+from kafka_rollout.composition.records import list_runs, open_lock, open_run
+from kafka_rollout.domain.model.errors import FatalError, RolloutError, UserError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.ports.run_store import TORN_LINE, RunStore
+from kafka_rollout.ports.run_store import RunStore
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.features.update import FEATURES
 from kafka_rollout.steps.planning.downgrade import DOWNGRADE
@@ -168,15 +168,13 @@ def page_of_run(dag_id: str, run_id: str, file: str, settings: Settings) -> str 
         store = open_run(cluster, run_id, settings)
         if _dag_id(cluster, store.events()) != dag_id:
             return None
-        return (run_folder(cluster, run_id, settings) / file).read_text(encoding="utf-8")
-    except (OSError, ValueError, UserError):  # UserError: not a run id; ValueError: damaged
+        return store.page(file)
+    except (UserError, FatalError):  # UserError: not a run id; FatalError: damaged
         return None
 
 
 def _dag_id(cluster: str, events: Sequence[Mapping[str, Any]]) -> str:
     """Return the owner of the run from its first event. A run of the command line is identified by its plan."""
-    if events and events[0].get("kind") == TORN_LINE:  # the name of its DAG may be in it
-        return ""
     return begun_by(events) or f"{_dag_prefix(events)}{cluster}"
 
 

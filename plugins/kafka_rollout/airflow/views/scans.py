@@ -6,16 +6,16 @@ import logging
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 
 from croniter import croniter
 
 from kafka_rollout.airflow.common.dag_ids import DAG_PREFIX, DOWNGRADE_DAG_PREFIX, SCAN_DAG_PREFIX
 from kafka_rollout.airflow.views.runs import page_of_run
-from kafka_rollout.composition.records import open_scan_reports
+from kafka_rollout.composition.records import open_scan_history
 from kafka_rollout.domain.coordinator_logs.history import ALERT, SCANNED
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.topology import NEVER, ClusterSpec
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
@@ -49,7 +49,7 @@ def scans_of(clusters: Iterable[ClusterSpec], settings: Settings) -> list[dict[s
 
 
 def _scan_of(cluster: ClusterSpec, settings: Settings) -> dict[str, Any] | None:
-    events = open_scan_reports(cluster.name, settings).events()
+    events = open_scan_history(cluster.name, settings).events()
     if not events:
         return None
     scanned = [event for event in events if event["kind"] == SCANNED]
@@ -81,9 +81,9 @@ def scan_page(dag_id: str, run_id: str, task_id: str, settings: Settings) -> str
     """Return the report of a run's scan; None if there is none."""
     try:
         if dag_id.startswith(SCAN_DAG_PREFIX):
-            return open_scan_reports(dag_id.removeprefix(SCAN_DAG_PREFIX), settings).page(run_id)
+            return open_scan_history(dag_id.removeprefix(SCAN_DAG_PREFIX), settings).page_of_run(run_id)
         if task_id not in _FILES or not dag_id.startswith((DAG_PREFIX, DOWNGRADE_DAG_PREFIX)):
             return None
-        return page_of_run(dag_id, run_id, str(Path(_FILES[task_id]).with_suffix(".html")), settings)
-    except (OSError, ValueError, UserError):  # UserError: not a run id
+        return page_of_run(dag_id, run_id, str(PurePosixPath(_FILES[task_id]).with_suffix(".html")), settings)
+    except (UserError, FatalError):  # UserError: not a run id
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from kafka_rollout.domain.model.errors import LockHeldError, RefusedError, TransientError
 from kafka_rollout.domain.run.lease import Lock
@@ -39,19 +39,16 @@ def lock_before_run(ports: ClusterPorts, purpose: str) -> Iterator[None]:
     What fails in here lets go of it; what comes after has to see to that itself."""
     acquire_lock(ports, purpose)
     try:
-        yield
+        with keep_lock(ports):
+            yield
     except BaseException:
         release_lock(ports)
         raise
 
 
-def renew_lock(ports: ClusterPorts, purpose: str, *, for_s: float) -> bool:
-    """Renew the lock for a longer step if this run holds it; nothing is taken. Whether it holds it."""
-    held = ports.lock.holder(ports.cluster.name)
-    if held is None or held.holder != ports.run_id:
-        return False
-    acquire_lock(ports, purpose, for_s=for_s)
-    return True
+def keep_lock(ports: ClusterPorts) -> AbstractContextManager[None]:
+    """Renew the lock in the background during a long operation, if this run holds it; nothing is acquired."""
+    return ports.lock.renewing(ports.cluster.name, ports.run_id)
 
 
 def shorten_lease(ports: ClusterPorts, purpose: str) -> Lock:

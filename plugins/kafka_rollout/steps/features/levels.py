@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
@@ -87,7 +88,8 @@ def finalize(ports: ClusterPorts, plan: Plan) -> tuple[FeatureUpdateResult, ...]
     if pending:
         require_approval(ports, plan, ApprovalOf.FINALIZE)
         lock.acquire_lock(ports, f"Finalize {named(levels_of_changes(pending))}.")
-    with ports.lock.acting(ports.cluster.name, "Finalizing"):
+    acting = ports.lock.acting(ports.cluster.name, ports.run_id, "Finalizing") if pending else nullcontext()
+    with acting:
         if pending:
             refuse_new_blockers(ports, plan)
             refuse(check_support(ports, plan))

@@ -7,6 +7,7 @@ that it finds as already there. It is an ordinary plan without release steps: ap
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
@@ -160,7 +161,8 @@ def apply_features(ports: ClusterPorts, plan: Plan) -> tuple[FeatureOutcome, ...
         if needs_approval(plan):
             require_approval(ports, plan, ApprovalOf.FINALIZE)
         lock.acquire_lock(ports, f"Set {named(levels_of_changes(pending))}.")
-    with ports.lock.acting(ports.cluster.name, "Changing features"):
+    acting = ports.lock.acting(ports.cluster.name, ports.run_id, "Changing features") if pending else nullcontext()
+    with acting:
         if pending:
             _check_again(ports, plan, pending)
         outcomes = _apply(ports, plan, {change.feature for change in pending})

@@ -62,7 +62,7 @@ def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
     The ids of the nodes that this call stopped.
     """
     plan, release_step = _begin(ports, plan, "Stop all nodes")
-    with ports.lock.acting(ports.cluster.name, "Stopping all nodes"):
+    with ports.lock.acting(ports.cluster.name, ports.run_id, "Stopping all nodes"):
         _refuse_taken_back(ports)
         if not stop_has_begun(ports):
             refuse_new_blockers(ports, plan)
@@ -171,7 +171,7 @@ def snapshot_path(ports: ClusterPorts, chosen: ChosenLog) -> Path:
 def install_snapshot(ports: ClusterPorts, plan: Plan) -> dict[int, str]:
     """Install the snapshot on every node, backups first; node id → what was done."""
     plan, _ = _begin(ports, plan, "Install the snapshot")
-    with ports.lock.acting(ports.cluster.name, "Installing the snapshot"):
+    with ports.lock.acting(ports.cluster.name, ports.run_id, "Installing the snapshot"):
         _refuse_taken_back(ports)
         left = [node for node in ports.cluster.nodes if node.node_id not in installed_on(ports)]
         if left:
@@ -186,7 +186,7 @@ def install_snapshot(ports: ClusterPorts, plan: Plan) -> dict[int, str]:
 def install_binaries(ports: ClusterPorts, plan: Plan) -> None:
     """Make the target the release that every stopped node starts next."""
     plan, release_step = _begin(ports, plan, "Install the binary")
-    with ports.lock.acting(ports.cluster.name, "Installing the binary"):
+    with ports.lock.acting(ports.cluster.name, ports.run_id, "Installing the binary"):
         _refuse_not_installed(ports)
         for node in ports.cluster.nodes:
             process = ports.runtime.process(node)
@@ -207,7 +207,7 @@ def start_controllers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float 
     gate waits until it is back.
     """
     plan, release_step = _begin(ports, plan, "Start the controllers")
-    with ports.lock.acting(ports.cluster.name, "Starting the controllers"):
+    with ports.lock.acting(ports.cluster.name, ports.run_id, "Starting the controllers"):
         _refuse_not_installed(ports)
         if any(node.is_broker for node in ports.cluster.controllers):
             _pass_no_return(ports)
@@ -226,7 +226,7 @@ def start_controllers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float 
 def start_brokers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float = READY_WITHIN_S) -> Started:
     """Start the brokers: from here on there is no undo. Their gates tell when they are back."""
     plan, release_step = _begin(ports, plan, "Start the brokers")
-    with ports.lock.acting(ports.cluster.name, "Starting the brokers"):
+    with ports.lock.acting(ports.cluster.name, ports.run_id, "Starting the brokers"):
         _refuse_not_installed(ports)
         _wait_for_quorum(ports, plan, ready_within_s)
         _pass_no_return(ports)

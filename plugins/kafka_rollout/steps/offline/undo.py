@@ -39,7 +39,7 @@ def undo_offline(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
     release_step = offline_hop(plan)
     require_approval(ports, plan, ApprovalOf.ROLL_BACK)
     lock.acquire_lock(ports, f"Take the offline downgrade of cluster {plan.cluster} back.")
-    with ports.lock.acting(ports.cluster.name, "Taking the offline downgrade back"):
+    with ports.lock.acting(ports.cluster.name, ports.run_id, "Taking the offline downgrade back"):
         if not stop_has_begun(ports):
             return ()
         if last(ports, UNDOING) is None:

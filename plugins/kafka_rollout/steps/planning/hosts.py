@@ -22,8 +22,6 @@ from kafka_rollout.domain.planning.downgrade_path import hops_down
 from kafka_rollout.domain.planning.release_path import plan_release_steps
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
-_JUDGED = "configurations.json"  # by node, a hash of what was judged; private, for a configuration holds passwords
-
 
 def releases_ahead(
     ports: ClusterPorts, state: ClusterState, target: Release, *, down: bool = False
@@ -62,7 +60,7 @@ def config_problems(
                 *problems.get(node_id, ()),
                 *(problem if release == path[-1] else f"{release}: {problem}" for problem in found),
             )
-    _keep_judged(ports, configs)
+    ports.run.save_fingerprints({node_id: _fingerprint(config) for node_id, config in configs.items()})
     return problems
 
 
@@ -83,7 +81,7 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
     alone = replace(ports.cluster, nodes=(node,))
     config = ports.runtime.config(node)
     problems: tuple[str, ...] = ()
-    if _judged(ports).get(str(node.node_id)) != _fingerprint(config):
+    if ports.run.load_fingerprints().get(node.node_id) != _fingerprint(config):
         problems = ports.classes.config_problems(
             release, effective_config(node.node_id, config, plan.config_changes, release)
         )
@@ -93,19 +91,6 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
     )
 
 
-def _keep_judged(ports: ClusterPorts, configs: Mapping[int, Mapping[str, str]]) -> None:
-    path = ports.run.private_path(_JUDGED)
-    path.touch(mode=0o600)
-    path.write_text(json.dumps({str(node_id): _fingerprint(config) for node_id, config in configs.items()}))
-
-
-def _judged(ports: ClusterPorts) -> Mapping[str, str]:
-    try:
-        judged: Mapping[str, str] = json.loads(ports.run.private_path(_JUDGED).read_text())
-    except (FileNotFoundError, ValueError):  # of a run that was begun before this was kept, or torn by a kill
-        return {}
-    return judged
-
-
 def _fingerprint(config: Mapping[str, str]) -> str:
+    """A hash: a configuration can hold passwords."""
     return hashlib.sha256(json.dumps(dict(config), sort_keys=True).encode()).hexdigest()

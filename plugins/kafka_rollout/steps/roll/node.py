@@ -71,7 +71,7 @@ def replace_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id
             remedy="Use its own steps; roll-back takes it back from the backups.",
         )
     release_step, node = _begin(ports, plan, release_step_key, node_id, "Replace")
-    with ports.lock.acting(ports.cluster.name, f"Replacing node {node_id}"):
+    with ports.lock.acting(ports.cluster.name, ports.run_id, f"Replacing node {node_id}"):
         process = ports.runtime.process(node)
         state = node_step_state(ports, plan, release_step_key, node_id)
         if state is not NodeStepState.NEEDED:
@@ -113,7 +113,7 @@ def restart_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id
             "retry.",
             remedy="Let its turn come.",
         )
-    with ports.lock.acting(ports.cluster.name, f"Restarting node {node_id}"):
+    with ports.lock.acting(ports.cluster.name, ports.run_id, f"Restarting node {node_id}"):
         stop_s = 0.0
         if ports.runtime.process(node).pid is not None:
             _refuse_unsafe_stop(node, look_before_stop(ports, node))

@@ -13,6 +13,7 @@ from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan, Undo
 from kafka_rollout.domain.model.state import NodeFeatures
+from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.finalization import finalization
@@ -165,7 +166,8 @@ def test_the_snapshot_gate_says_how_long_it_may_take(ports: ClusterPorts, cluste
 
 
 def test_finalizing_waits_for_the_process_that_acts(ports: ClusterPorts, cluster: FakeCluster, rolled: Plan) -> None:
-    with ports.lock.acting("fake", "A twin"), pytest.raises(TransientError, match="another process acts"):
+    lock.acquire_lock(ports, "A twin.")
+    with ports.lock.acting("fake", ports.run_id, "A twin"), pytest.raises(TransientError, match="another process acts"):
         finalize(ports, rolled)
     assert sent(cluster) == []
 

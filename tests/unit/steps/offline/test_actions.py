@@ -27,7 +27,8 @@ from kafka_rollout.steps.offline.undo import can_be_undone, gates_after_undo, un
 from kafka_rollout.steps.planning.downgrade import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import R431, FakeCluster
-from tests.fakes import fake_bench
+from tests.fake_metadata_logs import FakeMetadataLogs
+from tests.fakes import FakeRuntime, fake_bench
 
 R421 = Release(4, 2, 1)
 RELEASE_STEP = "4.3.1-to-4.2.1"
@@ -97,19 +98,19 @@ def test_killed_in_the_middle_of_the_nodes_the_others_follow(
 ) -> None:
     plan = approved(ports)
     offline.stop_all(ports, plan)
-    install = type(ports.metadata_logs).install
+    install = FakeMetadataLogs.install
 
     def dies_at_2(logs: Any, directory: Path, snapshot: Path, **options: Any) -> str:
         if directory.name == "2":
             raise KeyboardInterrupt
         return install(logs, directory, snapshot, **options)
 
-    monkeypatch.setattr(type(ports.metadata_logs), "install", dies_at_2)
+    monkeypatch.setattr(FakeMetadataLogs, "install", dies_at_2)
     with pytest.raises(KeyboardInterrupt):
         offline.install_snapshot(ports, plan)
     with pytest.raises(RefusedError, match="is not installed on nodes 2, 3, 11, 12, 13"):
         offline.start_controllers(ports, plan)
-    monkeypatch.setattr(type(ports.metadata_logs), "install", install)
+    monkeypatch.setattr(FakeMetadataLogs, "install", install)
     go(ports, plan)
     assert releases(world) == {"4.2.1"}
 
@@ -242,20 +243,20 @@ def test_killed_while_it_is_taken_back_it_is_not_gone_forward_and_the_next_call_
 ) -> None:
     plan = approved(ports)
     go(ports, plan, FORWARD[:5])
-    undo_install = type(ports.metadata_logs).undo_install
+    undo_install = FakeMetadataLogs.undo_install
 
     def dies_at_3(logs: Any, directory: Path, **options: Any) -> str | None:
         if directory.name == "3":
             raise KeyboardInterrupt
         return undo_install(logs, directory, **options)
 
-    monkeypatch.setattr(type(ports.metadata_logs), "undo_install", dies_at_3)
+    monkeypatch.setattr(FakeMetadataLogs, "undo_install", dies_at_3)
     with pytest.raises(KeyboardInterrupt):
         take_back(ports, plan)
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "forward after all")
     with pytest.raises(RefusedError, match="is being taken back"):
         offline.start_controllers(ports, plan)
-    monkeypatch.setattr(type(ports.metadata_logs), "undo_install", undo_install)
+    monkeypatch.setattr(FakeMetadataLogs, "undo_install", undo_install)
     assert take_back(ports, plan) == (1, 2, 3, 11, 12, 13)
     assert releases(world) == {"4.3.1"}
 
@@ -311,18 +312,18 @@ def test_a_broker_that_somebody_starts_while_it_is_taken_back_ends_that_and_forw
 ) -> None:
     plan = approved(ports)
     go(ports, plan, FORWARD[:6])
-    stop = type(ports.runtime).stop
+    stop = FakeRuntime.stop
 
     def a_broker_comes(runtime: Any, node: NodeSpec, **options: Any) -> None:
         world.start(11)
         stop(runtime, node, **options)
 
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "a test")
-    monkeypatch.setattr(type(ports.runtime), "stop", a_broker_comes)
+    monkeypatch.setattr(FakeRuntime, "stop", a_broker_comes)
     with pytest.raises(RefusedError, match="a broker registered"):
         undo_offline(ports, plan)
     assert world.replaced
-    monkeypatch.setattr(type(ports.runtime), "stop", stop)
+    monkeypatch.setattr(FakeRuntime, "stop", stop)
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "forward then")
     go(ports, plan, FORWARD[5:])
     assert releases(world) == {"4.2.1"}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.store.runs import FileRunStore
 from kafka_rollout.domain.coordinator_logs.path_findings import CLEANED_AT_GATE
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
@@ -52,10 +50,7 @@ def planned(ports: ClusterPorts, *classes: RecordKind) -> Plan:
         classes=classes,
         verdicts=judge(ports.catalogue, classes, list(ports.catalogue), partitions=[(OFFSETS, 0)]),
     )
-    assert isinstance(ports.run, FileRunStore)
-    path = ports.run.folder / SCAN_BEFORE_ROLL
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(scan.to_dict()))
+    ports.run.attach(SCAN_BEFORE_ROLL, scan.to_dict())
     plan = plan_upgrade(ports, R431, finalize=True, with_logs=True)
     if not plan.blockers:
         record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a quiet evening")

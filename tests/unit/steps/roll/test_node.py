@@ -309,7 +309,7 @@ def test_a_lock_lost_before_the_stop_leaves_no_stop_in_the_record(
 
     def save_and_lose(release_step: str, before: Any, **more: Any) -> None:
         save(release_step, before, **more)
-        ports.lock.break_("fake", "bob")
+        cluster.clock.sleep(3600.0)
         ports.lock.acquire("fake", "another run", "downgrade", for_s=60)
 
     ports.run.save_before_stop = save_and_lose  # type: ignore[method-assign]
@@ -319,8 +319,10 @@ def test_a_lock_lost_before_the_stop_leaves_no_stop_in_the_record(
     assert not [event for event in ports.run.events() if event["kind"] == "stopping"]
 
 
-def test_a_task_that_runs_twice_at_once_acts_once(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
-    twin, said = fake_bench(cluster, ports.run.folder.parents[2], run_id=ports.run_id), []  # type: ignore[attr-defined]
+def test_a_task_that_runs_twice_at_once_acts_once(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan, tmp_path: Path
+) -> None:
+    twin, said = fake_bench(cluster, tmp_path, run_id=ports.run_id), []
     stop = cluster.stop
 
     def stop_with_twin(node_id: int) -> None:

@@ -1,0 +1,99 @@
+"""Documents of runs and scans under one URL: a folder by default, an object store by the same setting.
+
+A key is a path of safe names below the URL, such as `runs/orders/run-1/report.html`. A document is written whole or not
+at all: in a folder by a rename, in an object store by one upload.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kafka_rollout.adapters.system.files import safe_name, write_whole
+from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
+
+
+def artifact_key(*names: str) -> str:
+    """The key for names that can hold anything; "/" separates folders only in the last one."""
+    *folders, name = names
+    parts = [*folders, *name.split("/")]
+    return "/".join(safe_name(part) for part in parts)
+
+
+class Artifacts:
+    """Documents below `url`: a path, or a URL of a file system that fsspec knows (s3://bucket/folder)."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._folder = None if "://" in url else Path(url).expanduser()
+        if url.startswith("file://"):
+            self._folder = Path(url.removeprefix("file://"))
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write or replace a document."""
+        with self._errors(key):
+            path = self._path(key)
+            if isinstance(path, Path) and self._folder is not None:
+                write_whole(path, content, mode=0o666)
+            else:
+                path.write_bytes(content)
+
+    def read(self, key: str) -> bytes:
+        """Raises FatalError where there is none."""
+        with self._errors(key):
+            return bytes(self._path(key).read_bytes())
+
+    def write_folder(self, key: str, folder: Path) -> None:
+        """Write all files below a folder under their own names, which need no quoting."""
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                self.write(f"{key}/{path.relative_to(folder).as_posix()}", path.read_bytes())
+
+    def remove(self, key: str) -> None:
+        """Remove a document, or a folder with all in it; nothing is no error."""
+        with self._errors(key):
+            path = self._path(key)
+            if self._folder is None:
+                if path.exists():
+                    path.fs.rm(path.path, recursive=True)
+            elif path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+    def location(self, key: str) -> str:
+        """The document as a person finds it: a path or a URL."""
+        return str(self._folder / key) if self._folder is not None else f"{self._url.rstrip('/')}/{key}"
+
+    def _path(self, key: str) -> Any:
+        if self._folder is not None:
+            return self._folder / key
+        from upath import UPath
+
+        return UPath(self._url) / key
+
+    @contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        where = self.location(key)
+        try:
+            yield
+        except FileNotFoundError:
+            raise FatalError(
+                f"The document {where} is missing, though the run history lists it.",
+                remedy="Check KAFKA_ROLLOUT_ARTIFACTS: it must be the same on every machine.",
+            ) from None
+        except (ImportError, ValueError) as error:
+            raise UserError(
+                f"KAFKA_ROLLOUT_ARTIFACTS cannot be used ({self._url.split('://')[0]}): {error}.",
+                remedy="Install the package of this file system (s3fs, gcsfs or adlfs), or name a folder.",
+            ) from None
+        except OSError as error:
+            why = error.strerror or os.strerror(error.errno) if error.errno else str(error)
+            raise TransientError(
+                f"The document {where} cannot be read or written: {why}.",
+                remedy="Check the free space, the rights and the connection, then call again.",
+            ) from None

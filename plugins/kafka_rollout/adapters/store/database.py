@@ -1,0 +1,297 @@
+"""The one database: opened once per process, its revision checked, its errors made into ours.
+
+SQLite is the default and for one machine. Its file is brought up to date by the first process that opens it, under a
+kernel lock. PostgreSQL is for several machines and is changed only by `kafka-rollout db upgrade`. The password is read
+from a file (KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE) or by libpq itself (PGPASSFILE, a service file).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock as ThreadLock
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, inspect, make_url, select, text
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+
+from kafka_rollout.adapters.store.tables import REVISION
+from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
+
+_BUSY_S = 30.0  # SQLite: how long a writer waits for another
+_CONNECT_S = 10  # PostgreSQL: until a server that does not answer counts as unreachable
+_KEEPALIVE = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+_SERIAL = 7_305_113_001  # PostgreSQL advisory lock of the serialized transactions
+
+_READS = "kafka_rollout_reads"  # execution option of a transaction that only reads
+
+_UPGRADE = "Run `kafka-rollout db upgrade` with the setting of this database."
+_FULL = ("disk is full", "no space left", "disk full")
+_DAMAGED = ("malformed", "not a database", "disk i/o error")
+
+
+class Database:
+    """A database by its URL. Instances may be shared by threads; a fork opens connections of its own.
+
+    `clock` (epoch seconds) replaces the database's own clock: for tests alone.
+    """
+
+    def __init__(
+        self, url: str, *, password_file: Path | None = None, clock: Callable[[], float] | None = None
+    ) -> None:
+        self._url = _parsed(url)
+        self._password_file = password_file
+        self._clock = clock
+        self._guard = ThreadLock()
+        self._engine: Engine | None = None
+        self._pid = 0
+        self._checked = False
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self._url.get_backend_name() == "sqlite"
+
+    @property
+    def file(self) -> Path | None:
+        """SQLite's file; None for a server."""
+        return Path(str(self._url.database)) if self.is_sqlite else None
+
+    @property
+    def name(self) -> str:
+        """The database as messages name it, without user and password."""
+        if self.is_sqlite:
+            return str(self.file)
+        return f"{self._url.database} on {self._url.host or 'the local socket'}"
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """One transaction: committed at the end, rolled back by an error. Raises our errors for the database's."""
+        self._check_once()
+        with self.translated(), self._opened().begin() as connection:
+            yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One transaction that only reads."""
+        self._check_once()
+        with self.translated(), self._opened().execution_options(**{_READS: True}).begin() as connection:
+            yield connection
+
+    @contextmanager
+    def serialized(self) -> Iterator[Connection]:
+        """One transaction at a time of all that use this: for decisions that look at several rows."""
+        with self.begin() as connection:
+            if not self.is_sqlite:
+                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SERIAL})
+            yield connection
+
+    @contextmanager
+    def session(self) -> Iterator[Connection]:
+        """A connection of its own in autocommit, for locks that end with it."""
+        self._check_once()
+        with self.translated():
+            engine = self._opened()
+            with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+                connection.detach()
+                yield connection
+
+    def now(self, connection: Connection) -> float:
+        """The time by the database's clock. SQLite has that of the machine, the only one that may use the file."""
+        if self._clock is not None:
+            return self._clock()
+        query = "SELECT (julianday('now') - 2440587.5) * 86400.0" if self.is_sqlite else _POSTGRES_NOW
+        return float(connection.execute(text(query)).scalar_one())
+
+    def revision(self) -> str | None:
+        """The schema's revision; None where there is no schema."""
+        with self.translated():
+            if self.file is not None and not self.file.exists():
+                return None
+            with self._opened().connect() as connection:
+                return _revision(connection)
+
+    def upgrade(self) -> None:
+        """Bring the schema to this version's revision. Repeating it changes nothing."""
+        found = self.revision()
+        if found == REVISION:
+            return
+        self._refuse_newer(found)
+        from kafka_rollout.adapters.store.migrations import upgrade
+
+        with self.translated(), self._upgrade_guard():
+            if self.file is not None and not self.file.exists():
+                self.file.touch()
+            with self._opened().begin() as connection:
+                if not self.is_sqlite:
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SERIAL})
+                if _revision(connection) != REVISION:
+                    upgrade(connection)
+
+    def check(self) -> None:
+        """Raise UserError unless the schema has this version's revision."""
+        found = self.revision()
+        self._refuse_newer(found)
+        if found != REVISION:
+            has = "has no tables" if found is None else f"has revision {found}"
+            raise UserError(f"The database {self.name} {has}, this version needs {REVISION}.", remedy=_UPGRADE)
+
+    def _check_once(self) -> None:
+        if self._checked:
+            return
+        if self.is_sqlite:
+            self.upgrade()
+        self.check()
+        self._checked = True
+
+    def _refuse_newer(self, found: str | None) -> None:
+        if found is not None and found > REVISION:
+            raise UserError(
+                f"The database {self.name} has revision {found}, this version knows only {REVISION}.",
+                remedy="Install the version of kafka-rollout that upgraded the database, on every machine.",
+            )
+
+    def _opened(self) -> Engine:
+        """The engine of this process: connections of a parent process must not be used after a fork."""
+        with self._guard:
+            if self._engine is None or self._pid != os.getpid():
+                if self._engine is not None:
+                    self._engine.dispose(close=False)
+                self._engine, self._pid = self._create(), os.getpid()
+            return self._engine
+
+    def _create(self) -> Engine:
+        if self.file is not None:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            engine = create_engine(self._url, poolclass=NullPool, connect_args={"timeout": _BUSY_S})
+            event.listen(engine, "connect", _sqlite_settings)
+            event.listen(engine, "begin", _sqlite_begin)
+            return engine
+        options: dict[str, Any] = {"connect_timeout": _CONNECT_S, "application_name": "kafka-rollout", **_KEEPALIVE}
+        if self._password_file is not None:
+            options["password"] = _password(self._password_file)
+        return create_engine(
+            self._url, pool_size=2, max_overflow=8, pool_pre_ping=True, pool_recycle=300, connect_args=options
+        )
+
+    @contextmanager
+    def _upgrade_guard(self) -> Iterator[None]:
+        """Beside a SQLite file: one process at a time makes its tables."""
+        if self.file is None:
+            yield
+            return
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with self.file.with_name(f".{self.file.name}.upgrade").open("a") as guard:
+            fcntl.flock(guard, fcntl.LOCK_EX)
+            yield
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """The database's errors become ours."""
+        try:
+            yield
+        except RolloutError:
+            raise
+        except SQLAlchemyError as error:
+            raise self._ours(error) from None
+        except OSError as error:
+            if self.file is None:
+                raise
+            raise FatalError(
+                f"The folder of the database {self.name} cannot be used: {error.strerror}.",
+                remedy="Check its owner, its rights and the free space.",
+            ) from None
+
+    def _ours(self, error: SQLAlchemyError) -> RolloutError:
+        """Without SQL and parameters, which can hold what the record holds."""
+        original = error.orig if isinstance(error, DBAPIError) else None
+        said = " ".join(str(original).split())[:300] if original is not None else type(error).__name__
+        lower = said.lower()
+        if any(words in lower for words in _FULL):
+            return FatalError(
+                f"The database {self.name} cannot be written: {said}.",
+                remedy="Free disk space, then go on with the same run: nothing that was recorded is lost.",
+            )
+        if any(words in lower for words in _DAMAGED) or "readonly" in lower:
+            return FatalError(
+                f"The database {self.name} cannot be used: {said}.",
+                remedy="Check its disk and the rights of its file; restore it from a backup if it is damaged.",
+            )
+        return TransientError(
+            f"The database {self.name} did not answer: {said}.",
+            remedy="Check the database, then call again. Nothing is done without the run history.",
+        )
+
+
+_POSTGRES_NOW = "SELECT extract(epoch FROM clock_timestamp())"
+
+
+def _parsed(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise UserError(
+            "KAFKA_ROLLOUT_DATABASE is not a database URL.",
+            remedy="Write sqlite:////folder/file.db or postgresql://user@host/database.",
+        ) from None
+    if parsed.get_backend_name() not in {"sqlite", "postgresql"}:
+        raise UserError(
+            f"KAFKA_ROLLOUT_DATABASE names a database of type {parsed.get_backend_name()}.",
+            remedy="Use SQLite or PostgreSQL.",
+        )
+    if parsed.password is not None or "password" in parsed.query:
+        raise UserError(
+            "KAFKA_ROLLOUT_DATABASE contains a password.",
+            remedy="Remove it from the URL. Put it into a file with mode 0600 and name that file in "
+            "KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE, or use PGPASSFILE.",
+        )
+    if parsed.get_backend_name() == "sqlite" and not parsed.database:
+        raise UserError("KAFKA_ROLLOUT_DATABASE names no file.", remedy="Write sqlite:////folder/file.db.")
+    return parsed.set(drivername="postgresql+psycopg2") if parsed.get_backend_name() == "postgresql" else parsed
+
+
+def _password(path: Path) -> str:
+    try:
+        if stat.S_IMODE(path.stat().st_mode) & 0o077:
+            raise UserError(f"The password file {path} can be read by others.", remedy=f"Run chmod 600 {path}.")
+        return path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise UserError(
+            f"The password file {path} cannot be read: {error.strerror}.",
+            remedy="Correct KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE.",
+        ) from None
+
+
+def _sqlite_settings(connection: Any, _record: Any) -> None:
+    if not isinstance(connection, sqlite3.Connection):
+        return
+    connection.isolation_level = None  # we begin transactions ourselves
+    for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {setting}")
+
+
+def _sqlite_begin(connection: Connection) -> None:
+    """A writer takes its lock at once: one that begins as a reader cannot wait for another writer."""
+    reads = connection.get_execution_options().get(_READS)
+    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(select(text("version_num")).select_from(text("alembic_version"))).scalar_one_or_none()
+
+
+_databases: dict[tuple[str, Path | None], Database] = {}
+
+
+def open_database(url: str, *, password_file: Path | None = None) -> Database:
+    """The process's database of a URL: made once, with connections of its own after a fork."""
+    key = (url, password_file)
+    if key not in _databases:
+        _databases[key] = Database(url, password_file=password_file)
+    return _databases[key]

@@ -1,0 +1,50 @@
+"""Ports that change a cluster, each change checked against the fencing token right before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import wraps
+from typing import Any, cast
+
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+
+_OF_RUNTIME = frozenset({"stop", "install", "start"})
+_OF_METADATA_LOGS = frozenset({"trim", "replace_bootstrap", "undo_trim", "install", "undo_install"})
+_OF_ADMIN = frozenset({"update_features"})  # elections are asked for by gates, and change no release and no level
+
+
+def fence_cluster_ports(ports: ClusterPorts) -> ClusterPorts:
+    """The same ports. A change raises RefusedError unless this process acts with the newest token of the cluster."""
+
+    def check() -> None:
+        ports.lock.check_acting(ports.cluster.name)
+
+    return replace(
+        ports,
+        admin=cast(Any, _Fenced(ports.admin, _OF_ADMIN, check)),
+        runtime=cast(Any, _Fenced(ports.runtime, _OF_RUNTIME, check)),
+        metadata_logs=cast(Any, _Fenced(ports.metadata_logs, _OF_METADATA_LOGS, check)),
+    )
+
+
+class _Fenced:
+    """A port whose `actions` are checked first. A request that is only validated is no action."""
+
+    def __init__(self, port: Any, actions: Collection[str], check: Callable[[], None]) -> None:
+        self._port = port
+        self._actions = actions
+        self._check = check
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._port, name)
+        if name not in self._actions:
+            return found
+
+        @wraps(found)
+        def act(*args: Any, **options: Any) -> Any:
+            if not options.get("validate_only"):
+                self._check()
+            return found(*args, **options)
+
+        return act

@@ -1,0 +1,286 @@
+"""SqlRunStore: what is written can be read after any death of its writer, exactly as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Table, update
+
+from kafka_rollout.adapters.store.runs import SqlRunStore, list_runs
+from kafka_rollout.adapters.store.tables import before_stops, events, plans
+from kafka_rollout.domain.gates.check import BeforeStop, Condition, GateCheck
+from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.plan import ConfigChange, Direction, FeatureChange, NodeStep, Plan, ReleaseStep, Undo
+from kafka_rollout.domain.model.releases import Release
+from tests.contract.store.conftest import Store
+from tests.paths import ROOT
+
+AIRFLOW_RUN = "manual__2026-11-21T00:13:17.123456+00:00"
+
+
+def _plan() -> Plan:
+    old, new = Release.parse("3.9.1"), Release.parse("4.3.1")
+    node_steps = (
+        NodeStep(node_id=1, name="controller-1", section="controllers", active_controller=True),
+        NodeStep(node_id=11, name="broker-11", section="brokers"),
+    )
+    return Plan(
+        cluster="demo",
+        cluster_id="4L6g3nShT-eMCtK--X86sw",
+        direction=Direction.UPGRADE,
+        source=old,
+        target=new,
+        release_steps=(ReleaseStep(from_release=old, to_release=new, reason="Straight.", order=node_steps),),
+        feature_changes=(
+            FeatureChange(
+                feature="metadata.version",
+                current=21,
+                target=30,
+                undo=Undo.IMPOSSIBLE,
+                undo_source="catalogue",
+                loss="ü — “everything”",
+            ),
+        ),
+        config_changes=(
+            ConfigChange(node_id=1, release=new, key="log.message.format.version", value=None, reason="Gone."),
+        ),
+        findings=(
+            Finding(code="RF-ONE-TOPIC", severity=Severity.WARNING, subject="topic a", sentence="One.", remedy="Two."),
+        ),
+    )
+
+
+def _before(node_id: int = 11, *partitions: str) -> BeforeStop:
+    return BeforeStop(
+        node_id=node_id,
+        release="3.9.1",
+        at=12.5,
+        in_isr=frozenset(partitions or {"orders-0", "orders-1"}),
+        leads=frozenset({"orders-0"}),
+        was_active_controller=False,
+    )
+
+
+@pytest.fixture
+def run(store: Store) -> SqlRunStore:
+    return store.run(AIRFLOW_RUN)
+
+
+def _change(store: Store, table: Table, **values: object) -> None:
+    with store.database().begin() as connection:
+        connection.execute(update(table).values(**values))
+
+
+def test_a_plan_comes_back_equal_and_with_its_hash(store: Store, run: SqlRunStore) -> None:
+    run.save_plan(_plan())
+    again = store.run(AIRFLOW_RUN).load_plan()
+    assert again == _plan()
+    assert again.hash == _plan().hash
+
+
+def test_no_plan_and_a_damaged_plan_are_told_apart(store: Store, run: SqlRunStore) -> None:
+    with pytest.raises(UserError, match="has no plan"):
+        run.load_plan()
+    run.save_plan(_plan())
+    _change(store, plans, body="{")
+    with pytest.raises(FatalError, match="damaged"):
+        run.load_plan()
+
+
+def test_the_first_check_before_a_stop_is_the_one_that_is_kept(run: SqlRunStore) -> None:
+    """The second is taken by a run that resumes after the node has left its ISRs."""
+    run.save_before_stop("3.9.1-to-4.3.1", _before())
+    run.save_before_stop("3.9.1-to-4.3.1", _before(11, "orders-2"))
+    run.save_before_stop("4.3.1-to-3.9.1", _before(11, "orders-2"))
+    assert run.load_before_stop("3.9.1-to-4.3.1", 11) == _before()
+    assert run.load_before_stop("4.3.1-to-3.9.1", 11) == _before(11, "orders-2")
+    assert run.load_before_stop("3.9.1-to-4.3.1", 12) is None
+    run.save_before_stop("3.9.1-to-4.3.1", _before(11, "orders-2"), anew=True)
+    assert run.load_before_stop("3.9.1-to-4.3.1", 11) == _before(11, "orders-2")
+
+
+def test_a_damaged_state_before_a_stop_is_never_an_absent_one(store: Store, run: SqlRunStore) -> None:
+    run.save_before_stop("hop", _before())
+    _change(store, before_stops, body="{")
+    with pytest.raises(FatalError, match="node 11"):
+        run.load_before_stop("hop", 11)
+
+
+def test_events_come_back_in_order_with_their_time(run: SqlRunStore) -> None:
+    run.record("approval", {"by": "alice", "decision": "approved", "what": {1, 2}})
+    look = GateCheck(gate="before node 3", at=7.0, conditions=(Condition(name="isr", holds=False, evidence="2 of 3"),))
+    run.record_check(look)
+    first, second = run.events()
+    assert first == {"at": 100.0, "kind": "approval", "by": "alice", "decision": "approved", "what": [1, 2]}
+    assert (second["kind"], second["at"], second["holds"], second["waits_for"]) == ("gate", 7.0, False, "isr: 2 of 3")
+    assert second["conditions"] == [{"name": "isr", "holds": False, "evidence": "2 of 3"}]
+
+
+def test_a_run_without_events_has_none(run: SqlRunStore) -> None:
+    assert run.events() == ()
+    assert run.verify_chain() == ""
+
+
+_DAMAGES = {
+    "altered": ("UPDATE events SET body = replace(body, 'alice', 'mallory') WHERE number = 2", "Event 2 was altered"),
+    "hash altered too": ("UPDATE events SET body = '{}', hash = '0' WHERE number = 2", "Event 2 was altered"),
+    "removed": ("DELETE FROM events WHERE number = 2", "Event 2 is missing"),
+    "first removed": ("DELETE FROM events WHERE number = 1", "Event 1 is missing"),
+    "tail removed": ("DELETE FROM events WHERE number = 4", "The events after event 3 are missing"),
+    "moved": ("UPDATE events SET number = CASE number WHEN 2 THEN -3 WHEN 3 THEN -2 END WHERE number IN (2, 3)", ""),
+}
+
+
+@pytest.mark.parametrize("damage", _DAMAGES)
+def test_the_first_altered_removed_or_reordered_event_is_found(store: Store, run: SqlRunStore, damage: str) -> None:
+    for number in range(4):
+        run.record("approval", {"by": "alice", "number": number})
+    store.run("another").record("approval", {"by": "bob"})
+    assert run.verify_chain() == ""
+    statement, found = _DAMAGES[damage]
+    with store.database().begin() as connection:
+        connection.exec_driver_sql(statement)
+        if damage == "moved":
+            connection.exec_driver_sql("UPDATE events SET number = -number WHERE number < 0")
+    assert run.verify_chain().startswith(found or "Event 2 was altered, or events were removed or reordered")
+
+
+def test_a_damaged_event_of_a_run_does_not_hide_the_others(store: Store, run: SqlRunStore) -> None:
+    store.run("another", cluster="other").record("approval", {"by": "bob"})
+    _change(store, events, body="{")
+    run.record("approval", {"by": "alice"})
+    with pytest.raises(FatalError, match="Event 1 of run another of cluster other is damaged"):
+        store.run("another", cluster="other").events()
+    assert len(run.events()) == 1
+    assert set(list_runs(store.database(), "demo")) == {AIRFLOW_RUN}
+
+
+_WRITER = """
+import sys, itertools
+from pathlib import Path
+from kafka_rollout.adapters.store.artifacts import Artifacts
+from kafka_rollout.adapters.store.database import Database
+from sqlalchemy import Table, update
+
+from kafka_rollout.adapters.store.runs import SqlRunStore, list_runs
+from kafka_rollout.adapters.store.tables import before_stops, events, plans
+home = Path(sys.argv[2])
+run = SqlRunStore(Database(sys.argv[1]), Artifacts(str(home)), home / "private", "demo", "run")
+for number in itertools.count():
+    run.record("tick", {"writer": sys.argv[3], "number": number, "filler": "x" * 50_000})
+    run.attach("document.json", {"number": number, "filler": "x" * 50_000})
+"""
+
+
+def test_writers_killed_at_any_moment_leave_every_earlier_event_whole(store: Store) -> None:
+    """Before they are killed a reader beside them never sees half an event, or half a document."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "plugins")}
+    writers = [
+        subprocess.Popen([sys.executable, "-c", _WRITER, store.url, str(store.home), name], env=environment)
+        for name in ("a", "b")
+    ]
+    run = store.run()
+    deadline = time.monotonic() + 180
+    begun: set[str] = set()  # one may have written many before the other is there
+    told: tuple[Mapping[str, Any], ...] = ()
+    while (len(told) < 60 or begun != {"a", "b"}) and time.monotonic() < deadline:
+        told = run.events()
+        begun = {str(event.get("writer")) for event in told}
+        run.attachment("document.json")
+    for writer in writers:
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+    run.record("after", {})
+    found = run.events()
+    assert found[-1]["kind"] == "after"
+    assert run.verify_chain() == ""
+    for name in ("a", "b"):
+        numbers = [event["number"] for event in found if event.get("writer") == name]
+        assert numbers == list(range(len(numbers)))
+        assert numbers
+    assert len(run.attachment("document.json")["filler"]) == 50_000
+
+
+def test_a_document_is_part_of_the_run_with_its_row_and_no_sooner(
+    store: Store, run: SqlRunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run.attachment("scan/verdict.json") is None
+    run.attach("scan/verdict.json", {"a": 1})
+    with monkeypatch.context() as patch:  # killed between the document and its row
+        patch.setattr(run, "_writing", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            run.attach("scan/other.json", {"a": 2})
+    assert run.attachment("scan/other.json") is None
+    assert run.attachment("scan/verdict.json") == {"a": 1}
+    with monkeypatch.context() as patch:  # killed between the removal of the row and of the document
+        patch.setattr(run._documents, "remove", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            run.detach("scan/verdict.json")
+    assert run.attachment("scan/verdict.json") is None
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_missing_document_is_named(run: SqlRunStore) -> None:
+    run.attach("a.json", {})
+    Path(run.location("a.json")).unlink()
+    with pytest.raises(FatalError, match=r"a\.json is missing, though the run history lists it"):
+        run.attachment("a.json")
+
+
+def test_the_report_replaces_itself_whole(run: SqlRunStore) -> None:
+    run.write_report("<p>old</p>", {"a": 1})
+    page, data = run.write_report("<p>neu ü</p>", {"released": Release.parse("4.3.1"), "nodes": (1, 2)})
+    assert Path(page).read_text(encoding="utf-8") == run.page("report.html") == "<p>neu ü</p>"
+    assert json.loads(Path(data).read_text(encoding="utf-8"))["nodes"] == [1, 2]
+
+
+def test_documents_can_be_read_by_others_and_private_things_cannot(run: SqlRunStore, tmp_path: Path) -> None:
+    run.attach("a.json", {})
+    assert stat.S_IMODE(Path(run.location("a.json")).stat().st_mode) & 0o044 == 0o044
+    path = run.private_path("snapshot-00.checkpoint")
+    assert tmp_path / "runs" not in path.parents
+    for folder in (path.parent, path.parent.parent, tmp_path / "private"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_fingerprints_are_those_of_the_newest_plan(run: SqlRunStore) -> None:
+    assert run.load_fingerprints() == {}
+    run.save_fingerprints({1: "a", 2: "b"})
+    run.save_fingerprints({1: "c"})
+    assert run.load_fingerprints() == {1: "c"}
+
+
+@pytest.mark.parametrize("name", ["../../outside", "/etc/passwd", ".."])
+def test_no_name_leads_out_of_the_store(store: Store, name: str) -> None:
+    run = store.run(name, cluster=name)
+    run.attach("x.json", {})
+    assert Path(run.location("x.json")).resolve().is_relative_to(store.home / "runs")
+    assert run.private_path(name).resolve().is_relative_to(store.home / "private")
+
+
+def test_an_empty_run_id_is_refused(store: Store) -> None:
+    with pytest.raises(UserError, match="cannot name a folder"):
+        store.run("")
+
+
+def test_runs_are_listed_by_their_own_ids_the_newest_first(store: Store) -> None:
+    assert list_runs(store.database(), "demo") == ()
+    ids = ["run-1", AIRFLOW_RUN, "manual__2026-11-21T00:13:17.123456 00:00"]
+    for run_id in ids:
+        store.run(run_id).record("planned", {})
+    store.run("ledger").attach("ledger/verdict.json", {})  # `kafka-rollout ledger start`: no events, no run
+    assert list_runs(store.database(), "demo") == tuple(reversed(ids))

@@ -1,0 +1,53 @@
+"""The real run history, locks and scans in a folder of a test."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from kafka_rollout.adapters.store.artifacts import Artifacts
+from kafka_rollout.adapters.store.database import Database, open_database
+from kafka_rollout.adapters.store.leases import SqlChangeLock
+from kafka_rollout.adapters.store.runs import SqlRunStore, list_runs
+from kafka_rollout.adapters.store.scans import SqlScanHistory
+
+FILE = "kafka-rollout.db"
+
+
+def database_of(home: Path) -> Database:
+    """The database that the settings name for this home; a new one is a copy, which is faster than the migrations."""
+    file = home / FILE
+    if not file.exists():
+        home.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(_template(), file)
+    return open_database(f"sqlite:///{file}")
+
+
+def run_history(home: Path, cluster: str, run_id: str, *, clock: Callable[[], float] = time.time) -> SqlRunStore:
+    return SqlRunStore(database_of(home), Artifacts(str(home)), home / "private", cluster, run_id, clock=clock)
+
+
+def run_ids(home: Path, cluster: str) -> tuple[str, ...]:
+    """The newest first; none where no database was made yet."""
+    return list_runs(database_of(home), cluster) if (home / FILE).exists() else ()
+
+
+def change_lock(home: Path, *, clock: Callable[[], float] | None = None) -> SqlChangeLock:
+    """`clock` replaces the database's."""
+    database_of(home)
+    return SqlChangeLock(Database(f"sqlite:///{home / FILE}", clock=clock))
+
+
+def scan_history(home: Path, cluster: str) -> SqlScanHistory:
+    return SqlScanHistory(database_of(home), Artifacts(str(home)), cluster)
+
+
+@cache
+def _template() -> Path:
+    file = Path(tempfile.mkdtemp(prefix="kafka-rollout-template-")) / FILE
+    Database(f"sqlite:///{file}").upgrade()
+    return file
