@@ -13,8 +13,9 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from kafka_rollout.adapters.system.files import open_regular
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
@@ -100,10 +101,34 @@ def remove_remains(log: Path, prefix: str, files: Files) -> bool:
     return bool(drafts or backups)
 
 
-def newest_backup(log: Path, prefix: str) -> tuple[Path, dict[str, Any]] | None:
-    """The newest whole backup and what its manifest says."""
-    manifests = sorted(log.glob(f"{prefix}*/{MANIFEST}"))
-    return (manifests[-1].parent, json.loads(manifests[-1].read_text())) if manifests else None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    """A whole backup and its manifest.
+
+    `state`: of the change. `sha256`: file name → hex digest, before the change. `details`: the other
+    entries of the manifest.
+    """
+
+    folder: Path
+    state: str
+    sha256: Mapping[str, str]
+    details: Mapping[str, Any]
+
+    @classmethod
+    def newest(cls, log: Path, prefix: str) -> Self | None:
+        """The newest one in the log's folder. `prefix`: of the backups' names."""
+        manifests = sorted(log.glob(f"{prefix}*/{MANIFEST}"))
+        if not manifests:
+            return None
+        data = json.loads(manifests[-1].read_text())
+        return cls(folder=manifests[-1].parent, state=data.pop("state"), sha256=data.pop("sha256"), details=data)
+
+    def record(self, state: str, files: Files, *, like: Path) -> Self:
+        """Write the manifest with a new state. `like`: whose owner and rights it gets."""
+        data = {"state": state, **self.details, "sha256": dict(self.sha256)}
+        files.write(self.folder / MANIFEST, json.dumps(data, indent=1), like=like)
+        files.sync(self.folder)
+        return replace(self, state=state)
 
 
 def back_up(sources: Iterable[Path], backup: Path, files: Files) -> dict[str, str]:
@@ -122,11 +147,6 @@ def back_up(sources: Iterable[Path], backup: Path, files: Files) -> dict[str, st
         if sha256_of(source) != sha256[source.name]:
             raise UserError(f"The copy of {source} is not what it was copied from.", remedy="See the disk.")
     return sha256
-
-
-def save_manifest(backup: Path, data: Mapping[str, Any], *, like: Path, files: Files) -> None:
-    files.write(backup / MANIFEST, json.dumps(data, indent=1), like=like)
-    files.sync(backup)
 
 
 def sha256_of(path: Path, position: int = 0) -> str:

@@ -12,19 +12,17 @@ The backup lies in the log's folder (metadata_backup.py). Called again, each cal
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 from kafka_rollout.adapters.metadata_log.backup import (
+    Backup,
     Files,
     back_up,
     changing,
-    newest_backup,
     remove_remains,
-    save_manifest,
     sha256_of,
 )
 from kafka_rollout.adapters.metadata_log.folder import (
@@ -52,15 +50,18 @@ class State(StrEnum):
     UNDOING = "undoing"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Begun:
-    """`sha256`: of the files as they were, by name; `snapshot_sha256` of the one that was installed."""
+class _Begun(Backup):
+    """An installation that was begun."""
 
-    folder: Path
-    state: State
-    snapshot: str
-    snapshot_sha256: str
-    sha256: Mapping[str, str]
+    __slots__ = ()
+
+    @property
+    def snapshot(self) -> str:
+        return str(self.details["snapshot"])
+
+    @property
+    def snapshot_sha256(self) -> str:
+        return str(self.details["snapshot_sha256"])
 
     @property
     def end_offset(self) -> int:
@@ -69,6 +70,9 @@ class _Begun:
     @property
     def epoch(self) -> int:
         return int(Path(self.snapshot).stem.partition("-")[2])
+
+    def recorded(self, state: State, files: Files) -> Self:
+        return self.record(state, files, like=self.folder / next(iter(self.sha256)))
 
 
 def install(
@@ -89,15 +93,15 @@ def install(
     sha256 = sha256_of(snapshot)
     with stopped_node(folder), changing(folder.log):
         remove_remains(folder.log, _BACKUP, files)
-        begun = _begun(folder)
+        begun = _Begun.newest(folder.log, _BACKUP)
         ours = begun is not None and (begun.snapshot, begun.snapshot_sha256) == (new.name, sha256)
-        if begun is not None and (begun.state is State.UNDOING or (begun.state is State.INSTALLING and not ours)):
-            what = "being taken back" if begun.state is State.UNDOING else "not finished"
+        if begun is not None and (begun.state == State.UNDOING or (begun.state == State.INSTALLING and not ours)):
+            what = "being taken back" if begun.state == State.UNDOING else "not finished"
             raise RefusedError(
                 f"The installation of {begun.snapshot} in {folder.log} is {what}.",
                 remedy=f"Finish that first: kafka-rollout metadata uninstall --log-dir {folder.root}.",
             )
-        if begun is not None and ours and begun.state is State.INSTALLED:
+        if begun is not None and ours and begun.state == State.INSTALLED:
             return f"{new.name} is installed in {folder.log} already; the backup is {begun.folder}."
         if begun is None or not ours:
             _refuse_behind(folder, new.epoch, new.name)
@@ -115,8 +119,8 @@ def is_installed(folder: MetadataFolder) -> bool:
 
 def refuse_used(folder: MetadataFolder) -> None:
     """Raise RefusedError where the newest installation cannot be taken back any more: a broker has registered on it."""
-    begun = _begun(folder)
-    if begun is not None and begun.state is not State.UNDOING:
+    begun = _Begun.newest(folder.log, _BACKUP)
+    if begun is not None and begun.state != State.UNDOING:
         _refuse_used(folder, begun)
 
 
@@ -129,19 +133,19 @@ def uninstall(folder: MetadataFolder, *, files: Files | None = None) -> str:
     files = files or Files()
     with stopped_node(folder), changing(folder.log):
         cleaned = remove_remains(folder.log, _BACKUP, files)
-        begun = _begun(folder)
+        begun = _Begun.newest(folder.log, _BACKUP)
         if begun is None and cleaned:
             return f"{folder.log} is as it was before the installation."
         if begun is None:
             raise UserError(f"No installation in {folder.log} is there to be taken back.", remedy="Nothing to do.")
-        if begun.state is State.INSTALLING and not _is_in_place(folder, begun):
+        if begun.state == State.INSTALLING and not _is_in_place(folder, begun):
             # Nothing of the log was changed, and a node that was started since may have written to it.
             _put_back(folder, begun, [BOOTSTRAP] if BOOTSTRAP in begun.sha256 else [], files)
         else:
-            if begun.state is not State.UNDOING:
+            if begun.state != State.UNDOING:
                 _refuse_used(folder, begun)
                 _check_backup(begun)
-                begun = _record(begun, State.UNDOING, files)
+                begun = begun.recorded(State.UNDOING, files)
             _put_back(folder, begun, begun.sha256, files)
             for path in _files_of(folder):
                 if path.name not in begun.sha256 and _is_replaced(path.name):
@@ -152,39 +156,13 @@ def uninstall(folder: MetadataFolder, *, files: Files | None = None) -> str:
     return f"{folder.log} is as it was before {begun.snapshot} was installed."
 
 
-def _begun(folder: MetadataFolder) -> _Begun | None:
-    """The newest installation with a whole backup."""
-    found = newest_backup(folder.log, _BACKUP)
-    if found is None:
-        return None
-    backup, data = found
-    return _Begun(
-        folder=backup,
-        state=State(data["state"]),
-        snapshot=data["snapshot"],
-        snapshot_sha256=data["snapshot_sha256"],
-        sha256=data["sha256"],
-    )
-
-
-def _record(begun: _Begun, state: State, files: Files) -> _Begun:
-    begun = replace(begun, state=state)
-    data: dict[str, Any] = {
-        "state": state,
-        "snapshot": begun.snapshot,
-        "snapshot_sha256": begun.snapshot_sha256,
-        "sha256": dict(begun.sha256),
-    }
-    save_manifest(begun.folder, data, like=begun.folder / next(iter(begun.sha256)), files=files)
-    return begun
-
-
 def _prepare(folder: MetadataFolder, name: str, snapshot_sha256: str, files: Files) -> _Begun:
     backup = folder.log / f"{_BACKUP}{Path(name).stem}"
     sources = [*_files_of(folder), *([folder.bootstrap] if folder.bootstrap else [])]
     sha256 = back_up(sources, backup, files)
-    begun = _Begun(folder=backup, state=State.INSTALLING, snapshot=name, snapshot_sha256=snapshot_sha256, sha256=sha256)
-    return _record(begun, State.INSTALLING, files)
+    details = {"snapshot": name, "snapshot_sha256": snapshot_sha256}
+    begun = _Begun(folder=backup, state=State.INSTALLING, sha256=sha256, details=details)
+    return begun.recorded(State.INSTALLING, files)
 
 
 def _carry_out(folder: MetadataFolder, begun: _Begun, snapshot: Path, bootstrap: Path | None, files: Files) -> None:
@@ -201,7 +179,7 @@ def _carry_out(folder: MetadataFolder, begun: _Begun, snapshot: Path, bootstrap:
         if _is_replaced(name) and path.exists() and sha256_of(path) == sha256:
             files.remove(path)
     files.sync(folder.log)
-    _record(begun, State.INSTALLED, files)
+    begun.recorded(State.INSTALLED, files)
 
 
 def _put_back(folder: MetadataFolder, begun: _Begun, names: Iterable[str], files: Files) -> None:

@@ -10,17 +10,16 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Self
 
 from kafka_rollout.adapters.metadata_log.backup import (
+    Backup,
     Files,
     back_up,
     changing,
-    newest_backup,
     remove_remains,
-    save_manifest,
     sha256_of,
 )
 from kafka_rollout.adapters.metadata_log.folder import (
@@ -103,12 +102,12 @@ def trim(
     files = files or Files()
     with stopped_node(folder), changing(folder.log):
         remove_remains(folder.log, _BACKUP, files)
-        begun = _begun(folder)
-        if begun is not None and begun.state is State.UNDOING:
+        begun = _Begun.newest(folder.log, _BACKUP)
+        if begun is not None and begun.state == State.UNDOING:
             raise UserError(
                 f"The trim in {begun.folder} is being taken back.", remedy="Finish that first: metadata trim --undo."
             )
-        if begun is None or begun.state is State.TRIMMED or not _still_fits(folder, begun):
+        if begun is None or begun.state == State.TRIMMED or not _still_fits(folder, begun):
             plan = plan_of(folder)
             if plan is None:
                 return TrimResult(
@@ -134,25 +133,25 @@ def undo_trim(folder: MetadataFolder, *, files: Files | None = None) -> TrimResu
     files = files or Files()
     with stopped_node(folder), changing(folder.log):
         cleaned = remove_remains(folder.log, _BACKUP, files)
-        begun = _begun(folder)
+        begun = _Begun.newest(folder.log, _BACKUP)
         if begun is None and cleaned:
             return TrimResult(plan=None, backup=None, sentence="The log is as it was before the trim.")
         if begun is None:
             raise UserError(f"No trim of {folder.log} is there to be taken back.", remedy="Nothing has to be done.")
         plan = begun.plan
         segment = folder.log / plan.segment
-        if begun.state is not State.UNDOING:
+        if begun.state != State.UNDOING:
             if plan.source and segment.exists() and sha256_of(segment) != begun.sha256[plan.segment]:
                 raise UserError(
                     f"The node has written to {segment} since the trim.",
                     remedy=f"Leave it: every release reads the log as it is. The old segments are in {begun.folder}.",
                 )
-            if begun.state is State.TRIMMED and not segment.exists():
+            if begun.state == State.TRIMMED and not segment.exists():
                 raise UserError(
                     f"The log has moved on since the trim at offset {plan.start_offset}: its segment is gone.",
                     remedy=f"Leave it: every release reads the log as it is. The old segments are in {begun.folder}.",
                 )
-            begun = _record(begun, State.UNDOING, files)
+            begun = begun.recorded(State.UNDOING, files)
         for name in reversed(plan.removed):
             if not (folder.log / name).exists():
                 files.copy(begun.folder / name, folder.log / name)
@@ -174,29 +173,17 @@ def undo_trim(folder: MetadataFolder, *, files: Files | None = None) -> TrimResu
 # --- the backup ---
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Begun:
-    folder: Path
-    plan: TrimPlan
-    state: State
-    sha256: dict[str, str]
+class _Begun(Backup):
+    """A trim that was begun."""
 
+    __slots__ = ()
 
-def _begun(folder: MetadataFolder) -> _Begun | None:
-    """The newest trim with a whole backup."""
-    found = newest_backup(folder.log, _BACKUP)
-    if found is None:
-        return None
-    backup, data = found
-    plan = TrimPlan.from_dict(data["plan"])
-    return _Begun(folder=backup, plan=plan, state=State(data["state"]), sha256=data["sha256"])
+    @property
+    def plan(self) -> TrimPlan:
+        return TrimPlan.from_dict(self.details["plan"])
 
-
-def _record(begun: _Begun, state: State, files: Files) -> _Begun:
-    begun = _Begun(folder=begun.folder, plan=begun.plan, state=state, sha256=begun.sha256)
-    data = {"state": state, "plan": begun.plan.to_dict(), "sha256": begun.sha256}
-    save_manifest(begun.folder, data, like=begun.folder / LEADER_EPOCHS, files=files)
-    return begun
+    def recorded(self, state: State, files: Files) -> Self:
+        return self.record(state, files, like=self.folder / LEADER_EPOCHS)
 
 
 def _still_fits(folder: MetadataFolder, begun: _Begun) -> bool:
@@ -219,8 +206,8 @@ def _prepare(folder: MetadataFolder, plan: TrimPlan, files: Files) -> _Begun:
         sha256[plan.segment] = sha256_of(folder.log / plan.source, plan.position)
     if LEADER_EPOCHS not in names:
         files.write(backup / LEADER_EPOCHS, write_epochs(()), like=folder.segments[-1])
-    begun = _Begun(folder=backup, plan=plan, state=State.TRIMMING, sha256=sha256)
-    return _record(begun, State.TRIMMING, files)
+    begun = _Begun(folder=backup, state=State.TRIMMING, sha256=sha256, details={"plan": plan.to_dict()})
+    return begun.recorded(State.TRIMMING, files)
 
 
 def _carry_out(folder: MetadataFolder, begun: _Begun, files: Files) -> None:
@@ -236,7 +223,7 @@ def _carry_out(folder: MetadataFolder, begun: _Begun, files: Files) -> None:
         cut = cut_epochs(parse_epochs(read_regular(epochs).decode()), plan.start_offset)
         files.write(epochs, write_epochs(cut), like=epochs)
     files.sync(folder.log)
-    _record(begun, State.TRIMMED, files)
+    begun.recorded(State.TRIMMED, files)
 
 
 # --- the proof ---
