@@ -19,7 +19,7 @@ from kafka_rollout.settings import Settings
 from tests.spark.conftest import FixtureLogs, Scan
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 WORKERS = 2
 _REGISTERED = re.compile(r"Registering worker (\S+) ")  # more than once, if it had to ask again

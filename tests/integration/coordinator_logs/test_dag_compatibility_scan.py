@@ -17,7 +17,7 @@ from tests.integration.harness.airflow_harness import House, Run
 from tests.records import scan_history
 from tools.coordinator_traffic import CONSUMER_OFFSETS, TRANSACTION_STATE, make_traffic, plant, versioned
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 
 RUNNING = Release(4, 3, 1)
 SCAN = "scan_coordinator_logs"

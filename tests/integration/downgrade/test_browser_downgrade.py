@@ -33,7 +33,7 @@ from tests.integration.harness.airflow_pages import (
 )
 from tests.integration.harness.cluster_contents import WITH_ACLS, fill
 
-pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.full, pytest.mark.timeout(1800)]
 
 
 def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(

@@ -22,7 +22,7 @@ from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
 from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
 from tests.records import run_history
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 
 # Killed by itself at one place, however fast the machine is: the request was sent and taken, and nobody noted that.
 KILLED_WITH_A_LOST_ANSWER = """

@@ -77,6 +77,7 @@ def of_before(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.full
 def test_what_only_the_higher_level_says_is_lost_by_name_or_not_at_all(
     runs: ProcessRuns, make_cluster: MakeCluster
 ) -> None:

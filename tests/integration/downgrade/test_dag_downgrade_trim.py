@@ -18,7 +18,7 @@ from tests.integration.harness.airflow_harness import QUICK_SNAPSHOTS, all_run, 
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.dag_in_process import ProcessRuns
 
-pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.full, pytest.mark.timeout(1800)]
 
 DOWNGRADE = "kafka_downgrade"
 RECORDS = 10
@@ -111,7 +111,6 @@ def test_the_record_that_would_kill_an_older_controller_is_named_and_cut_off_in_
         assert list(Path(str(node.directory)).rglob("kafka-rollout-trim-*/manifest.json")), "the way back is kept"
 
 
-@pytest.mark.full
 def test_an_intolerant_release_is_reached_while_no_newer_coordinator_has_written_to_its_logs(
     runs: ProcessRuns, make_cluster: MakeCluster
 ) -> None:
@@ -136,7 +135,6 @@ def test_an_intolerant_release_is_reached_while_no_newer_coordinator_has_written
     read_all(cluster, "billing", "classic")
 
 
-@pytest.mark.full
 def test_an_intolerant_release_that_is_forced_onto_newer_coordinator_logs_fails_as_the_gate_said(
     make_cluster: MakeCluster,
 ) -> None:

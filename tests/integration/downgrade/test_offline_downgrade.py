@@ -167,7 +167,8 @@ def test_combined_nodes_killed_at_every_change_of_the_disk_end_on_the_older_rele
     assert contents(cluster.spec) == before
 
 
-@pytest.mark.parametrize("quorum", ["dynamic", pytest.param("static", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("quorum", ["dynamic", "static"])
 def test_separate_nodes_are_trimmed_and_taken_back_from_controllers_on_the_new_level_and_go_down_after_that(
     make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quorum: str
 ) -> None:

@@ -26,7 +26,7 @@ from tests.integration.harness.proxy import Proxy
 from tests.integration.harness.shell import APPROVED
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 YES = " ".join(word.replace(" ", "-") for word in APPROVED)
 

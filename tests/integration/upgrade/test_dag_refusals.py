@@ -28,7 +28,7 @@ from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import House, starts, wait_for
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 
 ORIGIN, TARGET = "3.9.1", "4.3.1"
 

@@ -11,7 +11,7 @@ from tests.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import House, all_run, no_lock_left, nothing_lost, starts
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 
 
 def test_a_node_that_does_not_start_stops_the_roll_and_roll_back_loses_nothing(

@@ -27,7 +27,7 @@ from tests.integration.harness.airflow_harness import (
     wait_for,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 
 
 def test_a_killed_scheduler_started_again_ends_the_roll_without_rolling_a_node_twice(
@@ -52,7 +52,6 @@ def test_a_killed_task_is_taken_up_where_it_was_and_starts_its_node_once(
     assert run.client.tasks(run.dag_id, run.run_id)[task_id]["try_number"] > 1, "the task was not killed"
 
 
-@pytest.mark.full
 def test_a_canary_that_is_rejected_in_the_evening_is_cleared_in_the_morning_and_the_roll_goes_on(
     house: House, make_cluster: MakeCluster
 ) -> None:

@@ -16,7 +16,7 @@ from tests.integration.harness.airflow_harness import (
     starts,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 
 METADATA_VERSION_3_4 = 8
 METADATA_VERSION_4_3 = 30

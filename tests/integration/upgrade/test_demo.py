@@ -40,7 +40,10 @@ def start(source: str, target: str, below: Path) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGINT, id="Ctrl-C"), pytest.param(signal.SIGTERM, id="SIGTERM", marks=pytest.mark.full)],
+)
 def test_an_interrupted_demo_takes_down_what_it_started(tmp_path: Path, number: signal.Signals) -> None:
     demo = start("3.9.1", "4.3.1", tmp_path)
     try:
