@@ -238,7 +238,7 @@ class FakeRuntime:
     def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
         fake = self._cluster.nodes[node.node_id]
         if fake.running:
-            raise FatalError(f"Node {node.name} still runs as process {fake.pid}.", remedy="Stop it first.")
+            raise FatalError(f"Node {node.name} still runs as process {fake.pid}.", remedy="Stop the node first.")
         fake.installed = release
         for change in changes:
             if change.node_id != node.node_id or change.release != release:

@@ -105,7 +105,7 @@ def test_a_change_after_the_run_had_ended_begins_its_ledger_anew_and_does_not_ha
 
     def start(*, folder: Path, **_: Any) -> int:
         started.append(folder)
-        raise FatalError("The ledger did not get its first record through.", remedy="See its log.")
+        raise FatalError("The ledger did not get its first record through.", remedy="Read its log.")
 
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(process, "start_ledger", start)

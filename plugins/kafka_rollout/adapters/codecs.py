@@ -1,4 +1,4 @@
-"""Kafka's compression codecs and its checksum, as `wire` wants them passed in."""
+"""Kafka's compression codecs and checksum, in the form that `wire` needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _XERIAL_HEADER_BYTES = 16  # magic, version, lowest compatible version
 
 
 def _snappy(data: Bytes) -> bytes:
-    """Raw snappy, or the blocks of xerial's framing, which Kafka's Java client writes."""
+    """Decompress raw snappy, or the blocks of xerial's framing, which Kafka's Java client writes."""
     raw = bytes(data)
     if not raw.startswith(_XERIAL_MAGIC):
         return _snappy_block(raw)

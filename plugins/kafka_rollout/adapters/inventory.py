@@ -44,7 +44,7 @@ _PRESET = re.compile(r"@(hourly|daily|weekly|monthly|yearly)")
 
 
 def _as_text(value: object) -> object:
-    """Configuration values and user ids are text; YAML reads `true` and `3` as more than that."""
+    """Convert configuration values and user ids to text; YAML parses `true` and `3` as other types."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -62,7 +62,7 @@ class _Strict(BaseModel):
 
 
 class NodeEntry(_Strict):
-    """One node. A relative `directory` counts from the folder of the inventory file."""
+    """One node. A relative `directory` is relative to the folder of the inventory file."""
 
     id: Annotated[int, Field(ge=0, strict=True, description="node.id")]
     name: Name
@@ -93,11 +93,12 @@ class ClusterEntry(_Strict):
     runtime: Literal["local_process", "ssh_service", "strimzi"] = "local_process"
     connection_id: Annotated[str | None, Field(description="Airflow Connection with the credentials")] = None
     controller_connection_id: Annotated[
-        str | None, Field(description="the Connection of the controllers' listener, where its settings are others")
+        str | None, Field(description="the Connection of the controller listener, if its settings differ")
     ] = None
     owner: str = "kafka-platform"
     approvers: Annotated[
-        list[Text], Field(description="who may answer: Airflow's user ids (simple: names; FAB: numbers)")
+        list[Text],
+        Field(description=("users who can answer approvals: Airflow's user ids (simple: names; FAB: numbers)")),
     ] = []
     scan_schedule: Annotated[
         str,
@@ -105,7 +106,7 @@ class ClusterEntry(_Strict):
     ] = DAILY
     release_overrides: Annotated[
         dict[ReleaseText, dict[str, Text]],
-        Field(description="configuration that the roll brings in with a release, and takes out on the way back"),
+        Field(description="configuration that the run sets with a release and removes on a rollback"),
     ] = {}
     nodes: Annotated[list[NodeEntry], Field(min_length=1)]
 
@@ -114,7 +115,7 @@ class ClusterEntry(_Strict):
     def _is_a_schedule(cls, text: str) -> str:
         if text == NEVER or _PRESET.fullmatch(text) or (len(text.split()) == 5 and croniter.is_valid(text)):
             return text
-        raise ValueError(f"'{text}' is no schedule: write five cron fields, @hourly, @daily, @weekly or never")
+        raise ValueError(f"'{text}' is not a schedule: write five cron fields, @hourly, @daily, @weekly or never")
 
     @model_validator(mode="after")
     def _whole(self) -> ClusterEntry:
@@ -143,10 +144,12 @@ class ClusterEntry(_Strict):
 
 def _check_local(node: NodeEntry) -> None:
     if node.directory is None:
-        raise ValueError(f"node {node.name} needs a directory, for its runtime is local_process")
+        raise ValueError(f"node {node.name} needs a directory, because its runtime is local_process")
     for address in (node.broker_address, node.controller_address, node.prometheus_url, node.jolokia_url):
         if address is not None and not _is_loopback(address):
-            raise ValueError(f"node {node.name} has {address}, but the local_process runtime stays on loopback")
+            raise ValueError(
+                f"node {node.name} has {address}, but the local_process runtime only uses loopback addresses"
+            )
 
 
 def _is_loopback(address: str) -> bool:
@@ -158,7 +161,7 @@ def _is_loopback(address: str) -> bool:
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML in which a key given twice is an error instead of the last one winning."""
+    """YAML in which a duplicate key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -166,7 +169,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 raise yaml.constructor.ConstructorError(None, None, "a key is not plain text", key.start_mark)
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key '{key.value}' is there twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"key '{key.value}' is a duplicate", key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 
@@ -177,20 +180,24 @@ def load_cluster(path: Path) -> ClusterSpec:
         text = read_regular(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise UserError(f"The inventory {path} cannot be read: {reason}.", remedy="Give the path of a file.") from None
+        raise UserError(f"The inventory {path} cannot be read: {reason}.", remedy="Use the path of a file.") from None
     try:
         data = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 — a SafeLoader that also refuses duplicate keys
         found = _credential(data, set())
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number that cannot be
-        raise UserError(f"The inventory {path} is not YAML: {_yaml_problem(error)}.", remedy="Correct it.") from None
+        raise UserError(
+            f"The inventory {path} is not YAML: {_yaml_problem(error)}.", remedy="Correct the YAML."
+        ) from None
     except RecursionError:
         raise UserError(f"The inventory {path} is nested too deeply.", remedy="Correct it.") from None
     if not isinstance(data, dict):
-        raise UserError(f"The inventory {path} describes no cluster.", remedy="Follow include/clusters/local.yaml.")
+        raise UserError(
+            f"The inventory {path} describes no cluster.", remedy=("Use include/clusters/local.yaml as an example.")
+        )
     if found:
         raise UserError(
-            f"The inventory {path} has what looks like a credential at {found}.",
-            remedy="Put it into the Airflow Connection and name that in connection_id.",
+            f"The inventory {path} contains a possible credential at {found}.",
+            remedy="Store it in the Airflow Connection and set connection_id to this Connection.",
         )
     try:
         return _spec(ClusterEntry.model_validate(data), path.parent)
@@ -200,7 +207,7 @@ def load_cluster(path: Path) -> ClusterSpec:
 
 
 def load_clusters(folder: Path) -> dict[str, ClusterSpec]:
-    """All clusters of a folder by name, in the order of their names; raises the first file's problem."""
+    """Return all clusters of a folder by name, sorted; raise the first file's error."""
     clusters, problems = readable_clusters(folder)
     for problem in problems.values():
         raise problem
@@ -208,10 +215,12 @@ def load_clusters(folder: Path) -> dict[str, ClusterSpec]:
 
 
 def readable_clusters(folder: Path) -> tuple[dict[str, ClusterSpec], dict[Path, UserError]]:
-    """The clusters that can be read, by name, and what is wrong with the other files: one of them must not keep
-    the others from their work."""
+    """Return the readable clusters by name, and the errors of the other files."""
     if not folder.is_dir():
-        raise UserError(f"There is no folder of inventories {folder}.", remedy="Set KAFKA_ROLLOUT_CLUSTERS to one.")
+        raise UserError(
+            f"The folder {folder} for inventories does not exist.",
+            remedy=("Set KAFKA_ROLLOUT_CLUSTERS to an existing folder."),
+        )
     clusters: dict[str, ClusterSpec] = {}
     files: dict[str, Path] = {}
     problems: dict[Path, UserError] = {}
@@ -229,7 +238,7 @@ def readable_clusters(folder: Path) -> tuple[dict[str, ClusterSpec], dict[Path, 
         if spec.name in clusters:
             problems[path] = UserError(
                 f"The inventories {files[spec.name]} and {path} both describe cluster {spec.name}.",
-                remedy="Rename one of them or take it away.",
+                remedy="Rename or remove one of them.",
             )
             continue
         clusters[spec.name], files[spec.name] = spec, path
@@ -237,12 +246,12 @@ def readable_clusters(folder: Path) -> tuple[dict[str, ClusterSpec], dict[Path, 
 
 
 def find_cluster(folder: Path, name: str) -> ClusterSpec:
-    """The cluster of that name; raises UserError naming those there are."""
+    """Return the cluster of that name; raise UserError with the existing names."""
     clusters, problems = readable_clusters(folder)
     if name not in clusters:
         unread = f", and cannot be read: {', '.join(path.name for path in problems)}" if problems else ""
         raise UserError(
-            f"There is no cluster {name} in the inventory.",
+            f"The inventory contains no cluster {name}.",
             remedy=f"{folder} has {', '.join(clusters) or 'none'}{unread}.",
         )
     return clusters[name]
@@ -341,12 +350,12 @@ def _first_problem(error: ValidationError) -> tuple[str, str]:
         where += f"[{part}]" if isinstance(part, int) else f".{part}" if where else str(part)
     match problem["type"]:
         case "extra_forbidden":
-            return f"{where} is no key of an inventory", "Take it out, or correct its name."
+            return f"{where} is not a key of an inventory", "Remove it, or correct its name."
         case "missing":
-            return f"{where} is missing", "Follow include/clusters/local.yaml."
+            return f"{where} is missing", "Use include/clusters/local.yaml as an example."
         case "value_error":
             text = problem["msg"].removeprefix("Value error, ")
-            return (f"at {where}, {text}" if where else text), "Correct it and call again."
+            return (f"at {where}, {text}" if where else text), "Correct it and repeat the command."
         case _:
             return f"{where}: {problem['msg'][0].lower()}{problem['msg'][1:]}", "Follow include/clusters/local.yaml."
 

@@ -1,7 +1,7 @@
-"""A node's metrics through two independent agents: the Prometheus JMX exporter and Jolokia.
+"""A node's metrics from two independent agents: the Prometheus JMX exporter and Jolokia.
 
-Both read the same MBeans, so one stands in for the other; only CurrentMetadataVersion is kept apart by agent, because
-the verification asks for both. The exporter's names are those of include/metrics/jmx_exporter.yaml.
+Both read the same MBeans, so each can replace the other. Only CurrentMetadataVersion is kept per agent, because the
+verification needs both. The exporter's metric names are in include/metrics/jmx_exporter.yaml.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClientSoftware, DeprecatedRequest, NodeMetrics
 from kafka_rollout.domain.model.topology import NodeSpec
 
-TIMEOUT_S = 10.0  # an agent of a process that has just started, on a busy machine; nodes are asked side by side
+TIMEOUT_S = 10.0  # long enough for an agent of a new process on a busy machine; nodes are queried in parallel
 
 _APP_INFO = "kafka.server:type=app-info,*"
 _RUNTIME = "java.lang:type=Runtime"
@@ -48,7 +48,7 @@ _COUNTED_TWICE = frozenset({"FetchConsumer", "FetchFollower"})
 
 @dataclass(slots=True, kw_only=True)
 class _Seen:
-    """What one agent told."""
+    """The values of one agent."""
 
     release: Release | None = None
     java_version: int | None = None
@@ -63,14 +63,14 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMetricsReader:
-    """Metrics port over HTTP; `timeout_s` holds for each agent."""
+    """The metrics port over HTTP. `timeout_s`: for each agent."""
 
     timeout_s: float = TIMEOUT_S
 
     def read(self, node: NodeSpec) -> NodeMetrics:
         answers: dict[str, _Seen] = {}
         problems: dict[str, str] = {}
-        # No proxy of the environment: agents are asked where the inventory says they are.
+        # No proxy of the environment: agents are queried at their inventory addresses.
         with httpx.Client(timeout=self.timeout_s, trust_env=False) as client:
             for agent, url, ask in (
                 ("jolokia", node.jolokia_url, _ask_jolokia),
@@ -86,8 +86,8 @@ class NodeMetricsReader:
         if not answers:
             said = "; ".join(f"{agent}: {reason}" for agent, reason in problems.items())
             raise TransientError(
-                f"No metrics agent of node {node.name} answers ({said}).",
-                remedy="See whether its process runs, and whether the inventory's urls are right.",
+                f"No metrics agent of node {node.name} responds ({said}).",
+                remedy="Check that its process runs and that the agents' URLs in the inventory are correct.",
             )
         first = answers.get("jolokia") or answers["prometheus"]
         jolokia, prometheus = answers.get("jolokia"), answers.get("prometheus")
@@ -123,7 +123,7 @@ def _ask_jolokia(client: httpx.Client, url: str) -> _Seen:
         if one["status"] == 404:  # the release has no such MBean
             continue
         if one["status"] != 200:
-            raise ValueError(f"{mbean} is answered with status {one['status']}")
+            raise ValueError(f"{mbean} has response status {one['status']}")
         _take_jolokia(seen, mbean, attribute, one["value"])
     return seen
 
@@ -197,7 +197,7 @@ def _deprecated(properties: Mapping[str, str], name: str, version: str) -> tuple
 
 
 def _properties(mbean: str) -> dict[str, str]:
-    """Key properties of an MBean's name; values that need it stand in quotes and may hold commas."""
+    """Parse the key properties of an MBean name; quoted values can contain commas."""
     pairs: Iterable[tuple[str, str, str]] = re.findall(
         r'([^,=]+)=(?:"((?:\\.|[^"\\])*)"|([^,]*))', mbean.split(":", 1)[1]
     )
@@ -211,7 +211,7 @@ def _feature(metric_name: str) -> str:
 
 def _release(text: str) -> Release | None:
     try:
-        return Release.parse(text.split("-", maxsplit=1)[0])  # vendors append their own, as in 3.9.1-ccs
+        return Release.parse(text.split("-", maxsplit=1)[0])  # vendors append a suffix, as in 3.9.1-ccs
     except RolloutError:
         return None
 
@@ -223,5 +223,5 @@ def _java_version(text: str) -> int:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, httpx.TimeoutException):
-        return "no answer in time"
+        return "no response in time"
     return (str(error) or type(error).__name__).splitlines()[0]

@@ -105,10 +105,12 @@ def test_a_relative_directory_counts_from_the_file(tmp_path: Path) -> None:
             "credential at nodes[0].jolokia_url",
             id="credential in a url",
         ),
-        pytest.param(inventory(nmae="x"), "nmae is no key of an inventory", id="unknown key"),
-        pytest.param(inventory(scan_schedule="daily"), "'daily' is no schedule", id="no schedule"),
-        pytest.param(inventory(scan_schedule="99 4 * * *"), "'99 4 * * *' is no schedule", id="no such minute"),
-        pytest.param(inventory(nodes=[node(rols=["broker"])]), "nodes[0].rols is no key", id="unknown key of a node"),
+        pytest.param(inventory(nmae="x"), "nmae is not a key of an inventory", id="unknown key"),
+        pytest.param(inventory(scan_schedule="daily"), "'daily' is not a schedule", id="not a schedule"),
+        pytest.param(inventory(scan_schedule="99 4 * * *"), "'99 4 * * *' is not a schedule", id="no such minute"),
+        pytest.param(
+            inventory(nodes=[node(rols=["broker"])]), "nodes[0].rols is not a key", id="unknown key of a node"
+        ),
         pytest.param({"nodes": inventory()["nodes"]}, "name is missing", id="missing key"),
         pytest.param(inventory(runtime="docker"), "runtime: input should be 'local_process'", id="unknown runtime"),
         pytest.param(inventory(nodes=[node(id="1")]), "nodes[0].id: input should be a valid integer", id="id as text"),
@@ -118,13 +120,15 @@ def test_a_relative_directory_counts_from_the_file(tmp_path: Path) -> None:
         pytest.param(inventory(nodes=[node(broker_address=None)]), "needs a broker_address", id="no address"),
         pytest.param(inventory(nodes=[node(directory=None)]), "needs a directory", id="no directory"),
         pytest.param(
-            inventory(nodes=[node(broker_address="10.0.0.1:9092")]), "stays on loopback", id="remote local process"
+            inventory(nodes=[node(broker_address="10.0.0.1:9092")]),
+            "only uses loopback addresses",
+            id="remote local process",
         ),
         pytest.param(inventory(nodes=[node(), node(name="node-2")]), "two nodes have the id 1", id="same id twice"),
         pytest.param(
             inventory(nodes=[node(roles=["broker"], controller_address=None)]), "has no controller", id="no controller"
         ),
-        pytest.param("name: a\nname: b\n", "key 'name' is there twice in line 2", id="same key twice"),
+        pytest.param("name: a\nname: b\n", "key 'name' is a duplicate in line 2", id="same key twice"),
         pytest.param("name: [", "is not YAML", id="not YAML"),
         pytest.param("just text", "describes no cluster", id="no mapping"),
         pytest.param("? [a, b]\n: c\n", "a key is not plain text in line 1", id="complex key"),
@@ -169,12 +173,12 @@ def test_two_files_may_not_describe_one_cluster(tmp_path: Path) -> None:
 
 def test_an_unknown_cluster_is_answered_with_the_known_ones(tmp_path: Path) -> None:
     write(tmp_path, inventory())
-    with pytest.raises(UserError, match=r"no cluster order in the inventory.* has orders"):
+    with pytest.raises(UserError, match=r"contains no cluster order\..* has orders"):
         find_cluster(tmp_path, "order")
 
 
 def test_a_missing_file_or_folder_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         load_cluster(tmp_path / "none.yaml")
-    with pytest.raises(UserError, match="no folder of inventories"):
+    with pytest.raises(UserError, match="for inventories does not exist"):
         load_clusters(tmp_path / "none")

@@ -44,7 +44,7 @@ class Agents:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseCache:
-    """Jars by release. `include` holds the locks (releases/jars/*.json), `cache` what was fetched."""
+    """Jars by release. `include`: folder of the locks (releases/jars/*.json); `cache`: downloaded jars."""
 
     cache: Path
     include: Path
@@ -65,7 +65,7 @@ class ReleaseCache:
         )
 
     def jars(self, name: str) -> Path:
-        """Folder with the jars of any other lock."""
+        """Return the folder with the jars of another lock."""
         return self._folder(name.partition("-")[0], name, name)
 
     def known(self) -> tuple[Release, ...]:
@@ -91,7 +91,7 @@ class ReleaseCache:
         except FileNotFoundError:
             known = ", ".join(map(str, self.known()))
             raise UserError(
-                f"Kafka {name} has no lock of its jars.",
+                f"Kafka {name} has no lock for its jars.",
                 remedy=f"Choose one of {known}, or add it with `python tools/lock_jars.py {name}`.",
             ) from None
         locked: dict[str, str] = json.loads(text)["sha256"]
@@ -126,7 +126,7 @@ def _verify(folder: Path, locked: Mapping[str, str], title: str) -> None:
     """The folder holds exactly the locked jars, byte for byte."""
     expected = {Module.parse(text).file: digest for text, digest in locked.items()}
     found = {path.name for path in folder.iterdir()}
-    remedy = f"Remove {folder.parent} and call again; if it happens again, do not trust the network it came from."
+    remedy = f"Remove {folder.parent} and repeat the command. If it happens again, do not trust the network."
     for name, digest in sorted(expected.items()):
         if name not in found:
             raise FatalError(f"{title}: {name} is missing from {folder}.", remedy=remedy)
@@ -152,13 +152,13 @@ def _digest(locked: Mapping[str, str]) -> str:
 
 @contextmanager
 def _exclusive(path: Path, title: str) -> Iterator[None]:
-    """One process at a time; the kernel lets go of the lock when its holder dies."""
+    """One process at a time; the kernel releases the lock when its holder exits."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"{title}: another process is fetching it, waiting", file=sys.stderr, flush=True)
+            print(f"{title}: waiting for another process that downloads it", file=sys.stderr, flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -168,7 +168,7 @@ class _Progress:
 
     def __init__(self, title: str, total: int) -> None:
         self._title, self._total, self._seen, self._began = title, total, 0, time.monotonic()
-        self._say(f"fetching {total} jars")
+        self._say(f"downloading {total} jars")
 
     def jar(self, name: str) -> None:
         self._seen = min(self._seen + 1, self._total)
@@ -177,17 +177,17 @@ class _Progress:
 
     def again(self) -> None:
         self._seen = 0
-        self._say("the fetch failed, trying again")
+        self._say("the download failed, trying again")
 
     def done(self) -> None:
-        self._say(f"{self._total} jars fetched and verified in {time.monotonic() - self._began:.0f} s")
+        self._say(f"{self._total} jars downloaded and verified in {time.monotonic() - self._began:.0f} s")
 
     def _say(self, text: str) -> None:
         print(f"{self._title}: {text}", file=sys.stderr, flush=True)
 
 
 def main(names: list[str]) -> int:
-    """Have the named releases (and `agents`) in the cache; prints each one's folder."""
+    """Download the releases (and `agents`) into the cache; print each folder."""
     settings = Settings.from_environment()
     cache = ReleaseCache(settings.cache, settings.include)
     try:

@@ -29,7 +29,7 @@ GROUP_LOG = "__consumer_offsets"
 INTOLERANT_REFERENCE = Release(3, 4, 0)
 """The newest release of the catalogue whose coordinators stop at what they do not know."""
 
-_REMEDY = "Restore it from the repository, or derive it anew with `python -m tools.derive_catalogue`."
+_REMEDY = "Restore it from the repository, or derive it again with `python -m tools.derive_catalogue`."
 
 
 def _ordered(pair: tuple[int, int]) -> tuple[int, int]:
@@ -142,7 +142,7 @@ def load_catalogue(include: Path) -> Catalogue:
     """Every release of include/releases; raises UserError naming the file that is missing something."""
     paths = sorted((include / "releases").glob("*.json"))
     if not paths:
-        raise UserError(f"No release is in the catalogue {include / 'releases'}.", remedy=_REMEDY)
+        raise UserError(f"The catalogue {include / 'releases'} contains no release.", remedy=_REMEDY)
     facts = [load_facts(path) for path in paths]
     return Catalogue({one.release: one for one in sorted(facts, key=lambda one: one.release)})
 
@@ -152,13 +152,13 @@ def load_facts(path: Path) -> ReleaseFacts:
     try:
         facts = _Facts.model_validate_json(path.read_text())
     except OSError as error:
-        raise UserError(f"The catalogue's file {path} cannot be read: {error.strerror}.", remedy=_REMEDY) from None
+        raise UserError(f"The catalogue file {path} cannot be read: {error.strerror}.", remedy=_REMEDY) from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise UserError(f"The catalogue's file {path} is broken: {where}: {first['msg']}.", remedy=_REMEDY) from None
+        raise UserError(f"The catalogue file {path} is invalid: {where}: {first['msg']}.", remedy=_REMEDY) from None
     if facts.release != path.stem:
-        raise UserError(f"The catalogue's file {path} speaks of release {facts.release}.", remedy=_REMEDY)
+        raise UserError(f"The catalogue file {path} contains release {facts.release}.", remedy=_REMEDY)
     return _to_domain(facts)
 
 

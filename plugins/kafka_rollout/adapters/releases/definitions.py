@@ -12,12 +12,12 @@ from kafka_rollout.domain.model.releases import CoordinatorLogFacts, Release
 from kafka_rollout.wire.coordinator_records import RecordLayouts
 from kafka_rollout.wire.layouts import MessageSchema, SchemaError
 
-_REMEDY = "Restore it from the repository, or derive it anew with `python -m tools.derive_catalogue`."
+_REMEDY = "Restore it from the repository, or derive it again with `python -m tools.derive_catalogue`."
 
 
 @dataclass(frozen=True, slots=True)
 class Schemas:
-    """What each release of the catalogue reads of each coordinator log, by key version."""
+    """The layouts with which each release of the catalogue reads each coordinator log, by key version."""
 
     by_log: Mapping[tuple[Release, str], Mapping[int, RecordLayouts]]
 
@@ -54,7 +54,7 @@ def _log(folder: Path, facts: CoordinatorLogFacts) -> dict[int, RecordLayouts]:
     found = {}
     for record in facts.records:
         key = _schema(folder / f"{record.name}Key.json")
-        # Up to 4.0 a key's version is the record type; from 4.1 on every key has the version 0 and an apiKey.
+        # Up to 4.0 the version of a key is the record type; from 4.1 every key has version 0 and an apiKey.
         version = record.key_version if record.key_version in key.valid_versions else key.valid_versions.max
         found[record.key_version] = RecordLayouts(
             name=record.name,

@@ -122,15 +122,17 @@ def _run(command: list[str], on_jar: Callable[[str], None]) -> None:
     text = "\n".join(lines)
     if troubles := dict.fromkeys(re.findall(r"Server access error at url \S+ \((.+)\)", text)):
         raise TransientError(
-            f"The repository of the jars did not answer: {'; '.join(troubles)}.",
-            remedy="Check the network, its proxy and its certificates, then call again.",
+            f"The jar repository did not respond: {'; '.join(troubles)}.",
+            remedy="Check the network, its proxy and its certificates, then repeat the command.",
         )
     if missing := dict.fromkeys(re.findall(r":: (\S+): not found", text)):
         raise FatalError(
             f"The repository of the jars does not have {', '.join(missing)}.", remedy="Check that it is published."
         )
     last = next((line for line in reversed(lines) if line.strip()), "nothing")
-    raise FatalError(f"Ivy ended with status {process.returncode} and said: {last.strip()}.", remedy="Call again.")
+    raise FatalError(
+        f"Ivy exited with status {process.returncode}. Last output: {last.strip()}.", remedy=("Repeat the command.")
+    )
 
 
 def _collect(source: Path, folder: Path) -> Iterable[Module]:
@@ -154,7 +156,7 @@ def _ivy_jar() -> Path:
 
 
 def _java_network_options(work: Path) -> list[str]:
-    """What Python knows of the network, told to Java: certificates that the system trusts, and its proxy."""
+    """Java options with the network settings of Python: the system's trusted certificates and its proxy."""
     options = []
     if bundle := system_certificates():
         store = work / "trust.p12"
@@ -188,6 +190,6 @@ def _trust_store(bundle: Path) -> bytes:
             try:
                 certificate = x509.load_pem_x509_certificate(pem)
             except ValueError:
-                continue  # a root that is not well formed is one less to trust, no reason to stop
+                continue  # a malformed root certificate is skipped
             entries.append(pkcs12.PKCS12Certificate(certificate, f"ca-{number}".encode()))
     return pkcs12.serialize_java_truststore(entries, BestAvailableEncryption(_TRUST_STORE_PASSWORD.encode()))

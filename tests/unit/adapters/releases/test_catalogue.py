@@ -154,7 +154,7 @@ def broken(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
             "features.metadata.version.supported: Value error, 8 is above 1",
         ),
         (lambda facts: facts.update(coordinator_class="lenient"), "coordinator_class: Input should be"),
-        (lambda facts: facts.update(release="3.4.1"), "speaks of release 3.4.1"),
+        (lambda facts: facts.update(release="3.4.1"), "contains release 3.4.1"),
     ],
 )
 def test_a_broken_file_is_named_with_the_place(
@@ -170,10 +170,10 @@ def test_a_broken_file_is_named_with_the_place(
 
 def test_a_file_that_is_no_json_and_an_empty_catalogue_are_told(tmp_path: Path) -> None:
     (tmp_path / "releases").mkdir()
-    with pytest.raises(UserError, match="No release is in the catalogue"):
+    with pytest.raises(UserError, match="contains no release"):
         load_catalogue(tmp_path)
     (tmp_path / "releases" / "3.4.0.json").write_text("{")
-    with pytest.raises(UserError, match=r"3\.4\.0\.json is broken"):
+    with pytest.raises(UserError, match=r"3\.4\.0\.json is invalid"):
         load_catalogue(tmp_path)
 
 

@@ -36,6 +36,6 @@ def test_they_are_of_the_range_that_is_wanted_and_can_be_listened_on_afterwards(
 @pytest.mark.parametrize("text", ["20000", "30000-20000", "80-90", "20000-70000", "a-b", "-"])
 def test_what_is_no_range_is_refused_with_one_that_is(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("KAFKA_ROLLOUT_PORTS", text)
-    with pytest.raises(UserError, match="no range of ports") as refused:
+    with pytest.raises(UserError, match="not a range of ports") as refused:
         free_ports(1)
     assert "20000-32767" in refused.value.remedy
