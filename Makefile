@@ -1,7 +1,7 @@
 # `make help` lists what there is. Every target makes .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser demo test test-fast test-full lint bench bench-roll bench-rebalance bench-scan lock clean
+.PHONY: help setup setup-browser setup-postgres demo test test-fast test-full lint bench bench-roll bench-rebalance bench-scan lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.adapters.releases.cache
@@ -22,6 +22,9 @@ setup: ## .venv from the lock, with kafka-rollout in its bin folder
 setup-browser: setup
 	@tools/browser.sh
 
+setup-postgres:
+	@tools/postgres.sh
+
 demo: setup ## a real cluster rolled from FROM to TO, up or down, under live traffic (APPROVE=auto: unattended)
 	@$(CACHE) $(FROM) $(TO) agents >/dev/null
 	@$(BIN)/kafka-rollout demo --from $(FROM) --to $(TO) $(if $(APPROVE),--approve $(APPROVE)) $(ARGS)
@@ -33,7 +36,7 @@ test: setup setup-browser ## all tests, real brokers included, but the larger ma
 	@$(CACHE) 3.4.0 3.4.1 3.9.1 4.0.1 4.1.1 4.2.1 4.3.1 agents >/dev/null
 	$(BIN)/python -m pytest $(WORKERS) -m "not full" $(ARGS)
 
-test-full: setup setup-browser ## the larger matrix as well
+test-full: setup setup-browser setup-postgres ## the larger matrix as well
 	$(BIN)/python -m pytest $(WORKERS) --hypothesis-profile=exploring $(ARGS)
 
 lint: setup ## ruff, mypy and the direction of imports

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafka_rollout.settings import Settings
 
@@ -60,14 +61,19 @@ def list_scanned_clusters(settings: Settings | None = None) -> tuple[str, ...]:
     return scanned_clusters(_database(settings))
 
 
-def upgrade_database(settings: Settings) -> str:
+def read_events(cluster: str, run_id: str, settings: Settings | None = None) -> tuple[Mapping[str, Any], ...]:
+    """The events of a run as they are recorded, oldest first."""
+    return open_run(cluster, run_id, settings).events()
+
+
+def upgrade_database(settings: Settings | None = None) -> str:
     """Bring the database to this version's tables; its name."""
     database = _database(settings)
     database.upgrade()
     return database.name
 
 
-def check_database(settings: Settings) -> str:
+def check_database(settings: Settings | None = None) -> str:
     """Raise UserError unless the database has this version's tables; its name."""
     database = _database(settings)
     database.check()

@@ -139,7 +139,11 @@ class GroupWatcher:
         return seen
 
     def _holds_lock(self) -> bool:
-        holder = self._lock.holder(self._cluster)
+        try:
+            holder = self._lock.holder(self._cluster)
+        except TransientError as error:  # for as long as a run may be without the lock
+            log.info("%s", error)
+            return False
         return holder is not None and holder.holder == self._run_id
 
     def _write(self) -> None:

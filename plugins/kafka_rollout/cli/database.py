@@ -1,0 +1,78 @@
+"""Commands about what is recorded: the database, and the histories of runs."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from kafka_rollout.cli import show
+from kafka_rollout.cli.options import AsJson, ClusterName
+from kafka_rollout.composition import records
+from kafka_rollout.composition.clusters import get_cluster
+from kafka_rollout.domain.model.errors import FatalError, UserError
+
+db_app = typer.Typer(help="The database of run histories, locks and scans.", no_args_is_help=True)
+runs_app = typer.Typer(help="Recorded runs of a cluster.", no_args_is_help=True)
+
+Run = Annotated[str, typer.Option("--run", help="Id of the run (see `runs list`).")]
+
+
+@db_app.command("upgrade")
+def db_upgrade() -> None:
+    """Create or upgrade the tables. PostgreSQL needs this once per version; SQLite does it by itself."""
+    show.out.print(show.as_text(f"{records.upgrade_database()} has the tables of this version."))
+
+
+@db_app.command("check")
+def db_check() -> None:
+    """Check that the database can be reached and has the tables of this version."""
+    show.out.print(show.as_text(f"{records.check_database()} has the tables of this version."))
+
+
+@runs_app.command("list")
+def runs_list(cluster: ClusterName, as_json: AsJson = False) -> None:
+    """List the runs of a cluster, the newest first."""
+    known = records.list_runs(get_cluster(cluster).name)
+    if as_json:
+        show.print_json(list(known))
+        return
+    for run_id in known:
+        show.out.print(show.as_text(run_id), soft_wrap=True)
+
+
+@runs_app.command("show")
+def runs_show(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
+    """Show the events of a run with their time (UTC), oldest first."""
+    events = records.read_events(_known(cluster, run), run)
+    if as_json:
+        show.print_json(events)
+        return
+    table = Table("Time (UTC)", "Event", "Content", box=None, pad_edge=False)
+    for event in events:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(float(event["at"])))
+        content = ", ".join(f"{key}={value}" for key, value in event.items() if key not in {"at", "kind"})
+        table.add_row(at, show.as_text(str(event["kind"])), show.as_text(content[:300]))
+    show.out.print(table)
+
+
+@runs_app.command("verify")
+def runs_verify(cluster: ClusterName, run: Run) -> None:
+    """Find the first altered, removed or reordered event of a run. Exit code 1 if there is one."""
+    wrong = records.open_run(_known(cluster, run), run).verify_chain()
+    if wrong:
+        raise FatalError(
+            f"The history of run {run} of cluster {cluster} was changed. {wrong}",
+            remedy="Compare it with a backup of the database. Do not rely on the approvals after this event.",
+        )
+    show.out.print(show.as_text(f"The history of run {run} is complete and unchanged."), soft_wrap=True)
+
+
+def _known(cluster: str, run: str) -> str:
+    name = get_cluster(cluster).name
+    known = records.list_runs(name)
+    if run not in known:
+        raise UserError(f"Cluster {name} has no run {run}.", remedy=f"It has {', '.join(known[:5]) or 'none'}.")
+    return name
