@@ -32,8 +32,9 @@ from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.settings import Settings
-from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.runner import roll_release_steps
 

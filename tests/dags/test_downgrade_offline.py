@@ -6,6 +6,8 @@ import pytest
 
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.domain.run.offline_events import OfflineLeftBehind
+from kafka_rollout.domain.run.projections.select import events_of
 from tests.dags.conftest import FakeRuns
 from tests.dags.test_downgrade_run import outcome, releases, run, sent
 from tests.fake_cluster import R431, FakeCluster
@@ -94,6 +96,6 @@ def test_a_controller_whose_disk_is_lost_is_started_by_retry_at_its_gate_once_it
     assert state == "success", states
     assert runs.asked == ["approve_roll", gate]
     assert "start the node again" in runs.bodies[gate]
-    (left,) = [event for event in record.events() if event["kind"] == "offline-left-behind"]
-    assert left["node_id"] == 1
+    (left,) = events_of(record.events(), OfflineLeftBehind)
+    assert left.node_id == 1
     assert (releases(world), outcome(record)) == ({R421}, "finished")

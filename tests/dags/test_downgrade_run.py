@@ -13,6 +13,9 @@ from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.run.events import Approval, ApprovalOf
+from kafka_rollout.domain.run.node_events import Stopping
+from kafka_rollout.domain.run.projections.select import events_of
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fake_cluster import R341, R431, FakeCluster
 from tests.records import change_lock
@@ -59,9 +62,9 @@ def test_levels_fall_metadata_version_last_then_brokers_canary_first_and_the_act
     assert state == "success", states
     (canary,) = [asked for asked in runs.asked if asked.endswith("approve_canary")]
     assert runs.asked == ["approve_levels", "approve_roll", canary]
-    stops = [event for event in record.events() if event["kind"] == "stopping"]
-    (passed,) = [event for event in record.events() if event["kind"] == "approval" and event["what"] == "canary"]
-    assert [stop["node_id"] for stop in stops if stop["at"] < passed["at"]] == [11]
+    stops = events_of(record.events(), Stopping)
+    (passed,) = [one for one in events_of(record.events(), Approval) if one.what is ApprovalOf.CANARY]
+    assert [stop.node_id for stop in stops if stop.at < passed.at] == [11]
     assert "Metadata lost: none" in runs.bodies["approve_levels"]
     assert sent(world) == [{"share.version": 0}, {"metadata.version": 23}]
     assert world.stops == [11, 12, 13, 2, 3, 1], "brokers, controllers, the active one last"

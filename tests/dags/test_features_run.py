@@ -12,6 +12,8 @@ from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import GroupState, TransactionState
+from kafka_rollout.domain.run.events import Begun
+from kafka_rollout.domain.run.projections.select import events_of
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.dag_run import run_dag
 from tests.fake_cluster import R431, FakeCluster
@@ -144,7 +146,7 @@ def test_a_dry_run_plans_and_changes_nothing(runs: FakeRuns, world: FakeCluster)
 def test_bad_input_fails_the_plan_and_asks_nobody(runs: FakeRuns, world: FakeCluster, conf: dict[str, Any]) -> None:
     state, states, record = run(runs, **conf)
     assert (state, states["plan"], runs.asked, world.updates) == ("failed", "failed", [], [])
-    assert [event["dag_id"] for event in record.events() if event["kind"] == "begun"] == [DAG_ID]
+    assert [begun.dag_id for begun in events_of(record.events(), Begun)] == [DAG_ID]
     assert change_lock(runs.home).holder("fake") is None
 
 

@@ -12,7 +12,10 @@ import pytest
 
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch
-from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
+from kafka_rollout.domain.run.node_events import GatePassed
+from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
@@ -76,7 +79,7 @@ def test_it_is_rebuilt_from_what_it_serializes() -> None:
         "cluster": "fake",
         "run_id": "run-1",
         "plan_hash": "abc",
-        "gate": {"kind": "after-start", "hop": "3.9.1-to-4.3.1", "node_id": 2},
+        "gate": {"kind": "after-start", "release_step": "3.9.1-to-4.3.1", "node_id": 2},
         "watch": {
             "policy": {"looks": 3, "interval_s": 1.0, "timeout_s": 600.0, "soak_s": 0.0},
             "started_at": None,
@@ -101,7 +104,7 @@ def test_it_waits_until_the_gate_holds_in_a_row_and_records_it(ports: ClusterPor
     event = first_event(trigger(ports))
     assert event["state"] == "held"
     assert "2 checks" in event["message"]
-    assert [e["node_id"] for e in ports.run.events() if e["kind"] == "gate-held"] == [2]
+    assert [event.ref.node_id for event in events_of(ports.run.events(), GatePassed)] == [2]
 
 
 def test_it_gives_up_after_the_gates_time_and_says_what_it_waited_for(ports: ClusterPorts) -> None:

@@ -15,6 +15,8 @@ from kafka_rollout.cli import commands
 from kafka_rollout.cli import downgrade as cli_downgrade
 from kafka_rollout.cli import features as cli_features
 from kafka_rollout.cli import upgrade as cli_run
+from kafka_rollout.domain.run.events import Begun, CanaryAsked, Planned, TaskFailed
+from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.steps.common.lock import LEASE_S
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.dag_run import run_dag
@@ -84,9 +86,9 @@ def test_a_run_that_starts_while_a_command_has_the_cluster_fails_at_its_first_ta
     lock.acquire("fake", SHELL, "Stop node 2.", for_s=LEASE_S)
     state, states, record = runs.run(dag_id, **DAGS[dag_id])
     assert (state, states["observe"], untouched(runs)) == ("failed", "failed", True)
-    failed = next(event for event in record.events() if event["kind"] == "task-failed")
+    failed = events_of(record.events(), TaskFailed)[0]
     assert failed["task"] == "observe"
-    assert not any(event["kind"] == "plan" for event in record.events()), "its blockers would be told instead"
+    assert not events_of(record.events(), Planned), "its blockers would be told instead"
     assert f"Cluster fake is being changed by {SHELL} (Stop node 2; its lease ends at 20" in failed["sentence"]
     assert "clear this task with everything downstream" in failed["sentence"]
     assert "kafka-rollout lock break --cluster fake --by NAME" in failed["sentence"]
@@ -203,7 +205,7 @@ def test_a_run_id_of_another_dag_or_of_the_command_line_is_no_key_to_its_lock_an
         dag = runs.load()["kafka_features_fake"]
         run_id = f"manual__{at.isoformat()}"
         other = run_history(runs.home, "fake", run_id)
-        other.record("begun" if begun else "plan", {"dag_id": begun} if begun else {})
+        other.record(Begun(dag_id=begun) if begun else CanaryAsked())
         lock.acquire("fake", run_id, "Stop node 2.", for_s=LEASE_S)
         before = other.events()
         run = run_dag(dag, at=at)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
-from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
-from kafka_rollout.steps.features.update import FEATURES
-from kafka_rollout.steps.planning.downgrade import DOWNGRADE
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Begun, Planned, RunOf, TaskFailed
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.dags.page_client import PREFIX, serve_page, sign_in
@@ -72,13 +72,18 @@ def test_a_viewer_sees_how_far_a_run_is_and_its_report_without_any_script(client
         assert client.get(report, params={"run_id": escape}, headers=signed_in).status_code == 404
 
 
+def planned(run_of: RunOf) -> Planned:
+    release = Release.parse("4.3.1")
+    return Planned(run_of=run_of, plan_hash="abc", source=release, target=release, blockers=())
+
+
 def test_a_run_is_shown_by_the_dag_that_it_is_of_and_by_no_other(client: Any, tmp_path: Path) -> None:
     signed_in = sign_in(client)
     run = run_history(tmp_path / "home", "fake", "features__1")
-    run.record("plan", {"run_of": FEATURES})
+    run.record(planned(RunOf.FEATURES))
     run.write_report("<h1>Features</h1>", {"outcome": "finished"})
     down = run_history(tmp_path / "home", "fake", "down__1")
-    down.record("plan", {"run_of": DOWNGRADE})
+    down.record(planned(RunOf.DOWNGRADE))
     down.write_report("<h1>Down</h1>", {"outcome": "finished"})
     for dag, run_id, status in (
         ("kafka_features_fake", "features__1", 200),
@@ -100,8 +105,8 @@ def test_a_run_is_shown_by_the_dag_that_it_is_of_and_by_no_other(client: Any, tm
 
 def test_a_run_that_failed_before_it_had_a_plan_says_why_and_leads_to_its_own_dag(client: Any, tmp_path: Path) -> None:
     record = run_history(tmp_path / "home", "fake", "features__2")
-    record.record("begun", {"dag_id": "kafka_features_fake"})
-    record.record("task-failed", {"task": "plan", "sentence": "There is no metadata.version 99."})
+    record.record(Begun(dag_id="kafka_features_fake"))
+    record.record(TaskFailed(task="plan", sentence="There is no metadata.version 99."))
     (cluster,) = client.get(f"{PREFIX}/runs", headers=sign_in(client)).json()
     (run,) = (one for one in cluster["runs"] if one["run_id"] == "features__2")
     assert (run["dag_id"], run["state"]) == ("kafka_features_fake", "ended without a report")

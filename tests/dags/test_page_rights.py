@@ -11,6 +11,7 @@ from sqlalchemy import Executable, delete, insert, select, text, update
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.adapters.store.tables import events, plans, runs
+from kafka_rollout.domain.run.events import Begun, CanaryAsked
 from tests.dags.conftest import spec_with_homes
 from tests.dags.page_client import PREFIX, serve_page, sign_in
 from tests.records import change_lock, database_of, run_history, scan_history
@@ -27,7 +28,7 @@ def home(tmp_path: Path) -> Path:
     home = tmp_path / "home"
     for dag_id in DAG_IDS[:3]:
         run = run_history(home, "fake", f"run-of-{dag_id}")
-        run.record("begun", {"dag_id": dag_id})
+        run.record(Begun(dag_id=dag_id))
         run.write_report(f"<h1>{dag_id}</h1>", {"outcome": "finished"})
         run.attach_page(PAGES["scan_before_roll"], f"<h1>scan of {dag_id}</h1>")
     change_lock(home).acquire("fake", "run-of-kafka_features_fake", "Raise group.version.", for_s=600)
@@ -75,13 +76,15 @@ def _forget_damaged(home: Path) -> None:
 
 
 def _damage_events(home: Path, run: SqlRunStore) -> None:
-    run.record("stopping", {"at": "yesterday"})
     ours = select(runs.c.id).where(runs.c.cluster == "damaged").scalar_subquery()
     _sql(home, update(events).where(events.c.run == ours).values(body="{"))
 
 
 def _damage_later_events(home: Path, run: SqlRunStore) -> None:
-    run.record("stopping", {"at": "yesterday"})
+    run.record(CanaryAsked())
+    ours = select(runs.c.id).where(runs.c.cluster == "damaged").scalar_subquery()
+    body = '{"at":"yesterday","data":{},"kind":"canary"}'
+    _sql(home, update(events).where(events.c.run == ours, events.c.number == 2).values(body=body))
 
 
 def _damage_plan(home: Path, run: SqlRunStore) -> None:
@@ -121,7 +124,7 @@ def test_damage_to_one_cluster_s_record_scans_or_lease_leaves_the_others_on_the_
         for damage in DAMAGES:
             _forget_damaged(home)
             run = run_history(home, "damaged", "run-1")
-            run.record("begun", {"dag_id": "kafka_upgrade_damaged"})
+            run.record(Begun(dag_id="kafka_upgrade_damaged"))
             damage(home, run)
             answer = client.get(f"{PREFIX}/runs", headers=signed_in)
             assert answer.status_code == 200, damage.__name__

@@ -14,7 +14,10 @@ from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStepPosition
-from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf, Begun
+from kafka_rollout.domain.run.node_events import Stopping
+from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from tests.fake_cluster import R391, R431, FakeCluster
@@ -70,10 +73,10 @@ def test_an_answer_whose_try_airflow_lost_is_taken_once_and_a_cleared_task_asks_
         task.act(first, ports)
     task.answered(first, {"chosen_options": ["Approve"], "responded_by_user": {"name": "ada"}, "params_input": REASON})
     assert task.act(retry, ports) == {"by": "ada", "reason": "well looked at"}
-    assert sum(event["kind"] == "approval" for event in ports.run.events()) == 1
+    assert len(events_of(ports.run.events(), Approval)) == 1
     with pytest.raises(TaskAwaitingInput):
         task.act(cleared, ports)
-    ports.run.record("begun", {"dag_id": "kafka_upgrade_fake"})  # deleted in Airflow, and triggered with the same id
+    ports.run.record(Begun(dag_id="kafka_upgrade_fake"))  # deleted in Airflow, and triggered with the same id
     with pytest.raises(TaskAwaitingInput):
         task.act(retry, ports)
 
@@ -157,7 +160,7 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
     answer = {"chosen_options": ["Stop here"], "responded_by_user": {"name": "ada"}, "params_input": REASON}
     with pytest.raises(AirflowFailException, match="ada stopped the run at gate snapshot: well looked at"):
         task.decided(context, answer)
-    assert [event["decision"] for event in ports.run.events() if event["kind"] == "approval"] == ["Stop here"]
+    assert [approval.decision for approval in events_of(ports.run.events(), Approval)] == ["Stop here"]
 
 
 @pytest.mark.parametrize(("try_number", "asks"), [(6, False), (7, True)])
@@ -185,7 +188,7 @@ def test_a_stop_that_is_not_safe_is_tried_again_and_asked_about_in_the_end(
     context["ti"].try_number, context["ti"].max_tries = try_number, 6
     with pytest.raises(TransientError):
         task._replaced(context, ports, plan, stop)  # nothing is rolled: it may fail
-    ports.run.record("stopping", {"node_id": 2, "hop": plan.release_steps[0].key})
+    ports.run.record(Stopping(node_id=2, release_step=plan.release_steps[0].key))
     with pytest.raises(LookupError if asks else TransientError):
         task._replaced(context, ports, plan, stop)
     assert [question.options for question in asked] == ([("Retry", "Roll back")] if asks else [])

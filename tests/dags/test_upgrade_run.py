@@ -10,8 +10,12 @@ from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.gates.check import Condition
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.groups.records import no_members_condition
 from kafka_rollout.domain.model.state import GroupState, StartRecord
+from kafka_rollout.domain.run.log_events import IncrementalScan
+from kafka_rollout.domain.run.node_events import GatePassed, Started, Stopping
+from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.steps.gates import groups
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fake_cluster import R340, R391, R431, FakeCluster
@@ -25,12 +29,14 @@ ONE_TURN = ("stopping", "started", "passed")
 
 def node_steps(record: SqlRunStore) -> list[tuple[str, str, int]]:
     """What happened to nodes, in its order: (release step, stopping | started | passed, node)."""
-    words = {"stopping": "stopping", "started": "started", "gate-held": "passed"}
-    return [
-        (event["hop"], words[event["kind"]], event["node_id"])
-        for event in record.events()
-        if event["kind"] in words and event.get("kind_of_gate") in (None, "after-start")
-    ]
+    found = []
+    for event in record.events():
+        match event:
+            case Stopping() | Started():
+                found.append((event.release_step, event.kind, event.node_id))
+            case GatePassed(ref=GateRef(kind=GateKind.AFTER_START, release_step=str(release_step), node_id=int(node))):
+                found.append((release_step, "passed", node))
+    return found
 
 
 def one_by_one(release_step: str, nodes: list[int]) -> list[tuple[str, str, int]]:
@@ -254,8 +260,8 @@ def test_a_verdict_that_got_worse_after_the_approval_stops_before_the_first_node
     assert runs.asked == ["approve_plan"]
     assert states["roll.controller-2.replace"] == "failed"
     assert runs.world.stops == []
-    (tail,) = [event for event in record.events() if event["kind"] == "scan-tail"]
-    assert "fails at offset 4" in tail["findings"][0]
+    (tail,) = events_of(record.events(), IncrementalScan)
+    assert "fails at offset 4" in tail.findings[0]
 
 
 def scan_of(runs: FakeRuns, *classes: RecordKind) -> ScanResult:

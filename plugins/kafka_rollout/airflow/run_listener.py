@@ -34,7 +34,7 @@ def _let_go(dag_run: DagRun) -> None:
     if prefix is None:
         return
     from kafka_rollout.composition.records import open_lock, open_run
-    from kafka_rollout.steps.planning.upgrade import begun_by
+    from kafka_rollout.domain.run.projections.runs import begun_by
 
     cluster, run = dag_run.dag_id.removeprefix(prefix), str(dag_run.run_id)
     if begun_by(open_run(cluster, run).events()) != dag_run.dag_id:

@@ -34,9 +34,13 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserErro
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.downgrade import WhereRefused
+from kafka_rollout.domain.run.events import ApprovalOf
+from kafka_rollout.domain.run.projections.approvals import approvals
+from kafka_rollout.domain.run.projections.offline import stop_has_begun
+from kafka_rollout.domain.run.projections.runs import has_plan
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.approval import ApprovalOf, approvals, refuse_blockers
+from kafka_rollout.steps.common.approval import refuse_blockers
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.approval import levels_body, plan_body, roll_body
 from kafka_rollout.steps.downgrade.contents import compare_inventory, take_inventory
@@ -46,7 +50,6 @@ from kafka_rollout.steps.features.snapshot import prove_snapshot
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline.facts import shown_facts
 from kafka_rollout.steps.offline.order import OfflineStep
-from kafka_rollout.steps.offline.record import stop_has_begun
 from kafka_rollout.steps.planning.check import refuse_new_blockers
 from kafka_rollout.steps.planning.downgrade import is_downgrade, plan_downgrade
 from kafka_rollout.steps.planning.plan_findings import replace_coordinator_log_findings
@@ -148,7 +151,7 @@ def go_down(ports: ClusterPorts, settings: Settings, request: DowngradeRequest) 
         # Resumed after the first stop: nodes can be down, so the conditions before that stop are not checked again. A
         # rolling downgrade checks before each stop anyway, and its approval can have become invalid. Offline no node
         # responds.
-        stopping = stop_has_begun(ports) if plan.offline else _roll_has_begun(ports, plan)
+        stopping = stop_has_begun(ports.run.events()) if plan.offline else _roll_has_begun(ports, plan)
         pending = () if plan.offline and stopping else pending_changes(ports, plan)
         lowered = stopping and not pending
         if pending:
@@ -197,14 +200,14 @@ def _plan(ports: ClusterPorts, settings: Settings, request: DowngradeRequest) ->
 
     A resumed run keeps its plan and is scanned until it is approved.
     """
-    if any(event.get("kind") == "plan" for event in ports.run.events()):
+    if has_plan(ports.run.events()):
         plan = ports.run.load_plan()
         if plan.target != request.target or not is_downgrade(ports):
             raise UserError(
                 f"Run {ports.run_id} is a {plan.direction} to {plan.target}.",
                 remedy="Omit --run to start a new run.",
             )
-        if approvals(ports):
+        if approvals(ports.run.events()):
             return plan
     else:
         plan = plan_downgrade(

@@ -32,15 +32,9 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserErro
 from kafka_rollout.domain.model.findings import Finding
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.approval import (
-    APPROVED,
-    ApprovalOf,
-    approval_body,
-    record_approval,
-    refuse_stranger,
-    require_approval,
-)
+from kafka_rollout.steps.common.approval import approval_body, record_approval, refuse_stranger, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.race import look_for_narrower_nodes
 from kafka_rollout.steps.features.update import (

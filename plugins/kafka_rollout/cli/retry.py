@@ -25,8 +25,9 @@ from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
+from kafka_rollout.domain.run.events import ApprovalOf
+from kafka_rollout.domain.run.projections.nodes import last_act
 from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.approval import ApprovalOf
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import is_way_back
 from kafka_rollout.steps.gates.waiting import wait_for_gate
@@ -78,9 +79,9 @@ def start_once_more(ports: ClusterPorts, policy: GatePolicy, approver: Approver)
 
 def _stopped_at(ports: ClusterPorts, plan: Plan) -> tuple[ReleaseStep, NodeStep]:
     """Return the node step at which the run stopped: the node that it stopped or started last."""
-    acts = [event for event in ports.run.events() if event.get("kind") in {"stopping", "started"}]
-    release_step = plan.release_step(acts[-1]["hop"]) if acts and not plan.offline else None
-    node_step = release_step.node_step(acts[-1]["node_id"]) if release_step is not None else None
+    act = None if plan.offline else last_act(ports.run.events())
+    release_step = None if act is None else plan.release_step(act.release_step)
+    node_step = None if act is None or release_step is None else release_step.node_step(act.node_id)
     if release_step is None or node_step is None:
         raise UserError(
             f"Run {ports.run_id} has not stopped a node, so there is no node to start again.",

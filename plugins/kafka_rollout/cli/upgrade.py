@@ -24,11 +24,14 @@ from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, CanaryAsked
+from kafka_rollout.domain.run.projections.gates import gate_is_passed
+from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
+from kafka_rollout.domain.run.projections.offline import can_be_undone, is_undoing
+from kafka_rollout.domain.run.projections.runs import canary_is_asked, has_plan
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import (
-    APPROVED,
-    ApprovalOf,
     approval_body,
     canary_body,
     record_approval,
@@ -40,24 +43,20 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import previous_release
 from kafka_rollout.steps.features.levels import check_support, finalize, pending_changes, undo_by_controller
 from kafka_rollout.steps.features.snapshot import prove_snapshot
-from kafka_rollout.steps.gates.checks import gate_has_held
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline.facts import expected_outage_s
 from kafka_rollout.steps.offline.outage import outage_sentence
-from kafka_rollout.steps.offline.record import UNDOING, last
-from kafka_rollout.steps.offline.undo import can_be_undone, gates_after_undo, undo_offline
+from kafka_rollout.steps.offline.undo import gates_after_undo, undo_offline
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL, scan_before_roll
 from kafka_rollout.steps.planning.plan_findings import replace_coordinator_log_findings
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.report.run import SCAN_VERDICT
-from kafka_rollout.steps.roll.node import has_stopped_nodes
 from kafka_rollout.steps.runner import roll_back, roll_release_steps
 
 if TYPE_CHECKING:
     from kafka_rollout.composition.credentials import ClientSecurity
 
 INTERRUPTED = 130
-_CANARY = "canary"  # kind of the event: the run requests an approval after its first node
 
 
 class FinalizePolicy(StrEnum):
@@ -91,7 +90,9 @@ class Approver:
             if not typer.confirm(f"{self.name}, do you approve the {what.value}?", default=False, err=True):
                 record_approval(ports, what, self.name, "rejected", self.reason or "declined at the terminal")
                 remedy = (
-                    "The cluster stays in its current state." if has_stopped_nodes(ports) else "Nothing was changed."
+                    "The cluster stays in its current state."
+                    if has_stopped_nodes(ports.run.events())
+                    else "Nothing was changed."
                 )
                 raise RefusedError(f"{self.name} did not approve the {what.value}.", remedy=remedy)
         record_approval(ports, what, self.name, decision, self.reason or "")
@@ -146,7 +147,7 @@ def roll(ports: ClusterPorts, settings: Settings, request: RollRequest) -> int:
 def _wait_for_groups(ports: ClusterPorts, plan: Plan, policy: GatePolicy, progress: ProgressLines) -> None:
     """Wait until no group of an unsupported preview is left. After the first stop this gate has already passed."""
     gate = GateRef(kind=GateKind.GROUPS)
-    if not gate_has_held(ports, gate):
+    if not gate_is_passed(ports.run.events(), gate):
         wait_for_gate(ports, plan, gate, replace(policy, looks=1, soak_s=0.0), progress.on_check)
 
 
@@ -155,8 +156,8 @@ def _canary(
 ) -> Callable[[bool], bool] | None:
     """Request the approval after the first node, in this call or in a later one of the same run."""
     if request.canary:
-        ports.run.record(_CANARY, {})
-    if not any(event.get("kind") == _CANARY for event in ports.run.events()):
+        ports.run.record(CanaryAsked())
+    if not canary_is_asked(ports.run.events()):
         return None
 
     def go_on(rolled_now: bool) -> bool:
@@ -204,14 +205,14 @@ def back(ports: ClusterPorts, settings: Settings, policy: GatePolicy, approver: 
 
 def _plan(ports: ClusterPorts, settings: Settings, request: RollRequest) -> Plan:
     """Return the plan of the run. A resumed run keeps its own; a plan of `plan` gets the findings of a scan first."""
-    if any(event.get("kind") == "plan" for event in ports.run.events()):
+    if has_plan(ports.run.events()):
         plan = ports.run.load_plan()
         if plan.target != request.target:
             raise UserError(
                 f"The target of run {ports.run_id} is {plan.target}, not {request.target}.",
                 remedy="Omit --run to start a new run.",
             )
-        unscanned = scan_before_roll(ports) is None and not has_stopped_nodes(ports)
+        unscanned = scan_before_roll(ports) is None and not has_stopped_nodes(ports.run.events())
         if not (request.scan and plan.release_steps and unscanned):
             return plan
         scan_before_planning(ports, settings, request.security)
@@ -265,13 +266,14 @@ def command_of(ports: ClusterPorts, plan: Plan, *, back: bool = False) -> str:
 
 def _tell_ways_on(ports: ClusterPorts, plan: Plan) -> None:
     """Return the actions after a failed gate, as the DAG offers them."""
-    if not has_stopped_nodes(ports):
+    events = ports.run.events()
+    if not has_stopped_nodes(events):
         return
     again = f"kafka-rollout retry --cluster {plan.cluster} --run {ports.run_id}"
     back = ("roll back", command_of(ports, plan, back=True))
     if plan.offline:  # its own steps start every node without a process
-        ways = [] if last(ports, UNDOING) else [("continue and start the nodes that are down", command_of(ports, plan))]
-        ways += [back] if can_be_undone(ports) else []
+        ways = [] if is_undoing(events) else [("continue and start the nodes that are down", command_of(ports, plan))]
+        ways += [back] if can_be_undone(events) else []
     else:
         ways = [("wait on", command_of(ports, plan)), ("start the node again", again), back]
     for what, command in ways:
@@ -366,5 +368,5 @@ def report(ports: ClusterPorts, plan: Plan, settings: Settings, *, dry_run: bool
     page, data = write_run_report(ports, plan, dry_run=dry_run, settings=settings)
     out.print(as_text(f"report: {page}"), soft_wrap=True)
     out.print(as_text(data), soft_wrap=True)
-    if plan.offline and (took := outage_sentence(ports, expected_outage_s(ports))):
+    if plan.offline and (took := outage_sentence(ports.run.events(), expected_outage_s(ports))):
         err.print(as_text(took), soft_wrap=True)

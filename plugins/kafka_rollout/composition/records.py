@@ -62,8 +62,12 @@ def list_scanned_clusters(settings: Settings | None = None) -> tuple[str, ...]:
 
 
 def read_events(cluster: str, run_id: str, settings: Settings | None = None) -> tuple[Mapping[str, Any], ...]:
-    """The events of a run as they are recorded, oldest first."""
-    return open_run(cluster, run_id, settings).events()
+    """The events of a run as plain JSON with `at` and `kind`, oldest first."""
+    from kafka_rollout.adapters.store.event_codec import encode
+
+    events = open_run(cluster, run_id, settings).events()
+    encoded = ((event.at, *encode(event)) for event in events)
+    return tuple({"at": at, "kind": kind, **data} for at, kind, data in encoded)
 
 
 def upgrade_database(settings: Settings | None = None) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from kafka_rollout.domain.gates.check import BeforeStop, GateCheck
+from kafka_rollout.domain.gates.check import BeforeStop
 from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.run.events import Event
 
 
 class RunStore(Protocol):
@@ -26,12 +27,14 @@ class RunStore(Protocol):
         ...
 
     def load_fingerprints(self) -> Mapping[int, str]: ...
-    def record(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Append one event (`at` is added); kinds: observed, plan, approval, gate, stopped, started, finalized, …"""
+    def record(self, event: Event) -> None:
+        """Append one event; an event whose `at` is 0 gets the present time."""
         ...
 
-    def record_check(self, look: GateCheck) -> None: ...
-    def events(self) -> tuple[Mapping[str, Any], ...]: ...
+    def events(self) -> tuple[Event, ...]:
+        """All events, oldest first. One of a newer version is `Unknown`."""
+        ...
+
     def attachment(self, name: str) -> Any | None:
         """A document of the run as JSON (`ledger/verdict.json`); None when there is none."""
         ...

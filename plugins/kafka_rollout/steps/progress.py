@@ -9,9 +9,20 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.run.events import Approval, Event, Planned, TaskFailed, Voided
+from kafka_rollout.domain.run.feature_events import FeatureResults, Finalized
+from kafka_rollout.domain.run.log_events import ContentsCompared, IncrementalScan, LossesReported
+from kafka_rollout.domain.run.node_events import (
+    GateChecked,
+    GateFailed,
+    GatePassed,
+    Started,
+    Stopping,
+    Trimmed,
+)
 
 # Tasks of the DAG outside its node groups that a person wants to hear of.
 _STEPS = {
@@ -30,14 +41,17 @@ _STEPS = {
     "stop_ledger": "comparing acknowledged with consumed records",
     "report": "writing the report",
 }
-_GATES = {"before": "waits to be stopped", "after": "is started, waits to be passed"}
+_GATES = {
+    GateKind.BEFORE_STOP: "waits to be stopped",
+    GateKind.AFTER_START: "is started, waits to be passed",
+}
 _WHOLE_CLUSTER = {
-    "finalized": "every node to report the new levels",
-    "snapshot": "a snapshot of every node with the new metadata.version",
-    "metadata-version": "CurrentMetadataVersion of every node",
-    "metadata-log": "metadata logs that the older release can read",
-    "levels": "the planned levels of every node",
-    "final-metadata-version": "CurrentMetadataVersion of every node, on the older release",
+    GateKind.FINALIZED: "every node to report the new levels",
+    GateKind.SNAPSHOT: "a snapshot of every node with the new metadata.version",
+    GateKind.METADATA_VERSION: "CurrentMetadataVersion of every node",
+    GateKind.METADATA_LOG: "metadata logs that the older release can read",
+    GateKind.LEVELS: "the planned levels of every node",
+    GateKind.FINAL_METADATA_VERSION: "CurrentMetadataVersion of every node, on the older release",
 }
 
 
@@ -66,9 +80,7 @@ class Progress:
     _seconds: list[float] = field(default_factory=list)
     _passed: set[tuple[str, int]] = field(default_factory=set)
 
-    def lines(
-        self, plan: Plan | None, events: Iterable[Mapping[str, Any]], tasks: Mapping[str, str | None]
-    ) -> Iterator[str]:
+    def lines(self, plan: Plan | None, events: Iterable[Event], tasks: Mapping[str, str | None]) -> Iterator[str]:
         """New lines since the last call. `events` are all of the run, `tasks` the states by task id."""
         fresh = list(events)[self._events_seen :]
         self._events_seen += len(fresh)
@@ -95,74 +107,68 @@ class Progress:
         seconds = left * median(self._seconds)  # a question that a person thought about is no measure
         return f"about {duration(seconds)} for the {left} node{'s' if left > 1 else ''} left"
 
-    def _line(self, plan: Plan | None, event: Mapping[str, Any]) -> str:
-        match event.get("kind"):
-            case "plan" if plan is not None:
+    def _line(self, plan: Plan | None, event: Event) -> str:
+        match event:
+            case Planned() if plan is not None:
                 return _plan_line(plan)
-            case "scan-tail":
-                new = f": {'; '.join(event['findings'])}" if event["findings"] else ""
-                return f"coordinator logs: {event['offsets']} offsets came since the scan{new}"
-            case "losses":
-                lost = f"{event['losses']} real losses" if event["losses"] else "nothing real is lost"
-                return f"metadata.version {event['from_level']} → {event['to_level']}: {lost}"
-            case "trimmed":
-                return f"node {event['node_id']}: {event['sentence']}"
-            case "inventory" if event["when"] == "after":
-                return f"compared with before: {event['differences'] or 'no'} differences"
-            case "stopping":
-                self._stopped_at[_key(event)] = float(event["at"])
-                return f"{place(plan, event)}: stopping"
-            case "started":
-                return f"{place(plan, event)}: started"
-            case "gate" if not event.get("holds", True):
-                return self._waiting(plan, event)
-            case "gate-held":
-                return self._held(plan, event)
-            case "gate-failed":
-                return f"{_subject(plan, event)}: the gate failed: {event['message']}"
-            case "approval":
-                return f"{event['by']} {event['decision']}: {event['what']} ({event['reason']})"
-            case "finalized":
-                return f"finalized: {', '.join(f'{name} {level}' for name, level in event['levels'].items())}"
-            case "feature-results" if not all(text.startswith("OK") for text in event["results"].values()):
-                return "; ".join(f"{name}: {text}" for name, text in event["results"].items())
-            case "task-failed":
-                self._steps_told.add(f"failed {event['task']}")
-                return f"task {event['task']} failed: {event['sentence']}"
-            case "void":
-                return f"the approval is void: {'; '.join(event['blockers'])}"
+            case IncrementalScan():
+                new = f": {'; '.join(event.findings)}" if event.findings else ""
+                return f"coordinator logs: {event.offsets} offsets came since the scan{new}"
+            case LossesReported():
+                lost = f"{event.losses} real losses" if event.losses else "nothing real is lost"
+                return f"metadata.version {event.from_level} → {event.to_level}: {lost}"
+            case Trimmed():
+                return f"node {event.node_id}: {event.sentence}"
+            case ContentsCompared():
+                return f"compared with before: {event.differences or 'no'} differences"
+            case Stopping():
+                self._stopped_at[(event.release_step, event.node_id)] = event.at
+                return f"{place(plan, event.release_step, event.node_id)}: stopping"
+            case Started():
+                return f"{place(plan, event.release_step, event.node_id)}: started"
+            case GateChecked() if not event.check.holds:
+                first, *more = event.check.waits_for.split("; ")
+                return f"{_subject(plan, event.ref)}: {first}" + (f" (and {len(more)} more)" if more else "")
+            case GatePassed():
+                return self._passed_gate(plan, event)
+            case GateFailed():
+                return f"{_subject(plan, event.ref)}: the gate failed: {event.message}"
+            case Approval():
+                return f"{event.by} {event.decision}: {event.what} ({event.reason})"
+            case Finalized():
+                return f"finalized: {', '.join(f'{name} {level}' for name, level in event.levels.items())}"
+            case FeatureResults() if not all(outcome.result.well for outcome in event.outcomes):
+                return "; ".join(f"{one.feature}: {one.result} {one.sentence}".strip() for one in event.outcomes)
+            case TaskFailed():
+                self._steps_told.add(f"failed {event.task}")
+                return f"task {event.task} failed: {event.sentence}"
+            case Voided():
+                return f"the approval is void: {'; '.join(event.blockers)}"
             case _:
                 return ""
 
-    def _waiting(self, plan: Plan | None, event: Mapping[str, Any]) -> str:
-        details = event.get("details") or {}
-        gate = {"kind_of_gate": details.get("kind"), "hop": details.get("hop"), "node_id": details.get("node_id")}
-        first, *more = str(event.get("waits_for", "")).split("; ")
-        return f"{_subject(plan, gate)}: {first}" + (f" (and {len(more)} more)" if more else "")
-
-    def _held(self, plan: Plan | None, event: Mapping[str, Any]) -> str:
-        if event.get("node_id") is None:
-            return f"{_subject(plan, event)}: {event['message']}"
-        if event.get("kind_of_gate") != "after-start":
+    def _passed_gate(self, plan: Plan | None, event: GatePassed) -> str:
+        ref = event.ref
+        if ref.release_step is None or ref.node_id is None:
+            return f"{_subject(plan, ref)}: {event.message}"
+        if ref.kind is not GateKind.AFTER_START:
             return ""  # the stop that follows says as much
-        key = _key(event)
+        key = (ref.release_step, ref.node_id)
         if key in self._passed:
             return ""
         self._passed.add(key)
         took = ""
         if key in self._stopped_at:
-            at = float(event["at"])
-            took = f" in {duration(at - self._stopped_at[key])}"
+            took = f" in {duration(event.at - self._stopped_at[key])}"
             # From one node's end to the next one's: what Airflow needs in between counts as well.
-            self._seconds.append(at - (self._last_passed_at or self._stopped_at[key]))
-            self._last_passed_at = at
+            self._seconds.append(event.at - (self._last_passed_at or self._stopped_at[key]))
+            self._last_passed_at = event.at
         estimate = self.estimate(plan)
-        return f"{place(plan, event)}: done{took}" + (f", {estimate}" if estimate else "")
+        return f"{place(plan, *key)}: done{took}" + (f", {estimate}" if estimate else "")
 
 
-def place(plan: Plan | None, event: Mapping[str, Any]) -> str:
-    """Where a node's event stands in the plan; on the way back nodes are counted from the first one taken back."""
-    release_step, node_id = str(event["hop"]), int(event["node_id"])
+def place(plan: Plan | None, release_step: str, node_id: int) -> str:
+    """Where a node stands in the plan; on the way back nodes are counted from the first one taken back."""
     if plan is None:
         return f"node {node_id}"
     forth = [
@@ -195,15 +201,10 @@ def _without_counts(line: str) -> str:
     return subject + colon + re.sub(r"\d+", "#", why)
 
 
-def _subject(plan: Plan | None, gate: Mapping[str, Any]) -> str:
-    kind = str(gate.get("kind_of_gate", ""))
-    if gate.get("node_id") is None:
-        return f"waiting for {_WHOLE_CLUSTER.get(kind, kind)}"
-    return f"{place(plan, gate)} {_GATES.get(kind.split('-', maxsplit=1)[0], kind)}"
-
-
-def _key(event: Mapping[str, Any]) -> tuple[str, int]:
-    return str(event["hop"]), int(event["node_id"])
+def _subject(plan: Plan | None, ref: GateRef) -> str:
+    if ref.release_step is None or ref.node_id is None:
+        return f"waiting for {_WHOLE_CLUSTER.get(ref.kind, ref.kind.value)}"
+    return f"{place(plan, ref.release_step, ref.node_id)} {_GATES[ref.kind]}"
 
 
 def _plan_line(plan: Plan) -> str:

@@ -11,11 +11,12 @@ from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
+from kafka_rollout.domain.run.events import Rolled, RolledBack, StoppedByOperator
+from kafka_rollout.domain.run.projections.gates import gate_is_passed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
-from kafka_rollout.steps.gates.checks import gate_has_held
 from kafka_rollout.steps.gates.waiting import wait_for_gate
-from kafka_rollout.steps.roll.node import ROLLED, replace_node, roll_back_turns
+from kafka_rollout.steps.roll.node import replace_node, roll_back_turns
 
 _REPLACE_TRIES = 5
 
@@ -58,7 +59,7 @@ def roll_release_steps(
     done = walk.go(
         tuple((release_step, node_step) for release_step in plan.release_steps for node_step in release_step.order)
     )
-    ports.run.record(ROLLED if done else "stopped-by-person", {"target": str(plan.target)})
+    ports.run.record(Rolled(target=plan.target) if done else StoppedByOperator(target=plan.target))
     return done
 
 
@@ -73,7 +74,7 @@ def roll_back(
     """Roll the touched nodes back to the release the plan came from, from the node where the roll stopped."""
     walk = _Walk(ports=ports, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked)
     done = walk.go(roll_back_turns(ports, plan))
-    ports.run.record("rolled-back" if done else "stopped-by-person", {"target": str(plan.source)})
+    ports.run.record(RolledBack(target=plan.source) if done else StoppedByOperator(target=plan.source))
     return done
 
 
@@ -106,7 +107,9 @@ class _Walk:
         began = self.ports.clock.monotonic()
         after = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node_step.node_id)
         state = node_step_state(self.ports, self.plan, release_step.key, node_step.node_id)
-        if state is NodeStepState.PAST or (state is NodeStepState.RUNS_TARGET and gate_has_held(self.ports, after)):
+        if state is NodeStepState.PAST or (
+            state is NodeStepState.RUNS_TARGET and gate_is_passed(self.ports.run.events(), after)
+        ):
             self.done += 1
             self._say(release_step, node_step, k, n, "is done already")
             return

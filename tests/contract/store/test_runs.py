@@ -9,9 +9,8 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import Table, update
@@ -19,13 +18,18 @@ from sqlalchemy import Table, update
 from kafka_rollout.adapters.store.runs import SqlRunStore, list_runs
 from kafka_rollout.adapters.store.tables import before_stops, events, plans
 from kafka_rollout.domain.gates.check import BeforeStop, Condition, GateCheck
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import ConfigChange, Direction, FeatureChange, NodeStep, Plan, ReleaseStep, Undo
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.run.events import Approval, ApprovalOf, Unknown
+from kafka_rollout.domain.run.node_events import GateChecked
+from kafka_rollout.domain.run.projections.select import events_of
 from tests.contract.store.conftest import Store
 from tests.paths import ROOT
 
+ALICE = Approval(what=ApprovalOf.ROLL, by="alice", decision="approved", reason="why", plan_hash="abc")
 AIRFLOW_RUN = "manual__2026-11-21T00:13:17.123456+00:00"
 
 
@@ -118,13 +122,11 @@ def test_a_damaged_state_before_a_stop_is_never_an_absent_one(store: Store, run:
 
 
 def test_events_come_back_in_order_with_their_time(run: SqlRunStore) -> None:
-    run.record("approval", {"by": "alice", "decision": "approved", "what": {1, 2}})
-    look = GateCheck(gate="before node 3", at=7.0, conditions=(Condition(name="isr", holds=False, evidence="2 of 3"),))
-    run.record_check(look)
-    first, second = run.events()
-    assert first == {"at": 100.0, "kind": "approval", "by": "alice", "decision": "approved", "what": [1, 2]}
-    assert (second["kind"], second["at"], second["holds"], second["waits_for"]) == ("gate", 7.0, False, "isr: 2 of 3")
-    assert second["conditions"] == [{"name": "isr", "holds": False, "evidence": "2 of 3"}]
+    check = GateCheck(gate="before node 3", at=7.0, conditions=(Condition(name="isr", holds=False, evidence="2 of 3"),))
+    checked = GateChecked(at=7.0, ref=GateRef(kind=GateKind.BEFORE_STOP, release_step="a", node_id=3), check=check)
+    run.record(ALICE)
+    run.record(checked)
+    assert run.events() == (replace(ALICE, at=100.0), checked)
 
 
 def test_a_run_without_events_has_none(run: SqlRunStore) -> None:
@@ -145,8 +147,8 @@ _DAMAGES = {
 @pytest.mark.parametrize("damage", _DAMAGES)
 def test_the_first_altered_removed_or_reordered_event_is_found(store: Store, run: SqlRunStore, damage: str) -> None:
     for number in range(4):
-        run.record("approval", {"by": "alice", "number": number})
-    store.run("another").record("approval", {"by": "bob"})
+        run.record(replace(ALICE, reason=f"reason {number}"))
+    store.run("another").record(replace(ALICE, by="bob"))
     assert run.verify_chain() == ""
     statement, found = _DAMAGES[damage]
     with store.database().begin() as connection:
@@ -157,9 +159,9 @@ def test_the_first_altered_removed_or_reordered_event_is_found(store: Store, run
 
 
 def test_a_damaged_event_of_a_run_does_not_hide_the_others(store: Store, run: SqlRunStore) -> None:
-    store.run("another", cluster="other").record("approval", {"by": "bob"})
+    store.run("another", cluster="other").record(replace(ALICE, by="bob"))
     _change(store, events, body="{")
-    run.record("approval", {"by": "alice"})
+    run.record(ALICE)
     with pytest.raises(FatalError, match="Event 1 of run another of cluster other is damaged"):
         store.run("another", cluster="other").events()
     assert len(run.events()) == 1
@@ -171,14 +173,13 @@ import sys, itertools
 from pathlib import Path
 from kafka_rollout.adapters.store.artifacts import Artifacts
 from kafka_rollout.adapters.store.database import Database
-from sqlalchemy import Table, update
-
-from kafka_rollout.adapters.store.runs import SqlRunStore, list_runs
-from kafka_rollout.adapters.store.tables import before_stops, events, plans
+from kafka_rollout.adapters.store.runs import SqlRunStore
+from kafka_rollout.domain.run.events import Unknown
 home = Path(sys.argv[2])
 run = SqlRunStore(Database(sys.argv[1]), Artifacts(str(home)), home / "private", "demo", "run")
 for number in itertools.count():
-    run.record("tick", {"writer": sys.argv[3], "number": number, "filler": "x" * 50_000})
+    data = {"writer": sys.argv[3], "number": number, "filler": "x" * 50_000}
+    run.record(Unknown(recorded_kind="tick", data=data))
     run.attach("document.json", {"number": number, "filler": "x" * 50_000})
 """
 
@@ -193,20 +194,20 @@ def test_writers_killed_at_any_moment_leave_every_earlier_event_whole(store: Sto
     run = store.run()
     deadline = time.monotonic() + 180
     begun: set[str] = set()  # one may have written many before the other is there
-    told: tuple[Mapping[str, Any], ...] = ()
-    while (len(told) < 60 or begun != {"a", "b"}) and time.monotonic() < deadline:
-        told = run.events()
-        begun = {str(event.get("writer")) for event in told}
+    ticks: tuple[Unknown, ...] = ()
+    while (len(ticks) < 60 or begun != {"a", "b"}) and time.monotonic() < deadline:
+        ticks = events_of(run.events(), Unknown)
+        begun = {str(tick.data["writer"]) for tick in ticks}
         run.attachment("document.json")
     for writer in writers:
         writer.send_signal(signal.SIGKILL)
         writer.wait()
-    run.record("after", {})
+    run.record(ALICE)
     found = run.events()
-    assert found[-1]["kind"] == "after"
+    assert isinstance(found[-1], Approval)
     assert run.verify_chain() == ""
     for name in ("a", "b"):
-        numbers = [event["number"] for event in found if event.get("writer") == name]
+        numbers = [tick.data["number"] for tick in events_of(found, Unknown) if tick.data["writer"] == name]
         assert numbers == list(range(len(numbers)))
         assert numbers
     assert len(run.attachment("document.json")["filler"]) == 50_000
@@ -281,6 +282,6 @@ def test_runs_are_listed_by_their_own_ids_the_newest_first(store: Store) -> None
     assert list_runs(store.database(), "demo") == ()
     ids = ["run-1", AIRFLOW_RUN, "manual__2026-11-21T00:13:17.123456 00:00"]
     for run_id in ids:
-        store.run(run_id).record("planned", {})
+        store.run(run_id).record(ALICE)
     store.run("ledger").attach("ledger/verdict.json", {})  # `kafka-rollout ledger start`: no events, no run
     assert list_runs(store.database(), "demo") == tuple(reversed(ids))

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.domain.run.feature_events import Finalizing
+from kafka_rollout.domain.run.node_events import Stopping
+from kafka_rollout.domain.run.projections.select import events_of
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import (
     QUICK_SNAPSHOTS,
@@ -81,9 +84,9 @@ def test_a_downgrade_killed_between_its_levels_and_in_a_nodes_turn_ends_right_wh
 
     killed = shell(*down, *APPROVED, "--run", run.run_id, beforehand=KILLED_WITH_A_NODE_DOWN)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    sent = [set(event["levels"]) for event in shell.events(run) if event["kind"] == "finalizing"]
+    sent = [set(event.levels) for event in events_of(shell.events(run), Finalizing)]
     assert sent == [{"share.version", "streams.version"}, {"metadata.version"}], "what was there is not sent again"
-    first, second = (event["node_id"] for event in shell.events(run) if event["kind"] == "stopping")
+    first, second = (event.node_id for event in events_of(shell.events(run), Stopping))
     assert cluster.runtime.process(cluster.spec.node(second)).pid is None
     assert later_starts(cluster)[first] == ["4.0.1"]
 
@@ -93,7 +96,7 @@ def test_a_downgrade_killed_between_its_levels_and_in_a_nodes_turn_ends_right_wh
     assert report["outcome"] == "finished", report["sentence"]
     all_run(cluster, "4.0.1")
     assert later_starts(cluster) == {1: ["4.0.1"], 2: ["4.0.1"], 3: ["4.0.1"]}, "no node was rolled twice"
-    stopped = [event["node_id"] for event in shell.events(run) if event["kind"] == "stopping"]
+    stopped = [event.node_id for event in events_of(shell.events(run), Stopping)]
     assert stopped.count(first) == 1
     assert start_order(cluster, "4.0.1")[-1] == active, "the active controller comes last"
     for node in cluster.spec.nodes:

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.domain.run.node_events import Started
+from kafka_rollout.domain.run.offline_events import OfflineInstalled
+from kafka_rollout.domain.run.projections.select import events_of
 from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_offline_downgrade import format_anew
 from tests.integration.harness.airflow_harness import all_run, finalized
@@ -59,7 +62,7 @@ def test_an_offline_downgrade_killed_in_an_installation_and_after_the_starts_end
     killed = shell(*down, beforehand=KILLED_IN_AN_INSTALLATION)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     run = shell.newest_run()
-    assert [event["node_id"] for event in shell.events(run) if event["kind"] == "offline-installed"] == [1]
+    assert [event.node_id for event in events_of(shell.events(run), OfflineInstalled)] == [1]
     assert all(cluster.runtime.process(node).pid is None for node in cluster.spec.nodes)
 
     killed = shell(*down, "--run", run.run_id, beforehand=KILLED_BEFORE_ANYBODY_LOOKED)
@@ -75,7 +78,7 @@ def test_an_offline_downgrade_killed_in_an_installation_and_after_the_starts_end
     assert report["outcome"] == "finished", report["sentence"]
     assert report["inventory"]["differences"] == []
     (measured,) = report["outage"]["measured"]
-    starts = [event["at"] for event in shell.events(run) if event["kind"] == "started"]
+    starts = [event.at for event in events_of(shell.events(run), Started)]
     # The call that was killed saw nothing; the next one may have come before they served, or after.
     assert measured["seconds"] >= measured["seconds_at_least"] >= max(starts) - measured["began_at"] - 0.1
     assert again.stderr.splitlines()[-1] == (

@@ -13,6 +13,9 @@ import pytest
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.run.feature_events import Finalizing, Validated
+from kafka_rollout.domain.run.node_events import Started, Stopped, Stopping
+from kafka_rollout.domain.run.projections.select import events_of, has
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import all_run, finalized, starts
 from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
@@ -62,8 +65,8 @@ def all_is_there(record: SqlRunStore) -> None:
     (measured,) = outage["measured"]
     assert 0 < measured["writable_s"] <= measured["seconds"] < report["duration_s"]
     # While no node ran nobody was served, whatever else a busy machine makes longer: by both who watched.
-    at = {kind: [event["at"] for event in record.events() if event["kind"] == kind] for kind in ("stopped", "started")}
-    nobody_ran = min(at["started"]) - max(at["stopped"])
+    events = record.events()
+    nobody_ran = min(one.at for one in events_of(events, Started)) - max(one.at for one in events_of(events, Stopped))
     assert 0 < nobody_ran <= min(measured["seconds_at_least"], max(ledger["unavailable_s"].values())) + 0.1
     assert outage["expected"] in report["sentence"]
     print(measured["sentence"], outage["expected_s"], ledger["unavailable_s"])
@@ -94,7 +97,7 @@ def test_what_only_the_higher_level_says_is_lost_by_name_or_not_at_all(
     (loss,) = report["losses"]["losses"]
     assert (loss["kind"], loss["subject"]) == ("cordoned log directories", f"broker {cordoned}")
     assert f" {second} (" in loss["sentence"]
-    assert not [event for event in record.events() if event["kind"] in {"validated", "finalizing", "stopping"}]
+    assert not has(record.events(), Validated, Finalizing, Stopping)
     at_level(cluster, REFUSED)
 
     state, states, record = runs.run(cluster, DOWNGRADE, **conf, downgrade_type="UNSAFE", ledger=True)

@@ -27,14 +27,15 @@ from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.downgrade import WhereRefused
-from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
+from kafka_rollout.domain.run.projections.offline import outages
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline import actions as steps
 from kafka_rollout.steps.offline.facts import offline_facts
 from kafka_rollout.steps.offline.order import OfflineStep
-from kafka_rollout.steps.offline.outage import outages
 from kafka_rollout.steps.offline.undo import undo_offline
 from kafka_rollout.steps.planning.downgrade import plan_downgrade
 from tests.dying_files import DyingFiles, KilledError
@@ -264,7 +265,7 @@ def test_a_controller_whose_disk_is_lost_is_left_behind_and_fetches_everything_o
         all_are_back(ports, plan, RELEASE_STEP)
         wait_for_gate(ports, plan, GateRef(kind=GateKind.METADATA_VERSION), GATE)
         assert levels(ports) == {node.node_id: {**finalized, METADATA_VERSION: 29} for node in ports.cluster.nodes}
-        assert outages(ports)[0].served_at is not None
+        assert outages(ports.run.events())[0].served_at is not None
     assert contents(cluster.spec) == before
 
 

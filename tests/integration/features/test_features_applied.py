@@ -18,6 +18,8 @@ from kafka_rollout.adapters.kafka.requests import ClusterConnections, error_name
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.domain.run.feature_events import Finalizing
+from kafka_rollout.domain.run.projections.select import events_of
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.dag_in_process import ProcessRuns
 from tests.integration.harness.feature_harness import Command, has_groups, meanwhile, opened
@@ -71,8 +73,8 @@ def lines(told: str) -> dict[str, tuple[str, str, str, str]]:
 def requests_of(home: Path) -> list[dict[str, int]]:
     """What was sent to the controller, run after run."""
     runs = [run_history(home, "applied", run_id) for run_id in run_ids(home, "applied")]
-    events = [event for run in runs for event in run.events()]
-    return [event["levels"] for event in sorted(events, key=lambda e: e["at"]) if event["kind"] == "finalizing"]
+    sent = [event for run in runs for event in events_of(run.events(), Finalizing)]
+    return [dict(event.levels) for event in sorted(sent, key=lambda event: event.at)]
 
 
 def test_everything_goes_down_to_a_release_which_deletes_what_it_does_not_know_and_up_again(

@@ -19,6 +19,8 @@ from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.coordinator_logs import cleaning as scan_cleaning
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.run.log_events import IncrementalScan
+from kafka_rollout.domain.run.projections.select import events_of
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_cleaner import alter
 from tests.integration.harness.airflow_harness import QUICK_SNAPSHOTS, all_run, finalized, starts
@@ -137,8 +139,8 @@ def test_an_intolerant_release_is_reached_when_its_groups_are_converted_and_clea
         assert waited.subject == f"3.4.0, topic {CONSUMER_OFFSETS}"
         assert "The run waits for both (gate groups)" in waited.remedy
         assert looks_at_groups(record)[-1][f"3.4.0 can load {CONSUMER_OFFSETS}"] == "all of it"
-        tails = [event for event in record.events() if event["kind"] == "scan-tail"]
-        assert [(tail["hop"], tail["findings"]) for tail in tails] == [
+        tails = events_of(record.events(), IncrementalScan)
+        assert [(tail.release_step, list(tail.findings)) for tail in tails] == [
             (release_step.key, []) for release_step in plan.release_steps
         ]
         all_run(cluster, "3.4.0")

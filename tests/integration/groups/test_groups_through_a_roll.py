@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.run.node_events import Started
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.group_members import GROUPS, MEMBERS
@@ -81,4 +82,4 @@ def test_the_report_of_a_roll_shows_the_rebalances_of_groups_and_how_long_partit
 
 
 def _started(shell: Shell) -> bool:
-    return shell.count_events("started") > 0
+    return shell.count_events(Started) > 0

@@ -16,9 +16,10 @@ from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features import sending as feature_sending
 from kafka_rollout.steps.features import update as feature_update

@@ -16,11 +16,15 @@ from sqlalchemy import select
 
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.releases.jvm import Jvm
+from kafka_rollout.adapters.store.event_codec import decode
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.adapters.store.tables import events
 from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.gates.check import GateCheck
 from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.run.node_events import GateChecked
+from kafka_rollout.domain.run.projections.select import events_of
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.group_harness import DEADLINE_S, wait_until
 from tests.records import database_of
@@ -139,10 +143,10 @@ def wait_for_gate(home: Path, holds: Mapping[str, bool] | None = None) -> dict[s
     found: dict[str, str] = {}
 
     def waits() -> bool:
-        for conditions in _looks(home):
-            told = {name: each["holds"] for each in conditions for name in holds or () if each["name"].startswith(name)}
-            if told == (holds or {}) and not all(each["holds"] for each in conditions):
-                found.update({each["name"]: each["evidence"] for each in conditions})
+        for check in _checks(home):
+            met = {name: each.holds for each in check.conditions for name in holds or () if each.name.startswith(name)}
+            if met == (holds or {}) and not check.holds:
+                found.update({each.name: each.evidence for each in check.conditions})
         return bool(found)
 
     wait_until(waits, "the gate of the groups waits", within_s=5 * DEADLINE_S)
@@ -150,15 +154,15 @@ def wait_for_gate(home: Path, holds: Mapping[str, bool] | None = None) -> dict[s
 
 
 def gate_holds(home: Path) -> bool:
-    return any(all(each["holds"] for each in conditions) for conditions in _looks(home))
+    return any(check.holds for check in _checks(home))
 
 
-def _looks(home: Path) -> Iterator[list[dict[str, Any]]]:
+def _checks(home: Path) -> Iterator[GateCheck]:
     with database_of(home).reading() as connection:
-        for body in connection.execute(select(events.c.body)).scalars():
-            event = json.loads(body)
-            if event["kind"] == "gate" and event["gate"] == GateKind.GROUPS:
-                yield event["conditions"]
+        bodies = [json.loads(body) for body in connection.execute(select(events.c.body)).scalars()]
+    for event in events_of((decode(body["kind"], body["at"], body["data"]) for body in bodies), GateChecked):
+        if event.ref.kind is GateKind.GROUPS:
+            yield event.check
 
 
 def stable(cluster: LocalCluster, **members: int) -> bool:

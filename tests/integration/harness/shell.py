@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.run.events import Event
+from kafka_rollout.domain.run.projections.select import events_of
 from tests.records import run_history, run_ids
 
 APPROVED = ("--approve-as", "alice", "--reason", "a test", "--yes")
@@ -57,8 +58,8 @@ class Shell:
     def _command(self, *words: str, beforehand: str = "") -> list[str]:
         return [sys.executable, "-c", f"{beforehand}\nfrom kafka_rollout.cli.app import main; main()", *words]
 
-    def events(self, run: SqlRunStore) -> list[dict[str, Any]]:
-        return [dict(event) for event in run.events()]
+    def events(self, run: SqlRunStore) -> tuple[Event, ...]:
+        return run.events()
 
     def newest_run(self) -> SqlRunStore:
         return self.runs()[-1]
@@ -68,9 +69,9 @@ class Shell:
         cluster = self.cluster.spec.name
         return [run_history(self.home, cluster, run_id) for run_id in sorted(run_ids(self.home, cluster))]
 
-    def count_events(self, kind: str) -> int:
+    def count_events(self, kind: type[Event]) -> int:
         """Events of a kind in the newest run; 0 while there is none."""
-        return sum(event["kind"] == kind for run in self.runs()[-1:] for event in run.events())
+        return sum(len(events_of(run.events(), kind)) for run in self.runs()[-1:])
 
 
 def later_starts(cluster: LocalCluster) -> dict[int, list[str]]:

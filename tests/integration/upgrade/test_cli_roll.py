@@ -14,6 +14,8 @@ from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.run.node_events import Started, Stopping
+from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.settings import Settings
 from tests.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
 from tests.integration.harness.cluster_contents import set_settings
@@ -60,7 +62,7 @@ def test_a_roll_killed_in_node_two_is_resumed_and_finished(shell: Shell) -> None
         process.send_signal(signal.SIGKILL)
         process.wait(60)
     run = shell.newest_run()
-    first = next(e["node_id"] for e in shell.events(run) if e["kind"] == "started")
+    first = events_of(shell.events(run), Started)[0].node_id
 
     again = shell(*roll, *APPROVED, "--ledger", "--run", run.run_id)
 
@@ -68,7 +70,7 @@ def test_a_roll_killed_in_node_two_is_resumed_and_finished(shell: Shell) -> None
     report = json.loads(Path(again.stdout.splitlines()[-1]).read_text())
     assert report["outcome"] == "finished", report["sentence"]
     assert later_starts(shell.cluster) == {1: ["4.3.1"], 2: ["4.3.1"], 3: ["4.3.1"]}
-    assert [e["node_id"] for e in shell.events(run) if e["kind"] == "stopping"].count(first) == 1
+    assert [event.node_id for event in events_of(shell.events(run), Stopping)].count(first) == 1
     assert report["features"]["before"] == {"metadata.version": 21}
     assert report["features"]["after"]["metadata.version"] == 30
     assert {(seen["prometheus"], seen["jolokia"]) for seen in report["current_metadata_version"]} == {(30, 30)}
@@ -89,7 +91,7 @@ def test_a_roll_killed_in_node_two_is_resumed_and_finished(shell: Shell) -> None
 
 
 def _stopped(shell: Shell) -> int:
-    return shell.count_events("stopping")
+    return shell.count_events(Stopping)
 
 
 def test_a_node_that_does_not_start_is_mended_and_started_once_more_and_the_roll_can_still_go_back(

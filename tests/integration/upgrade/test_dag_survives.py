@@ -15,6 +15,8 @@ import pytest
 
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.plan import NodeStep
+from kafka_rollout.domain.run.node_events import NodeEvent, Stopped, Stopping
+from kafka_rollout.domain.run.projections.select import events_of
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import (
     PATIENCE_S,
@@ -95,9 +97,9 @@ def in_the_middle_of(run: Run, node_step: NodeStep) -> Iterator[None]:
         fcntl.flock(held, fcntl.LOCK_EX)
         run.approve("approve_plan")
         run.wait_for_task("start_ledger")
-        wait_for(lambda: events_of(run, "stopping", node_step.node_id), timeout_s=PATIENCE_S, said="the stop")
+        wait_for(lambda: of_node(run, Stopping, node_step.node_id), timeout_s=PATIENCE_S, said="the stop")
         yield
-        assert not events_of(run, "stopped", node_step.node_id)
+        assert not of_node(run, Stopped, node_step.node_id)
 
 
 def ends_right(run: Run, source: str, target: str) -> None:
@@ -105,7 +107,7 @@ def ends_right(run: Run, source: str, target: str) -> None:
     run.wait_success()
     all_run(cluster, target)
     each_started_once(cluster, source, target)
-    stops = Counter(event["node_id"] for event in run.store.events() if event["kind"] == "stopped")
+    stops = Counter(event.node_id for event in events_of(run.store.events(), Stopped))
     order = run.store.load_plan().release_steps[0].order
     assert stops[order[0].node_id] == 1, "the first node was rolled again"
     first = run.client.tasks(run.dag_id, run.run_id)[replace_task(order[0])]
@@ -120,8 +122,8 @@ def replace_task(node_step: NodeStep) -> str:
     return f"roll.{'active_controller' if node_step.active_controller else node_step.name}.replace"
 
 
-def events_of(run: Run, kind: str, node_id: int) -> list[object]:
-    return [event for event in run.store.events() if event["kind"] == kind and event["node_id"] == node_id]
+def of_node(run: Run, kind: type[NodeEvent], node_id: int) -> list[NodeEvent]:
+    return [event for event in events_of(run.store.events(), kind) if event.node_id == node_id]
 
 
 def process_of(task_instance: str) -> psutil.Process:

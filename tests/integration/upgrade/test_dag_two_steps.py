@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_rollout.domain.run.feature_events import Finalizing
+from kafka_rollout.domain.run.projections.select import events_of
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import (
     QUICK_SNAPSHOTS,
@@ -58,7 +60,7 @@ def test_an_intolerant_release_goes_by_way_of_a_tolerant_one_and_a_later_run_fin
     assert states["approve_plan"] == "skipped"
     assert states["check_features"] == "success"
     assert {state for task_id, state in states.items() if task_id.endswith(".replace")} == {"skipped"}
-    sent = [dict(event["levels"]) for event in second.store.events() if event["kind"] == "finalizing"]
+    sent = [dict(event.levels) for event in events_of(second.store.events(), Finalizing)]
     assert sent[0] == {"metadata.version": METADATA_VERSION_4_3}, "the others depend on it"
     assert sent[1]["group.version"] == 1
     for node in cluster.spec.nodes:

@@ -22,8 +22,8 @@ from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.state import GroupState
+from kafka_rollout.domain.run.projections.approvals import approvals
 from kafka_rollout.settings import Settings
-from kafka_rollout.steps.common.approval import approvals
 from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from tests.fake_cluster import R431, FakeCluster, make_spec
@@ -181,7 +181,7 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     cluster.cannot_start.clear()
     start_once_more(ports, read_task_args, request_for().approver)
     assert "Continue with: kafka-rollout roll --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
-    assert ("failed-gate", "alice", "Retry") in {(a.what, a.by, a.decision) for a in approvals(ports)}
+    assert ("failed-gate", "alice", "Retry") in {(a.what, a.by, a.decision) for a in approvals(ports.run.events())}
     assert change_lock(home).holder("fake") is None
     assert cli_run.roll(ports, Settings.from_environment(), request_for()) == 0
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
@@ -202,7 +202,7 @@ def test_a_canary_is_rolled_alone_and_the_others_when_a_person_has_approved_it(
     assert cluster.stops == [2]
     assert cli_run.roll(ports, settings, request_for()) == 0
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
-    assert [a.by for a in approvals(ports) if a.what == "canary"] == ["alice"]
+    assert [a.by for a in approvals(ports.run.events()) if a.what == "canary"] == ["alice"]
 
 
 def test_a_plan_that_was_made_without_a_scan_is_scanned_before_it_is_rolled(

@@ -14,6 +14,8 @@ from kafka_rollout.adapters.store.tables import REVISION, events
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
 from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.run.events import Approval, ApprovalOf
+from kafka_rollout.domain.run.projections.select import events_of
 from tests.fake_cluster import make_spec
 from tests.records import FILE, database_of, run_history
 
@@ -32,9 +34,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+ALICE = Approval(what=ApprovalOf.ROLL, by="alice", decision="approved", reason="why", plan_hash="abc")
+
+
 def test_an_altered_history_is_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for by in ("alice", "bob"):
-        run_history(home, "fake", "run-1").record("approval", {"by": by})
+        run_history(home, "fake", "run-1").record(replace(ALICE, by=by))
     assert run_main(["runs", "list", "-c", "fake"]) == 0
     assert run_main(["runs", "show", "-c", "fake", "--run", "run-1"]) == 0
     assert run_main(["runs", "verify", "-c", "fake", "--run", "run-1"]) == 0
@@ -90,10 +95,10 @@ def test_a_password_file_must_be_private_and_an_unreachable_server_is_named_with
 
 def test_a_full_disk_fails_the_write_and_keeps_what_was_recorded(tmp_path: Path) -> None:
     run = run_history(tmp_path, "fake", "run-1")
-    run.record("approval", {"by": "alice"})
+    run.record(ALICE)
     with pytest.raises(FatalError, match="is full"):
         _fill(database_of(tmp_path))
-    assert [event["by"] for event in run.events()] == ["alice"]
+    assert [event.by for event in events_of(run.events(), Approval)] == ["alice"]
     assert run.verify_chain() == ""
 
 

@@ -13,6 +13,7 @@ from kafka_rollout.cli import upgrade as cli_run
 from kafka_rollout.cli.upgrade import Approver
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile
@@ -22,6 +23,8 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import GroupState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.downgrade import WhereRefused
+from kafka_rollout.domain.run.node_events import GateChecked
+from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
@@ -119,7 +122,7 @@ def test_killed_with_a_node_down_the_next_call_goes_on_there_and_waits_for_nothi
     assert (code, outcome(ports), world.stops) == (0, "finished", [11, 12, 13, 2, 3, 1])
     assert {len(node.starts) for node in world.nodes.values()} == {1}
     assert [targets for targets, only in world.updates if not only] == [{"share.version": 0}, {"metadata.version": 23}]
-    finalized = [event for event in ports.run.events() if event.get("gate") == "finalized" and event["kind"] == "gate"]
+    finalized = [one for one in events_of(ports.run.events(), GateChecked) if one.ref.kind is GateKind.FINALIZED]
     assert len(finalized) == 1, "with a node down it would not hold"
 
 

@@ -24,45 +24,10 @@ from kafka_rollout.demo.run import kept, main
 from kafka_rollout.demo.summary import show, succeeded
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity
-from kafka_rollout.domain.model.plan import Direction, NodeStep, Plan, ReleaseStep
+from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.steps.progress import Progress, duration, place
+from tests.unit.demo.examples import NEW, plan
 from tests.waiting import wait_until
-
-OLD, MIDDLE, NEW = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)
-ORDER = (
-    NodeStep(node_id=101, name="controller-101", section="controllers"),
-    NodeStep(node_id=1, name="broker-1", section="brokers"),
-)
-
-
-def plan(*findings: Finding) -> Plan:
-    return Plan(
-        cluster="demo",
-        cluster_id="x",
-        direction=Direction.UPGRADE,
-        source=OLD,
-        target=NEW,
-        release_steps=(
-            ReleaseStep(from_release=OLD, to_release=MIDDLE, reason="KIP-915", order=ORDER),
-            ReleaseStep(from_release=MIDDLE, to_release=NEW, reason="target", order=ORDER),
-        ),
-        feature_changes=(),
-        config_changes=(),
-        findings=findings,
-    )
-
-
-def event(kind: str, at: float, **more: Any) -> dict[str, Any]:
-    return {"kind": kind, "at": at, **more}
-
-
-FIRST = {"hop": "3.4.0-to-3.4.1", "node_id": 101}
-LAST = {"hop": "3.4.1-to-4.3.1", "node_id": 1}
-
-
-def held(at: float, where: dict[str, Any]) -> dict[str, Any]:
-    return event("gate-held", at, kind_of_gate="after-start", gate="after", message="holds", **where)
 
 
 def test_a_demo_that_goes_on_says_how_a_shell_reaches_its_cluster(tmp_path: Path) -> None:
@@ -71,72 +36,6 @@ def test_a_demo_that_goes_on_says_how_a_shell_reaches_its_cluster(tmp_path: Path
     named = dict(word.split("=") for word in told[1].removeprefix("export ").split())
     assert named == {key: folder.environment()[key] for key in ("KAFKA_ROLLOUT_CLUSTERS", "KAFKA_ROLLOUT_HOME")}
     assert told[2] == ".venv/bin/kafka-rollout observe --cluster demo"
-
-
-def test_nodes_are_counted_over_all_hops_and_the_way_back_is_told_apart() -> None:
-    assert place(plan(), FIRST) == "node 1 of 4 (controller-101 to 3.4.1)"
-    assert place(plan(), LAST) == "node 4 of 4 (broker-1 to 4.3.1)"
-    assert place(plan(), {"hop": "4.3.1-to-3.4.1", "node_id": 1}) == "back: node 1 of 4 (broker-1 to 3.4.1)"
-
-
-def test_a_waiting_gate_says_why_and_a_passed_one_what_is_left() -> None:
-    progress = Progress()
-    waiting = event(
-        "gate",
-        15,
-        gate="after node 101",
-        holds=False,
-        waits_for="in every ISR: 2 of 3; quorum: 5 behind",
-        details={"kind": "after-start", "hop": "3.4.0-to-3.4.1", "node_id": "101"},
-    )
-    events = [event("stopping", 10, **FIRST), event("started", 12, **FIRST), waiting, waiting, held(30, FIRST)]
-    assert list(progress.lines(plan(), events, {})) == [
-        "node 1 of 4 (controller-101 to 3.4.1): stopping",
-        "node 1 of 4 (controller-101 to 3.4.1): started",
-        "node 1 of 4 (controller-101 to 3.4.1) is started, waits to be passed: in every ISR: 2 of 3 (and 1 more)",
-        "node 1 of 4 (controller-101 to 3.4.1): done in 20 s, about 1 min 00 s for the 3 nodes left",
-    ]
-    assert list(progress.lines(plan(), events, {})) == [], "nothing is told twice"
-
-
-def test_a_count_that_changes_is_no_news() -> None:
-    def behind(records: int) -> dict[str, Any]:
-        details = {"kind": "after-start", "hop": "3.4.0-to-3.4.1", "node_id": "101"}
-        return event("gate", 1, holds=False, waits_for=f"quorum: {records} records behind", details=details)
-
-    assert len(list(Progress().lines(plan(), [behind(70), behind(77), behind(83)], {}))) == 1
-
-
-def test_nobody_guesses_before_the_first_node_is_done() -> None:
-    assert Progress().estimate(plan()) == ""
-
-
-def test_the_estimate_counts_what_passes_between_the_nodes() -> None:
-    progress, second = Progress(), {"hop": "3.4.0-to-3.4.1", "node_id": 1}
-    events = [event("stopping", 0, **FIRST), held(20, FIRST), event("stopping", 30, **second), held(50, second)]
-    list(progress.lines(plan(), events, {}))
-    assert progress.estimate(plan()) == "about 50 s for the 2 nodes left"
-
-
-def test_steps_and_failures_are_told_once() -> None:
-    progress = Progress()
-    states: dict[str, str | None] = {"scan_coordinator_logs": "running", "roll.x.replace": "failed", "report": None}
-    told = list(progress.lines(None, [], states))
-    assert told == ["scanning the coordinator logs with Spark", "task roll.x.replace failed"]
-    assert list(progress.lines(None, [], states)) == []
-
-
-def test_levels_that_were_finalized_are_told_and_what_became_of_the_others() -> None:
-    well = {"metadata.version": "OK", "group.version": "OK (already there)"}
-    events = [event("finalized", 1, levels={"metadata.version": 30}), event("feature-results", 2, results=well)]
-    assert list(Progress().lines(None, events, {})) == ["finalized: metadata.version 30"]
-    refused = event("feature-results", 2, results={"group.version": "FAILED: node 3 does not support it."})
-    assert list(Progress().lines(None, [refused], {})) == ["group.version: FAILED: node 3 does not support it."]
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (125, "2 min 05 s")])
-def test_durations_read_well(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 class Client:

@@ -15,7 +15,8 @@ from kafka_rollout.domain.groups.described import DescribedGroup, GroupMember
 from kafka_rollout.domain.groups.monitor import GroupWatch
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.steps.common.approval import APPROVED, REJECTED, ApprovalOf, approval_body, record_approval
+from kafka_rollout.domain.run.events import APPROVED, REJECTED, ApprovalOf
+from kafka_rollout.steps.common.approval import approval_body, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize
 from kafka_rollout.steps.features.snapshot import prove_snapshot

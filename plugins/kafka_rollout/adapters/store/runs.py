@@ -20,11 +20,13 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from kafka_rollout.adapters.store.artifacts import Artifacts, artifact_key
 from kafka_rollout.adapters.store.database import Database
+from kafka_rollout.adapters.store.event_codec import decode, encode
 from kafka_rollout.adapters.store.tables import artifacts, before_stops, events, fingerprints, plans, runs
 from kafka_rollout.adapters.system.files import safe_name
-from kafka_rollout.domain.gates.check import BeforeStop, GateCheck
+from kafka_rollout.domain.gates.check import BeforeStop
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.run.events import Event
 
 _PLAN = TypeAdapter(Plan)
 _BEFORE_STOP = TypeAdapter(BeforeStop)
@@ -112,20 +114,18 @@ class SqlRunStore:
         with self._database.reading() as connection:
             return {row.node_id: row.hash for row in connection.execute(query)}
 
-    def record(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Append one event; `at` is now unless `data` has its own."""
-        body = canonical_json({"at": self._clock(), **to_jsonable_python(data), "kind": kind})
+    def record(self, event: Event) -> None:
+        """Append one event; an event whose `at` is 0 gets the present time."""
+        kind, data = encode(event)
+        body = canonical_json({"at": event.at or self._clock(), "kind": kind, "data": data})
         with self._writing() as (connection, run):
             number, value = run.event_count + 1, chain_hash(run.last_hash, body)
             connection.execute(insert(events).values(run=run.id, number=number, body=body, hash=value))
             changed = {"event_count": number, "last_hash": value, "updated_at": self._database.now(connection)}
             connection.execute(update(runs).where(runs.c.id == run.id).values(**changed))
 
-    def record_check(self, look: GateCheck) -> None:
-        self.record("gate", {**to_jsonable_python(look), "holds": look.holds, "waits_for": look.waits_for})
-
-    def events(self) -> tuple[Mapping[str, Any], ...]:
-        """All events, oldest first."""
+    def events(self) -> tuple[Event, ...]:
+        """All events, oldest first. A kind of a newer version is `Unknown`; raises FatalError for a damaged row."""
         query = select(events.c.number, events.c.body).join(runs).where(*self._this()).order_by(events.c.number)
         with self._database.reading() as connection:
             rows = connection.execute(query).all()
@@ -233,18 +233,16 @@ class SqlRunStore:
 
         connection.execute(postgresql.insert(runs).values(**row).on_conflict_do_nothing())
 
-    def _event(self, row: Row[Any, Any]) -> Mapping[str, Any]:
+    def _event(self, row: Row[Any, Any]) -> Event:
         try:
-            event = json.loads(row.body)
-        except ValueError:
-            event = None
-        if not isinstance(event, dict):
+            body = json.loads(row.body)
+            return decode(str(body["kind"]), float(body["at"]), dict(body["data"]))
+        except (ValueError, TypeError, KeyError):
             raise FatalError(
                 f"Event {row.number} of run {self.run_id} of cluster {self.cluster} is damaged.",
                 remedy=f"Run `kafka-rollout runs verify --cluster {self.cluster} --run {self.run_id}`, and restore the "
                 "database from a backup.",
-            )
-        return event
+            ) from None
 
 
 def canonical_json(event: Mapping[str, Any]) -> str:

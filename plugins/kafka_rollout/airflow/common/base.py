@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_rollout.domain.model.plan import Plan
+    from kafka_rollout.domain.run.events import Event
     from kafka_rollout.ports.run_store import RunStore
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 log = OneLineLogger(logging.getLogger(__name__))
 
-TASK_FAILED = "task-failed"  # kind of the event in the run's record
 PLAN_TASK = "plan"  # its XCom contains the hash of the frozen plan
 
 # Tasks that the plan does not need are skipped. A task after a skipped task runs, a task after a failed task does
@@ -76,9 +76,9 @@ def cluster_ports(cluster: str, context: Context) -> Iterator[ClusterPorts]:
         yield ports
 
 
-def other_owner(events: Sequence[Mapping[str, Any]], context: Context) -> str:
+def other_owner(events: Sequence[Event], context: Context) -> str:
     """Return the owner of the run history if it is not this DAG; empty if it is, or if the run has not begun."""
-    from kafka_rollout.steps.planning.upgrade import begun_by
+    from kafka_rollout.domain.run.projections.runs import begun_by
 
     dag_id = begun_by(events)
     if not events or dag_id == context["ti"].dag_id:
@@ -100,10 +100,12 @@ def run_record(cluster: str, context: Context) -> RunStore:
     return open_run(cluster, str(context["run_id"]))
 
 
-def why_failed(events: Sequence[Mapping[str, Any]]) -> str:
+def why_failed(events: Sequence[Event]) -> str:
     """Return the message of the last failed task, for a run without a report."""
-    found = next((event for event in reversed(events) if event.get("kind") == TASK_FAILED), None)
-    return "" if found is None else f" Task {found['task']} failed: {found['sentence']}"
+    from kafka_rollout.domain.run.projections.runs import last_task_failure
+
+    found = last_task_failure(events)
+    return "" if found is None else f" Task {found.task} failed: {found.sentence}"
 
 
 def frozen_plan(ports: ClusterPorts, context: Context) -> Plan:
@@ -131,12 +133,14 @@ class RolloutOperator(OneLineLogs, BaseOperator):
         self.cluster = cluster
 
     def execute(self, context: Context) -> Any:
+        from kafka_rollout.domain.run.events import TaskFailed
+
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             try:
                 return self.act(context, ports)
             except RolloutError as error:
                 if not isinstance(error, TransientError):
-                    ports.run.record(TASK_FAILED, {"task": self.task_id, "sentence": str(error)})
+                    ports.run.record(TaskFailed(task=self.task_id, sentence=str(error)))
                 raise
 
     @abstractmethod

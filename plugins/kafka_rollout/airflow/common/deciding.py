@@ -78,7 +78,8 @@ def hold_while_asking(context: Context, ports: ClusterPorts, purpose: str) -> ti
 
 def record_decision(context: Context, ports: ClusterPorts, what: str, answer: Answer) -> None:
     """Record the decision. Rolling back and stopping fail the task, so no later task begins."""
-    from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+    from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
+    from kafka_rollout.steps.common.approval import record_approval
     from kafka_rollout.steps.common.lock import shorten_lease
 
     reason = answer.reason or NO_REASON

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 APPROVE = "Approve"
 REJECT = "Reject"
-
-
-ANSWERED = "answered"  # kind of the event in the run's record
 
 
 class ApprovalOperator(RolloutOperator):
@@ -45,7 +42,8 @@ class ApprovalOperator(RolloutOperator):
 
     def answered(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue with the answer, or with its timeout."""
-        from kafka_rollout.steps.common.approval import APPROVED, REJECTED, ApprovalOf, record_approval
+        from kafka_rollout.domain.run.events import APPROVED, REJECTED, Answered, ApprovalOf
+        from kafka_rollout.steps.common.approval import record_approval
         from kafka_rollout.steps.common.lock import shorten_lease
 
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
@@ -59,7 +57,16 @@ class ApprovalOperator(RolloutOperator):
             record_approval(ports, self.what, answer.by, decision, answer.reason)
             if answer.option == ROLL_BACK:
                 record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, APPROVED, answer.reason)
-            ports.run.record(ANSWERED, {**asdict(answer), **self._generation(context, plan)})
+            ports.run.record(
+                Answered(
+                    option=answer.option,
+                    by=answer.by,
+                    reason=answer.reason,
+                    task_id=self.task_id,
+                    max_tries=context["ti"].max_tries,
+                    plan_hash=plan.hash,
+                )
+            )
             return self._conclude(context, answer)
 
     def _conclude(self, context: Context, answer: Answer) -> dict[str, str]:
@@ -67,10 +74,6 @@ class ApprovalOperator(RolloutOperator):
         if answer.option == ROLL_BACK:
             leave_roll_back(context, self.task_id, answer)
         return self._decided(answer)
-
-    def _generation(self, context: Context, plan: Plan) -> dict[str, Any]:
-        """Distinguish a retry from a cleared task: clearing raises the task's number of attempts."""
-        return {"task_id": self.task_id, "max_tries": context["ti"].max_tries, "plan_hash": plan.hash}
 
     def _answer_of_lost_try(self, context: Context, ports: ClusterPorts, plan: Plan) -> Answer | None:
         """Return an answer whose task Airflow lost immediately after it was given.
@@ -81,15 +84,10 @@ class ApprovalOperator(RolloutOperator):
         task asks again. So does a run that was deleted in Airflow and triggered with the same id, which continues the
         same history.
         """
-        from kafka_rollout.steps.planning.upgrade import BEGUN
+        from kafka_rollout.domain.run.projections.runs import answer_of
 
-        generation = self._generation(context, plan)
-        for event in reversed(ports.run.events()):
-            if event.get("kind") == BEGUN:
-                return None
-            if event.get("kind") == ANSWERED and {key: event.get(key) for key in generation} == generation:
-                return Answer(option=str(event["option"]), by=str(event["by"]), reason=str(event["reason"]))
-        return None
+        found = answer_of(ports.run.events(), self.task_id, context["ti"].max_tries, plan.hash)
+        return None if found is None else Answer(option=found.option, by=found.by, reason=found.reason)
 
     def _decided(self, answer: Answer) -> dict[str, str]:
         if answer.option != APPROVE:

@@ -41,6 +41,7 @@ class StopLedgerOperator(RolloutOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.composition.background import stop_traffic
+        from kafka_rollout.domain.run.log_events import TrafficCompared
         from kafka_rollout.steps.report.run import LEDGER_VERDICT
 
         stop_watching_groups(ports)
@@ -48,9 +49,8 @@ class StopLedgerOperator(RolloutOperator):
         if not (folder / "settings.json").exists():
             raise AirflowSkipException("This run has no test traffic.")
         verdict = stop_traffic(folder)
-        data = {**asdict(verdict), "ok": verdict.ok}
-        ports.run.attach(LEDGER_VERDICT, data)
-        ports.run.record("ledger", data)
+        ports.run.attach(LEDGER_VERDICT, {**asdict(verdict), "ok": verdict.ok})
+        ports.run.record(TrafficCompared(verdict=verdict))
         ports.run.private_path(SECURITY_FILE).unlink(missing_ok=True)
         self.log.info("Acknowledged %s, consumed %s", verdict.acknowledged, dict(verdict.consumed))
         for discrepancy in verdict.discrepancies:
@@ -74,11 +74,11 @@ class FinalizeNowOperator(RolloutOperator):
         self.skipped = skipped
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        from kafka_rollout.steps.roll.node import ROLLED
+        from kafka_rollout.domain.run.events import Rolled
 
         plan = frozen_plan(ports, context)
         if plan.release_steps:
-            ports.run.record(ROLLED, {"target": str(plan.target)})
+            ports.run.record(Rolled(target=plan.target))
         if context["params"]["finalize"] == FINALIZE_LATER and plan.release_steps:
             self.log.info(
                 "Every node is upgraded; the features are finalized later. Run this DAG again after the "

@@ -68,16 +68,15 @@ class OfflineStepOperator(RolloutOperator):
         return f"the offline step {self.step.value}"
 
     def _do(self, context: Context, ports: ClusterPorts, plan: Plan) -> Any:
-        from kafka_rollout.steps.offline.record import stop_has_begun
-        from kafka_rollout.steps.offline.undo import can_be_undone
+        from kafka_rollout.domain.run.projections.offline import can_be_undone, stop_has_begun
 
         tell(context, f"{self._what}")
         try:
             found = self.step.act(ports, plan)
         except (RefusedError, FatalError) as error:
-            if not stop_has_begun(ports):
+            if not stop_has_begun(ports.run.events()):
                 raise  # nothing was touched, so there is nothing to decide
-            options = (RETRY, ROLL_BACK) if can_be_undone(ports) else (RETRY,)
+            options = (RETRY, ROLL_BACK) if can_be_undone(ports.run.events()) else (RETRY,)
             ask_what_now(context, ports, what=self._what, why=str(error), options=options, meanings=MEANINGS)
         self.log.info("Done: %s", found)
         tell(context, "nothing")

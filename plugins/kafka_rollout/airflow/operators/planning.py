@@ -34,10 +34,11 @@ class ObserveOperator(RolloutOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.domain.planning.cluster_findings import cluster_findings
+        from kafka_rollout.domain.run.events import Begun
         from kafka_rollout.steps.common.observe import observe
-        from kafka_rollout.steps.planning.upgrade import BEGUN, record_observed
+        from kafka_rollout.steps.planning.upgrade import record_observed
 
-        ports.run.record(BEGUN, {"dag_id": context["dag"].dag_id})
+        ports.run.record(Begun(dag_id=context["dag"].dag_id))
         hold_to_plan(context, ports)
         state = observe(ports)
         record_observed(ports, state)

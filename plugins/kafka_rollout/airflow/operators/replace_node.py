@@ -47,7 +47,8 @@ def refuse_out_of_turn(ports: ClusterPorts, plan: Plan, release_step: ReleaseSte
 
 def refuse_without_canary(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> None:
     """Check the canary approval for all nodes after the first one: its task can be marked as successful by hand."""
-    from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
+    from kafka_rollout.domain.run.events import ApprovalOf
+    from kafka_rollout.steps.common.approval import require_approval
     from kafka_rollout.steps.roll.node import needs_turn
 
     is_canary = release_step == plan.release_steps[0] and node_id == release_step.order[0].node_id
@@ -103,7 +104,7 @@ class ReplaceNodeOperator(RolloutOperator):
         plan: Plan,
         act: Callable[[ClusterPorts, Plan, str, int], NodeReplaced],
     ) -> Any:
-        from kafka_rollout.steps.roll.node import has_stopped_nodes
+        from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
 
         release_step, node_step = self.slot.resolve(plan)
         try:
@@ -112,7 +113,7 @@ class ReplaceNodeOperator(RolloutOperator):
             self._ask(context, ports, plan, str(error), _STARTED_ONCE_MORE)
         except (RefusedError, TransientError) as error:
             again = isinstance(error, TransientError) and _has_tries_left(context)
-            if again or self.slot.way_back or not has_stopped_nodes(ports):
+            if again or self.slot.way_back or not has_stopped_nodes(ports.run.events()):
                 raise
             self._ask(context, ports, plan, str(error), _LOOKED_AT_AGAIN)
         tell(context, f"nothing: node {node_step.node_id} runs {replaced.release}")

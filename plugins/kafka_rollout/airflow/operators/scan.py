@@ -74,6 +74,7 @@ class ScanVerdictOperator(RolloutOperator):
         from kafka_rollout.domain.coordinator_logs.findings import way_back_verdict
         from kafka_rollout.domain.coordinator_logs.scan import ScanResult
         from kafka_rollout.domain.model.findings import Verdict
+        from kafka_rollout.domain.run.log_events import ScanJudged
         from kafka_rollout.steps.common.node_steps import previous_release
         from kafka_rollout.steps.report.run import SCAN_VERDICT
 
@@ -91,15 +92,14 @@ class ScanVerdictOperator(RolloutOperator):
             f"{previous} can still load all {result.records} records of the coordinator logs."
         )
         ports.run.record(
-            "scan",
-            {
-                "release": str(previous),
-                "records": result.records,
-                "partitions": len(result.logs),
-                "ok": verdict.ok,
-                "sentence": sentence,
-                "findings": [str(finding) for finding in verdict.findings],
-            },
+            ScanJudged(
+                release=previous,
+                records=result.records,
+                partitions=len(result.logs),
+                ok=verdict.ok,
+                sentence=sentence,
+                findings=tuple(str(finding) for finding in verdict.findings),
+            )
         )
         if not verdict.ok:
             raise AirflowFailException(" ".join(str(finding) for finding in verdict.blockers))

@@ -34,9 +34,9 @@ class OfflineGateSensor(GateSensor):
         (OfflineStep.START_CONTROLLERS if controller else OfflineStep.START_BROKERS).act(ports, plan)
 
     def _ref(self, plan: Plan) -> GateRef:
-        from kafka_rollout.steps.offline.record import offline_hop
+        from kafka_rollout.steps.offline.release_step import offline_release_step
 
-        release_step = offline_hop(plan)
+        release_step = offline_release_step(plan)
         return GateRef(
             kind=self.kind,
             release_step=(release_step.reversed() if self.way_back else release_step).key,

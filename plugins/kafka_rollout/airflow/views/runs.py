@@ -16,15 +16,20 @@ from kafka_rollout.airflow.common.dag_ids import (
 from kafka_rollout.composition.records import list_runs, open_lock, open_run
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, UserError
 from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.run.events import Event, RunOf, TaskFailed, Unknown
+from kafka_rollout.domain.run.projections import runs as projections
+from kafka_rollout.domain.run.projections.nodes import NodeProgress, node_progress
 from kafka_rollout.ports.run_store import RunStore
 from kafka_rollout.settings import Settings
-from kafka_rollout.steps.features.update import FEATURES
-from kafka_rollout.steps.planning.downgrade import DOWNGRADE
-from kafka_rollout.steps.planning.upgrade import begun_by, kind_of_run
 from kafka_rollout.steps.progress import Progress
 
 log = logging.getLogger(__name__)
 
+_PREFIXES = {
+    RunOf.UPGRADE: DAG_PREFIX,
+    RunOf.DOWNGRADE: DOWNGRADE_DAG_PREFIX,
+    RunOf.FEATURES: FEATURES_DAG_PREFIX,
+}
 RUNS_SHOWN = 10  # per cluster
 LINES_SHOWN = 30  # per run
 RUNS_LOOKED_AT = 50  # per cluster, to find those that the user can read
@@ -98,7 +103,7 @@ def run_of(cluster: str, run_id: str, settings: Settings, *, holder: str = "") -
     """Return one run: progress and outcome, from its history. `holder`: the run that holds the lock."""
     store = open_run(cluster, run_id, settings)
     recorded = store.events()
-    events = [event for event in recorded if "at" in event]
+    events = [event for event in recorded if event.at]
     try:
         plan = store.load_plan()
     except RolloutError:
@@ -106,9 +111,9 @@ def run_of(cluster: str, run_id: str, settings: Settings, *, holder: str = "") -
     progress = Progress()
     lines = list(progress.lines(plan, events, {}))
     report = _report(store)
-    began, last = (float(events[0]["at"]), float(events[-1]["at"])) if events else (0.0, 0.0)
+    began, last = (events[0].at, events[-1].at) if events else (0.0, 0.0)
     done = report is not None and report.get("ended_at", 0.0) >= last - 1.0  # an active run has newer events
-    failed = bool(events) and events[-1].get("kind") == "task-failed"
+    failed = bool(events) and isinstance(events[-1], TaskFailed)
     going_on = not done and not failed and (run_id == holder or time.time() - last < QUIET_S)
     return {
         "run_id": run_id,
@@ -127,16 +132,11 @@ def run_of(cluster: str, run_id: str, settings: Settings, *, holder: str = "") -
     }
 
 
-def _nodes(plan: Plan | None, events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _nodes(plan: Plan | None, events: Sequence[Event]) -> list[dict[str, Any]]:
     """Return the node steps of the plan in their order. `state`: done, now or to come. Empty during a rollback."""
     if plan is None:
         return []
-    states: dict[tuple[str, int], str] = {}
-    for event in events:
-        if event.get("kind") == "stopping":
-            states[(event["hop"], event["node_id"])] = "now"
-        elif event.get("kind") == "gate-held" and event.get("kind_of_gate") == "after-start":
-            states[(event["hop"], event["node_id"])] = "done"
+    states = node_progress(events)
     node_steps = [(release_step, node_step) for release_step in plan.release_steps for node_step in release_step.order]
     if states.keys() - {(release_step.key, node_step.node_id) for release_step, node_step in node_steps}:
         return []
@@ -144,7 +144,7 @@ def _nodes(plan: Plan | None, events: Iterable[Mapping[str, Any]]) -> list[dict[
         {
             "name": node_step.name,
             "release": str(release_step.to_release),
-            "state": states.get((release_step.key, node_step.node_id), "to come"),
+            "state": states.get((release_step.key, node_step.node_id), NodeProgress.TO_COME).value,
         }
         for release_step, node_step in node_steps
     ]
@@ -173,13 +173,15 @@ def page_of_run(dag_id: str, run_id: str, file: str, settings: Settings) -> str 
         return None
 
 
-def _dag_id(cluster: str, events: Sequence[Mapping[str, Any]]) -> str:
+def _dag_id(cluster: str, events: Sequence[Event]) -> str:
     """Return the owner of the run from its first event. A run of the command line is identified by its plan."""
-    return begun_by(events) or f"{_dag_prefix(events)}{cluster}"
+    if events and isinstance(events[0], Unknown):  # it can contain the name of its DAG
+        return ""
+    return projections.begun_by(events) or f"{_dag_prefix(events)}{cluster}"
 
 
-def _dag_prefix(events: Iterable[Mapping[str, Any]]) -> str:
-    return {FEATURES: FEATURES_DAG_PREFIX, DOWNGRADE: DOWNGRADE_DAG_PREFIX}.get(kind_of_run(events), DAG_PREFIX)
+def _dag_prefix(events: Sequence[Event]) -> str:
+    return _PREFIXES[projections.run_of(events)]
 
 
 def _report(store: RunStore) -> dict[str, Any] | None:

@@ -31,11 +31,11 @@ class GateRef:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form, for a trigger's arguments."""
-        return {"kind": self.kind.value, "hop": self.release_step, "node_id": self.node_id}
+        return {"kind": self.kind.value, "release_step": self.release_step, "node_id": self.node_id}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> GateRef:
-        return cls(kind=GateKind(data["kind"]), release_step=data.get("hop"), node_id=data.get("node_id"))
+        return cls(kind=GateKind(data["kind"]), release_step=data["release_step"], node_id=data["node_id"])
 
     def __str__(self) -> str:
         return f"{self.kind.value} of node {self.node_id}" if self.node_id is not None else self.kind.value

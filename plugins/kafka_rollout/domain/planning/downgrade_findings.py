@@ -212,8 +212,3 @@ def losses_unknown(why: str) -> tuple[Finding, ...]:
             remedy="Make the metadata log of one controller readable for this process, then start a new run.",
         ),
     )
-
-
-def trims_of(scans: Iterable[Mapping[str, object]]) -> tuple[int, ...]:
-    """Return the ids of the nodes whose scan requires a trim."""
-    return tuple(sorted({int(str(one["node_id"])) for one in scans if one["readiness"] == Readiness.TRIM}))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from kafka_rollout.domain.features.outcomes import FeatureOutcome
+from kafka_rollout.domain.metadata_log.checkpoints import CheckpointSummary
 from kafka_rollout.domain.run.events import Event
 
 
@@ -70,7 +71,7 @@ class FeatureResults(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotLoaded(Event):
-    """A snapshot of the metadata log, as the classes of `release` loaded it.
+    """A snapshot of the metadata log, as Kafka's own classes loaded it.
 
     `end_offset` and `epoch` name the snapshot; `finalized_by_offset`: the offset at which this run's levels are
     finalized; `proved`: the snapshot has the planned levels.
@@ -78,14 +79,7 @@ class SnapshotLoaded(Event):
 
     kind: ClassVar[str] = "snapshot"
 
-    release: str
-    features: Mapping[str, int]
-    brokers: tuple[int, ...]
-    controllers: tuple[int, ...]
-    topics: int
-    partitions: int
-    records: int
-    sha256: str
+    summary: CheckpointSummary
     node_id: int
     end_offset: int
     epoch: int

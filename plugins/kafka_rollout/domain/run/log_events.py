@@ -11,7 +11,7 @@ from kafka_rollout.domain.metadata_log.readiness import Readiness
 from kafka_rollout.domain.metadata_log.scan import ReplayFailure
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import Event
-from kafka_rollout.domain.traffic_check import Discrepancy
+from kafka_rollout.domain.traffic_check import LedgerVerdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,15 +112,8 @@ class ContentsCompared(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficCompared(Event):
-    """Acknowledged and consumed records of the test traffic; fields as in domain.traffic_check.LedgerVerdict."""
+    """Acknowledged and consumed records of the test traffic."""
 
     kind: ClassVar[str] = "ledger"
 
-    ok: bool
-    acknowledged: int
-    transactions: Mapping[str, int]
-    consumed: Mapping[str, int]
-    redelivered: Mapping[str, int]
-    unavailable_s: Mapping[str, float]
-    discrepancies: tuple[Discrepancy, ...]
-    stretches: int
+    verdict: LedgerVerdict

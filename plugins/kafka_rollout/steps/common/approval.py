@@ -2,44 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from enum import StrEnum
-from typing import Any
-
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.outside_text import escape_markdown, quote_markdown
 from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf
+from kafka_rollout.domain.run.projections.approvals import is_void, newest_decision, superseded
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-
-
-class ApprovalOf(StrEnum):
-    """What is asked for."""
-
-    ROLL = "roll"
-    CANARY = "canary"
-    FINALIZE = "finalize"
-    ROLL_BACK = "roll-back"
-    FAILED_GATE = "failed-gate"  # decision: wait on, retry or roll back
-
-
-APPROVED = "approved"
-REJECTED = "rejected"
-_VOID = "void"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
-    """`at` in epoch seconds; `decision` is `approved`, `rejected` or, after a failed gate, what was chosen."""
-
-    what: str
-    by: str
-    decision: str
-    reason: str
-    plan_hash: str
-    at: float
 
 
 def record_approval(ports: ClusterPorts, what: str, by: str, decision: str, reason: str) -> Approval:
@@ -50,14 +20,13 @@ def record_approval(ports: ClusterPorts, what: str, by: str, decision: str, reas
     if decision == APPROVED and what in {ApprovalOf.ROLL, ApprovalOf.FINALIZE}:
         refuse_blockers(plan)
     approval = Approval(
-        what=str(what),
+        what=ApprovalOf(what),
         by=by.strip(),
         decision=str(decision),
         reason=reason.strip(),
         plan_hash=plan.hash,
-        at=ports.clock.now(),
     )
-    ports.run.record("approval", {key: value for key, value in asdict(approval).items() if key != "at"})
+    ports.run.record(approval)
     return approval
 
 
@@ -88,71 +57,42 @@ def refuse_blockers(plan: Plan) -> None:
         )
 
 
-def approvals(ports: ClusterPorts) -> tuple[Approval, ...]:
-    """All decisions of the run, oldest first."""
-    return tuple(_read(event) for event in ports.run.events() if event.get("kind") == "approval")
-
-
 def require_approval(ports: ClusterPorts, plan: Plan, what: str) -> Approval:
     """The newest decision on `what` for this very plan; raises RefusedError unless it approves and still counts.
 
     An approval counts no more after a blocker voided it, or after a person decided for the opposite way, and none
     goes round blockers: the plan's hash does not cover findings, so the plan may have been made anew with some.
     """
-    given = [a for a in approvals(ports) if a.what == what and a.plan_hash == plan.hash]
-    if not given:
+    events = ports.run.events()
+    given = newest_decision(events, what, plan.hash)
+    if given is None:
         raise RefusedError(
             f"Nobody approved the {what} of run {ports.run_id} on cluster {plan.cluster}.",
             remedy="Have a named person approve it first.",
         )
-    if given[-1].decision != APPROVED:
+    if given.decision != APPROVED:
         raise RefusedError(
-            f"{given[-1].by} answered '{given[-1].decision}' to the {what} of run {ports.run_id}: {given[-1].reason}",
+            f"{given.by} answered '{given.decision}' to the {what} of run {ports.run_id}: {given.reason}",
             remedy="Settle the reason, then ask again.",
         )
     if what in {ApprovalOf.ROLL, ApprovalOf.FINALIZE}:
         refuse_blockers(plan)
-    if why := _overtaken(ports, plan, given[-1]):
+    if why := superseded(events, given):
         raise RefusedError(
-            f"The approval of the {what} by {given[-1].by} is {why}.",
+            f"The approval of the {what} by {given.by} is {why}.",
             remedy="Have a named person approve it again (in a DAG: clear its approval with everything after it).",
         )
-    return given[-1]
+    return given
 
 
 def renew_void(ports: ClusterPorts, plan: Plan, by: str, reason: str) -> None:
     """Record that a named person approves anew what a blocker voided; what was never approved, was rejected or was
     overtaken stays so. Whether the blocker is gone is looked at again before anything is done."""
     for what in (ApprovalOf.ROLL, ApprovalOf.CANARY):
-        given = [a for a in approvals(ports) if a.what == what and a.plan_hash == plan.hash]
-        if given and given[-1].decision == APPROVED and _overtaken(ports, plan, given[-1]).startswith(_VOID):
+        events = ports.run.events()
+        given = newest_decision(events, what, plan.hash)
+        if given is not None and given.decision == APPROVED and is_void(events, given):
             record_approval(ports, what, by, APPROVED, reason)
-
-
-def _overtaken(ports: ClusterPorts, plan: Plan, approval: Approval) -> str:
-    """Why an approval counts no more; empty where it does."""
-    opposite = ApprovalOf.ROLL if approval.what == ApprovalOf.ROLL_BACK else ApprovalOf.ROLL_BACK
-    why = ""
-    for event in ports.run.events():  # in their order
-        kind, what = event.get("kind"), event.get("what")
-        if kind == "approval" and what == approval.what and event["plan_hash"] == plan.hash:
-            why = ""
-        elif kind == "approval" and what == opposite and event["decision"] == APPROVED:
-            why = f"overtaken: {event['by']} approved the {opposite} after it"
-        elif kind == "void" and event["plan"] == plan.hash and approval.what != ApprovalOf.ROLL_BACK:
-            why = f"{_VOID}: {'; '.join(event['blockers'])}"
-    return why
-
-
-def _read(event: Mapping[str, Any]) -> Approval:
-    return Approval(
-        what=event["what"],
-        by=event["by"],
-        decision=event["decision"],
-        reason=event["reason"],
-        plan_hash=event["plan_hash"],
-        at=float(event["at"]),
-    )
 
 
 def approval_body(plan: Plan, verdict: Verdict | None = None, *, what: str = ApprovalOf.ROLL, scan: str = "") -> str:

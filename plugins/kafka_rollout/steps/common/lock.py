@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from kafka_rollout.domain.model.errors import LockHeldError, RefusedError, TransientError
+from kafka_rollout.domain.run.events import LockedOut
 from kafka_rollout.domain.run.lease import Lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 # Longer than the longest single call between two renewals (a controlled shutdown to its deadline), short enough
 # that a killed holder does not keep others waiting.
 LEASE_S = 600.0
-LOCKED_OUT = "locked-out"  # kind of the event in the run's record
 
 
 def acquire_lock(ports: ClusterPorts, purpose: str, *, for_s: float = LEASE_S) -> Lock:
@@ -29,7 +29,7 @@ def acquire_lock(ports: ClusterPorts, purpose: str, *, for_s: float = LEASE_S) -
         )
     except LockHeldError as error:
         if ports.run.events():  # a run that has not begun leaves nothing behind
-            ports.run.record(LOCKED_OUT, {"sentence": error.sentence})
+            ports.run.record(LockedOut(sentence=error.sentence))
         raise
 
 

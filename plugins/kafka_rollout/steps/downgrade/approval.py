@@ -8,9 +8,10 @@ from kafka_rollout.domain.model.findings import Finding, Verdict
 from kafka_rollout.domain.model.outside_text import escape_markdown
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.domain.run.projections.levels import planned_trims
 from kafka_rollout.steps.common.approval import config_part, features_in_full, findings_part, heading, hops_part
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.downgrade.metadata_logs import LOSSES, planned_trims
+from kafka_rollout.steps.downgrade.metadata_logs import LOSSES
 
 _LOSSES_SHOWN = 100
 
@@ -99,7 +100,7 @@ def _type(plan: Plan) -> list[str]:
 
 
 def _trims(ports: ClusterPorts) -> list[str]:
-    trimmed = planned_trims(ports)
+    trimmed = planned_trims(ports.run.events())
     if not trimmed:
         return [heading("Metadata logs"), "Every node's log can be read by the older release as it is."]
     names = "\n".join(f"- {ports.cluster.node(node_id).name} ({node_id})" for node_id in trimmed)

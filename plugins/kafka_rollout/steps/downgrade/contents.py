@@ -12,22 +12,23 @@ from kafka_rollout.domain.model.cluster_contents import (
     unserved_types,
 )
 from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.domain.run.log_events import ContentsCompared, ContentsTaken
+from kafka_rollout.domain.run.projections.runs import has_acted
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.sending import levels_now
 
 BEFORE = "inventory/before.json"
 COMPARED = "inventory/compared.json"
-_ACTED = frozenset({"finalizing", "stopping", "stopped"})
 
 
 def take_inventory(ports: ClusterPorts) -> ClusterInventory:
     """Kept in the run's record. Once the run has acted the first one stays: it is what a comparison is worth."""
     kept = ports.run.attachment(BEFORE)
-    if kept is not None and any(event.get("kind") in _ACTED for event in ports.run.events()):
+    if kept is not None and has_acted(ports.run.events()):
         return ClusterInventory.from_dict(kept)
     found = ports.admin.inventory()
     ports.run.attach(BEFORE, found.to_dict())
-    ports.run.record("inventory", {"when": "before", "counts": found.counts})
+    ports.run.record(ContentsTaken(counts=found.counts))
     return found
 
 
@@ -48,5 +49,5 @@ def compare_inventory(ports: ClusterPorts) -> tuple[Difference, ...]:
             "differences": [asdict(difference) for difference in found],
         },
     )
-    ports.run.record("inventory", {"when": "after", "counts": after.counts, "differences": len(found)})
+    ports.run.record(ContentsCompared(counts=after.counts, differences=len(found)))
     return found

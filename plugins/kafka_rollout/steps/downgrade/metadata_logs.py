@@ -6,11 +6,10 @@ anything is approved, when the levels have fallen, right before the node is stop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from kafka_rollout.domain.gates.check import Condition, GateCheck
 from kafka_rollout.domain.metadata_log.losses import LossReport
@@ -29,23 +28,24 @@ from kafka_rollout.domain.planning.downgrade_findings import (
     losses_unknown,
     metadata_findings,
     settings_findings,
-    trims_of,
     unseen_findings,
 )
+from kafka_rollout.domain.run.log_events import LossesReported, MetadataLogFound, MetadataScanned, ScanStage
+from kafka_rollout.domain.run.node_events import BootstrapReplaced, Trimmed
+from kafka_rollout.domain.run.projections.levels import planned_trims
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import metadata_directory, named_directories
 from kafka_rollout.steps.common.node_steps import is_way_back
 from kafka_rollout.steps.planning.plan_findings import replace_findings
 
 LOSSES = "metadata/losses.json"
-SCANNED = "metadata-scan"  # kind of the event in the run's record
 _AT_ONCE = 2  # each starts a JVM
 
 
 def scan_metadata_logs(ports: ClusterPorts, plan: Plan) -> Plan:
     """Scan every node's log for every release of the path; what that means becomes findings of the plan."""
     scans, unseen = _scan_all(ports, plan)
-    _record(ports, "before", scans)
+    _record(ports, ScanStage.BEFORE, scans)
     found = (*unseen_findings(unseen, ports.cluster.runtime), *metadata_findings(plan, scans))
     return replace_findings(ports, METADATA_CODES, found)
 
@@ -65,15 +65,14 @@ def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | N
         return replace_findings(ports, LOSS_CODES, (*losses_unknown(str(error)), *settings)), None
     ports.run.attach(LOSSES, report.to_dict())
     ports.run.record(
-        "losses",
-        {
-            "from_level": report.from_level,
-            "to_level": report.to_level,
-            "losses": len(report.losses),
-            "default_only": len(report.default_only),
-            "unsafe": plan.unsafe,
-            "first": [loss.sentence for loss in report.losses[:20]],
-        },
+        LossesReported(
+            from_level=report.from_level,
+            to_level=report.to_level,
+            losses=len(report.losses),
+            default_only=len(report.default_only),
+            unsafe=plan.unsafe,
+            first=tuple(loss.sentence for loss in report.losses[:20]),
+        )
     )
     return replace_findings(ports, LOSS_CODES, (*loss_findings(plan, report), *settings)), report
 
@@ -89,7 +88,7 @@ def _settings(ports: ClusterPorts, plan: Plan) -> tuple[Finding, ...]:
 def look_at_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
     """Could every node start on every release of the path, after a trim where it takes one? Recorded."""
     scans, unseen = _scan_all(ports, plan)
-    _record(ports, "ready", scans)
+    _record(ports, ScanStage.READY, scans)
     conditions = [
         Condition(name=f"node {node_id}'s metadata log", holds=False, evidence="the runtime sees no files of the node")
         for node_id in unseen
@@ -109,17 +108,6 @@ def look_at_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
     return GateCheck(gate="metadata-log", at=ports.clock.now(), conditions=tuple(conditions))
 
 
-def planned_trims(ports: ClusterPorts) -> tuple[int, ...]:
-    """Nodes that the newest look at all logs says to trim: what the approval of the roll shows."""
-    return trims_of(_last_scans(ports, "ready"))
-
-
-def last_failing_offset(ports: ClusterPorts) -> int | None:
-    """The last offset, by any scan of the run, that a release of the path cannot replay: a snapshot must end behind."""
-    offsets = [one["last_failing"] for stage in ("before", "ready") for one in _last_scans(ports, stage)]
-    return max((offset for offset in offsets if offset is not None), default=None)
-
-
 def refuse_unreadable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
     """Before the stop: raise RefusedError where the release could not start on this node's log, or only after a trim
     that nobody approved; TransientError where a snapshot has to come first. Nothing to do on the way up."""
@@ -127,7 +115,7 @@ def refuse_unreadable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep
         return
     scan = _scan(ports, plan, node, release_step.to_release)
     needs = readiness(scan)
-    if needs is Readiness.READY or (needs is Readiness.TRIM and node.node_id in planned_trims(ports)):
+    if needs is Readiness.READY or (needs is Readiness.TRIM and node.node_id in planned_trims(ports.run.events())):
         return
     if needs is Readiness.SNAPSHOT:
         raise TransientError(
@@ -156,14 +144,13 @@ def make_readable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
         if readiness(scan) is Readiness.TRIM:
             result = ports.metadata_logs.trim(directory, release=release_step.to_release, cluster_id=plan.cluster_id)
             ports.run.record(
-                "trimmed",
-                {
-                    "node_id": node.node_id,
-                    "hop": release_step.key,
-                    "sentence": result.sentence,
-                    "backup": str(result.backup) if result.backup else None,
-                    "start_offset": result.plan.start_offset if result.plan else None,
-                },
+                Trimmed(
+                    node_id=node.node_id,
+                    release_step=release_step.key,
+                    sentence=result.sentence,
+                    backup=str(result.backup) if result.backup else None,
+                    start_offset=result.plan.start_offset if result.plan else None,
+                )
             )
         elif readiness(scan) is not Readiness.READY:
             raise RefusedError(why_not(scan), remedy=" ".join(scan.remedies))
@@ -185,8 +172,12 @@ def _replace_bootstrap(
         directory, level=level, release=release_step.to_release, cluster_id=plan.cluster_id
     )
     ports.run.record(
-        "bootstrap-replaced",
-        {"node_id": node.node_id, "hop": release_step.key, "level": level, "backup": str(backup) if backup else None},
+        BootstrapReplaced(
+            node_id=node.node_id,
+            release_step=release_step.key,
+            level=level,
+            backup=str(backup) if backup else None,
+        )
     )
 
 
@@ -232,33 +223,25 @@ def _scan(ports: ClusterPorts, plan: Plan, node: NodeSpec, release: Release) -> 
     )
 
 
-def _record(ports: ClusterPorts, stage: str, scans: Iterable[tuple[int, MetadataScan]]) -> None:
+def _record(ports: ClusterPorts, stage: ScanStage, scans: Iterable[tuple[int, MetadataScan]]) -> None:
     ports.run.record(
-        SCANNED,
-        {
-            "stage": stage,
-            "nodes": [
-                {
-                    "node_id": node_id,
-                    "release": str(scan.release),
-                    "verdict": scan.verdict,
-                    "readiness": readiness(scan).value,
-                    "bootstrap_too_new": bootstrap_fails(scan),
-                    "starts_at": scan.starts_at,
-                    "start_offset": scan.start_offset,
-                    "end_offset": scan.end_offset,
-                    "first_failure": asdict(scan.first_failure) if scan.first_failure else None,
-                    "last_failing": scan.way.last_failing if scan.way else None,
-                    "remedies": list(scan.remedies),
-                }
+        MetadataScanned(
+            stage=stage,
+            nodes=tuple(
+                MetadataLogFound(
+                    node_id=node_id,
+                    release=scan.release,
+                    verdict=scan.verdict,
+                    readiness=readiness(scan),
+                    bootstrap_too_new=bootstrap_fails(scan),
+                    starts_at=scan.starts_at,
+                    start_offset=scan.start_offset,
+                    end_offset=scan.end_offset,
+                    first_failure=scan.first_failure,
+                    last_failing=scan.way.last_failing if scan.way else None,
+                    remedies=tuple(scan.remedies),
+                )
                 for node_id, scan in scans
-            ],
-        },
+            ),
+        )
     )
-
-
-def _last_scans(ports: ClusterPorts, stage: str) -> Sequence[dict[str, Any]]:
-    for event in reversed(ports.run.events()):
-        if event.get("kind") == SCANNED and event["stage"] == stage:
-            return [dict(one) for one in event["nodes"]]
-    return ()

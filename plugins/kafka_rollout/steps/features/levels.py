@@ -13,8 +13,10 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, Transien
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.domain.run.events import ApprovalOf
+from kafka_rollout.domain.run.feature_events import FeatureSupport
 from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
+from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe
 from kafka_rollout.steps.features.race import look_for_narrower_nodes
@@ -48,8 +50,7 @@ def check_support(ports: ClusterPorts, plan: Plan, *, waits: bool = False) -> Ve
         findings += with_disagreement(second_opinion(ports, state, first, unsafe=plan.unsafe))
     verdict = Verdict(question=own.question, findings=tuple(findings))
     ports.run.record(
-        "feature-support",
-        {"levels": targets, "ok": verdict.ok, "findings": [str(finding) for finding in verdict.findings]},
+        FeatureSupport(levels=targets, ok=verdict.ok, findings=tuple(str(finding) for finding in verdict.findings))
     )
     return verdict
 

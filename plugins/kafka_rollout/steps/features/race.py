@@ -14,6 +14,7 @@ from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.releases import METADATA_VERSION, ReleaseFacts
 from kafka_rollout.domain.model.state import NodeState
 from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.run.feature_events import FeatureRace
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import read_last_error
 from kafka_rollout.steps.common.observe import observe_some
@@ -33,7 +34,7 @@ def look_for_narrower_nodes(ports: ClusterPorts) -> Verdict:
         if verdict.ok or pause_s is None:
             break
         ports.clock.sleep(pause_s)
-    ports.run.record("feature-race", {"ok": verdict.ok, "findings": [str(finding) for finding in verdict.findings]})
+    ports.run.record(FeatureRace(ok=verdict.ok, findings=tuple(str(finding) for finding in verdict.findings)))
     return verdict
 
 

@@ -11,6 +11,7 @@ from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import FeatureChange
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.domain.run.feature_events import Finalized, Finalizing, Validated
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe_some
 from kafka_rollout.steps.common.until import until
@@ -40,14 +41,14 @@ def ensure_levels(
         state = levels_now(ports)
         missing = {c.feature: c.target for c in batch if state.finalized.get(c.feature, 0) != c.target}
         if not missing:
-            ports.run.record("finalized", {"levels": levels_of_changes(batch), "epoch_after": highest_epoch(state)})
+            ports.run.record(Finalized(levels=levels_of_changes(batch), epoch_after=highest_epoch(state)))
             return _answers(batch, {})
         if attempt == _SENDS:
             break
         if refused := _validate(ports, missing, unsafe=unsafe):
             not_sent = {f: FeatureUpdateResult(feature=f, error=NOT_SENT, message=_NOT_SENT_WHY) for f in missing}
             return _answers(batch, {**not_sent, **refused})
-        ports.run.record("finalizing", {"levels": missing, "epoch_before": highest_epoch(state)})
+        ports.run.record(Finalizing(levels=missing, epoch_before=highest_epoch(state)))
         try:
             results = ports.admin.update_features(missing, validate_only=False, unsafe=unsafe)
         except TransientError:  # nobody knows; the cluster does
@@ -57,7 +58,7 @@ def ensure_levels(
             # Older controllers apply what they can of a request.
             taken = {feature: level for feature, level in missing.items() if feature not in refused}
             if taken and _wait_until_there(ports, taken):
-                ports.run.record("finalized", {"levels": taken, "epoch_after": highest_epoch(levels_now(ports))})
+                ports.run.record(Finalized(levels=taken, epoch_after=highest_epoch(levels_now(ports))))
             return _answers(batch, refused)
         if not _wait_until_there(ports, missing):
             break
@@ -140,7 +141,7 @@ def _validate(ports: ClusterPorts, levels: Mapping[str, int], *, unsafe: bool) -
         pause_s=_LOOK_AGAIN_S,
     )
     ports.run.record(
-        "validated", {"levels": dict(levels), "answers": {r.feature: f"{r.error} {r.message}".strip() for r in results}}
+        Validated(levels=dict(levels), answers={r.feature: f"{r.error} {r.message}".strip() for r in results})
     )
     return _refused(results)
 

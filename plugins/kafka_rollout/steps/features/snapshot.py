@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile, CheckpointSummary
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.run.feature_events import SnapshotLoaded
+from kafka_rollout.domain.run.projections.levels import finalization
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.features.finalization import finalization
 
 PRIVATE_COPY = "metadata.checkpoint"
 
@@ -24,22 +24,21 @@ def prove_snapshot(ports: ClusterPorts, plan: Plan) -> CheckpointSummary:
     copy = ports.run.private_path(PRIVATE_COPY)
     _copy_privately(ports, newest, copy)
     summary = ports.classes.load_checkpoint(plan.target, copy)
-    asked = finalization(ports)
+    asked = finalization(ports.run.events())
     wrong = [
         f"{change.feature} {summary.features.get(change.feature, 0)} instead of {change.target}"
         for change in plan.feature_changes
         if summary.features.get(change.feature, 0) != change.target
     ]
     ports.run.record(
-        "snapshot",
-        {
-            **asdict(summary),
-            "node_id": newest.node_id,
-            "end_offset": newest.end_offset,
-            "epoch": newest.epoch,
-            "finalized_by_offset": asked.epoch_after if asked else None,
-            "proved": not wrong,
-        },
+        SnapshotLoaded(
+            summary=summary,
+            node_id=newest.node_id,
+            end_offset=newest.end_offset,
+            epoch=newest.epoch,
+            finalized_by_offset=asked.epoch_after if asked else None,
+            proved=not wrong,
+        )
     )
     if wrong:
         raise RefusedError(

@@ -22,8 +22,10 @@ from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.domain.run.events import ApprovalOf, Planned, RunOf
+from kafka_rollout.domain.run.feature_events import FeatureResults
 from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.approval import ApprovalOf, refuse_blockers, require_approval
+from kafka_rollout.steps.common.approval import refuse_blockers, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe, observe_some
 from kafka_rollout.steps.features.levels import refuse, with_disagreement
@@ -53,8 +55,6 @@ _ABOUT_NODES_AND_USERS = frozenset(
         "ELIGIBLE-LEADERS-LOST",
     }
 )
-FEATURES = "features"  # what a run is of, in the record of its plan
-_DONE = "feature-results"  # kind of the event in the run's record
 
 
 def plan_features(ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, waits: bool = False) -> Plan:
@@ -97,16 +97,15 @@ def plan_features(ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, wai
     )
     ports.run.save_plan(plan)
     ports.run.record(
-        "plan",
-        {
-            "hash": plan.hash,
-            "run_of": FEATURES,
-            "origin": str(plan.source),
-            "target": str(plan.target),
-            "requests": [str(request) for request in requests],
-            "unsafe": unsafe,
-            "blockers": [str(finding) for finding in plan.blockers],
-        },
+        Planned(
+            run_of=RunOf.FEATURES,
+            plan_hash=plan.hash,
+            source=plan.source,
+            target=plan.target,
+            requests=tuple(str(request) for request in requests),
+            unsafe=unsafe,
+            blockers=tuple(str(finding) for finding in plan.blockers),
+        )
     )
     return plan
 
@@ -166,7 +165,7 @@ def apply_features(ports: ClusterPorts, plan: Plan) -> tuple[FeatureOutcome, ...
         if pending:
             _check_again(ports, plan, pending)
         outcomes = _apply(ports, plan, {change.feature for change in pending})
-    ports.run.record(_DONE, {"results": {o.feature: f"{o.result} {o.sentence}".strip() for o in outcomes}})
+    ports.run.record(FeatureResults(outcomes=outcomes))
     return outcomes
 
 

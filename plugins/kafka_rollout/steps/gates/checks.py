@@ -15,16 +15,16 @@ from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.run.projections.levels import finalization, last_failing_offset
+from kafka_rollout.domain.run.projections.offline import lost_disk
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, is_way_back, node_step_state, read_last_error
 from kafka_rollout.steps.common.observe import observe_some
-from kafka_rollout.steps.downgrade.metadata_logs import last_failing_offset, look_at_metadata_logs
-from kafka_rollout.steps.features.finalization import finalization
+from kafka_rollout.steps.downgrade.metadata_logs import look_at_metadata_logs
 from kafka_rollout.steps.gates.groups import look_at_groups
 from kafka_rollout.steps.gates.recent import RECENT
 from kafka_rollout.steps.offline.outage import look_for_service
-from kafka_rollout.steps.offline.record import lost_disk
 
 SNAPSHOT_INTERVAL = "metadata.log.max.snapshot.interval.ms"
 _SNAPSHOT_INTERVAL_DEFAULT_MS = 3_600_000
@@ -43,20 +43,8 @@ def look(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     except TransientError as error:
         condition = Condition(name="the cluster responds", holds=False, evidence=error.sentence)
         seen = GateCheck(gate=_gate_name(ref), at=ports.clock.now(), conditions=(condition,))
-    seen = replace(seen, details={**seen.details, **_details(ref)})
     RECENT.record(ports, ref, seen)
     return seen
-
-
-def gate_has_held(ports: ClusterPorts, ref: GateRef) -> bool:
-    """Whether this run has passed the gate since it last started the node (a resumed run need not wait again)."""
-    held, key = False, (ref.kind.value, ref.release_step, ref.node_id)
-    for event in ports.run.events():
-        if event.get("kind") in {"stopping", "started"} and event["node_id"] == ref.node_id:
-            held = False
-        elif event.get("kind") == "gate-held" and (event["kind_of_gate"], event["hop"], event["node_id"]) == key:
-            held = True
-    return held
 
 
 def load_before_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> BeforeStop | None:
@@ -120,7 +108,7 @@ def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
 def _with_last_words(ports: ClusterPorts, plan: Plan, node: NodeSpec, seen: GateCheck) -> GateCheck:
     """A process that is gone has said why, and that is what a person is asked about."""
     said = read_last_error(ports, node)
-    if plan.offline and (way_out := lost_disk(ports, plan, node)):
+    if plan.offline and (way_out := lost_disk(ports.run.events(), plan, node.node_id)):
         said = f"{way_out}; {said}"
     conditions = tuple(
         replace(condition, evidence=f"{condition.evidence}; {said}") if condition.name == PROCESS else condition
@@ -137,7 +125,7 @@ def _is_past(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: N
 
 
 def _finalized(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
-    asked = finalization(ports)
+    asked = finalization(ports.run.events())
     # The quorum too: older controllers name no levels, their logs are compared.
     state = replace(_nodes_alone(ports, metrics=False), quorum=ports.admin.quorum())
     targets = {change.feature: change.target for change in plan.online_changes}
@@ -157,8 +145,9 @@ def _metadata_log(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
 
 
 def _snapshot(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
-    asked = finalization(ports)
-    behind = [offset for offset in (asked.epoch_after if asked else None, last_failing_offset(ports)) if offset]
+    events = ports.run.events()
+    asked = finalization(events)
+    behind = [offset for offset in (asked.epoch_after if asked else None, last_failing_offset(events)) if offset]
     if plan.direction is Direction.DOWNGRADE and plan.release_steps and asked is None and not behind:
         return _nothing_to_wait_for(ports, ref, "no level was changed, and every log can be read as it is")
     intervals = {
@@ -232,12 +221,3 @@ def _gate_name(ref: GateRef) -> str:
     if ref.node_id is None:
         return ref.kind.value
     return f"{'before' if ref.kind is GateKind.BEFORE_STOP else 'after'} node {ref.node_id}"
-
-
-def _details(ref: GateRef) -> dict[str, str]:
-    details = {"kind": ref.kind.value}
-    if ref.release_step is not None:
-        details["hop"] = ref.release_step
-    if ref.node_id is not None:
-        details["node_id"] = str(ref.node_id)
-    return details

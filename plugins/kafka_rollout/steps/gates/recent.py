@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kafka_rollout.domain.gates.check import GateCheck
 from kafka_rollout.domain.gates.ref import GateRef
+from kafka_rollout.domain.run.node_events import GateChecked
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
@@ -27,13 +28,13 @@ class RecentChecks:
         if last:
             self._last.pop(key, None)
             if recorded_at != seen.at:
-                ports.run.record_check(seen)
+                ports.run.record(GateChecked(at=seen.at, ref=ref, check=seen))
             return
         in_a_row = in_a_row + 1 if outcome == before else 1
         if in_a_row > self.SAME_IN_A_ROW and seen.at - recorded_at < self.EVERY_S:
             self._last[key] = (outcome, in_a_row, recorded_at)
             return
-        ports.run.record_check(seen)
+        ports.run.record(GateChecked(at=seen.at, ref=ref, check=seen))
         self._last[key] = (outcome, in_a_row, seen.at)
 
 

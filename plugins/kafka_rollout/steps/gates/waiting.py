@@ -9,6 +9,7 @@ from kafka_rollout.domain.gates.ref import GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState, WatchStatus
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.run.node_events import GateFailed, GatePassed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import look
 from kafka_rollout.steps.gates.recent import RECENT
@@ -50,12 +51,7 @@ def record_outcome(ports: ClusterPorts, ref: GateRef, seen: GateCheck, status: W
         return
     RECENT.record(ports, ref, seen, last=True)
     ports.run.record(
-        f"gate-{status.state.value}",
-        {
-            "kind_of_gate": ref.kind.value,
-            "hop": ref.release_step,
-            "node_id": ref.node_id,
-            "gate": seen.gate,
-            "message": status.message,
-        },
+        GatePassed(ref=ref, gate=seen.gate, message=status.message)
+        if status.state is WatchState.HELD
+        else GateFailed(ref=ref, gate=seen.gate, message=status.message)
     )

@@ -19,30 +19,26 @@ from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.model.wording import few, nodes
 from kafka_rollout.domain.offline.log_choice import ChosenLog, NodeLog, UnreadableLogError, choose_log, no_return
 from kafka_rollout.domain.offline.outage import unwritable
+from kafka_rollout.domain.run.events import ApprovalOf
+from kafka_rollout.domain.run.node_events import Started, Stopped, Stopping
+from kafka_rollout.domain.run.offline_events import (
+    OfflineInstalled,
+    OfflineLeftBehind,
+    OfflineLogChosen,
+    OfflineNoReturn,
+    OfflineSnapshotWritten,
+    OfflineStopping,
+)
+from kafka_rollout.domain.run.projections import offline as projections
 from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
+from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import metadata_directory, named_directories
 from kafka_rollout.steps.common.node_steps import read_last_error
 from kafka_rollout.steps.common.observe import observe_some
 from kafka_rollout.steps.features.levels import pending_changes
 from kafka_rollout.steps.offline.outage import watch_service
-from kafka_rollout.steps.offline.record import (
-    CHOSEN,
-    INSTALLED,
-    LEFT_AS_IT_IS,
-    LEFT_BEHIND,
-    NO_RETURN,
-    SNAPSHOTS,
-    STOPPING,
-    UNDOING,
-    WRITTEN,
-    Started,
-    installed_on,
-    last,
-    offline_hop,
-    stop_has_begun,
-)
+from kafka_rollout.steps.offline.release_step import StartedNodes, offline_release_step
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers, refuse_new_in_logs
 
 STOP_DEADLINE_S = 180.0
@@ -52,6 +48,7 @@ READY_WITHIN_S = 120.0
 _LONGEST_S = 3600.0  # a single call: the largest metadata logs are read, written and copied in less
 _POLL_S = 0.5
 _AT_ONCE = 8
+SNAPSHOTS = "offline"  # folder of the run's private path
 
 
 def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
@@ -64,7 +61,7 @@ def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
     plan, release_step = _begin(ports, plan, "Stop all nodes")
     with ports.lock.acting(ports.cluster.name, ports.run_id, "Stopping all nodes"):
         _refuse_taken_back(ports)
-        if not stop_has_begun(ports):
+        if not projections.stop_has_begun(ports.run.events()):
             refuse_new_blockers(ports, plan)
             if left := pending_changes(ports, plan):
                 raise RefusedError(
@@ -90,9 +87,9 @@ def choose(ports: ClusterPorts, plan: Plan) -> ChosenLog:
 
 
 def _chosen(ports: ClusterPorts, plan: Plan) -> ChosenLog:
-    found = last(ports, CHOSEN)
-    if found is not None:
-        return ChosenLog.from_dict(found)
+    events = ports.run.events()
+    if (found := projections.chosen_log(events)) is not None:
+        return found
     _refuse_running(ports)
     logs: list[NodeLog] = []
     not_read: dict[int, str] = {}
@@ -104,10 +101,10 @@ def _chosen(ports: ClusterPorts, plan: Plan) -> ChosenLog:
             logs.append(found_log)
         except UnreadableLogError as error:
             not_read[node.node_id] = f"node {node.node_id}: {error.sentence}"
-    before = last(ports, STOPPING)
-    voters = before["voters"] if before else [node.node_id for node in ports.cluster.controllers]
+    before = projections.voters_before_stop(events)
+    voters = before if before is not None else tuple(node.node_id for node in ports.cluster.controllers)
     chosen = choose_log(logs, voters, not_read)
-    ports.run.record(CHOSEN, chosen.to_dict())
+    ports.run.record(OfflineLogChosen(log=chosen))
     return chosen
 
 
@@ -123,10 +120,11 @@ def write_snapshot(ports: ClusterPorts, plan: Plan) -> Path:
 def _written(ports: ClusterPorts, plan: Plan) -> Path:
     chosen = _chosen(ports, plan)
     path = snapshot_path(ports, chosen)
-    if last(ports, WRITTEN) is not None and path.exists():
+    events = ports.run.events()
+    if projections.snapshot_is_written(events) and path.exists():
         return path
     _refuse_running(ports)
-    if installed_on(ports):
+    if projections.installed_on(events):
         raise FatalError(
             f"The snapshot {path} is gone, and it is installed on nodes already.", remedy="Take it back: roll-back."
         )
@@ -143,15 +141,14 @@ def _written(ports: ClusterPorts, plan: Plan) -> Path:
     )
     lost = [loss for loss in named_directories(ports, written.losses) if loss.subject not in planned]
     ports.run.record(
-        WRITTEN,
-        {
-            "file": path.name,
-            "from_level": written.from_level,
-            "to_level": written.to_level,
-            "records": written.records,
-            "proved_by": [str(release) for release in written.proved_by],
-            "lost": [loss.sentence for loss in lost],
-        },
+        OfflineSnapshotWritten(
+            file=path.name,
+            from_level=written.from_level,
+            to_level=written.to_level,
+            records=written.records,
+            proved_by=tuple(written.proved_by),
+            lost=tuple(loss.sentence for loss in lost),
+        )
     )
     if lost and not plan.unsafe:
         path.unlink()
@@ -173,14 +170,14 @@ def install_snapshot(ports: ClusterPorts, plan: Plan) -> dict[int, str]:
     plan, _ = _begin(ports, plan, "Install the snapshot")
     with ports.lock.acting(ports.cluster.name, ports.run_id, "Installing the snapshot"):
         _refuse_taken_back(ports)
-        left = [node for node in ports.cluster.nodes if node.node_id not in installed_on(ports)]
+        done = projections.installed_on(ports.run.events())
+        left = [node for node in ports.cluster.nodes if node.node_id not in done]
         if left:
             path = _written(ports, plan)
             _refuse_running(ports)
         for node in left:
-            sentence = _install(ports, plan, node, path)
-            ports.run.record(INSTALLED, {"node_id": node.node_id, "sentence": sentence})
-    return installed_on(ports)
+            ports.run.record(_install(ports, plan, node, path))
+    return {node_id: event.sentence for node_id, event in projections.installed_on(ports.run.events()).items()}
 
 
 def install_binaries(ports: ClusterPorts, plan: Plan) -> None:
@@ -199,7 +196,7 @@ def install_binaries(ports: ClusterPorts, plan: Plan) -> None:
                 raise _runs(node, "Stop it first: something started it in between.")
 
 
-def start_controllers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float = READY_WITHIN_S) -> Started:
+def start_controllers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float = READY_WITHIN_S) -> StartedNodes:
     """Start the controllers, and wait until they form a quorum at the planned level: only then brokers may follow.
 
     Where nodes are combined this is the point of no return. Raises TransientError while there is no quorum yet, and
@@ -215,15 +212,13 @@ def start_controllers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float 
         unserved_at = _wait_for_quorum(ports, plan, ready_within_s)
         for node in _left_behind(ports, plan):
             sentence = f"The quorum goes on without controller {node.node_id}, whose log was gone: "
-            ports.run.record(
-                LEFT_BEHIND, {"node_id": node.node_id, "sentence": sentence + read_last_error(ports, node)}
-            )
+            ports.run.record(OfflineLeftBehind(node_id=node.node_id, sentence=sentence + read_last_error(ports, node)))
         if not ports.cluster.brokers_alone:
             watch_service(ports, ready_within_s, unserved_at)
     return started
 
 
-def start_brokers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float = READY_WITHIN_S) -> Started:
+def start_brokers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float = READY_WITHIN_S) -> StartedNodes:
     """Start the brokers: from here on there is no undo. Their gates tell when they are back."""
     plan, release_step = _begin(ports, plan, "Start the brokers")
     with ports.lock.acting(ports.cluster.name, ports.run_id, "Starting the brokers"):
@@ -237,7 +232,7 @@ def start_brokers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float = RE
 
 def _begin(ports: ClusterPorts, plan: Plan, what: str) -> tuple[Plan, ReleaseStep]:
     plan = check_plan(ports, plan.hash)
-    release_step = offline_hop(plan)
+    release_step = offline_release_step(plan)
     require_approval(ports, plan, ApprovalOf.ROLL)
     purpose = f"{what} of cluster {plan.cluster} (offline, {release_step.from_release} to {release_step.to_release})."
     lock.acquire_lock(ports, purpose, for_s=lock.LEASE_S + _LONGEST_S)
@@ -252,27 +247,27 @@ def _record_before(ports: ClusterPorts, release_step: ReleaseStep) -> None:
     for node in ports.cluster.nodes:
         before = seen_before_stop(state, node.node_id, release_step.from_release, ports.clock.now())
         ports.run.save_before_stop(release_step.key, before)
-    voters = [voter.replica_id for voter in state.quorum.voters]
+    voters = tuple(voter.replica_id for voter in state.quorum.voters)
     sentence = f"All nodes are asked to stop; the quorum's voters are {', '.join(map(str, voters))}."
-    ports.run.record(STOPPING, {"voters": voters, "unwritable": unwritable(state), "sentence": sentence})
+    ports.run.record(OfflineStopping(voters=voters, unwritable=tuple(unwritable(state)), sentence=sentence))
 
 
 def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, force: bool) -> None:
     deadline = WITHOUT_QUORUM_S if force else STOP_DEADLINE_S
     began = ports.clock.monotonic()
-    ports.run.record("stopping", {"node_id": node.node_id, "hop": release_step.key})
+    ports.run.record(Stopping(node_id=node.node_id, release_step=release_step.key))
     ports.runtime.stop(node, deadline_s=deadline, force=force)
     took = ports.clock.monotonic() - began
     forced = force and took >= deadline
     ports.run.record(
-        "stopped", {"node_id": node.node_id, "hop": release_step.key, "seconds": round(took, 3), "forced": forced}
+        Stopped(node_id=node.node_id, release_step=release_step.key, seconds=round(took, 3), forced=forced)
     )
 
 
-def _install(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path) -> str:
+def _install(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path) -> OfflineInstalled:
     """A node whose directory holds no log has nothing that could stand against the snapshot, and fetches it."""
     try:
-        return ports.metadata_logs.install(
+        sentence = ports.metadata_logs.install(
             metadata_directory(ports, node),
             snapshot,
             level=plan.levels[METADATA_VERSION],
@@ -280,10 +275,12 @@ def _install(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path) ->
             cluster_id=plan.cluster_id,
         )
     except UnreadableLogError as error:
-        return f"{LEFT_AS_IT_IS}: {error.sentence}"
+        sentence = f"Left as it is: {error.sentence}"
+        return OfflineInstalled(node_id=node.node_id, sentence=sentence, had_log=False)
+    return OfflineInstalled(node_id=node.node_id, sentence=sentence, had_log=True)
 
 
-def _start(ports: ClusterPorts, release_step: ReleaseStep, chosen: Sequence[NodeSpec]) -> Started:
+def _start(ports: ClusterPorts, release_step: ReleaseStep, chosen: Sequence[NodeSpec]) -> StartedNodes:
     acted = []
     for node in chosen:
         process = ports.runtime.process(node)
@@ -296,16 +293,16 @@ def _start(ports: ClusterPorts, release_step: ReleaseStep, chosen: Sequence[Node
             )
         ports.runtime.start(node)
         acted.append(node.node_id)
-        pid = ports.runtime.process(node).pid
-        started = {
-            "node_id": node.node_id,
-            "hop": release_step.key,
-            "release": str(release_step.to_release),
-            "pid": pid,
-            "seconds": 0.0,
-        }
-        ports.run.record("started", started)
-    return Started(node_ids=tuple(node.node_id for node in chosen), acted=tuple(acted))
+        ports.run.record(
+            Started(
+                node_id=node.node_id,
+                release_step=release_step.key,
+                release=release_step.to_release,
+                pid=ports.runtime.process(node).pid,
+                seconds=0.0,
+            )
+        )
+    return StartedNodes(node_ids=tuple(node.node_id for node in chosen), acted=tuple(acted))
 
 
 def _wait_for_quorum(ports: ClusterPorts, plan: Plan, within_s: float) -> float:
@@ -357,18 +354,18 @@ def _quorum_lacks(ports: ClusterPorts, level: int) -> str:
 
 
 def _pass_no_return(ports: ClusterPorts) -> None:
-    if last(ports, NO_RETURN) is None:
-        ports.run.record(NO_RETURN, {"sentence": no_return(ports.cluster)})
+    if not projections.has_passed_no_return(ports.run.events()):
+        ports.run.record(OfflineNoReturn(sentence=no_return(ports.cluster)))
 
 
 def _refuse_taken_back(ports: ClusterPorts) -> None:
-    if last(ports, UNDOING) is not None:
+    if projections.is_undoing(ports.run.events()):
         raise RefusedError("This downgrade is being taken back.", remedy="Finish that first: roll-back.")
 
 
 def _refuse_not_installed(ports: ClusterPorts) -> None:
     _refuse_taken_back(ports)
-    left = {node.node_id for node in ports.cluster.nodes} - installed_on(ports).keys()
+    left = {node.node_id for node in ports.cluster.nodes} - projections.installed_on(ports.run.events()).keys()
     if left:
         raise RefusedError(f"The snapshot is not installed on {nodes(left)}.", remedy="Install it there first.")
 

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 from kafka_rollout.domain.model.errors import TransientError
-from kafka_rollout.domain.offline.outage import Outage, expected, not_serving, unwritable
+from kafka_rollout.domain.offline.outage import expected, not_serving, unwritable
+from kafka_rollout.domain.run.events import Event
+from kafka_rollout.domain.run.offline_events import OfflineServed, OfflineWritable
+from kafka_rollout.domain.run.projections.offline import outages, unwritable_before
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe_some
-from kafka_rollout.steps.offline.record import SERVED, STOPPING, WRITABLE
 
 _POLL_S = 0.5
-
-
-def outages(ports: ClusterPorts) -> tuple[Outage, ...]:
-    """In their order; more than one where a run was taken back and went down again."""
-    found: list[Outage] = []
-    for event in ports.run.events():
-        if "at" not in event:
-            continue  # a line that a kill tore
-        kind, at = event.get("kind"), float(event["at"])
-        if kind == "stopping" and (not found or found[-1].served_at is not None):
-            found.append(Outage(began_at=at, unserved_at=at))
-        elif not found or found[-1].served_at is not None:
-            continue
-        elif kind in {"stopping", "started"}:
-            found[-1] = replace(found[-1], unserved_at=at)
-        elif kind == WRITABLE:
-            found[-1] = replace(found[-1], writable_at=at)
-        elif kind == SERVED:
-            found[-1] = replace(found[-1], served_at=at, unserved_at=max(found[-1].unserved_at, event["unserved_at"]))
-    return tuple(found)
 
 
 def look_for_service(ports: ClusterPorts, unserved_at: float = 0.0) -> bool:
@@ -40,19 +22,19 @@ def look_for_service(ports: ClusterPorts, unserved_at: float = 0.0) -> bool:
 
     What is back for the first time is recorded. `unserved_at`: when this caller last saw that something was not.
     """
-    told = outages(ports)
-    if not told or told[-1].served_at is not None:
+    events = ports.run.events()
+    seen = outages(events)
+    if not seen or seen[-1].served_at is not None:
         return True
     try:
         state = observe_some(ports, ports.cluster.brokers, metrics=False)
     except TransientError:
         return False  # no broker answers
-    before = [event.get("unwritable", ()) for event in ports.run.events() if event.get("kind") == STOPPING]
-    blocked, away = unwritable(state, before[-1] if before else ()), not_serving(ports.cluster, state)
-    if not blocked and told[-1].writable_at is None:
-        ports.run.record(WRITABLE, {"sentence": "Every partition has a leader and its min ISR again."})
+    blocked, away = unwritable(state, unwritable_before(events)), not_serving(ports.cluster, state)
+    if not blocked and seen[-1].writable_at is None:
+        ports.run.record(OfflineWritable(sentence="Every partition has a leader and its min ISR again."))
     if not blocked and not away:
-        ports.run.record(SERVED, {"unserved_at": unserved_at, "sentence": "Every broker serves again."})
+        ports.run.record(OfflineServed(unserved_at=unserved_at, sentence="Every broker serves again."))
     return (not blocked or bool(away)) and all(state.nodes[node_id].process.pid is None for node_id in away)
 
 
@@ -68,7 +50,7 @@ def watch_service(ports: ClusterPorts, for_s: float, unserved_at: float = 0.0) -
         ports.clock.sleep(_POLL_S)
 
 
-def outage_report(ports: ClusterPorts, expected_s: tuple[float, float] | None) -> dict[str, Any]:
+def outage_report(events: Sequence[Event], expected_s: tuple[float, float] | None) -> dict[str, Any]:
     """For the run's report: seconds, each outage of the run for itself. `expected_s`: with no controller that has to
     be ended, and with one."""
     return {
@@ -84,18 +66,18 @@ def outage_report(ports: ClusterPorts, expected_s: tuple[float, float] | None) -
                 "writable_s": _rounded(one.writable_s),
                 "sentence": one.sentence,
             }
-            for one in outages(ports)
+            for one in outages(events)
         ],
     }
 
 
-def outage_sentence(ports: ClusterPorts, expected_s: tuple[float, float] | None) -> str:
+def outage_sentence(events: Sequence[Event], expected_s: tuple[float, float] | None) -> str:
     """The last outage beside what the approval had said; empty before the first stop."""
-    told = outages(ports)
-    if not told:
+    seen = outages(events)
+    if not seen:
         return ""
     approved = "" if expected_s is None else f" The approval had said {expected(*expected_s)}."
-    return f"{told[-1].sentence}{approved}"
+    return f"{seen[-1].sentence}{approved}"
 
 
 def _rounded(seconds: float | None) -> float | None:

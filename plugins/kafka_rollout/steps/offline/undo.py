@@ -10,22 +10,17 @@ from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.offline.log_choice import UnreadableLogError
+from kafka_rollout.domain.run.events import ApprovalOf
+from kafka_rollout.domain.run.node_events import Started
+from kafka_rollout.domain.run.offline_events import OfflineRestored, OfflineUndoing, OfflineUndone
+from kafka_rollout.domain.run.projections.offline import is_undoing, restored_nodes, stop_has_begun
 from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
+from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import metadata_directory
 from kafka_rollout.steps.offline.actions import READY_WITHIN_S, STOP_DEADLINE_S
 from kafka_rollout.steps.offline.outage import watch_service
-from kafka_rollout.steps.offline.record import (
-    NO_RETURN,
-    PUT_BACK,
-    UNDOING,
-    UNDONE,
-    events_of_this_try,
-    last,
-    offline_hop,
-    stop_has_begun,
-)
+from kafka_rollout.steps.offline.release_step import offline_release_step
 from kafka_rollout.steps.planning.check import check_plan
 
 
@@ -36,40 +31,35 @@ def undo_offline(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
     The gates after the start (of the hop's way back) tell when the nodes are well.
     """
     plan = check_plan(ports, plan.hash)
-    release_step = offline_hop(plan)
+    release_step = offline_release_step(plan)
     require_approval(ports, plan, ApprovalOf.ROLL_BACK)
     lock.acquire_lock(ports, f"Take the offline downgrade of cluster {plan.cluster} back.")
     with ports.lock.acting(ports.cluster.name, ports.run_id, "Taking the offline downgrade back"):
-        if not stop_has_begun(ports):
+        if not stop_has_begun(ports.run.events()):
             return ()
-        if last(ports, UNDOING) is None:
+        if not is_undoing(ports.run.events()):
             _refuse_too_late(ports, plan, release_step)
             for node in ports.cluster.nodes:
                 if _runs_target(ports, node, release_step):
                     ports.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=True)
             _refuse_used(ports, plan)  # what was written until the stop
-            ports.run.record(UNDOING, {"sentence": "No broker has registered on the new level."})
+            ports.run.record(OfflineUndoing(sentence="No broker has registered on the new level."))
         put_back = [node.node_id for node in ports.cluster.nodes if _put_back(ports, plan, node)]
         for node in ports.cluster.controllers_first:
             if ports.runtime.process(node).pid is None:
                 ports.runtime.install(node, release_step.from_release)
                 ports.runtime.start(node)
                 _record_start(ports, node, release_step)
-        restored = sorted({*put_back, *_restored_before(ports)})
+        restored = sorted({*put_back, *restored_nodes(ports.run.events())})
         sentence = f"Nodes started on {release_step.from_release}; put back: {', '.join(map(str, restored)) or 'none'}."
-        ports.run.record(UNDONE, {"nodes": restored, "sentence": sentence})
+        ports.run.record(OfflineUndone(nodes=tuple(restored), sentence=sentence))
         watch_service(ports, READY_WITHIN_S)
     return tuple(restored)
 
 
-def can_be_undone(ports: ClusterPorts) -> bool:
-    """Whether the point of no return is ahead, by the run's record; `undo_offline` asks the logs."""
-    return stop_has_begun(ports) and last(ports, NO_RETURN) is None
-
-
 def gates_after_undo(plan: Plan) -> tuple[GateRef, ...]:
     """One for each node, on the way back of the plan's release step."""
-    back = offline_hop(plan).reversed()
+    back = offline_release_step(plan).reversed()
     return tuple(
         GateRef(kind=GateKind.AFTER_START, release_step=back.key, node_id=node_step.node_id) for node_step in back.order
     )
@@ -108,22 +98,17 @@ def _put_back(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> bool:
     except UnreadableLogError:
         return False
     if sentence is not None:
-        ports.run.record(PUT_BACK, {"node_id": node.node_id, "sentence": f"node {node.node_id}: {sentence}"})
+        ports.run.record(OfflineRestored(node_id=node.node_id, sentence=f"node {node.node_id}: {sentence}"))
     return sentence is not None
-
-
-def _restored_before(ports: ClusterPorts) -> list[int]:
-    return [event["node_id"] for event in events_of_this_try(ports) if event.get("kind") == PUT_BACK]
 
 
 def _record_start(ports: ClusterPorts, node: NodeSpec, release_step: ReleaseStep) -> None:
     ports.run.record(
-        "started",
-        {
-            "node_id": node.node_id,
-            "hop": release_step.reversed().key,
-            "release": str(release_step.from_release),
-            "pid": ports.runtime.process(node).pid,
-            "seconds": 0.0,
-        },
+        Started(
+            node_id=node.node_id,
+            release_step=release_step.reversed().key,
+            release=release_step.from_release,
+            pid=ports.runtime.process(node).pid,
+            seconds=0.0,
+        )
     )

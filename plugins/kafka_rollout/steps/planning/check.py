@@ -14,6 +14,8 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.planning.downgrade import OF_ROLLS
+from kafka_rollout.domain.run.events import Voided
+from kafka_rollout.domain.run.projections.runs import made_plan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe
 from kafka_rollout.steps.planning.coordinator_logs import new_in_logs
@@ -45,8 +47,8 @@ def check_plan(ports: ClusterPorts, plan_hash: str) -> Plan:
                 f"The inventory of cluster {plan.cluster} changed since the plan was made (nodes {changed}).",
                 remedy=again,
             )
-    made = [event for event in ports.run.events() if event.get("kind") == "plan" and event["hash"] == plan.hash]
-    if made and made[-1].get("release_overrides", planned_overrides(ports, plan)) != planned_overrides(ports, plan):
+    made = made_plan(ports.run.events(), plan.hash)
+    if made is not None and made.release_overrides not in (None, planned_overrides(ports, plan)):
         # The runtime brings them in from the inventory: nobody approved what is in there now.
         raise RefusedError(
             f"The release_overrides of cluster {plan.cluster} changed since the plan was made.",
@@ -55,10 +57,10 @@ def check_plan(ports: ClusterPorts, plan_hash: str) -> Plan:
     return plan
 
 
-def planned_overrides(ports: ClusterPorts, plan: Plan) -> dict[str, dict[str, str]]:
+def planned_overrides(ports: ClusterPorts, plan: Plan) -> dict[Release, dict[str, str]]:
     """The configuration that the roll brings in with each release, by the inventory."""
-    releases = [str(release_step.to_release) for release_step in plan.release_steps]
-    return {release: dict(ports.cluster.release_overrides.get(release, {})) for release in releases}
+    releases = [release_step.to_release for release_step in plan.release_steps]
+    return {release: dict(ports.cluster.release_overrides.get(str(release), {})) for release in releases}
 
 
 def recheck(
@@ -112,7 +114,7 @@ def refuse_new_blockers(
 
 def refuse_as_void(ports: ClusterPorts, plan: Plan, found: Sequence[Finding]) -> NoReturn:
     """Record that what was found voids the approval, and raise RefusedError saying so."""
-    ports.run.record("void", {"plan": plan.hash, "blockers": [str(finding) for finding in found]})
+    ports.run.record(Voided(plan_hash=plan.hash, blockers=tuple(str(finding) for finding in found)))
     raise RefusedError(
         f"The approval is void, because of what was not there when it was given: "
         f"{'; '.join(f'{finding.code} {finding.subject}: {finding.sentence}' for finding in found)}",

@@ -8,6 +8,7 @@ from kafka_rollout.domain.coordinator_logs.path_findings import CLEANED_AT_GATE,
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
+from kafka_rollout.domain.run.log_events import IncrementalScan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 SCAN_BEFORE_ROLL = "scan/before-roll.json"
@@ -47,13 +48,12 @@ def new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> t
         if finding.severity is not Severity.INFO and finding.identity not in approved
     )
     ports.run.record(
-        "scan-tail",
-        {
-            "hop": release_step.key,
-            "offsets": sum(log.end for log in now.logs) - sum(log.end for log in scanned.logs),
-            "since": scanned.scanned_at,
-            "seconds": round(ports.clock.monotonic() - began, 3),
-            "findings": [str(finding) for finding in new],
-        },
+        IncrementalScan(
+            release_step=release_step.key,
+            offsets=sum(log.end for log in now.logs) - sum(log.end for log in scanned.logs),
+            since=scanned.scanned_at,
+            seconds=round(ports.clock.monotonic() - began, 3),
+            findings=tuple(str(finding) for finding in new),
+        )
     )
     return new

@@ -5,12 +5,12 @@ from __future__ import annotations
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.downgrade import WhereRefused, make_downgrade_plan
+from kafka_rollout.domain.run.events import RunOf
+from kafka_rollout.domain.run.projections.runs import run_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe
 from kafka_rollout.steps.planning.hosts import config_problems, java_versions, node_configs, releases_ahead
-from kafka_rollout.steps.planning.upgrade import freeze, kind_of_run, record_observed
-
-DOWNGRADE = "downgrade"  # what a run is of, in the record of its plan
+from kafka_rollout.steps.planning.upgrade import freeze, record_observed
 
 
 def plan_downgrade(
@@ -40,10 +40,10 @@ def plan_downgrade(
         java=java_versions(ports),
     )
     record_observed(ports, state)
-    freeze(ports, plan, run_of=DOWNGRADE, unsafe=unsafe, offline=plan.offline)
+    freeze(ports, plan, RunOf.DOWNGRADE)
     return plan
 
 
 def is_downgrade(ports: ClusterPorts) -> bool:
     """Whether the run is a downgrade's, by the record of its plan."""
-    return kind_of_run(ports.run.events()) == DOWNGRADE
+    return run_of(ports.run.events()) is RunOf.DOWNGRADE

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.planning.upgrade import make_plan
+from kafka_rollout.domain.run.events import Observed, Planned, RunOf
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe
 from kafka_rollout.steps.planning.check import planned_overrides
@@ -20,8 +19,6 @@ from kafka_rollout.steps.planning.hosts import (
     node_configs,
     releases_ahead,
 )
-
-BEGUN = "begun"  # kind of the first event in the record of a DAG's run
 
 
 def plan_upgrade(
@@ -54,51 +51,38 @@ def plan_upgrade(
     )
     if with_logs:
         plan = replace(plan, findings=(*plan.findings, *logs_findings(ports, scan_before_roll(ports), plan)))
-    freeze(ports, plan)
+    freeze(ports, plan, RunOf.UPGRADE)
     return plan
 
 
-def freeze(ports: ClusterPorts, plan: Plan, **more: Any) -> None:
-    """Keep the plan in the run's record; `more` goes into its event."""
+def freeze(ports: ClusterPorts, plan: Plan, run_of: RunOf) -> None:
+    """Keep the plan in the run's record."""
     ports.run.save_plan(plan)
     ports.run.record(
-        "plan",
-        {
-            "hash": plan.hash,
-            "origin": str(plan.source),
-            "target": str(plan.target),
-            "hops": [release_step.key for release_step in plan.release_steps],
-            "release_overrides": planned_overrides(ports, plan),
-            "blockers": [str(finding) for finding in plan.blockers],
-            **more,
-        },
+        Planned(
+            run_of=run_of,
+            plan_hash=plan.hash,
+            source=plan.source,
+            target=plan.target,
+            release_steps=tuple(release_step.key for release_step in plan.release_steps),
+            release_overrides=planned_overrides(ports, plan),
+            unsafe=plan.unsafe,
+            offline=plan.offline,
+            blockers=tuple(str(finding) for finding in plan.blockers),
+        )
     )
-
-
-def kind_of_run(events: Iterable[Mapping[str, Any]]) -> str:
-    """What a run is of where it is not an upgrade's (a downgrade's, of features alone), by the record of its plan."""
-    made = next((event for event in events if event.get("kind") == "plan"), {})
-    return str(made.get("run_of", ""))
-
-
-def begun_by(events: Iterable[Mapping[str, Any]]) -> str:
-    """The DAG whose run it is, by what its first task wrote down; empty for a run of the command line."""
-    return next((str(event["dag_id"]) for event in events if event.get("kind") == BEGUN), "")
 
 
 def record_observed(ports: ClusterPorts, state: ClusterState) -> None:
     """Record what was seen in the run's record (releases and finalized levels, not every partition)."""
     ports.run.record(
-        "observed",
-        {
-            "cluster_id": state.cluster_id,
-            "releases": {
-                str(node_id): str(node.release) if node.release else None for node_id, node in state.nodes.items()
-            },
-            "finalized": dict(state.finalized),
-            "quorum_leader": state.quorum.leader_id if state.quorum else None,
-            "partitions": len(state.partitions),
-            "groups": len(state.groups),
-            "unanswered": list(state.unanswered),
-        },
+        Observed(
+            cluster_id=state.cluster_id,
+            releases={node_id: node.release for node_id, node in state.nodes.items()},
+            finalized=dict(state.finalized),
+            quorum_leader=state.quorum.leader_id if state.quorum else None,
+            partitions=len(state.partitions),
+            groups=len(state.groups),
+            unanswered=tuple(state.unanswered),
+        )
     )

@@ -7,16 +7,20 @@ from typing import Any
 
 from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.run.log_events import MetadataScanned
+from kafka_rollout.domain.run.node_events import BootstrapReplaced, Trimmed
+from kafka_rollout.domain.run.offline_events import OfflineEvent
+from kafka_rollout.domain.run.projections.runs import has_acted
+from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.contents import COMPARED
-from kafka_rollout.steps.downgrade.metadata_logs import LOSSES, SCANNED
+from kafka_rollout.steps.downgrade.metadata_logs import LOSSES
 from kafka_rollout.steps.offline.facts import expected_outage_s
 from kafka_rollout.steps.offline.outage import outage_report, outage_sentence
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.report.event_form import event_form
 from kafka_rollout.steps.report.outcome import Outcome
 from kafka_rollout.steps.report.run import build_report
-
-_ACTED = frozenset({"finalizing", "stopping", "stopped"})
 
 
 def build_downgrade_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> dict[str, Any]:
@@ -29,21 +33,16 @@ def build_downgrade_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool) ->
         "unsafe": plan.unsafe,
         "offline": plan.offline,
         "losses": ports.run.attachment(LOSSES),
-        "metadata_logs": [
-            {"at": event["at"], "stage": event["stage"], "nodes": event["nodes"]}
-            for event in events
-            if event.get("kind") == SCANNED
-        ],
-        "trims": [event for event in events if event.get("kind") == "trimmed"],
-        "bootstraps": [event for event in events if event.get("kind") == "bootstrap-replaced"],
+        "metadata_logs": [event_form(event, with_kind=False) for event in events_of(events, MetadataScanned)],
+        "trims": [event_form(event) for event in events_of(events, Trimmed)],
+        "bootstraps": [event_form(event) for event in events_of(events, BootstrapReplaced)],
         "inventory": ports.run.attachment(COMPARED),
-        "outage": outage_report(ports, expected_outage_s(ports)) if plan.offline else None,
-        "offline_steps": [event for event in events if str(event.get("kind")).startswith("offline-")],
+        "outage": outage_report(events, expected_outage_s(ports)) if plan.offline else None,
+        "offline_steps": [event_form(event) for event in events_of(events, OfflineEvent)],
     }
     if not dry_run:
-        acted = any(event.get("kind") in _ACTED for event in events)
-        outcome, sentence = _outcome(plan, data, acted=acted)
-        if plan.offline and (took := outage_sentence(ports, expected_outage_s(ports))):
+        outcome, sentence = _outcome(plan, data, acted=has_acted(events))
+        if plan.offline and (took := outage_sentence(events, expected_outage_s(ports))):
             sentence = f"{sentence} {took}"
         data |= {"outcome": outcome.value, "sentence": sentence}
     return data

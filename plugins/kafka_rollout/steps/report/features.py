@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.run.events import Event
+from kafka_rollout.domain.run.feature_events import FeatureRace, FeatureResults
+from kafka_rollout.domain.run.projections.levels import has_asked_for_levels
+from kafka_rollout.domain.run.projections.runs import locked_out
+from kafka_rollout.domain.run.projections.select import newest
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.sending import levels_now
-from kafka_rollout.steps.report.outcome import Outcome, locked_out
+from kafka_rollout.steps.report.event_form import event_form
+from kafka_rollout.steps.report.outcome import Outcome
 from kafka_rollout.steps.report.run import build_report
 
 
@@ -15,28 +22,27 @@ def build_feature_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> d
     """Keys are those of a roll's report; `results` says what became of each feature."""
     data = build_report(ports, plan, dry_run=dry_run)
     outcome, sentence = _outcome(ports, plan, dry_run=dry_run)
-    return {**data, "outcome": outcome.value, "sentence": sentence, "results": _last_of(ports, "feature-results")}
+    return {**data, "outcome": outcome.value, "sentence": sentence, "results": _results(ports.run.events())}
 
 
 def _outcome(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> tuple[Outcome, str]:
     """By what the nodes say now, before what is remembered."""
     if dry_run:
         return Outcome.DRY_RUN, f"A dry run: nothing was changed; the plan has {len(plan.blockers)} blocker(s)."
-    finalized = levels_now(ports).finalized
+    finalized, events = levels_now(ports).finalized, ports.run.events()
     left = [c for c in plan.feature_changes if finalized.get(c.feature, 0) != c.target]
     if not left:
-        race = _last_of(ports, "feature-race")
-        if race and not race["ok"]:
-            return Outcome.STOPPED, f"Every level is as asked, but not every node: {' '.join(race['findings'])}"
+        race = newest(events, FeatureRace)
+        if race is not None and not race.ok:
+            return Outcome.STOPPED, f"Every level is as asked, but not every node: {' '.join(race.findings)}"
         return Outcome.FINISHED, "Every level is as asked, on every node."
     missing = ", ".join(f"{c.feature} {finalized.get(c.feature, 0)} instead of {c.target}" for c in left)
-    asked = any(event.get("kind") == "finalizing" for event in ports.run.events())
-    if asked:
+    if has_asked_for_levels(events):
         return Outcome.STOPPED, f"Not every level is as asked: {missing}."
     why = "; ".join(finding.sentence for finding in plan.blockers)
-    return Outcome.REFUSED, f"Nothing was changed: {why or locked_out(ports.run.events()) or missing}"
+    return Outcome.REFUSED, f"Nothing was changed: {why or locked_out(events) or missing}"
 
 
-def _last_of(ports: ClusterPorts, kind: str) -> dict[str, Any]:
-    found = [dict(event) for event in ports.run.events() if event.get("kind") == kind]
-    return found[-1] if found else {}
+def _results(events: Sequence[Event]) -> dict[str, Any]:
+    results = newest(events, FeatureResults)
+    return {} if results is None else event_form(results)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
 
 from kafka_rollout.domain.features.checks import feature_changes
 from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.domain.run.events import APPROVED, Approval, Event, RollbackClosed, Voided
+from kafka_rollout.domain.run.node_events import Started
+from kafka_rollout.domain.run.projections.gates import GateHistory
+from kafka_rollout.domain.run.projections.runs import last_failure, rolls_back
+from kafka_rollout.domain.run.projections.select import newest
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.lock import LOCKED_OUT
-from kafka_rollout.steps.roll.node import ROLLED
-from kafka_rollout.steps.roll.rollback import CLOSED
-
-_TURNS = frozenset({"started", "finalizing", CLOSED, ROLLED})  # what says which way a run was going last
-_GOES_ON = frozenset({"approval", "started", "finalizing", "gate-held"})  # what a run without the lock does not do
 
 
 class Outcome(StrEnum):
@@ -33,33 +31,33 @@ def outcome_of(
     ports: ClusterPorts,
     plan: Plan,
     state: ClusterState | None,
-    events: Sequence[Mapping[str, Any]],
-    gates: Sequence[Mapping[str, Any]],
+    events: Sequence[Event],
+    gates: Sequence[GateHistory],
     *,
     dry_run: bool,
 ) -> tuple[Outcome, str]:
-    """The outcome and a sentence. `gates` are the report's."""
+    """The outcome and a sentence."""
     if dry_run:
         return Outcome.DRY_RUN, f"A dry run: nothing was touched; the plan has {len(plan.blockers)} blocker(s)."
-    started = [event for event in events if event.get("kind") == "started"]
+    started = newest(events, Started)
     if state is None:
         return Outcome.STOPPED, "The cluster did not answer when the report was written: see the last gate."
     back = {release_step.reversed().key for release_step in plan.release_steps}
-    newest: Mapping[str, Any] = next((event for event in reversed(events) if event.get("kind") in _TURNS), {})
-    if started and (started[-1]["hop"] in back or newest.get("kind") == CLOSED):
+    if started is not None and (started.release_step in back or rolls_back(events)):
         if _all_run(ports, state, plan.source):
             return Outcome.ROLLED_BACK, f"Every node runs {plan.source} again."
-        why = next((f" {event['sentence']}" for event in reversed(events) if event.get("kind") == CLOSED), "")
+        closed = newest(events, RollbackClosed)
+        why = "" if closed is None else f" {closed.sentence}"
         return Outcome.STOPPED, f"The roll back to {plan.source} is not done: {_running(state)}.{why}"
     if _all_run(ports, state, plan.target):
         return _after_the_roll(ports, plan, state, gates)
-    if not started:
+    if started is None:
         return Outcome.REFUSED, f"Nothing was touched: {_refusal(plan, events)}"
-    return Outcome.STOPPED, f"The roll to {plan.target} stopped: {_running(state)}. {_last_failure(events)}".strip()
+    return Outcome.STOPPED, f"The roll to {plan.target} stopped: {_running(state)}. {last_failure(events)}".strip()
 
 
 def _after_the_roll(
-    ports: ClusterPorts, plan: Plan, state: ClusterState, gates: Sequence[Mapping[str, Any]]
+    ports: ClusterPorts, plan: Plan, state: ClusterState, gates: Sequence[GateHistory]
 ) -> tuple[Outcome, str]:
     left = feature_changes(ports.catalogue, state, plan.target)
     if left:
@@ -69,7 +67,7 @@ def _after_the_roll(
             f"Every node runs {plan.target}; not finalized yet: {levels}. A new run goes on there.",
         )
     if plan.feature_changes:
-        passed = {gate["kind"] for gate in gates if gate["state"] in {"held", "holds"}}
+        passed = {gate.ref.kind for gate in gates if gate.is_passed}
         open_ = [k.value for k in (GateKind.FINALIZED, GateKind.SNAPSHOT, GateKind.METADATA_VERSION) if k not in passed]
         if open_:
             return (
@@ -90,32 +88,15 @@ def _running(state: ClusterState) -> str:
     return ", ".join(f"node {node_id}: {release}" for node_id, release in told)
 
 
-def _refusal(plan: Plan, events: Sequence[Mapping[str, Any]]) -> str:
+def _refusal(plan: Plan, events: Sequence[Event]) -> str:
     if plan.blockers:
         return (
             f"the plan has {len(plan.blockers)} blocker(s), first {plan.blockers[0].code}: {plan.blockers[0].sentence}"
         )
     for event in reversed(events):
-        if event.get("kind") == "void":
-            return f"the approval is void: {'; '.join(event['blockers'])}"
-        if event.get("kind") == "approval" and event["decision"] != "approved":
-            return f"{event['by']} answered '{event['decision']}' ({event['reason']})."
-    return _last_failure(events) or "nobody approved it."
-
-
-def locked_out(events: Sequence[Mapping[str, Any]]) -> str:
-    """Who has the cluster, where that was the last thing that kept this run from going on; empty where it was not."""
-    kinds = _GOES_ON | {LOCKED_OUT}
-    newest: Mapping[str, Any] = next((event for event in reversed(events) if event.get("kind") in kinds), {})
-    return str(newest["sentence"]) if newest.get("kind") == LOCKED_OUT else ""
-
-
-def _last_failure(events: Sequence[Mapping[str, Any]]) -> str:
-    if told := locked_out(events):
-        return told
-    for event in reversed(events):
-        if event.get("kind") == "gate-failed":
-            return f"Gate {event['gate']}: {event['message']}."
-        if event.get("kind") == "void":
-            return f"The approval is void: {'; '.join(event['blockers'])}"
-    return ""
+        match event:
+            case Voided():
+                return f"the approval is void: {'; '.join(event.blockers)}"
+            case Approval() if event.decision != APPROVED:
+                return f"{event.by} answered '{event.decision}' ({event.reason})."
+    return last_failure(events) or "nobody approved it."

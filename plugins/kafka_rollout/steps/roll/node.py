@@ -16,8 +16,16 @@ from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ProcessState
 from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.run.events import ApprovalOf
+from kafka_rollout.domain.run.node_events import Started, Stopped, Stopping
+from kafka_rollout.domain.run.projections.nodes import (
+    has_stopped_in,
+    has_touched,
+    stop_asked_at,
+    stop_is_unfinished,
+)
 from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.approval import ApprovalOf, require_approval
+from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import (
     NodeStepState,
@@ -33,7 +41,6 @@ from kafka_rollout.steps.gates.checks import load_before_stop, look, look_before
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers, refuse_new_in_logs
 from kafka_rollout.steps.roll.rollback import refuse_closed
 
-ROLLED = "rolled"  # kind of the event in the run's record: every node passed its turn, whenever that was
 STOP_DEADLINE_S = 180.0
 # A stop that was asked for this recently may still be going on: the node may look unwell because of it.
 _STOP_UNDER_WAY_S = STOP_DEADLINE_S + 30.0
@@ -88,16 +95,9 @@ def replace_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id
 def retry_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> NodeReplaced:
     """A person's "retry": a node that this run has stopped or started in the release step is started once more, for any
     other its turn begins again."""
-    begun = {"stopping", "started"}
-    ours = (event for event in ports.run.events() if event.get("kind") in begun and event["hop"] == release_step_key)
-    if any(event["node_id"] == node_id for event in ours):
+    if has_touched(ports.run.events(), release_step_key, node_id):
         return restart_node(ports, plan, release_step_key, node_id)
     return replace_node(ports, plan, release_step_key, node_id)
-
-
-def has_stopped_nodes(ports: ClusterPorts) -> bool:
-    """Whether this run has asked a node to stop: then the cluster is not as it was before."""
-    return any(event.get("kind") == "stopping" for event in ports.run.events())
 
 
 def restart_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> NodeReplaced:
@@ -190,11 +190,11 @@ def _prepare_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
         _refuse_unsafe_stop(node, look_before_stop(ports, node))
         return
     if is_way_back(plan, release_step):
-        refuse_closed(ports, plan, release_step, first_stop=_is_first_stop(ports, release_step))
+        refuse_closed(ports, plan, release_step, first_stop=not has_stopped_in(ports.run.events(), release_step.key))
     else:
         refuse_new_blockers(ports, plan, (release_step, node))
         refuse_unready(ports, plan, release_step, node)
-        if _is_first_stop(ports, release_step):
+        if not has_stopped_in(ports.run.events(), release_step.key):
             refuse_new_in_logs(ports, plan, release_step)
     _refuse_unsafe_stop(
         node, look(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=release_step.key, node_id=node.node_id))
@@ -202,7 +202,8 @@ def _prepare_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
     state = observe_some(ports, (node,), metrics=False)
     seen = seen_before_stop(state, node.node_id, release_step.from_release, ports.clock.now())
     # Of a stop that was asked for the first record counts: by now the node may have left what it was in.
-    ports.run.save_before_stop(release_step.key, seen, anew=not _stop_is_unfinished(ports, release_step, node))
+    unfinished = stop_is_unfinished(ports.run.events(), release_step.key, node.node_id)
+    ports.run.save_before_stop(release_step.key, seen, anew=not unfinished)
 
 
 def refuse_unready(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
@@ -218,10 +219,6 @@ def refuse_unready(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, n
     refuse_unreadable(ports, plan, release_step, node)
 
 
-def _is_first_stop(ports: ClusterPorts, release_step: ReleaseStep) -> bool:
-    return not any(event.get("kind") == "stopping" and event["hop"] == release_step.key for event in ports.run.events())
-
-
 def _refuse_unsafe_stop(node: NodeSpec, seen: GateCheck) -> None:
     if not seen.holds:
         raise TransientError(
@@ -233,21 +230,8 @@ def _refuse_unsafe_stop(node: NodeSpec, seen: GateCheck) -> None:
 def _stop_is_under_way(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> bool:
     if ports.run.load_before_stop(release_step.key, node.node_id) is None:
         return False
-    asked = [
-        event["at"]
-        for event in ports.run.events()
-        if event.get("kind") == "stopping" and event["hop"] == release_step.key and event["node_id"] == node.node_id
-    ]
-    return bool(asked) and ports.clock.now() - float(asked[-1]) < _STOP_UNDER_WAY_S
-
-
-def _stop_is_unfinished(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> bool:
-    """Whether this run asked for the stop, however long ago, and has not started the node since."""
-    unfinished = False
-    for event in ports.run.events():
-        if event.get("kind") in {"stopping", "started"} and event["node_id"] == node.node_id:
-            unfinished = event["kind"] == "stopping" and event["hop"] == release_step.key
-    return unfinished
+    asked_at = stop_asked_at(ports.run.events(), release_step.key, node.node_id)
+    return asked_at is not None and ports.clock.now() - asked_at < _STOP_UNDER_WAY_S
 
 
 def _refuse_unexplained_absence(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> None:
@@ -273,15 +257,14 @@ def _refuse_unexplained_absence(ports: ClusterPorts, release_step: ReleaseStep, 
 def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, force: bool = False) -> float:
     began = ports.clock.monotonic()
     lock.acquire_lock(ports, f"Stop node {node.node_id}.", for_s=lock.LEASE_S + STOP_DEADLINE_S)
-    ports.run.record(
-        "stopping", {"node_id": node.node_id, "hop": release_step.key}
-    )  # a resumed call takes it at its word
+    # A resumed call relies on this event.
+    ports.run.record(Stopping(node_id=node.node_id, release_step=release_step.key))
     ports.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=force)
     took = ports.clock.monotonic() - began
     # A killed process's log is recovered at its next start; the record says why that took longer.
     forced = force and took >= STOP_DEADLINE_S
     ports.run.record(
-        "stopped", {"node_id": node.node_id, "hop": release_step.key, "seconds": round(took, 3), "forced": forced}
+        Stopped(node_id=node.node_id, release_step=release_step.key, seconds=round(took, 3), forced=forced)
     )
     return took
 
@@ -297,14 +280,13 @@ def _start(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: Nod
     started = ports.runtime.process(node)
     took = ports.clock.monotonic() - began
     ports.run.record(
-        "started",
-        {
-            "node_id": node.node_id,
-            "hop": release_step.key,
-            "release": str(release_step.to_release),
-            "pid": started.pid,
-            "seconds": round(took, 3),
-        },
+        Started(
+            node_id=node.node_id,
+            release_step=release_step.key,
+            release=release_step.to_release,
+            pid=started.pid,
+            seconds=round(took, 3),
+        )
     )
     return NodeReplaced(
         node_id=node.node_id,

@@ -7,12 +7,12 @@ from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.planning.downgrade_findings import lacking_settings, settings_findings
 from kafka_rollout.domain.planning.rollback_blockers import ClosingRecord, closes_way_back
+from kafka_rollout.domain.run.events import RollbackClosed
+from kafka_rollout.domain.run.projections.nodes import started_release_steps
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.sending import levels_now
 from kafka_rollout.steps.planning.check import check_way_back
 from kafka_rollout.steps.planning.coordinator_logs import scan_before_roll
-
-CLOSED = "way-back-closed"  # kind of the event in the run's record
 
 
 def refuse_closed(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, *, first_stop: bool) -> None:
@@ -44,13 +44,13 @@ def _refuse_settings(ports: ClusterPorts, release_step: ReleaseStep) -> None:
         return
     told = " ".join(f"{finding.code}: {finding.sentence}" for finding in found)
     sentence = f"The way back to {release_step.to_release} is closed. {told}"
-    ports.run.record(CLOSED, {"hop": release_step.key, "sentence": sentence})
+    ports.run.record(RollbackClosed(release_step=release_step.key, sentence=sentence))
     raise RefusedError(sentence, remedy=f"{found[0].remedy} Then roll back again.")
 
 
 def _closing(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tuple[ClosingRecord, ...]:
     """What the releases that ran in this run write and the older one cannot load; mostly nothing (KIP-915)."""
-    begun = {event["hop"] for event in ports.run.events() if event.get("kind") == "started"}
+    begun = started_release_steps(ports.run.events())
     levels = levels_now(ports).finalized
     return tuple(
         record
@@ -75,7 +75,7 @@ def _refuse_unloadable(
         reason = f": {first.first_failure.reason}" if first.first_failure is not None else ""
         why = f"it could not load {len(failing)} partition(s) of the coordinator logs any more, first {where}{reason}"
     sentence = f"The way back to {release_step.to_release} is closed: {why}."
-    ports.run.record(CLOSED, {"hop": release_step.key, "sentence": sentence})
+    ports.run.record(RollbackClosed(release_step=release_step.key, sentence=sentence))
     raise RefusedError(
         sentence,
         remedy=f"Stay on {release_step.from_release}, which loads them, and go down from there with kafka_downgrade: "

@@ -8,7 +8,9 @@ import pytest
 
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.steps.common.approval import APPROVED, REJECTED, ApprovalOf, approvals, record_approval, renew_void
+from kafka_rollout.domain.run.events import APPROVED, REJECTED, ApprovalOf
+from kafka_rollout.domain.run.projections.approvals import approvals
+from kafka_rollout.steps.common.approval import record_approval, renew_void
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node, retry_node
@@ -66,7 +68,7 @@ def test_a_person_s_retry_renews_what_a_blocker_voided_and_nothing_else(
     cluster.find_unlisted_controllers.clear()
     renew_void(ports, plan, "bob", "the ghost is unregistered")
     assert retry_node(ports, plan, RELEASE_STEP, NODE).acted
-    assert [a.by for a in approvals(ports)] == ["alice", "bob", "bob"]
+    assert [a.by for a in approvals(ports.run.events())] == ["alice", "bob", "bob"]
     record_approval(ports, ApprovalOf.ROLL, "alice", REJECTED, "enough for today")
     renew_void(ports, plan, "bob", "let us go on")
     with pytest.raises(RefusedError, match="alice answered 'rejected'"):

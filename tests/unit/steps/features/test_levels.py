@@ -13,10 +13,11 @@ from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan, Undo
 from kafka_rollout.domain.model.state import NodeFeatures
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
+from kafka_rollout.domain.run.projections.levels import finalization
 from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.features.finalization import finalization
 from kafka_rollout.steps.features.levels import check_support, finalize, pending_changes, undo_by_controller
 from kafka_rollout.steps.gates.checks import look
 from tests.fake_cluster import R431, FakeCluster
@@ -134,7 +135,7 @@ def test_the_record_tells_from_which_offset_on_the_level_is_in_the_log(
     ports: ClusterPorts, cluster: FakeCluster, rolled: Plan
 ) -> None:
     finalize(ports, rolled)
-    seen = finalization(ports)
+    seen = finalization(ports.run.events())
     assert seen is not None
     assert seen.epoch_before == 10
     assert seen.epoch_after == 11

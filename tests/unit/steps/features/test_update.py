@@ -16,7 +16,8 @@ from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import GroupState, NodeFeatures
 from kafka_rollout.domain.model.topology import NodeSpec
-from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.race import look_for_narrower_nodes
 from kafka_rollout.steps.features.sending import ensure_levels

@@ -8,8 +8,11 @@ from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import LockHeldError, RefusedError
 from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.run.node_events import GateChecked, Started
+from kafka_rollout.domain.run.projections.gates import gate_is_passed
+from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import gate_has_held, look
+from kafka_rollout.steps.gates.checks import look
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import FakeCluster
@@ -34,11 +37,11 @@ def test_a_gate_that_held_is_passed_until_the_node_is_started_again(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     replace_node(ports, plan, RELEASE_STEP, 12)
-    assert not gate_has_held(ports, AFTER)
+    assert not gate_is_passed(ports.run.events(), AFTER)
     wait_for_gate(ports, plan, AFTER, GatePolicy(looks=1, interval_s=1))
-    assert gate_has_held(ports, AFTER)
-    ports.run.record("started", {"node_id": 12, "hop": RELEASE_STEP})
-    assert not gate_has_held(ports, AFTER)
+    assert gate_is_passed(ports.run.events(), AFTER)
+    ports.run.record(Started(node_id=12, release_step=RELEASE_STEP, release=plan.target, pid=None, seconds=0.0))
+    assert not gate_is_passed(ports.run.events(), AFTER)
 
 
 def test_a_gate_that_never_holds_fails_and_says_what_it_waited_for(
@@ -65,11 +68,11 @@ def test_the_record_keeps_first_looks_changes_and_the_last(
     replace_node(ports, plan, RELEASE_STEP, 12)
     heard: list[bool] = []
     wait_for_gate(ports, plan, AFTER, GatePolicy(looks=3, interval_s=1), lambda seen, _: heard.append(seen.holds))
-    looks = [e for e in ports.run.events() if e["kind"] == "gate" and e["gate"] == "after node 12"]
+    looks = [one.check for one in events_of(ports.run.events(), GateChecked) if one.ref == AFTER]
     assert len(heard) > 90
     assert len(looks) < 20
-    assert not looks[0]["holds"]
-    assert [look["holds"] for look in looks[-3:]] == [True] * 3
+    assert not looks[0].holds
+    assert [look.holds for look in looks[-3:]] == [True] * 3
 
 
 def test_a_look_renews_the_lock_and_stops_at_somebody_else_s(ports: ClusterPorts, plan: Plan) -> None:

@@ -16,14 +16,18 @@ from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.planning.downgrade import WhereRefused
-from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
+from kafka_rollout.domain.run.offline_events import OfflineLeftBehind, OfflineSnapshotWritten
+from kafka_rollout.domain.run.projections.offline import can_be_undone
+from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import look
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline.facts import offline_facts
 from kafka_rollout.steps.offline.order import OfflineStep
-from kafka_rollout.steps.offline.undo import can_be_undone, gates_after_undo, undo_offline
+from kafka_rollout.steps.offline.undo import gates_after_undo, undo_offline
 from kafka_rollout.steps.planning.downgrade import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import R431, FakeCluster
@@ -150,8 +154,8 @@ def test_a_controller_whose_disk_is_lost_is_left_behind_and_the_others_go_on(
     world.no_log, world.cannot_start = {1}, {(1, R421)}
     go(ports, plan, FORWARD[1:])
     assert releases(world) == {"4.2.1", "None"}
-    (left,) = [event for event in ports.run.events() if event["kind"] == "offline-left-behind"]
-    assert left["sentence"].startswith("The quorum goes on without controller 1, whose log was gone: its log says")
+    (left,) = events_of(ports.run.events(), OfflineLeftBehind)
+    assert left.sentence.startswith("The quorum goes on without controller 1, whose log was gone: its log says")
     gates = {
         node: look(ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=node))
         for node in (1, 11)
@@ -191,8 +195,8 @@ def test_an_unsafe_one_goes_on_and_records_every_loss(world: FakeCluster, ports:
     plan = approved(ports, unsafe=True)
     world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses them.")]
     go(ports, plan)
-    (written,) = [event for event in ports.run.events() if event["kind"] == "offline-snapshot"]
-    assert written["lost"] == ["Broker 11 loses them."]
+    (written,) = events_of(ports.run.events(), OfflineSnapshotWritten)
+    assert written.lost == ("Broker 11 loses them.",)
 
 
 def test_a_node_that_something_started_in_between_is_not_touched(world: FakeCluster, ports: ClusterPorts) -> None:
@@ -212,7 +216,7 @@ def test_brokers_do_not_start_before_the_controllers_have_a_quorum_at_the_level(
     world.cannot_start = {(1, R421), (2, R421)}
     with pytest.raises(FatalError, match=r"Controller 1 does not stay up: .*cannot start on 4.2.1"):
         offline.start_controllers(ports, plan)
-    assert can_be_undone(ports)
+    assert can_be_undone(ports.run.events())
     assert take_back(ports, plan) == (1, 2, 3, 11, 12, 13)
     assert releases(world) == {"4.3.1"}
 
@@ -264,7 +268,7 @@ def test_killed_while_it_is_taken_back_it_is_not_gone_forward_and_the_next_call_
 def test_once_a_broker_has_started_it_is_too_late(world: FakeCluster, ports: ClusterPorts) -> None:
     plan = approved(ports)
     go(ports, plan)
-    assert not can_be_undone(ports)
+    assert not can_be_undone(ports.run.events())
     with pytest.raises(RefusedError, match=r"Broker 11 runs 4.2.1"):
         take_back(ports, plan)
     assert releases(world) == {"4.2.1"}
@@ -302,9 +306,9 @@ def test_where_nodes_are_combined_the_controllers_start_is_the_point_of_no_retur
     plan = approved(ports)
     assert "the controllers start at the new level" in offline_facts(ports, plan).no_return
     go(ports, plan, FORWARD[:5])
-    assert can_be_undone(ports)
+    assert can_be_undone(ports.run.events())
     offline.start_controllers(ports, plan)
-    assert not can_be_undone(ports)
+    assert not can_be_undone(ports.run.events())
 
 
 def test_a_broker_that_somebody_starts_while_it_is_taken_back_ends_that_and_forward_is_open(

@@ -11,7 +11,11 @@ import pytest
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.topology import Role
-from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
+from kafka_rollout.domain.run.node_events import Started
+from kafka_rollout.domain.run.projections.offline import outages
+from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline import actions as offline
@@ -41,7 +45,7 @@ def ports(world: FakeCluster, tmp_path: Path) -> ClusterPorts:
 
 
 def kinds(ports: ClusterPorts) -> list[str]:
-    return [event["kind"] for event in ports.run.events()]
+    return [event.kind for event in ports.run.events()]
 
 
 def test_the_report_has_the_outage_that_was_beside_the_one_that_was_approved(
@@ -71,7 +75,7 @@ def test_a_partition_that_nobody_could_write_to_before_the_first_stop_is_not_wai
     world.add_partition("half", 0, [11], min_isr=2)
     plan = approved(ports)
     go(ports, plan)
-    (measured,) = outage.outages(ports)
+    (measured,) = outages(ports.run.events())
     assert measured.seconds is not None
 
 
@@ -79,11 +83,11 @@ def test_before_the_first_stop_there_is_none_and_while_brokers_are_away_it_is_no
     world: FakeCluster, ports: ClusterPorts
 ) -> None:
     plan = approved(ports)
-    assert (outage.outages(ports), outage.look_for_service(ports)) == ((), True)
+    assert (outages(ports.run.events()), outage.look_for_service(ports)) == ((), True)
     go(ports, plan, FORWARD[:6])
     world.silent = {12}
     go(ports, plan, FORWARD[6:])
-    (measured,) = outage.outages(ports)
+    (measured,) = outages(ports.run.events())
     assert (measured.seconds, "offline-served" in kinds(ports)) == (None, False)
     assert "not over" in build_downgrade_report(ports, plan, dry_run=False)["sentence"]
 
@@ -99,12 +103,12 @@ def test_killed_before_anybody_looked_the_gate_sees_it_and_the_bounds_say_that_n
         patched.setattr(offline, "watch_service", dies)
         with pytest.raises(KeyboardInterrupt):
             go(ports, plan)
-    started = [event["at"] for event in ports.run.events() if event["kind"] == "started"]
+    started = [event.at for event in events_of(ports.run.events(), Started)]
     for node in ports.cluster.nodes:
         wait_for_gate(
             ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=node.node_id), SOON
         )
-    (measured,) = outage.outages(ports)
+    (measured,) = outages(ports.run.events())
     assert measured.unserved_at == started[-1]
     assert measured.served_at is not None
     assert kinds(ports).count("offline-served") == 1
@@ -115,7 +119,7 @@ def test_a_node_that_is_lost_is_not_waited_for_and_the_outage_goes_on(world: Fak
     go(ports, plan, FORWARD[:6])
     world.cannot_start = {(13, plan.target)}
     go(ports, plan, FORWARD[6:])  # comes back long before READY_WITHIN_S
-    (measured,) = outage.outages(ports)
+    (measured,) = outages(ports.run.events())
     assert measured.writable_s is not None
     assert measured.seconds is None
 
@@ -127,7 +131,7 @@ def test_taken_back_and_down_again_are_two_outages(world: FakeCluster, ports: Cl
     take_back(ports, plan)
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "again")
     go(ports, plan)
-    first, second = outage.outages(ports)
+    first, second = outages(ports.run.events())
     assert first.served_at is not None
     assert second.served_at is not None
     assert second.began_at >= first.served_at
@@ -151,9 +155,9 @@ def test_where_every_broker_is_a_controller_too_its_end_is_seen_by_the_step_that
 
     monkeypatch.setattr(offline, "_quorum_lacks", no_leader_at_first)
     go(ports, plan, FORWARD[5:6])
-    (measured,) = outage.outages(ports)
+    (measured,) = outages(ports.run.events())
     assert measured.served_at is not None
-    started = [event["at"] for event in ports.run.events() if event["kind"] == "started"]
+    started = [event.at for event in events_of(ports.run.events(), Started)]
     assert started[-1] < measured.unserved_at <= looked[0] < measured.served_at, "without a quorum nothing serves"
 
 
@@ -163,5 +167,5 @@ def test_partitions_of_a_node_that_is_lost_are_not_waited_for(world: FakeCluster
     go(ports, plan, FORWARD[:6])
     world.cannot_start = {(13, plan.target)}
     go(ports, plan, FORWARD[6:])
-    (measured,) = outage.outages(ports)
+    (measured,) = outages(ports.run.events())
     assert (measured.writable_s, measured.seconds) == (None, None)

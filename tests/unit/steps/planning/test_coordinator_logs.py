@@ -15,7 +15,10 @@ from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Direction, Plan
-from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
+from kafka_rollout.domain.run.log_events import IncrementalScan
+from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import look
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL, new_in_logs
@@ -58,7 +61,7 @@ def planned(ports: ClusterPorts, *classes: RecordKind) -> Plan:
 
 
 def tails(ports: ClusterPorts) -> list[int]:
-    return [event["offsets"] for event in ports.run.events() if event["kind"] == "scan-tail"]
+    return [scan.offsets for scan in events_of(ports.run.events(), IncrementalScan)]
 
 
 def test_what_the_target_cannot_load_blocks_the_plan(ports: ClusterPorts) -> None:

@@ -9,9 +9,11 @@ import pytest
 
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
+from kafka_rollout.domain.run.projections.levels import planned_trims
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.downgrade.metadata_logs import look_at_metadata_logs, planned_trims
+from kafka_rollout.steps.downgrade.metadata_logs import look_at_metadata_logs
 from kafka_rollout.steps.planning.downgrade import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node, restart_node
 from tests.fake_cluster import R341, R431, FakeCluster
@@ -39,7 +41,7 @@ def plan(ports: ClusterPorts) -> Plan:
 
 
 def test_the_log_is_trimmed_while_the_node_is_stopped(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
-    assert planned_trims(ports) == (NODE,)
+    assert planned_trims(ports.run.events()) == (NODE,)
     assert replace_node(ports, plan, RELEASE_STEP, NODE).acted
     assert (cluster.trims, cluster.release_of(NODE)) == ([NODE], R341)
 

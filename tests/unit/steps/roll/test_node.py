@@ -13,7 +13,10 @@ import pytest
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.model.errors import FatalError, LockHeldError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.steps.common.approval import APPROVED, ApprovalOf, record_approval
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Event
+from kafka_rollout.domain.run.node_events import Stopping
+from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
 from kafka_rollout.steps.gates.checks import look
@@ -153,10 +156,10 @@ def test_a_stop_that_never_came_leaves_no_old_record_of_what_the_node_was_in(
     """Between two tries a day may pass, and partitions come that must be waited for as well."""
     record = ports.run.record
 
-    def record_until_stop(kind: str, data: Any) -> None:
-        if kind == "stopping":
+    def record_until_stop(event: Event) -> None:
+        if isinstance(event, Stopping):
             raise Killed
-        record(kind, data)
+        record(event)
 
     ports.run.record = record_until_stop  # type: ignore[method-assign]
     with pytest.raises(Killed):
@@ -316,7 +319,7 @@ def test_a_lock_lost_before_the_stop_leaves_no_stop_in_the_record(
     with pytest.raises(LockHeldError):
         replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
-    assert not [event for event in ports.run.events() if event["kind"] == "stopping"]
+    assert not events_of(ports.run.events(), Stopping)
 
 
 def test_a_task_that_runs_twice_at_once_acts_once(

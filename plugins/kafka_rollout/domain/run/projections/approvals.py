@@ -1,0 +1,44 @@
+"""Approvals of a run: what was decided, and what superseded it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf, Event, Voided
+from kafka_rollout.domain.run.projections.select import events_of
+
+VOID = "void"
+
+
+def approvals(events: Sequence[Event]) -> tuple[Approval, ...]:
+    """All decisions, oldest first."""
+    return events_of(events, Approval)
+
+
+def newest_decision(events: Sequence[Event], what: str, plan_hash: str) -> Approval | None:
+    """The newest decision on `what` for this very plan."""
+    given = [one for one in approvals(events) if one.what == what and one.plan_hash == plan_hash]
+    return given[-1] if given else None
+
+
+def superseded(events: Sequence[Event], approval: Approval) -> str:
+    """Why an approval no longer counts; empty where it does.
+
+    A blocker that was found later makes it void, and so does an approval of the opposite direction.
+    """
+    opposite = ApprovalOf.ROLL if approval.what == ApprovalOf.ROLL_BACK else ApprovalOf.ROLL_BACK
+    why = ""
+    for event in events:
+        match event:
+            case Approval() if event.what == approval.what and event.plan_hash == approval.plan_hash:
+                why = ""
+            case Approval() if event.what == opposite and event.decision == APPROVED:
+                why = f"overtaken: {event.by} approved the {opposite} after it"
+            case Voided() if event.plan_hash == approval.plan_hash and approval.what != ApprovalOf.ROLL_BACK:
+                why = f"{VOID}: {'; '.join(event.blockers)}"
+    return why
+
+
+def is_void(events: Sequence[Event], approval: Approval) -> bool:
+    """Whether a blocker that was found later made an approval void."""
+    return superseded(events, approval).startswith(VOID)

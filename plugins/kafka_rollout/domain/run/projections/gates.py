@@ -1,0 +1,82 @@
+"""Gates of a run: which were passed, and every recorded check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from kafka_rollout.domain.gates.check import GateCheck
+from kafka_rollout.domain.gates.ref import GateRef
+from kafka_rollout.domain.run.events import Event
+from kafka_rollout.domain.run.node_events import GateChecked, GateFailed, GatePassed, Started, Stopping
+
+
+def gate_is_passed(events: Sequence[Event], ref: GateRef) -> bool:
+    """Whether the run has passed the gate since it last stopped or started the gate's node."""
+    passed = False
+    for event in events:
+        match event:
+            case Stopping() | Started() if event.node_id == ref.node_id:
+                passed = False
+            case GatePassed() if event.ref == ref:
+                passed = True
+    return passed
+
+
+class GateState(StrEnum):
+    """The values are those of the report."""
+
+    WAITS = "waits"
+    HOLDS = "holds"  # the newest check passed; the gate is still being watched
+    PASSED = "held"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateHistory:
+    """A gate and its recorded checks, oldest first. Times in epoch seconds."""
+
+    ref: GateRef
+    gate: str
+    state: GateState = GateState.WAITS
+    message: str = ""
+    checks: tuple[GateCheck, ...] = ()
+    passed_or_failed_at: float | None = None
+
+    @property
+    def began_at(self) -> float | None:
+        return self.checks[0].at if self.checks else None
+
+    @property
+    def ended_at(self) -> float | None:
+        """When the gate passed, failed or was last checked, whichever is later."""
+        checked_at = self.checks[-1].at if self.checks else None
+        return max((at for at in (self.passed_or_failed_at, checked_at) if at is not None), default=None)
+
+    @property
+    def waited_s(self) -> float | None:
+        began, ended = self.began_at, self.ended_at
+        return None if began is None or ended is None else ended - began
+
+    @property
+    def is_passed(self) -> bool:
+        return self.state in {GateState.PASSED, GateState.HOLDS}
+
+
+def gate_histories(events: Sequence[Event]) -> tuple[GateHistory, ...]:
+    """Every gate that was checked, in the order of the first checks."""
+    found: dict[GateRef, GateHistory] = {}
+    for event in events:
+        match event:
+            case GateChecked(ref=ref, check=check):
+                gate = found.get(ref, GateHistory(ref=ref, gate=check.gate))
+                state = GateState.HOLDS if check.holds else GateState.WAITS
+                if check.holds and gate.state is GateState.PASSED:  # checked once more right before the act
+                    state = GateState.PASSED
+                found[ref] = replace(gate, checks=(*gate.checks, check), state=state)
+            case GatePassed(ref=ref) | GateFailed(ref=ref):
+                gate = found.get(ref, GateHistory(ref=ref, gate=event.gate))
+                state = GateState.PASSED if isinstance(event, GatePassed) else GateState.FAILED
+                found[ref] = replace(gate, state=state, message=event.message, passed_or_failed_at=event.at)
+    return tuple(found.values())

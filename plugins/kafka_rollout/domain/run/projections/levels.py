@@ -1,0 +1,63 @@
+"""Feature levels and metadata logs of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kafka_rollout.domain.metadata_log.readiness import Readiness
+from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.domain.run.events import Event
+from kafka_rollout.domain.run.feature_events import Finalized, Finalizing
+from kafka_rollout.domain.run.log_events import MetadataLogFound, MetadataScanned, ScanStage
+from kafka_rollout.domain.run.projections.select import events_of, has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finalization:
+    """`asked_at` in epoch seconds, just before the update was sent. Epochs of the finalized features are offsets of
+    the metadata log (KRaft): `epoch_before` the highest seen before it, `epoch_after` one whose image carries it."""
+
+    asked_at: float
+    epoch_before: int | None
+    epoch_after: int | None
+
+
+def finalization(events: Sequence[Event]) -> Finalization | None:
+    """Of metadata.version if the run changed it, else of the first feature that it changed; None: of none."""
+    asked: dict[str, Finalization] = {}
+    for event in events:
+        match event:
+            case Finalizing():
+                new = Finalization(asked_at=event.at, epoch_before=event.epoch_before, epoch_after=None)
+                asked |= dict.fromkeys(event.levels, new)
+            case Finalized():
+                asked |= {
+                    feature: replace(asked[feature], epoch_after=event.epoch_after)
+                    for feature in event.levels
+                    if feature in asked
+                }
+    return asked.get(METADATA_VERSION) or next(iter(asked.values()), None)
+
+
+def has_asked_for_levels(events: Sequence[Event]) -> bool:
+    """Whether the run has sent an update of features."""
+    return has(events, Finalizing)
+
+
+def metadata_logs(events: Sequence[Event], stage: ScanStage) -> tuple[MetadataLogFound, ...]:
+    """The newest scan of all metadata logs at a stage."""
+    scans = [scan for scan in events_of(events, MetadataScanned) if scan.stage is stage]
+    return scans[-1].nodes if scans else ()
+
+
+def planned_trims(events: Sequence[Event]) -> tuple[int, ...]:
+    """Ids of the nodes whose metadata logs are to be trimmed: what the approval of the roll shows."""
+    logs = metadata_logs(events, ScanStage.READY)
+    return tuple(sorted({log.node_id for log in logs if log.readiness is Readiness.TRIM}))
+
+
+def last_failing_offset(events: Sequence[Event]) -> int | None:
+    """The last offset of any metadata log that a release of the path cannot replay: a snapshot must end after it."""
+    offsets = (log.last_failing for stage in ScanStage for log in metadata_logs(events, stage))
+    return max((offset for offset in offsets if offset is not None), default=None)

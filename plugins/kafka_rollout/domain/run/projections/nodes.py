@@ -1,0 +1,103 @@
+"""Node steps of a run: what it did to each node, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.run.events import Event
+from kafka_rollout.domain.run.node_events import GatePassed, Started, Stopped, Stopping
+from kafka_rollout.domain.run.projections.select import events_of, has
+
+
+def has_stopped_nodes(events: Sequence[Event]) -> bool:
+    """Whether the run has asked a node to stop."""
+    return has(events, Stopping)
+
+
+def has_stopped_in(events: Sequence[Event], release_step: str) -> bool:
+    """Whether the run has asked a node to stop in this release step."""
+    return any(event.release_step == release_step for event in events_of(events, Stopping))
+
+
+def has_touched(events: Sequence[Event], release_step: str, node_id: int) -> bool:
+    """Whether the run has stopped or started the node in this release step."""
+    return any(
+        isinstance(event, Stopping | Started) and (event.release_step, event.node_id) == (release_step, node_id)
+        for event in events
+    )
+
+
+def stop_asked_at(events: Sequence[Event], release_step: str, node_id: int) -> float | None:
+    """Epoch seconds at which the node was last asked to stop in this release step."""
+    asked = [e.at for e in events_of(events, Stopping) if (e.release_step, e.node_id) == (release_step, node_id)]
+    return asked[-1] if asked else None
+
+
+def stop_is_unfinished(events: Sequence[Event], release_step: str, node_id: int) -> bool:
+    """Whether the run asked for the stop, however long ago, and has not started the node since."""
+    acts = [e for e in events if isinstance(e, Stopping | Started) and e.node_id == node_id]
+    return bool(acts) and isinstance(acts[-1], Stopping) and acts[-1].release_step == release_step
+
+
+def last_act(events: Sequence[Event]) -> Stopping | Started | None:
+    """What the run last did to any node."""
+    return next((event for event in reversed(events) if isinstance(event, Stopping | Started)), None)
+
+
+def started_release_steps(events: Sequence[Event]) -> frozenset[str]:
+    """Release steps in which the run started a node."""
+    return frozenset(event.release_step for event in events_of(events, Started))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTimes:
+    """A node in one release step: epoch seconds of its first stop and start, seconds of the last of each."""
+
+    stopping_at: float | None = None
+    started_at: float | None = None
+    stop_s: float | None = None
+    start_s: float | None = None
+
+    @property
+    def began_at(self) -> float | None:
+        return self.stopping_at if self.stopping_at is not None else self.started_at
+
+
+def node_times(events: Sequence[Event], node_id: int) -> Mapping[str, NodeTimes]:
+    """Release step → times, in the order in which the node went through them."""
+    found: dict[str, NodeTimes] = {}
+    for event in events:
+        if not isinstance(event, Stopping | Stopped | Started) or event.node_id != node_id:
+            continue
+        times = found.get(event.release_step, NodeTimes())
+        match event:
+            case Stopping() if times.stopping_at is None:
+                times = replace(times, stopping_at=event.at)
+            case Stopped():
+                times = replace(times, stop_s=event.seconds)
+            case Started():
+                first = event.at if times.started_at is None else times.started_at
+                times = replace(times, started_at=first, start_s=event.seconds)
+        found[event.release_step] = times
+    return found
+
+
+class NodeProgress(StrEnum):
+    NOW = "now"
+    DONE = "done"
+    TO_COME = "to come"
+
+
+def node_progress(events: Sequence[Event]) -> Mapping[tuple[str, int], NodeProgress]:
+    """(release step, node id) → progress, for the node steps that have begun."""
+    found: dict[tuple[str, int], NodeProgress] = {}
+    for event in events:
+        match event:
+            case Stopping():
+                found[(event.release_step, event.node_id)] = NodeProgress.NOW
+            case GatePassed(ref=GateRef(kind=GateKind.AFTER_START, release_step=str(key), node_id=int(node_id))):
+                found[(key, node_id)] = NodeProgress.DONE
+    return found

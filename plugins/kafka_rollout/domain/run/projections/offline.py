@@ -1,0 +1,114 @@
+"""The offline downgrade of a run: what was done since the last undo, and the outages.
+
+The record keeps only what cannot be observed afterwards: the voters before the first stop, and which log was chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.offline.log_choice import ChosenLog
+from kafka_rollout.domain.offline.outage import Outage
+from kafka_rollout.domain.run.events import Event
+from kafka_rollout.domain.run.node_events import Started, Stopping
+from kafka_rollout.domain.run.offline_events import (
+    OfflineInstalled,
+    OfflineLogChosen,
+    OfflineNoReturn,
+    OfflineRestored,
+    OfflineServed,
+    OfflineSnapshotWritten,
+    OfflineStopping,
+    OfflineUndoing,
+    OfflineUndone,
+    OfflineWritable,
+)
+from kafka_rollout.domain.run.projections.select import events_of, has, newest
+
+
+def events_of_this_try(events: Sequence[Event]) -> Sequence[Event]:
+    """Events since the last undo: what was done before it no longer counts."""
+    undone = [index for index, event in enumerate(events) if isinstance(event, OfflineUndone)]
+    return events[undone[-1] + 1 if undone else 0 :]
+
+
+def stop_has_begun(events: Sequence[Event]) -> bool:
+    return has(events_of_this_try(events), OfflineStopping)
+
+
+def voters_before_stop(events: Sequence[Event]) -> tuple[int, ...] | None:
+    """The quorum's voters as they were before the first stop of this try."""
+    stopping = newest(events_of_this_try(events), OfflineStopping)
+    return None if stopping is None else stopping.voters
+
+
+def chosen_log(events: Sequence[Event]) -> ChosenLog | None:
+    chosen = newest(events_of_this_try(events), OfflineLogChosen)
+    return None if chosen is None else chosen.log
+
+
+def snapshot_is_written(events: Sequence[Event]) -> bool:
+    return has(events_of_this_try(events), OfflineSnapshotWritten)
+
+
+def installed_on(events: Sequence[Event]) -> Mapping[int, OfflineInstalled]:
+    """Node id → installation, of this try."""
+    return {event.node_id: event for event in events_of(events_of_this_try(events), OfflineInstalled)}
+
+
+def lost_disk(events: Sequence[Event], plan: Plan, node_id: int) -> str:
+    """What to do about a node whose directory held no log when the snapshot was installed; empty for any other."""
+    installed = installed_on(events).get(node_id)
+    if installed is None or installed.had_log:
+        return ""
+    return (
+        f"its metadata log was gone when the snapshot was installed: give it a new disk, format it on {plan.target} "
+        f"(kafka-storage.sh format -t {plan.cluster_id} -c server.properties --ignore-formatted, in a dynamic quorum "
+        "with --no-initial-controllers), and go on with this run, which starts it"
+    )
+
+
+def restored_nodes(events: Sequence[Event]) -> frozenset[int]:
+    """Nodes whose metadata logs this try has restored from their backups."""
+    return frozenset(event.node_id for event in events_of(events_of_this_try(events), OfflineRestored))
+
+
+def is_undoing(events: Sequence[Event]) -> bool:
+    return has(events_of_this_try(events), OfflineUndoing)
+
+
+def has_passed_no_return(events: Sequence[Event]) -> bool:
+    return has(events_of_this_try(events), OfflineNoReturn)
+
+
+def can_be_undone(events: Sequence[Event]) -> bool:
+    """Whether the point of no return is ahead. Before an undo, the metadata logs decide."""
+    return stop_has_begun(events) and not has_passed_no_return(events)
+
+
+def unwritable_before(events: Sequence[Event]) -> tuple[str, ...]:
+    """Topic-partitions that were below their min.insync.replicas before the last stop of all nodes."""
+    stopping = newest(events, OfflineStopping)
+    return () if stopping is None else stopping.unwritable
+
+
+def outages(events: Sequence[Event]) -> tuple[Outage, ...]:
+    """In their order; more than one where a downgrade was undone and begun again."""
+    found: list[Outage] = []
+    for event in events:
+        over = not found or found[-1].served_at is not None
+        match event:
+            case Stopping() if over:
+                found.append(Outage(began_at=event.at, unserved_at=event.at))
+            case _ if over:
+                continue
+            case Stopping() | Started():
+                found[-1] = replace(found[-1], unserved_at=event.at)
+            case OfflineWritable():
+                found[-1] = replace(found[-1], writable_at=event.at)
+            case OfflineServed():
+                unserved_at = max(found[-1].unserved_at, event.unserved_at)
+                found[-1] = replace(found[-1], served_at=event.at, unserved_at=unserved_at)
+    return tuple(found)

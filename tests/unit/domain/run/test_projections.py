@@ -1,0 +1,228 @@
+"""What is concluded from a run's events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_rollout.domain.gates.check import Condition, GateCheck
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.run.events import (
+    Answered,
+    Approval,
+    ApprovalOf,
+    Begun,
+    Event,
+    LockedOut,
+    Planned,
+    RollbackClosed,
+    RunOf,
+    Unknown,
+    Voided,
+)
+from kafka_rollout.domain.run.feature_events import Finalized, Finalizing
+from kafka_rollout.domain.run.node_events import GateChecked, GateFailed, GatePassed, Started, Stopped, Stopping
+from kafka_rollout.domain.run.offline_events import OfflineInstalled, OfflineServed, OfflineStopping, OfflineUndone
+from kafka_rollout.domain.run.projections import approvals, gates, levels, nodes, offline, runs
+from tests.unit.domain.run.events_strategy import events
+
+STEP = "3.9.1-to-4.3.1"
+BACK = "4.3.1-to-3.9.1"
+NEW = Release.parse("4.3.1")
+AFTER = GateRef(kind=GateKind.AFTER_START, release_step=STEP, node_id=2)
+
+CONCLUSIONS: tuple[Callable[[Sequence[Event]], Any], ...] = (
+    runs.run_of,
+    runs.begun_by,
+    runs.has_plan,
+    runs.has_acted,
+    runs.last_task_failure,
+    runs.locked_out,
+    runs.last_failure,
+    runs.rolls_back,
+    runs.canary_is_asked,
+    approvals.approvals,
+    nodes.has_stopped_nodes,
+    nodes.last_act,
+    nodes.started_release_steps,
+    nodes.node_progress,
+    gates.gate_histories,
+    levels.finalization,
+    levels.planned_trims,
+    levels.last_failing_offset,
+    offline.stop_has_begun,
+    offline.chosen_log,
+    offline.installed_on,
+    offline.restored_nodes,
+    offline.can_be_undone,
+    offline.outages,
+)
+
+
+def stopping(at: float, node_id: int = 2, release_step: str = STEP) -> Stopping:
+    return Stopping(at=at, node_id=node_id, release_step=release_step)
+
+
+def started(at: float, node_id: int = 2, release_step: str = STEP) -> Started:
+    return Started(at=at, node_id=node_id, release_step=release_step, release=NEW, pid=7, seconds=2.0)
+
+
+def approval(what: ApprovalOf, decision: str = "approved", plan_hash: str = "abc") -> Approval:
+    return Approval(what=what, by="alice", decision=decision, reason="why", plan_hash=plan_hash)
+
+
+def checked(at: float, holds: bool) -> GateChecked:
+    conditions = (Condition(name="in every ISR", holds=holds, evidence="2 of 3"),)
+    return GateChecked(at=at, ref=AFTER, check=GateCheck(gate="after node 2", at=at, conditions=conditions))
+
+
+@given(recorded=st.lists(events(), max_size=12), where=st.integers(0, 12), conclude=st.sampled_from(CONCLUSIONS))
+def test_an_event_of_a_newer_version_changes_no_conclusion(
+    recorded: list[Event], where: int, conclude: Callable[[Sequence[Event]], Any]
+) -> None:
+    newer = Unknown(at=5.0, recorded_kind="teleported", data={"node_id": 2})
+
+    assert conclude([*recorded[:where], newer, *recorded[where:]]) == conclude(recorded)
+
+
+@pytest.mark.parametrize("of", list(RunOf))
+def test_a_run_is_what_its_first_plan_says(of: RunOf) -> None:
+    plan = Planned(run_of=of, plan_hash="abc", source=NEW, target=NEW, blockers=())
+
+    assert runs.run_of([Begun(dag_id="x"), plan, replace(plan, run_of=RunOf.UPGRADE)]) is of
+    assert runs.run_of([]) is RunOf.UPGRADE
+    assert runs.begun_by([Begun(dag_id="x"), plan]) == "x"
+    assert not runs.begun_by([plan])
+
+
+def test_an_answer_counts_for_its_task_its_try_and_its_plan_since_the_run_began() -> None:
+    given_ = Answered(option="Approve", by="ada", reason="why", task_id="approve_plan", max_tries=0, plan_hash="abc")
+
+    assert runs.answer_of([Begun(dag_id="x"), given_], "approve_plan", 0, "abc") == given_
+    assert runs.answer_of([Begun(dag_id="x"), given_], "approve_plan", 1, "abc") is None, "the task was cleared"
+    assert runs.answer_of([Begun(dag_id="x"), given_], "approve_plan", 0, "abd") is None
+    assert runs.answer_of([given_, Begun(dag_id="x")], "approve_plan", 0, "abc") is None, "triggered again"
+
+
+def test_a_blocker_makes_an_approval_void_until_it_is_given_again() -> None:
+    roll, void = approval(ApprovalOf.ROLL), Voided(plan_hash="abc", blockers=("X: a node is down",))
+
+    assert not approvals.superseded([roll], roll)
+    assert approvals.superseded([roll, void], roll) == "void: X: a node is down"
+    assert approvals.is_void([roll, void], roll)
+    assert not approvals.superseded([roll, void, roll], roll)
+    assert not approvals.superseded([roll, replace(void, plan_hash="another")], roll)
+
+
+def test_an_approval_of_the_rollback_supersedes_that_of_the_roll_and_the_other_way_round() -> None:
+    roll, back = approval(ApprovalOf.ROLL), approval(ApprovalOf.ROLL_BACK)
+
+    assert approvals.superseded([roll, back], roll) == "overtaken: alice approved the roll-back after it"
+    assert approvals.superseded([roll, back, roll], back) == "overtaken: alice approved the roll after it"
+    assert not approvals.superseded([roll, approval(ApprovalOf.ROLL_BACK, "rejected")], roll)
+    assert not approvals.superseded([back, Voided(plan_hash="abc", blockers=("X",))], back)
+
+
+def test_the_newest_decision_on_this_plan_counts() -> None:
+    yes, no = approval(ApprovalOf.ROLL), approval(ApprovalOf.ROLL, "rejected")
+
+    assert approvals.newest_decision([yes, no], ApprovalOf.ROLL, "abc") == no
+    assert approvals.newest_decision([yes, approval(ApprovalOf.ROLL, plan_hash="new")], ApprovalOf.ROLL, "abc") == yes
+    assert approvals.newest_decision([yes], ApprovalOf.FINALIZE, "abc") is None
+
+
+def test_a_stop_is_unfinished_until_the_node_is_started() -> None:
+    assert nodes.stop_is_unfinished([stopping(1)], STEP, 2)
+    assert not nodes.stop_is_unfinished([stopping(1), started(2)], STEP, 2)
+    assert nodes.stop_is_unfinished([stopping(1), started(2), stopping(3), started(4, node_id=3)], STEP, 2)
+    assert not nodes.stop_is_unfinished([stopping(1), stopping(3, release_step=BACK)], STEP, 2)
+
+
+def test_times_of_a_node_step_are_the_first_ones_and_its_durations_the_last() -> None:
+    stopped = Stopped(at=3, node_id=2, release_step=STEP, seconds=1.5, forced=False)
+    recorded = [
+        stopping(1),
+        stopped,
+        started(4),
+        stopping(5),
+        started(9),
+        started(20, release_step=BACK),
+        stopping(2, 3),
+    ]
+
+    assert nodes.node_times(recorded, 2) == {
+        STEP: nodes.NodeTimes(stopping_at=1, started_at=4, stop_s=1.5, start_s=2.0),
+        BACK: nodes.NodeTimes(started_at=20, start_s=2.0),
+    }
+
+
+def test_a_passed_gate_counts_until_the_node_is_touched_again() -> None:
+    passed = GatePassed(ref=AFTER, gate="after node 2", message="holds")
+
+    assert gates.gate_is_passed([started(1), passed], AFTER)
+    assert gates.gate_is_passed([started(1), passed, started(2, node_id=3)], AFTER)
+    assert not gates.gate_is_passed([started(1), passed, started(2)], AFTER)
+    assert not gates.gate_is_passed([passed], replace(AFTER, release_step=BACK))
+
+
+def test_a_gate_has_its_checks_and_ends_with_the_last_of_them() -> None:
+    passed = GatePassed(at=4.0, ref=AFTER, gate="after node 2", message="holds")
+
+    (waits,) = gates.gate_histories([checked(1, False)])
+    (holds,) = gates.gate_histories([checked(1, False), checked(2, True)])
+    (ended,) = gates.gate_histories([checked(1, False), checked(2, True), passed, checked(9, True)])
+    (again,) = gates.gate_histories([checked(2, True), passed, checked(9, False)])
+    assert [gate.state.value for gate in (waits, holds, ended, again)] == ["waits", "holds", "held", "waits"]
+    assert (ended.began_at, ended.ended_at, ended.waited_s, ended.message) == (1, 9, 8, "holds")
+    assert len(ended.checks) == 3
+
+
+def test_what_stopped_a_run_is_the_lock_before_a_gate_that_failed() -> None:
+    failed = GateFailed(ref=AFTER, gate="after node 2", message="gives up")
+
+    assert runs.last_failure([failed]) == "Gate after node 2: gives up."
+    assert runs.last_failure([failed, LockedOut(sentence="Run x holds the lock.")]) == "Run x holds the lock."
+    assert runs.last_failure([LockedOut(sentence="Run x holds the lock."), approval(ApprovalOf.ROLL)]) == ""
+    assert runs.rolls_back([started(1), RollbackClosed(release_step=BACK, sentence="closed")])
+    assert not runs.rolls_back([RollbackClosed(release_step=BACK, sentence="closed"), started(1)])
+
+
+def test_metadata_version_dates_the_finalization_of_a_run() -> None:
+    recorded = [
+        Finalizing(at=1, levels={"group.version": 1}, epoch_before=10),
+        Finalized(at=2, levels={"group.version": 1}, epoch_after=12),
+        Finalizing(at=3, levels={"metadata.version": 25}, epoch_before=12),
+        Finalized(at=4, levels={"metadata.version": 25, "group.version": 1}, epoch_after=15),
+    ]
+
+    assert levels.finalization(recorded) == levels.Finalization(asked_at=3, epoch_before=12, epoch_after=15)
+    assert levels.finalization(recorded[:2]) == levels.Finalization(asked_at=1, epoch_before=10, epoch_after=12)
+    assert levels.finalization([recorded[1]]) is None, "found as it was asked: nothing was sent"
+
+
+def test_an_undo_ends_a_try_and_its_outage() -> None:
+    all_stop = OfflineStopping(voters=(1, 2, 3), unwritable=(), sentence="")
+    installed = OfflineInstalled(node_id=1, sentence="done", had_log=True)
+    undone = OfflineUndone(nodes=(1,), sentence="")
+    recorded = [
+        all_stop,
+        stopping(10),
+        installed,
+        started(20),
+        undone,
+        OfflineServed(at=30, unserved_at=25, sentence=""),
+    ]
+
+    assert offline.stop_has_begun(recorded[:4])
+    assert offline.installed_on(recorded[:4]) == {1: installed}
+    assert not offline.stop_has_begun(recorded)
+    assert offline.installed_on(recorded) == {}
+    (outage,) = offline.outages(recorded)
+    assert (outage.began_at, outage.unserved_at, outage.served_at) == (10, 25, 30)
+    assert len(offline.outages([*recorded, stopping(40)])) == 2
