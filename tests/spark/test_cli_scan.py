@@ -106,7 +106,7 @@ def test_an_interrupt_ends_spark_and_leaves_nothing(shell: Shell, fixture_logs: 
         ("--log-dir . --release 9.9.9", "Release 9.9.9 is not in the catalogue"),
         ("--log-dir . --fail-on latest", "'latest' is not a Kafka release"),
         ("--log-dir . --topic orders", "orders is not a coordinator log"),
-        ("--cluster nope", "There is no cluster nope"),
+        ("--cluster nope", "The inventory contains no cluster nope"),
     ],
 )
 def test_bad_input_is_a_sentence_before_spark_starts(

@@ -47,7 +47,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        ("observe --cluster nope", 2, "There is no cluster nope"),
+        ("observe --cluster nope", 2, "The inventory contains no cluster nope"),
         ("observe", 2, "--cluster"),
         ("rol", 2, "No such command 'rol'"),
         ("roll -c fake --to 4.3.1", 2, "An upgrade needs a named approval"),
