@@ -1,7 +1,7 @@
 # `make help` lists what there is. Every target makes .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres demo test test-fast test-full lint bench bench-roll bench-rebalance bench-scan lock clean
+.PHONY: help setup setup-browser setup-postgres demo test test-fast test-full lint bench bench-roll bench-rebalance bench-scan bench-scan-start lock clean
 
 BIN := .venv/bin
 CACHE := $(BIN)/python -m kafka_rollout.adapters.releases.cache
@@ -45,7 +45,7 @@ lint: setup ## ruff, mypy and the direction of imports
 	$(BIN)/mypy plugins/kafka_rollout spark_jobs tools
 	$(BIN)/lint-imports
 
-bench: bench-roll bench-rebalance bench-scan ## all benchmarks
+bench: bench-roll bench-rebalance bench-scan bench-scan-start ## all benchmarks
 
 bench-roll: setup ## the same roll by a bare script and by the DAG
 	$(BIN)/python bench/roll.py $(ARGS)
@@ -57,6 +57,9 @@ bench-rebalance: setup ## groups that rebalance by each protocol, side by side
 bench-scan: setup ## scans of coordinator logs beside what else could read them (12 GB of disk; ARGS=--quick)
 	@$(CACHE) 4.3.1 agents >/dev/null
 	$(BIN)/python bench/scan.py $(ARGS)
+
+bench-scan-start: setup ## a scan of a small log and a bare Spark session, in turn
+	$(BIN)/python bench/scan_start.py $(ARGS)
 
 lock: setup ## resolve requirements.in anew into requirements.txt
 	$(BIN)/uv pip compile requirements.in --override requirements-overrides.txt --python-version 3.11 --universal \
