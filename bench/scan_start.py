@@ -3,7 +3,8 @@
     python bench/scan_start.py [--rounds 5]
 
 In each round, in turn: `kafka-rollout scan` of a log of 1 MiB, and a Python process that starts Spark with PySpark's
-defaults on local[2], counts a range and stops. Both are timed from start to exit. Writes bench/results/scan_start.json and prints medians, least and most, and the ratio of each round.
+defaults on local[2], counts a range and stops. Both are timed from start to exit. Writes
+bench/results/scan_start.json and prints medians, least and most, and the ratio of each round.
 """
 
 from __future__ import annotations
