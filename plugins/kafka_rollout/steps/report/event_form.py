@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Any, overload
 
 from kafka_rollout.domain.model.releases import Release
@@ -19,7 +21,7 @@ def event_form(event: Event | None, *, with_kind: bool = True) -> dict[str, Any]
     """`at`, `kind` and the fields of an event, with the keys of the report's format; None for None."""
     if event is None:
         return None
-    data = asdict(event, dict_factory=_plain)
+    data: dict[str, Any] = _form(event)
     match event:
         case SnapshotLoaded():
             data |= data.pop("summary")
@@ -33,11 +35,16 @@ def event_form(event: Event | None, *, with_kind: bool = True) -> dict[str, Any]
     return {**data, "kind": event.kind} if with_kind else data
 
 
-def _plain(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: _text(value) for name, value in fields}
-
-
-def _text(value: Any) -> Any:
-    if isinstance(value, Release):
-        return str(value)
-    return [_text(one) for one in value] if isinstance(value, tuple) else value
+def _form(value: Any) -> Any:
+    match value:
+        case Release():
+            return str(value)
+        case Enum():
+            return value.value
+        case Mapping():
+            return {name: _form(one) for name, one in value.items()}
+        case tuple():
+            return [_form(one) for one in value]
+    if is_dataclass(value):
+        return {field.name: _form(getattr(value, field.name)) for field in fields(value)}
+    return value
