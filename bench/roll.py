@@ -36,7 +36,7 @@ from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
-from kafka_rollout.steps.runner import roll_release_steps
+from kafka_rollout.steps.roll.walk import roll_release_steps
 
 LOOKS, INTERVAL_S, GATE_TIMEOUT_S = 3, 1.0, 600.0
 RESULTS = PROJECT_ROOT / "bench" / "results" / "roll.json"

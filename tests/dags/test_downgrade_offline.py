@@ -71,7 +71,7 @@ def test_when_a_step_cannot_go_on_a_person_has_everything_taken_back(
     runs.answers["offline.write_snapshot"] = ["Retry", "Roll back"]
     state, states, record = run(runs, "4.2.1", where_refused="offline")
     assert (state, states["offline.write_snapshot"], states["offline.undo.put_back"]) == ("failed", "failed", "success")
-    assert "put every node's metadata log back" in runs.bodies["offline.write_snapshot"]
+    assert "Restore every node's metadata log from its backup" in runs.bodies["offline.write_snapshot"]
     assert (releases(world), world.finalized[METADATA_VERSION]) == ({R431}, 30)
     assert {states[task] for task in states if "gate_back" in task} == {"success"}
     assert outcome(record) == "rolled_back"

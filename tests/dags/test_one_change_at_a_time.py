@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kafka_rollout.cli import app as cli
-from kafka_rollout.cli import commands
 from kafka_rollout.cli import downgrade as cli_downgrade
 from kafka_rollout.cli import features as cli_features
-from kafka_rollout.cli import upgrade as cli_run
+from kafka_rollout.cli import services as cli_services
+from kafka_rollout.cli import upgrade as cli_upgrade
 from kafka_rollout.domain.run.events import Begun, CanaryAsked, Planned, TaskFailed
 from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.steps.common.lock import LEASE_S
@@ -62,9 +62,9 @@ def command(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     def scan(*_: object) -> None:
         scanned.append("scanned")
 
-    for module in (commands, cli_downgrade, cli_features):
+    for module in (cli_upgrade, cli_downgrade, cli_features):
         monkeypatch.setattr(module, "open_bench", open_fake)
-    monkeypatch.setattr(cli_run, "scan_logs", scan)
+    monkeypatch.setattr(cli_services, "scan_logs", scan)
 
     def run(words: str) -> tuple[int, str]:
         code = cli.run_main([*words.split(), "-c", "fake"])

@@ -20,6 +20,8 @@ from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.procedures.upgrade import UPGRADE
+from kafka_rollout.steps.step import Procedure, Step
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench
 
@@ -36,6 +38,10 @@ def plan(ports: ClusterPorts) -> Plan:
     return plan_upgrade(ports, R431, finalize=True)
 
 
+def step_of(procedure: Procedure, step_id: str) -> Step:
+    return dict(procedure)[step_id]
+
+
 def context_of(plan: Plan, params: Mapping[str, Any]) -> Any:
     ti = SimpleNamespace(xcom_pull=lambda **_: {"plan_hash": plan.hash}, max_tries=0)
     return {"ti": ti, "params": params, "task_state_store": {}}
@@ -44,9 +50,9 @@ def context_of(plan: Plan, params: Mapping[str, Any]) -> Any:
 def test_an_approval_that_is_cleared_in_a_dry_run_asks_nobody(ports: ClusterPorts, plan: Plan) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    from kafka_rollout.airflow.operators.approvals import ApprovePlanOperator
+    from kafka_rollout.airflow.operators.approvals import ApprovalOperator
 
-    task = ApprovePlanOperator(task_id="approve_plan", cluster="fake")
+    task = ApprovalOperator(task_id="approve_plan", cluster="fake", step=step_of(UPGRADE, "approve_plan"))
     with pytest.raises(AirflowFailException, match="a dry run and changes nothing"):
         task.act(context_of(plan, {"dry_run": True}), ports)
 
@@ -65,7 +71,7 @@ def test_an_answer_whose_try_airflow_lost_is_taken_once_and_a_cleared_task_asks_
 
     monkeypatch.setattr(approvals, "cluster_ports", lambda *_: nullcontext(ports))
     monkeypatch.setattr(approvals, "ask", asked)
-    task = approvals.ApprovePlanOperator(task_id="approve_plan", cluster="fake")
+    task = approvals.ApprovalOperator(task_id="approve_plan", cluster="fake", step=step_of(UPGRADE, "approve_plan"))
     params = {"dry_run": False, "approvers": [], "approval_timeout_hours": 1}
     first, retry, cleared = (context_of(plan, params) for _ in range(3))
     cleared["ti"].max_tries = 1
@@ -101,7 +107,7 @@ def test_a_change_after_the_run_had_ended_begins_its_ledger_anew_and_does_not_ha
     """Clearing the task that failed does not clear the one that started the ledger."""
     from kafka_rollout.adapters.background import traffic_process as process
     from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
-    from kafka_rollout.airflow.operators.features import FinalizeOperator
+    from kafka_rollout.airflow.operators.step import StepOperator
     from kafka_rollout.domain.model.errors import FatalError
 
     started: list[Path] = []
@@ -114,7 +120,7 @@ def test_a_change_after_the_run_had_ended_begins_its_ledger_anew_and_does_not_ha
     monkeypatch.setattr(process, "start_ledger", start)
     monkeypatch.setattr(KafkaClusterHook, "security", lambda self: ClientSecurity())
     record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "a quiet evening")
-    task = FinalizeOperator(task_id="finalize", cluster="fake")
+    task = StepOperator(task_id="finalize", cluster="fake", step=step_of(UPGRADE, "finalize"))
     for ledger, count in ((False, 0), (True, 1)):
         with pytest.raises(RefusedError, match="not finalized"):  # nothing is rolled, and the task went as far as that
             task.act({**context_of(plan, {"ledger": ledger}), "task": task}, ports)
@@ -133,7 +139,9 @@ def test_a_cleared_roll_asks_about_its_first_node_and_about_no_other(ports: Clus
     first = plan.release_steps[0].order[0].node_id
     assert [slot.node_id for slot in slots if slot.is_canary(plan)] == [first]
     for slot in slots:
-        task = ApproveCanaryOperator(task_id=APPROVE_CANARY, cluster="fake", slot=slot)
+        task = ApproveCanaryOperator(
+            task_id=APPROVE_CANARY, cluster="fake", slot=slot, step=step_of(UPGRADE, "roll.*.approve_canary")
+        )
         asks = nullcontext() if slot.node_id == first else pytest.raises(AirflowSkipException)
         with asks:
             task.check(context_of(plan, {"canary_approval": True}), ports, plan)
@@ -153,7 +161,7 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
     asked: list[Any] = []
     monkeypatch.setattr(deciding, "ask", lambda context, question, **_: asked.append(question))
     monkeypatch.setattr(gate, "cluster_ports", lambda *_: nullcontext(ports))
-    task = gate.GateSensor(task_id="gate_snapshot", cluster="fake", kind=GateKind.SNAPSHOT)
+    task = gate.GateSensor(task_id="gate_snapshot", cluster="fake", step=step_of(UPGRADE, "gate_snapshot"))
     context = context_of(plan, {"approval_timeout_hours": 1})
     task._ask(context, ports, GateRef(kind=GateKind.SNAPSHOT), "gives up")
     assert asked[0].options == ("Wait on", "Stop here")

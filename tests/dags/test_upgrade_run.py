@@ -79,7 +79,8 @@ def test_groups_of_a_preview_are_waited_for_before_the_first_node_is_stopped(
     monkeypatch.setattr(groups, "no_members_condition", no_members)
     state, states, _ = runs.run()
     assert state == "success", states
-    assert "4.3.1 serves no consumer group while group.version is 0" in runs.bodies["approve_plan"]
+    told = runs.bodies["approve_plan"].replace("\\", "")
+    assert "4.3.1 serves no consumer group while group.version is 0" in told
     assert stops_at_look == [0, 0]
     assert len(runs.world.stops) == 6
 
@@ -106,7 +107,8 @@ def test_a_run_that_finds_the_binary_rolled_goes_on_with_the_features(runs: Fake
     assert node_steps(record) == []
     assert runs.asked == ["approve_finalize"]
     assert runs.offered["approve_finalize"] == ("Approve", "Reject"), "no node was rolled that could go back"
-    assert "3.9.1 can still load all 4 records" in runs.bodies["approve_finalize"], "the way back is not to 4.3.1"
+    told = runs.bodies["approve_finalize"].replace("\\", "")
+    assert "3.9.1 can still load all 4 records" in told, "the way back is not to 4.3.1"
     assert outcome(record) == "finished"
 
 

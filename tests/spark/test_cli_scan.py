@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from kafka_rollout.cli import app as cli
-from kafka_rollout.cli.upgrade import INTERRUPTED
+from kafka_rollout.cli.run import INTERRUPTED
 from kafka_rollout.demo.checkout import PROJECT_ROOT
 from tests.spark.conftest import FixtureLogs
 

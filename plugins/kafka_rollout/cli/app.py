@@ -58,7 +58,7 @@ COMMANDS: Mapping[str, _Command] = {
         "Show the plan of an upgrade and its findings. Exit code 3 if the plan has blockers. Read-only.",
     ),
     "roll": _Command(
-        "commands.roll",
+        "upgrade.roll",
         "Upgrade a cluster to a release, node by node through the gates. --finalize after-approval continues "
         "with its features.",
     ),
@@ -67,7 +67,7 @@ COMMANDS: Mapping[str, _Command] = {
         "Start the node again at which a run stopped, and wait for its gate. First fix the error in the node's log.",
     ),
     "roll-back": _Command(
-        "commands.roll_back", "Roll back the nodes of a run to their previous release, from the node where it stopped."
+        "upgrade.roll_back", "Roll back the nodes of a run to their previous release, from the node where it stopped."
     ),
     "verify": _Command(
         "commands.verify",
@@ -166,7 +166,7 @@ def run_main(arguments: Sequence[str]) -> int:
     except TyperException as error:
         return _fail(error.format_message(), UserError.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        from kafka_rollout.cli.upgrade import INTERRUPTED
+        from kafka_rollout.cli.run import INTERRUPTED
 
         return _fail("Stopped by Ctrl-C.", INTERRUPTED)
     except Exception as error:

@@ -9,6 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from kafka_rollout.composition import records
+from kafka_rollout.composition.background import (
+    start_group_monitor,
+    start_traffic,
+    stop_group_monitor,
+    stop_traffic,
+)
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -16,32 +22,22 @@ from kafka_rollout.steps.report.run import GROUPS_WATCHED, LEDGER_VERDICT
 
 
 @contextmanager
-def run_background_checks(
-    ports: ClusterPorts, settings: Settings, ledger: bool, security_file: Path | None
-) -> Iterator[None]:
-    """Run the group monitor and, if requested, test traffic. The report shows both."""
-    from kafka_rollout.composition.background import start_group_monitor, stop_group_monitor
-
+def monitor_groups(ports: ClusterPorts, settings: Settings, security_file: Path | None) -> Iterator[None]:
+    """Watch the cluster's groups, as long as this process runs; the report shows what was seen."""
     folder = run_folder(settings, ports)
     start_group_monitor(
         folder, cluster=ports.cluster.name, run_id=ports.run_id, security_file=security_file, only_with=os.getpid()
     )
     try:
-        with _ledger_around(ports, settings, ledger, security_file):
-            yield
+        yield
     finally:
         if (watched := stop_group_monitor(folder)) is not None:
             ports.run.attach(GROUPS_WATCHED, watched)
 
 
 @contextmanager
-def _ledger_around(ports: ClusterPorts, settings: Settings, wanted: bool, security_file: Path | None) -> Iterator[None]:
-    """Run test traffic during a run if requested. A lost record fails the run."""
-    if not wanted:
-        yield
-        return
-    from kafka_rollout.composition.background import start_traffic, stop_traffic
-
+def run_traffic(ports: ClusterPorts, settings: Settings, security_file: Path | None) -> Iterator[None]:
+    """Run test traffic. Raises FatalError in the end if records were lost."""
     folder = run_folder(settings, ports) / "ledger"
     start_traffic(ports.cluster, folder, group=f"kafka-rollout-{ports.run_id}", security_file=security_file)
     try:

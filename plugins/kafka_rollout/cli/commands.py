@@ -8,33 +8,24 @@ from typing import Annotated
 import typer
 
 from kafka_rollout.cli import show
-from kafka_rollout.cli import upgrade as runs
 from kafka_rollout.cli.options import (
-    Approved,
     AsJson,
     ClusterName,
     ConnectionFile,
-    Interval,
-    Looks,
-    Reason,
     RunId,
     SnapshotInterval,
-    Soak,
     Target,
-    Timeout,
-    Yes,
     milliseconds,
     open_bench,
 )
-from kafka_rollout.cli.upgrade import Approver, FinalizePolicy, RollRequest
 from kafka_rollout.composition.clusters import get_catalogue, get_cluster, list_clusters
 from kafka_rollout.composition.pages import write_run_report
 from kafka_rollout.composition.records import list_runs
-from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.planning.release_path import target_finding
+from kafka_rollout.domain.planning.request import FinalizePolicy
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.observe import observe as observe_cluster
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
@@ -94,85 +85,6 @@ def plan(
     show.print_json({"run": ports.run_id, "hash": made.hash, "plan": made}) if as_json else show.print_plan(made)
     if made.blockers:
         raise typer.Exit(RefusedError.exit_code)
-
-
-def roll(
-    cluster: ClusterName,
-    to: Target,
-    approve_as: Approved = None,
-    reason: Reason = None,
-    soak: Soak = 30.0,
-    looks: Looks = 3,
-    interval: Interval = 1.0,
-    timeout: Timeout = 600.0,
-    finalize: Annotated[
-        FinalizePolicy, typer.Option(help="When to finalize the feature levels.")
-    ] = FinalizePolicy.LATER,
-    scan: Annotated[bool, typer.Option(help="Scan the coordinator logs before planning and before finalizing.")] = True,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Create the plan and stop.")] = False,
-    snapshot_interval: SnapshotInterval = None,
-    canary: Annotated[bool, typer.Option("--canary", help="Request a separate approval after the first node.")] = (
-        False
-    ),
-    ledger: Annotated[
-        bool,
-        typer.Option(
-            "--ledger", help=("Run test traffic during the upgrade and compare acknowledged with consumed records.")
-        ),
-    ] = False,
-    yes: Yes = False,
-    run: RunId = None,
-    connection_file: ConnectionFile = None,
-) -> None:
-    """Upgrade a cluster to a release, node by node through the gates. --finalize after-approval continues with its
-    features.
-
-    Needs a named approval. Ctrl-C stops at the next safe point; --run resumes. With --canary and no terminal the
-    command exits after the first node (130): check the node, then approve with the same command, --run and your name.
-    """
-    if not dry_run and run is None and (not approve_as or not reason):
-        raise UserError(
-            "An upgrade needs a named approval.", remedy="Add --approve-as NAME --reason TEXT, or --dry-run."
-        )
-    with open_bench(cluster, run, connection_file) as (ports, settings, security):
-        request = RollRequest(
-            target=Release.parse(to),
-            policy=GatePolicy(looks=looks, interval_s=interval, timeout_s=timeout, soak_s=soak),
-            approver=Approver(name=approve_as, reason=reason, asks=not yes),
-            finalize=finalize,
-            dry_run=dry_run,
-            scan=scan,
-            ledger=ledger,
-            security=security,
-            security_file=connection_file,
-            snapshot_interval_ms=milliseconds(snapshot_interval),
-            canary=canary,
-        )
-        raise typer.Exit(runs.roll(ports, settings, request))
-
-
-def roll_back(
-    cluster: ClusterName,
-    run: Annotated[str, typer.Option("--run", help="The run to roll back.")],
-    approve_as: Approved = None,
-    reason: Reason = None,
-    soak: Soak = 0.0,
-    looks: Looks = 3,
-    interval: Interval = 1.0,
-    timeout: Timeout = 600.0,
-    yes: Yes = False,
-    connection_file: ConnectionFile = None,
-) -> None:
-    """Roll back the nodes of a run to their previous release, from the node where it stopped.
-
-    For an offline downgrade: restore the metadata log of every node from its backup, as long as no broker has started.
-    """
-    policy = GatePolicy(looks=looks, interval_s=interval, timeout_s=timeout, soak_s=soak)
-    with open_bench(cluster, run, connection_file) as (ports, settings, _security):
-        ports.run.load_plan()
-        if not approve_as or not reason:
-            raise UserError("A rollback needs a named approval.", remedy="Add --approve-as NAME --reason TEXT.")
-        raise typer.Exit(runs.back(ports, settings, policy, Approver(name=approve_as, reason=reason, asks=not yes)))
 
 
 def verify(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:

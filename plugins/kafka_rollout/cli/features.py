@@ -1,9 +1,8 @@
-"""Feature commands (KIP-584): describe, upgrade-all, downgrade-all, update."""
+"""Feature levels from a shell (KIP-584): describe, upgrade-all, downgrade-all, update."""
 # ruff: noqa: PLR0917 - a command's options are its parameters
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Annotated
 import typer
 
 from kafka_rollout.cli import show
+from kafka_rollout.cli.answers import ScriptAnswers
 from kafka_rollout.cli.feature_table import describe_json, print_description, print_outcomes
 from kafka_rollout.cli.options import (
     Approved,
@@ -22,27 +22,25 @@ from kafka_rollout.cli.options import (
     Yes,
     open_bench,
 )
+from kafka_rollout.cli.services import NoServices
 from kafka_rollout.domain.features.outcomes import FeatureOutcome, exit_code
 from kafka_rollout.domain.features.requests import (
     FeatureAction,
     FeatureOrder,
     parse_requests,
 )
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
+from kafka_rollout.domain.model.errors import FatalError, RolloutError, UserError
 from kafka_rollout.domain.model.findings import Finding
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
-from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.approval import approval_body, record_approval, refuse_stranger, require_approval
+from kafka_rollout.domain.planning.request import DowngradeType, Request
+from kafka_rollout.domain.run.events import ApprovalOf
+from kafka_rollout.steps.common.approval import refuse_stranger, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.race import look_for_narrower_nodes
-from kafka_rollout.steps.features.update import (
-    apply_features,
-    observe_features,
-    plan_features,
-    planned_outcomes,
-)
+from kafka_rollout.steps.features.update import observe_features, planned_outcomes
+from kafka_rollout.steps.procedures.features import FEATURES
+from kafka_rollout.steps.runner import Runner
 
 HELP = """Feature levels (KIP-584): show the finalized and the supported levels, and change them.
 
@@ -201,18 +199,17 @@ class _Way:
 
 
 def _change(cluster: str, order: FeatureOrder, way: _Way, *, unsafe: bool) -> None:
+    request = Request(
+        features=lambda: order,
+        dry_run=way.dry_run,
+        waits=False,
+        downgrade_type=DowngradeType.UNSAFE if unsafe else DowngradeType.SAFE,
+    )
     with open_bench(cluster, None, way.connection_file) as (ports, _, _security):
-        try:
-            if not way.dry_run:
-                refuse_stranger(ports.cluster, way.approve_as or "")
-                lock.acquire_lock(
-                    ports, "Change features."
-                )  # the checked state must not change before the request is sent
-            plan = plan_features(ports, order, unsafe=unsafe)
-            outcomes, race = (planned_outcomes(plan), ()) if way.dry_run else _apply(ports, plan, way)
-        finally:
-            lock.release_lock(ports)
-    _tell(ports, plan, outcomes, race, as_json=way.as_json, dry_run=way.dry_run)
+        if not way.dry_run:
+            refuse_stranger(ports.cluster, way.approve_as or "")  # before anything is asked of the cluster
+        answers = ScriptAnswers(cluster=ports.cluster, name=way.approve_as, reason=way.reason, confirms=not way.yes)
+        _run(ports, request, answers, as_json=way.as_json)
 
 
 @features_app.command("resume")
@@ -228,30 +225,34 @@ def resume(
         if plan.release_steps:
             raise UserError(f"Run {run} is not a feature run.", remedy="Continue it with `roll --run`, or in its DAG.")
         require_approval(ports, plan, ApprovalOf.FINALIZE)
-        try:
-            outcomes = apply_features(ports, plan)
-        finally:
-            lock.release_lock(ports)
-        race = look_for_narrower_nodes(ports).findings
-    _tell(ports, plan, outcomes, race, as_json=as_json)
+        answers = ScriptAnswers(cluster=ports.cluster, name=None, reason=None, confirms=False)
+        _run(ports, Request(waits=False), answers, as_json=as_json)
 
 
-def _apply(ports: ClusterPorts, plan: Plan, way: _Way) -> tuple[tuple[FeatureOutcome, ...], tuple[Finding, ...]]:
-    """Print the result of each feature, and the nodes that do not support the new levels."""
-    if plan.blockers or not plan.feature_changes:
-        return planned_outcomes(plan), ()
-    _approve(ports, plan, way)
-    outcomes = apply_features(ports, plan)
-    return outcomes, look_for_narrower_nodes(ports).findings
-
-
-def _approve(ports: ClusterPorts, plan: Plan, way: _Way) -> None:
-    """Show the change on standard error, ask at the terminal, record the name."""
-    if not way.yes:
-        show.print_body(approval_body(plan, what=ApprovalOf.FINALIZE), show.err)
-        if not (sys.stdin.isatty() and typer.confirm(f"{way.approve_as}, do you approve?", default=False, err=True)):
-            raise RefusedError("The change was not confirmed at the terminal.", remedy="Confirm with --yes.")
-    record_approval(ports, ApprovalOf.FINALIZE, way.approve_as or "", APPROVED, way.reason or "")
+def _run(ports: ClusterPorts, request: Request, answers: ScriptAnswers, *, as_json: bool) -> None:
+    """Run FEATURES and print the result of each feature, also of a change that failed or was refused."""
+    runner = Runner(
+        ports=ports,
+        procedure=FEATURES,
+        request=request,
+        answers=answers,
+        services=NoServices(),
+        progress=show.Silent(),
+    )
+    try:
+        runner.run()
+    except RolloutError:
+        if runner.plan is None or not (runner.plan.blockers or "update" in runner.results):
+            raise
+    plan = ports.run.load_plan()
+    outcomes = runner.results.get("update")
+    race: Sequence[Finding] = ()
+    if outcomes is None or not (plan.feature_changes or request.features is None):
+        outcomes = planned_outcomes(plan)
+    else:
+        seen = runner.results.get("look_again")  # a change that failed has not come to this step
+        race = (look_for_narrower_nodes(ports) if seen is None else seen).findings
+    _tell(ports, plan, outcomes, race, as_json=as_json, dry_run=request.dry_run)
 
 
 def _tell(

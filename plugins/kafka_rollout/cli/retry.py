@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.options import (
     Approved,
     ClusterName,
@@ -19,15 +20,17 @@ from kafka_rollout.cli.options import (
     Yes,
     open_bench,
 )
+from kafka_rollout.cli.run import command_of
 from kafka_rollout.cli.show import ProgressLines, as_text, err
-from kafka_rollout.cli.upgrade import Approver, command_of
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
-from kafka_rollout.domain.run.events import ApprovalOf
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.domain.run.projections.nodes import last_act
+from kafka_rollout.ports.answers import Answers, Question
 from kafka_rollout.steps.common import lock
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import is_way_back
 from kafka_rollout.steps.gates.waiting import wait_for_gate
@@ -54,16 +57,20 @@ def retry(
         raise UserError("A retry needs a named approver.", remedy="Add --approve-as NAME --reason TEXT.")
     policy = GatePolicy(looks=looks, interval_s=interval, timeout_s=timeout, soak_s=soak)
     with open_bench(cluster, run, connection_file) as (ports, _, _security):
-        start_once_more(ports, policy, Approver(name=approve_as, reason=reason, asks=not yes))
+        answers = TerminalAnswers(cluster=ports.cluster, name=approve_as, reason=reason, confirms=not yes)
+        start_once_more(ports, policy, answers)
 
 
-def start_once_more(ports: ClusterPorts, policy: GatePolicy, approver: Approver) -> None:
+def start_once_more(ports: ClusterPorts, policy: GatePolicy, answers: Answers) -> None:
     plan = ports.run.load_plan()
     release_step, node_step = _stopped_at(ports, plan)
     progress = ProgressLines()
     what = f"{node_step.name} ({node_step.node_id}) on {release_step.to_release}"
     with lock.lock_before_run(ports, f"Start {what} again."):
-        approver.approve(ports, plan, ApprovalOf.FAILED_GATE, f"**Start {what} again**", decision="Retry")
+        answer = answers.ask(Question(what=ApprovalOf.FAILED_GATE, body=f"**Start {what} again**"))
+        if answer is None or answer.decision != APPROVED:
+            raise RefusedError(f"{what} is not started again.", remedy="The cluster stays in its current state.")
+        record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, "Retry", answer.reason)
     try:
         progress.say(f"starting {what} again")
         retry_node(ports, plan, release_step.key, node_step.node_id)

@@ -25,7 +25,7 @@ from kafka_rollout.domain.model.releases import Catalogue, Release, VersionRange
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.steps.common.approval import approval_body
-from kafka_rollout.steps.runner import Progress
+from kafka_rollout.steps.roll.walk import Progress
 
 
 class SafeConsole(Console):
@@ -210,6 +210,16 @@ class ProgressLines:
         self._last, self._said_at = subject, now
         line = line if len(line) <= self.LONGEST else f"{line[: self.LONGEST]}…"
         err.print(as_text(f"{time.strftime('%H:%M:%S')} {line} {clock}".rstrip()), soft_wrap=True)
+
+
+class Silent:
+    """No progress: the output of the command is for scripts."""
+
+    def __call__(self, progress: Progress) -> None: ...
+
+    def on_check(self, seen: GateCheck, message: str) -> None: ...
+
+    def say(self, line: str) -> None: ...
 
 
 def _table(*columns: str) -> Table:

@@ -12,7 +12,7 @@ from statistics import median
 
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.run.events import Approval, Event, Planned, TaskFailed, Voided
+from kafka_rollout.domain.run.events import Approval, Event, Planned, StepSkipped, TaskFailed, Voided
 from kafka_rollout.domain.run.feature_events import FeatureResults, Finalized
 from kafka_rollout.domain.run.log_events import ContentsCompared, IncrementalScan, LossesReported
 from kafka_rollout.domain.run.node_events import (
@@ -23,36 +23,9 @@ from kafka_rollout.domain.run.node_events import (
     Stopping,
     Trimmed,
 )
-
-# Tasks of the DAG outside its node groups that a person wants to hear of.
-_STEPS = {
-    "observe": "observing the cluster",
-    "scan_before_roll": "scanning the coordinator logs with Spark",
-    "plan": "planning",
-    "start_ledger": "starting the live-traffic ledger",
-    "check_features": "asking every node for the features it supports",
-    "scan_coordinator_logs": "scanning the coordinator logs with Spark",
-    "finalize": "finalizing the features",
-    "scan_metadata_logs": "replaying every node's metadata log with the older release's classes",
-    "report_losses": "writing the metadata at the lower level, to see what it loses",
-    "lower_features": "lowering the features, metadata.version last",
-    "inventory_after": "comparing everything that is in the cluster with what was there before",
-    "prove_snapshot": "loading a snapshot with the target's own classes",
-    "stop_ledger": "comparing acknowledged with consumed records",
-    "report": "writing the report",
-}
-_GATES = {
-    GateKind.BEFORE_STOP: "waits to be stopped",
-    GateKind.AFTER_START: "is started, waits to be passed",
-}
-_WHOLE_CLUSTER = {
-    GateKind.FINALIZED: "every node to report the new levels",
-    GateKind.SNAPSHOT: "a snapshot of every node with the new metadata.version",
-    GateKind.METADATA_VERSION: "CurrentMetadataVersion of every node",
-    GateKind.METADATA_LOG: "metadata logs that the older release can read",
-    GateKind.LEVELS: "the planned levels of every node",
-    GateKind.FINAL_METADATA_VERSION: "CurrentMetadataVersion of every node, on the older release",
-}
+from kafka_rollout.steps.procedures.of_run import procedure_of
+from kafka_rollout.steps.procedures.rolling import GATE_AFTER, GATE_BEFORE
+from kafka_rollout.steps.step import Procedure, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +43,12 @@ class Place:
 
 @dataclass(slots=True)
 class Progress:
-    """Feed it with everything known, again and again; it answers with what is new."""
+    """Feed it with everything known, again and again; it answers with what is new.
 
+    `procedure` is the run's; without it the run's history says which one it is.
+    """
+
+    procedure: Procedure | None = None
     _events_seen: int = 0
     _told: str = ""
     _steps_told: set[str] = field(default_factory=set)
@@ -82,17 +59,20 @@ class Progress:
 
     def lines(self, plan: Plan | None, events: Iterable[Event], tasks: Mapping[str, str | None]) -> Iterator[str]:
         """New lines since the last call. `events` are all of the run, `tasks` the states by task id."""
-        fresh = list(events)[self._events_seen :]
+        known = list(events)
+        procedure = self.procedure or procedure_of(known)
+        fresh = known[self._events_seen :]
         self._events_seen += len(fresh)
         for event in fresh:
-            line = self._line(plan, event)
+            line = self._line(procedure, plan, event)
             if line and _without_counts(line) != self._told:
                 self._told = _without_counts(line)
                 yield line
         for task, state in tasks.items():
-            if task in _STEPS and state == "running" and task not in self._steps_told:
+            step = procedure.find(task)
+            if step is not None and _acts(step) and state == "running" and task not in self._steps_told:
                 self._steps_told.add(task)
-                yield _STEPS[task]
+                yield step.progress
             elif state == "failed" and f"failed {task}" not in self._steps_told:
                 self._steps_told.add(f"failed {task}")
                 yield f"task {task} failed"
@@ -107,7 +87,7 @@ class Progress:
         seconds = left * median(self._seconds)  # a question that a person thought about is no measure
         return f"about {duration(seconds)} for the {left} node{'s' if left > 1 else ''} left"
 
-    def _line(self, plan: Plan | None, event: Event) -> str:
+    def _line(self, procedure: Procedure, plan: Plan | None, event: Event) -> str:
         match event:
             case Planned() if plan is not None:
                 return _plan_line(plan)
@@ -128,17 +108,20 @@ class Progress:
                 return f"{place(plan, event.release_step, event.node_id)}: started"
             case GateChecked() if not event.check.holds:
                 first, *more = event.check.waits_for.split("; ")
-                return f"{_subject(plan, event.ref)}: {first}" + (f" (and {len(more)} more)" if more else "")
+                return f"{_subject(procedure, plan, event.ref)}: {first}" + (f" (and {len(more)} more)" if more else "")
             case GatePassed():
-                return self._passed_gate(plan, event)
+                return self._passed_gate(procedure, plan, event)
             case GateFailed():
-                return f"{_subject(plan, event.ref)}: the gate failed: {event.message}"
+                return f"{_subject(procedure, plan, event.ref)}: the gate failed: {event.message}"
             case Approval():
                 return f"{event.by} {event.decision}: {event.what} ({event.reason})"
             case Finalized():
                 return f"finalized: {', '.join(f'{name} {level}' for name, level in event.levels.items())}"
             case FeatureResults() if not all(outcome.result.well for outcome in event.outcomes):
                 return "; ".join(f"{one.feature}: {one.result} {one.sentence}".strip() for one in event.outcomes)
+            case StepSkipped():
+                skipped = procedure.find(event.step)
+                return "" if skipped is None else f"{skipped.label} skipped: {event.reason}"
             case TaskFailed():
                 self._steps_told.add(f"failed {event.task}")
                 return f"task {event.task} failed: {event.sentence}"
@@ -147,10 +130,10 @@ class Progress:
             case _:
                 return ""
 
-    def _passed_gate(self, plan: Plan | None, event: GatePassed) -> str:
+    def _passed_gate(self, procedure: Procedure, plan: Plan | None, event: GatePassed) -> str:
         ref = event.ref
         if ref.release_step is None or ref.node_id is None:
-            return f"{_subject(plan, ref)}: {event.message}"
+            return f"{_subject(procedure, plan, ref)}: {event.message}"
         if ref.kind is not GateKind.AFTER_START:
             return ""  # the stop that follows says as much
         key = (ref.release_step, ref.node_id)
@@ -201,10 +184,17 @@ def _without_counts(line: str) -> str:
     return subject + colon + re.sub(r"\d+", "#", why)
 
 
-def _subject(plan: Plan | None, ref: GateRef) -> str:
+def _subject(procedure: Procedure, plan: Plan | None, ref: GateRef) -> str:
     if ref.release_step is None or ref.node_id is None:
-        return f"waiting for {_WHOLE_CLUSTER.get(ref.kind, ref.kind.value)}"
-    return f"{place(plan, ref.release_step, ref.node_id)} {_GATES[ref.kind]}"
+        waits_for = next((step.progress for _, step in procedure if step.gate is ref.kind), ref.kind.value)
+        return f"waiting for {waits_for}"
+    of_node = next(step.progress for step in (GATE_BEFORE, GATE_AFTER) if step.gate is ref.kind)
+    return f"{place(plan, ref.release_step, ref.node_id)} {of_node}"
+
+
+def _acts(step: Step) -> bool:
+    """Whether the start of the step is worth a line; gates and approvals have events of their own."""
+    return bool(step.progress) and (step.act is not None or step.scan is not None or step.service is not None)
 
 
 def _plan_line(plan: Plan) -> str:

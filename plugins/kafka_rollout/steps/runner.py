@@ -1,162 +1,358 @@
-"""The whole roll in one process: what the shell and the benchmarks run, node by node through the same steps and
-gates."""
+"""Runner: one run of a procedure in one process. It asks, retries, shows progress and resumes by the run's history."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from kafka_rollout.domain.gates.check import GateCheck
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
-from kafka_rollout.domain.gates.watch import GatePolicy
-from kafka_rollout.domain.model.errors import TransientError
-from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
-from kafka_rollout.domain.run.events import Rolled, RolledBack, StoppedByOperator
-from kafka_rollout.domain.run.projections.gates import gate_is_passed
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.planning.request import Request
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, CanaryAsked
+from kafka_rollout.domain.run.projections.approvals import approvals
+from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
+from kafka_rollout.domain.run.projections.offline import stop_has_begun
+from kafka_rollout.domain.run.projections.runs import canary_is_asked, has_plan
+from kafka_rollout.ports.answers import Answers, Question
+from kafka_rollout.ports.run_services import RunServices
+from kafka_rollout.steps.common import lock
+from kafka_rollout.steps.common.approval import record_approval, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
+from kafka_rollout.steps.gates.policy import policy_of
 from kafka_rollout.steps.gates.waiting import wait_for_gate
-from kafka_rollout.steps.roll.node import replace_node, roll_back_turns
+from kafka_rollout.steps.offline.undo import gates_after_undo
+from kafka_rollout.steps.planning.plan_findings import replace_coordinator_log_findings
+from kafka_rollout.steps.procedures.of_run import procedure_of
+from kafka_rollout.steps.procedures.rolling import UNDO
+from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
+from kafka_rollout.steps.step import (
+    ApprovalRequest,
+    EachNode,
+    OnResume,
+    Procedure,
+    RunsAfter,
+    Section,
+    Service,
+    Step,
+    StepCall,
+    matches,
+)
+from kafka_rollout.steps.step_history import has_finished, record_done, record_jump, record_skipped
 
-_REPLACE_TRIES = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """One line of progress: node `k` of `n` in a release step, what is done or waited for, elapsed and estimated
-    seconds."""
-
-    release_step: str
-    k: int
-    n: int
-    node: str
-    message: str
-    elapsed_s: float
-    remaining_s: float | None
-
-
-class _StopAskedError(Exception):
-    """Leaves a gate that is being waited for; a resumed run waits for it again."""
-
-
-def roll_release_steps(
-    ports: ClusterPorts,
-    plan: Plan,
-    policy: GatePolicy,
-    *,
-    on_progress: Callable[[Progress], None] | None = None,
-    stop_asked: Callable[[], bool] | None = None,
-    canary: Callable[[bool], bool] | None = None,
-) -> bool:
-    """Roll all release steps; True when every node runs the target, False when `stop_asked` or `canary` ended it
-    between nodes.
-
-    A node's turn is gate, replace, gate, soak. `canary` is asked between the first node and the others whether to go
-    on, and told whether that node was rolled just now. Raises what the steps raise; the roll then stands where it
-    stopped.
-    """
-    walk = _Walk(ports=ports, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked, canary=canary)
-    done = walk.go(
-        tuple((release_step, node_step) for release_step in plan.release_steps for node_step in release_step.order)
-    )
-    ports.run.record(Rolled(target=plan.target) if done else StoppedByOperator(target=plan.target))
-    return done
+PLAN = "plan"  # id of the step that freezes the plan
 
 
-def roll_back(
-    ports: ClusterPorts,
-    plan: Plan,
-    policy: GatePolicy,
-    *,
-    on_progress: Callable[[Progress], None] | None = None,
-    stop_asked: Callable[[], bool] | None = None,
-) -> bool:
-    """Roll the touched nodes back to the release the plan came from, from the node where the roll stopped."""
-    walk = _Walk(ports=ports, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked)
-    done = walk.go(roll_back_turns(ports, plan))
-    ports.run.record(RolledBack(target=plan.source) if done else StoppedByOperator(target=plan.source))
-    return done
+class ShowsProgress(Protocol):
+    """Where a run shows what it does."""
+
+    def __call__(self, progress: Progress, /) -> None: ...
+    def on_check(self, seen: GateCheck, message: str, /) -> None: ...
+    def say(self, line: str, /) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
-class _Walk:
+class Runner:
+    """One call of a procedure.
+
+    `results` are what its actions leave, by step. `stop_asked` is asked at safe points: between steps and between
+    nodes, never while all nodes are down. `answers` and `services` are the caller's.
+    """
+
     ports: ClusterPorts
-    plan: Plan
-    policy: GatePolicy
-    on_progress: Callable[[Progress], None] | None
-    stop_asked: Callable[[], bool] | None
-    canary: Callable[[bool], bool] | None = None
-    began: float = field(init=False)
-    took: list[float] = field(default_factory=list)
-    done: int = 0
+    procedure: Procedure
+    request: Request
+    answers: Answers
+    services: RunServices
+    progress: ShowsProgress
+    stop_asked: Callable[[], bool] = field(default=lambda: False)
+    results: dict[str, Any] = field(default_factory=dict)
+    plan: Plan | None = None
+    error: RolloutError | None = None
+    stopped: bool = False
+    _planned: bool = False  # everything that the plan consists of is known
+    _past: str = ""  # a jump skips everything up to this step
+    _repeats: bool = False  # levels were approved again, so every later step is done again
+    _scan_failed: RolloutError | None = None  # only a step that runs after anything follows
+    _rolled: bool = False
 
-    def __post_init__(self) -> None:
-        self.began = self.ports.clock.monotonic()
+    def run(self) -> bool:
+        """Walk the procedure. True when it is done, False when it stopped at a safe point.
 
-    def go(self, node_steps: Sequence[tuple[ReleaseStep, NodeStep]]) -> bool:
-        for k, (release_step, node_step) in enumerate(node_steps, start=1):
-            if self._asked_to_stop() or (k == 2 and self.canary is not None and not self.canary(bool(self.took))):
-                return False
-            try:
-                self._turn(release_step, node_step, k, len(node_steps))
-            except _StopAskedError:
-                return False
+        Raises what a step raised, after the report is written and the lock released.
+        """
+        if not self.request.dry_run:
+            target = f" to {self.request.target}" if self.request.target else ""
+            lock.acquire_lock(self.ports, f"{self.procedure.name.capitalize()}{target}.")
+        try:
+            self._walk(self.procedure.parts, "")
+        except BaseException:
+            with suppress(RolloutError):
+                self.services.stop()
+            if not self._planned:
+                lock.release_lock(self.ports)
+            raise
+        lock.release_lock(self.ports)
+        if self.error is not None:
+            raise self.error
+        return not self.stopped
+
+    def roll_back(self, body: str) -> bool:
+        """Return the nodes of the run to their previous release, after an approval. True when all are back."""
+        plan = self.plan = self.ports.run.load_plan()
+        self._planned = True
+        lock.acquire_lock(self.ports, f"Roll back to {plan.source}.")
+        try:
+            self._ask(Question(what=ApprovalOf.ROLL_BACK, body=body))
+            if plan.offline:
+                self._undo()
+            else:
+                policy = policy_of(self.ports, GateKind.AFTER_START, self.request)
+                self.stopped = not roll_back(
+                    self.ports, plan, policy, on_progress=self.progress, stop_asked=self.stop_asked
+                )
+        except RolloutError as error:
+            self.error = error
+        for task_id, step in self.procedure:
+            if step.service is Service.REPORT:
+                self._step(task_id, step)
+        lock.release_lock(self.ports)
+        if self.error is not None:
+            raise self.error
+        return not self.stopped
+
+    @property
+    def call(self) -> StepCall:
+        """What the next action gets."""
+        return StepCall(ports=self.ports, request=self.request, plan_or_none=self.plan, results=self.results)
+
+    def _walk(self, parts: Sequence[Step | EachNode | Section], prefix: str) -> None:
+        for part in parts:
+            if isinstance(part, Step):
+                self._step(prefix + part.id, part)
+            elif isinstance(part, EachNode):
+                self._gates(part, prefix)
+            elif not part.on_decision:  # the command `roll-back` is the decision
+                self._section(part, f"{prefix}{part.id}." if part.prefixes else prefix)
+
+    def _section(self, section: Section, prefix: str) -> None:
+        nodes = [part for part in section.parts if isinstance(part, EachNode) and part.position is not None]
+        if not nodes:
+            self._walk(section.parts, prefix)
+        elif not self._rolled and self._goes_on() and not self._is_skipped(f"{prefix}begin"):
+            self._rolled = True  # both release steps at once: the walk counts the nodes of the whole run
+            self._roll(nodes[0])
+
+    def _goes_on(self) -> bool:
+        """Whether the run acts here; asks whether it has to stop."""
+        if not (self.error or self.stopped or self._all_nodes_down()) and self.stop_asked():
+            self.stopped = True
+        return self.error is None and not self.stopped
+
+    def _is_skipped(self, task_id: str) -> bool:
+        """Whether a jump passes the step; ends the jump with its last step."""
+        if not self._past:
+            return False
+        if matches(self._past, task_id):
+            self._past = ""
         return True
 
-    def _turn(self, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
-        began = self.ports.clock.monotonic()
-        after = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node_step.node_id)
-        state = node_step_state(self.ports, self.plan, release_step.key, node_step.node_id)
-        if state is NodeStepState.PAST or (
-            state is NodeStepState.RUNS_TARGET and gate_is_passed(self.ports.run.events(), after)
-        ):
-            self.done += 1
-            self._say(release_step, node_step, k, n, "is done already")
+    def _step(self, task_id: str, step: Step) -> None:
+        if self._is_skipped(task_id):
             return
-        if state is NodeStepState.NEEDED:
-            self._wait(replace(after, kind=GateKind.BEFORE_STOP), release_step, node_step, k, n)
-            self._replace(release_step, node_step, k, n)
-        self._wait(after, release_step, node_step, k, n)
-        self.took.append(self.ports.clock.monotonic() - began)
-        self.done += 1
-        self._say(release_step, node_step, k, n, f"is done after {self.took[-1]:.0f} s")
+        if step.service is not None and step.runs_after is RunsAfter.ANYTHING:
+            self._serve(step)
+            return
+        if self._scan_failed is not None:
+            self.error = None if step.runs_after is RunsAfter.ANYTHING else self._scan_failed
+            self._scan_failed = None
+        if not self._goes_on():
+            return
+        if self._is_kept(task_id, step):
+            return
+        try:
+            if reason := step.skip(self.plan, self.request, self.ports.run.events()):
+                record_skipped(self.ports, task_id, reason)
+                return
+            self._do(task_id, step)
+        except RolloutError as error:
+            if step.scan is not None and isinstance(error, (TransientError, FatalError)):
+                self._scan_failed = error  # the plan has a finding for it
+                self.progress.say(f"scan: {error}")
+            else:
+                self.error = error
 
-    def _replace(self, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
-        for attempt in range(1, _REPLACE_TRIES + 1):
-            self._say(release_step, node_step, k, n, f"is stopped, replaced and started on {release_step.to_release}")
+    def _do(self, task_id: str, step: Step) -> None:
+        if step.progress and step.gate is None:
+            self.progress.say(step.progress)
+        if step.monitored:
+            self.services.monitor_groups()
+        if step.approval is not None:
+            self._approve(task_id, step)
+            return
+        if step.gate is not None:
+            self._wait(GateRef(kind=step.gate))
+        elif step.scan is not None:
+            self.results["scanned"] = True
+            self.services.scan(step.scan)
+        elif step.service is Service.START_TRAFFIC:
+            self.services.start_traffic()
+        elif step.id == PLAN and has_plan(self.ports.run.events()):
+            self._keep_plan()
+        elif step.act is not None:
+            self._act(task_id, step)
+        if step.id == PLAN or (self.plan is not None and not self._planned):
+            self.plan = self.ports.run.load_plan()  # what scans find becomes part of it
+        if step.jump is not None:
+            self._planned = True
+            if reason := step.jump.when(self.plan, self.request, self.ports.run.events()):
+                self._past = step.jump.past
+                record_jump(self.ports, task_id, step.jump.past, reason)
+                if self.request.dry_run:
+                    self.answers.show(self.procedure.dry_run_body(self.call))
+                return
+        if not step.joins:
+            record_done(self.ports, task_id)
+
+    def _act(self, task_id: str, step: Step) -> None:
+        """Try the action as often as its limits say; a run that does not wait tries once."""
+        tries = step.limits.retries if self.request.waits else 0
+        for left in range(tries, -1, -1):
             try:
-                replace_node(self.ports, self.plan, release_step.key, node_step.node_id)
+                found = step.act(self.call) if step.act is not None else None
+                self.results.setdefault(task_id, found)  # an action can have left more than its XCom
                 return
             except TransientError as error:
-                if attempt == _REPLACE_TRIES:
+                if not left:
                     raise
-                self._say(release_step, node_step, k, n, f"not now: {error.sentence}")
-                self.ports.clock.sleep(self.policy.interval_s)
+                self.progress.say(f"again in {step.limits.pause_s:.0f} s: {error.sentence}")
+                self.ports.clock.sleep(step.limits.pause_s)
 
-    def _wait(self, ref: GateRef, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
-        def on_check(seen: GateCheck, message: str) -> None:
-            self._say(release_step, node_step, k, n, f"gate {seen.gate}: {message}")
-            if self._asked_to_stop():
-                raise _StopAskedError
-
-        # Nothing has changed before a stop, so there is nothing to soak.
-        policy = self.policy if ref.kind is GateKind.AFTER_START else replace(self.policy, soak_s=0.0)
-        wait_for_gate(self.ports, self.plan, ref, policy, on_check)
-
-    def _asked_to_stop(self) -> bool:
-        return self.stop_asked is not None and self.stop_asked()
-
-    def _say(self, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int, message: str) -> None:
-        if self.on_progress is None:
+    def _serve(self, step: Step) -> None:
+        """What ends a run, however it ended. Lost records fail a run that has not failed yet."""
+        if step.skip(self.plan, self.request, self.ports.run.events()):
             return
-        self.on_progress(
-            Progress(
-                release_step=release_step.key,
-                k=k,
-                n=n,
-                node=f"{node_step.name} ({node_step.node_id})",
-                message=message,
-                elapsed_s=self.ports.clock.monotonic() - self.began,
-                remaining_s=(n - self.done) * sum(self.took) / len(self.took) if self.took else None,
+        try:
+            if step.service is Service.STOP_TRAFFIC:
+                self.services.stop()
+            elif step.service is Service.REPORT and self._planned:
+                lock.release_lock(self.ports)
+                self.services.report(dry_run=self.request.dry_run)
+        except RolloutError as error:
+            self.error = self.error or error
+
+    def _is_kept(self, task_id: str, step: Step) -> bool:
+        """Whether a resumed run has done the step already."""
+        if self._repeats or step.on_resume is OnResume.REPEAT or not has_finished(self.ports.run.events(), task_id):
+            return False
+        if step.id == PLAN:  # the request must fit it
+            self._keep_plan()
+        return step.on_resume is OnResume.KEEP or bool(approvals(self.ports.run.events()))
+
+    def _keep_plan(self) -> None:
+        """The plan of a resumed run. A scan that was made since adds its findings."""
+        plan = self.ports.run.load_plan()
+        kept = procedure_of(self.ports.run.events())
+        if kept.name != self.procedure.name or (self.request.target and plan.target != self.request.target):
+            raise UserError(
+                f"Run {self.ports.run_id} is a {kept.name} run to {plan.target}.",
+                remedy="Omit --run to start a new run.",
             )
-        )
+        if self.results.get("scanned") and plan.release_steps and not has_stopped_nodes(self.ports.run.events()):
+            plan = replace_coordinator_log_findings(self.ports, plan)
+        self.plan = plan
+
+    def _approve(self, task_id: str, step: Step) -> None:
+        if step.approval is None:
+            return
+        self._planned = True
+        if reason := step.approval.check(self.call):
+            record_skipped(self.ports, task_id, reason)
+            return
+        self._ask(Question(what=step.approval.of, body=step.approval.body(self.call)))
+        self._repeats = self._repeats or step.approval.of is ApprovalOf.FINALIZE
+
+    def _ask(self, question: Question) -> None:
+        """Ask, and record the answer. Without an answer the run needs an approval in its history."""
+        plan = self.call.plan
+        answer = self.answers.ask(question)
+        if answer is None:
+            require_approval(self.ports, plan, question.what)
+            return
+        record_approval(self.ports, question.what, answer.by, answer.decision, answer.reason)
+        if answer.decision != APPROVED:
+            stopped = has_stopped_nodes(self.ports.run.events())
+            state = "The cluster stays in its current state." if stopped else "Nothing was changed."
+            raise RefusedError(f"{answer.by} did not approve the {question.what.value}.", remedy=state)
+
+    def _roll(self, each: EachNode) -> None:
+        plan = self.call.plan
+        if plan.offline or not plan.release_steps:
+            return
+        canary = next((step.approval for step in each.steps if step.approval is not None), None)
+        self.services.monitor_groups()
+        try:
+            self.stopped = not roll_release_steps(
+                self.ports,
+                plan,
+                policy_of(self.ports, GateKind.AFTER_START, self.request),
+                on_progress=self.progress,
+                stop_asked=self.stop_asked,
+                canary=None if canary is None else self._canary(canary),
+            )
+        except RolloutError as error:
+            self.error = error
+
+    def _canary(self, approval: ApprovalRequest) -> Callable[[bool], bool] | None:
+        """Asks after the first node, in this call or in a later one of the same run."""
+        if self.request.canary:
+            self.ports.run.record(CanaryAsked())
+        if not canary_is_asked(self.ports.run.events()):
+            return None
+
+        def goes_on(rolled_now: bool) -> bool:
+            try:
+                require_approval(self.ports, self.call.plan, approval.of)
+                return True
+            except RefusedError:
+                pass
+            if rolled_now and not self.answers.present:
+                self.progress.say(
+                    "the first node is upgraded and its gate passed: check it, then approve with the next call"
+                )
+                return False
+            self._ask(Question(what=approval.of, body=approval.body(self.call)))
+            return True
+
+        return goes_on
+
+    def _undo(self) -> None:
+        """The section UNDO of an offline downgrade: restore, then the gates."""
+        for part in UNDO.parts:
+            if isinstance(part, Step) and part.act is not None:
+                self.progress.say(part.progress)
+                part.act(self.call)
+        for gate in gates_after_undo(self.call.plan):
+            self._wait(gate)
+
+    def _gates(self, each: EachNode, prefix: str) -> None:
+        """The gates of all nodes after an offline step, controllers first."""
+        if self._is_skipped(f"{prefix}{each.steps[0].id}_*") or not self._goes_on():
+            return
+        try:
+            release_step = self.call.plan.release_steps[0]
+            for node in self.ports.cluster.controllers_first:
+                self._wait(GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node.node_id))
+        except RolloutError as error:
+            self.error = error
+
+    def _wait(self, gate: GateRef) -> None:
+        policy = policy_of(self.ports, gate.kind, self.request)
+        wait_for_gate(self.ports, self.call.plan, gate, policy, self.progress.on_check)
+
+    def _all_nodes_down(self) -> bool:
+        """While an offline downgrade has all nodes down there is no safe point."""
+        return self.plan is not None and self.plan.offline and stop_has_begun(self.ports.run.events())

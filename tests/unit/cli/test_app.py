@@ -8,24 +8,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli import commands
-from kafka_rollout.cli import upgrade as cli_run
+from kafka_rollout.cli import services as cli_services
+from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.options import new_run_id
 from kafka_rollout.cli.retry import start_once_more
+from kafka_rollout.cli.run import INTERRUPTED, run_procedure, stop_signal
+from kafka_rollout.cli.services import shell_services
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.state import GroupState
+from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.projections.approvals import approvals
 from kafka_rollout.settings import Settings
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from tests.fake_cluster import R431, FakeCluster, make_spec
 from tests.fakes import fake_bench
 from tests.records import change_lock
@@ -109,7 +116,7 @@ def test_the_catalogue_and_the_exit_codes_are_told(home: Path, capsys: pytest.Ca
 
 def test_the_first_ctrl_c_asks_and_the_second_ends() -> None:
     handler_before = signal.getsignal(signal.SIGINT)  # Spark's, if a session ran in this process before
-    with cli_run.stop_signal() as stop_asked:
+    with stop_signal() as stop_asked:
         assert not stop_asked()
         signal.raise_signal(signal.SIGINT)
         assert stop_asked()
@@ -122,85 +129,88 @@ def test_two_shells_in_one_second_are_two_holders_of_the_lock() -> None:
     assert new_run_id() != new_run_id()
 
 
-def request_for(**options: object) -> cli_run.RollRequest:
-    given: dict[str, object] = {
+ALICE: dict[str, Any] = {"name": "alice", "reason": "CHG-1", "confirms": False}
+
+
+def answers_of(ports: ClusterPorts, **options: Any) -> TerminalAnswers:
+    return TerminalAnswers(cluster=ports.cluster, **{**ALICE, **options})
+
+
+def roll(ports: ClusterPorts, answers: TerminalAnswers | None = None, **options: Any) -> int:
+    given: dict[str, Any] = {
         "target": R431,
-        "policy": GatePolicy(looks=1, interval_s=1),
-        "approver": cli_run.Approver(name="alice", reason="CHG-1", asks=False),
-        "finalize": cli_run.FinalizePolicy.LATER,
-        "dry_run": False,
+        "plans_features": False,
         "scan": False,
-        "ledger": False,
-        "security": None,
-        "security_file": None,
+        "interval_s": 1.0,
     }
-    return cli_run.RollRequest(**{**given, **options})  # type: ignore[arg-type]
+    services = shell_services(ports, Settings.from_environment(), None, None)
+    return run_procedure(UPGRADE, ports, Request(**{**given, **options}), answers or answers_of(ports), services)
 
 
-def test_a_resumed_run_finalizes_only_when_it_is_asked_to(home: Path) -> None:
+def test_a_resumed_run_finalizes_only_when_it_is_asked_to(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = FakeCluster()
     ports = fake_bench(cluster, home)
     planned: Plan = plan_upgrade(ports, R431, finalize=True)  # by `kafka-rollout plan`
     assert planned.feature_changes
-    assert cli_run.roll(ports, Settings.from_environment(), request_for()) == 0
+    assert roll(ports) == 0
     assert {node.running for node in cluster.nodes.values()} == {R431}
     assert cluster.updates == []
 
 
 def test_groups_of_a_preview_hold_the_roll_up_before_its_first_stop(
-    home: Path, capsys: pytest.CaptureFixture[str]
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster, read_task_args = FakeCluster(), GatePolicy(looks=1, interval_s=1, timeout_s=0)
+    cluster = FakeCluster()
     cluster.groups = [GroupState(group_id="early", type="consumer", state="Stable", members=1)]
     ports = fake_bench(cluster, home)
     with pytest.raises(RefusedError, match="gate groups failed"):
-        cli_run.roll(ports, Settings.from_environment(), request_for(policy=read_task_args))
+        roll(ports, gate_timeout_s=0.0)
     assert "1 group to convert: early" in " ".join(capsys.readouterr().err.split())
     assert cluster.stops == []
     cluster.groups = []
-    assert cli_run.roll(ports, Settings.from_environment(), request_for()) == 0
+    assert roll(ports) == 0
     assert {node.running for node in cluster.nodes.values()} == {R431}
 
 
 def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
-    home: Path, capsys: pytest.CaptureFixture[str]
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster, read_task_args = FakeCluster(), GatePolicy(looks=1, interval_s=1, timeout_s=600)
+    cluster, policy = FakeCluster(), GatePolicy(looks=1, interval_s=1, timeout_s=600)
     ports = fake_bench(cluster, home)
     plan_upgrade(ports, R431, finalize=False)
     with pytest.raises(UserError, match="has not stopped a node"):
-        start_once_more(ports, read_task_args, request_for().approver)
+        start_once_more(ports, policy, answers_of(ports))
     cluster.cannot_start.add((3, R431))
     with pytest.raises(RefusedError, match="after node 3 failed"):
-        cli_run.roll(ports, Settings.from_environment(), request_for(policy=read_task_args))
+        roll(ports)
     told = capsys.readouterr().err
     assert "start the node again: kafka-rollout retry --cluster fake --run run-1" in told
     assert "roll back: kafka-rollout roll-back --cluster fake --run run-1" in told
     with pytest.raises(RefusedError, match="mallory may not"):
-        start_once_more(ports, read_task_args, cli_run.Approver(name="mallory", reason="I can", asks=False))
+        start_once_more(ports, policy, answers_of(ports, name="mallory", reason="I can"))
     cluster.cannot_start.clear()
-    start_once_more(ports, read_task_args, request_for().approver)
+    start_once_more(ports, policy, answers_of(ports))
     assert "Continue with: kafka-rollout roll --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
     assert ("failed-gate", "alice", "Retry") in {(a.what, a.by, a.decision) for a in approvals(ports.run.events())}
     assert change_lock(home).holder("fake") is None
-    assert cli_run.roll(ports, Settings.from_environment(), request_for()) == 0
+    assert roll(ports) == 0
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
     assert {node.running for node in cluster.nodes.values()} == {R431}
 
 
 def test_a_canary_is_rolled_alone_and_the_others_when_a_person_has_approved_it(
-    home: Path, capsys: pytest.CaptureFixture[str]
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster, settings = FakeCluster(), Settings.from_environment()
+    cluster = FakeCluster()
     ports = fake_bench(cluster, home)
-    assert cli_run.roll(ports, settings, request_for(canary=True)) == cli_run.INTERRUPTED
+    assert roll(ports, canary=True) == INTERRUPTED
     assert cluster.stops == [2]
     assert "Continue with: kafka-rollout roll --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
-    nobody = cli_run.Approver(name=None, reason=None, asks=True)
+    nobody = answers_of(ports, name=None, reason=None, confirms=True)
     with pytest.raises(RefusedError, match="Nobody approved the canary"):
-        cli_run.roll(ports, settings, request_for(approver=nobody))
+        roll(ports, nobody)
     assert cluster.stops == [2]
-    assert cli_run.roll(ports, settings, request_for()) == 0
+    assert roll(ports) == 0
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
     assert [a.by for a in approvals(ports.run.events()) if a.what == "canary"] == ["alice"]
 
@@ -211,12 +221,12 @@ def test_a_plan_that_was_made_without_a_scan_is_scanned_before_it_is_rolled(
     def scan(*_: object) -> object:
         raise FatalError("Spark had no memory.")
 
-    monkeypatch.setattr(cli_run, "scan_logs", scan)
+    monkeypatch.setattr(cli_services, "scan_logs", scan)
     cluster = FakeCluster()
     ports = fake_bench(cluster, home)
     plan_upgrade(ports, R431, finalize=True)  # by `kafka-rollout plan`
     with pytest.raises(RefusedError, match="LOGS-NOT-SCANNED"):
-        cli_run.roll(ports, Settings.from_environment(), request_for(scan=True))
+        roll(ports, scan=True)
     assert cluster.stops == []
 
 
@@ -234,7 +244,7 @@ def test_a_report_that_is_written_anew_says_what_kind_of_run_it_was(
         assert cli.run_main(["report", "-c", "fake", "--run", run]) == 0
         return str(json.loads(Path(capsys.readouterr().out.splitlines()[-1]).read_text())["outcome"])
 
-    cli_run.roll(fake_bench(cluster, settings.home, run_id="dry"), settings, request_for(dry_run=True))
+    roll(fake_bench(cluster, settings.home, run_id="dry"), dry_run=True)
     assert again("dry") == "dry_run"
     ports = fake_bench(cluster, settings.home, run_id="features")
     plan_features(ports, FeatureOrder(action=FeatureAction.UPGRADE_ALL), unsafe=False)
@@ -243,7 +253,7 @@ def test_a_report_that_is_written_anew_says_what_kind_of_run_it_was(
 
 def test_only_the_inventory_s_approvers_approve(home: Path) -> None:
     cluster = FakeCluster()
-    request = request_for(approver=cli_run.Approver(name="mallory", reason="I can", asks=False))
+    ports = fake_bench(cluster, home)
     with pytest.raises(RefusedError, match="mallory may not approve changes of cluster fake"):
-        cli_run.roll(fake_bench(cluster, home), Settings.from_environment(), request)
+        roll(ports, answers_of(ports, name="mallory", reason="I can"))
     assert cluster.stops == []

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.cli import downgrade as cli_downgrade
-from kafka_rollout.cli import upgrade as cli_run
-from kafka_rollout.cli.upgrade import Approver
+from kafka_rollout.cli import services as cli_services
+from kafka_rollout.cli.answers import TerminalAnswers
+from kafka_rollout.cli.run import run_procedure
+from kafka_rollout.cli.services import shell_services
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.gates.ref import GateKind
-from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile
 from kafka_rollout.domain.metadata_log.losses import Loss
@@ -23,23 +23,24 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import GroupState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.downgrade import WhereRefused
+from kafka_rollout.domain.planning.request import DowngradeType, Request
 from kafka_rollout.domain.run.node_events import GateChecked
 from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from tests.dying_files import KilledError
 from tests.fake_cluster import R340, R341, R431, FakeCluster
 from tests.fakes import FakeLogs, FakeRuntime, fake_bench
 
 COMMITS = RecordKind(topic="__consumer_offsets", partition=0, key_version=1, value_version=4, count=4, first_offset=0)
-QUICK = GatePolicy(looks=1, interval_s=1.0, timeout_s=600.0, soak_s=0.0)
 NOTHING = {"cluster": "fake", "scanned_at": 0.0, "logs": (), "classes": (), "verdicts": ()}
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    monkeypatch.setattr(cli_run, "scan_logs", lambda ports, *_: ports.run.attach(SCAN_BEFORE_ROLL, NOTHING))
+    monkeypatch.setattr(cli_services, "scan_logs", lambda ports, *_: ports.run.attach(SCAN_BEFORE_ROLL, NOTHING))
     world = FakeCluster(R431, finalized={"metadata.version": 29, "share.version": 1})
     world.java = 17
     for node in world.nodes.values():
@@ -47,24 +48,26 @@ def world(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     return world
 
 
-def request(target: str, *, dry_run: bool = False, level: int | None = None) -> cli_downgrade.DowngradeRequest:
-    return cli_downgrade.DowngradeRequest(
+def request(target: str, *, dry_run: bool = False, level: int | None = None) -> Request:
+    return Request(
         target=Release.parse(target),
         level=level,
-        unsafe=False,
-        where_refused=WhereRefused.STOP,
-        policy=QUICK,
-        approver=Approver(name="alice", reason="CHG-1", asks=False),
         dry_run=dry_run,
-        ledger=False,
-        security=None,
-        security_file=None,
+        checks=1,
+        interval_s=1.0,
+        gate_timeout_s=600.0,
     )
 
 
-def run(world: FakeCluster, home: Path, wanted: cli_downgrade.DowngradeRequest) -> tuple[int, ClusterPorts]:
+def go_down(ports: ClusterPorts, wanted: Request) -> int:
+    answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
+    services = shell_services(ports, Settings.from_environment(), None, None)
+    return run_procedure(DOWNGRADE, ports, wanted, answers, services)
+
+
+def run(world: FakeCluster, home: Path, wanted: Request) -> tuple[int, ClusterPorts]:
     ports = fake_bench(world, home)
-    return cli_downgrade.go_down(ports, Settings.from_environment(), wanted), ports
+    return go_down(ports, wanted), ports
 
 
 def outcome(ports: ClusterPorts) -> str:
@@ -130,7 +133,7 @@ def test_a_real_loss_refuses_before_the_controller_is_asked(world: FakeCluster, 
     world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")]
     ports = fake_bench(world, tmp_path)
     with pytest.raises(RefusedError, match="Broker 11 loses /data/2"):
-        cli_downgrade.go_down(ports, Settings.from_environment(), request("4.0.1"))
+        go_down(ports, request("4.0.1"))
     assert (world.updates, world.stops, outcome(ports)) == ([], [], "refused")
 
 
@@ -142,7 +145,7 @@ def test_an_accepted_loss_is_read_before_the_levels_fall(
         Loss(kind="cordoned log directories", subject="broker 11", sentence=f"Broker 11 loses {directory}.")
     ]
     world.log_directories = {directory: "/data/2"}
-    code, ports = run(world, tmp_path, replace(request("4.0.1", level=23), unsafe=True))
+    code, ports = run(world, tmp_path, replace(request("4.0.1", level=23), downgrade_type=DowngradeType.UNSAFE))
     assert (code, outcome(ports)) == (0, "finished")
     told = " ".join(capsys.readouterr().out.split())
     assert f"Metadata lost: 1 • Broker 11 loses /data/2 ({directory}). The metadata knows directories by" in told
@@ -158,7 +161,7 @@ def test_settings_of_a_kind_that_the_older_release_does_not_know_refuse_it(world
     (blocker,) = ports.run.load_plan().blockers
     assert (blocker.code, blocker.subject) == ("SETTINGS-NOT-KEPT", "3.9.1, group configurations")
     assert "planned" in blocker.sentence
-    unsafe = replace(request("3.9.1", dry_run=True), unsafe=True)
+    unsafe = replace(request("3.9.1", dry_run=True), downgrade_type=DowngradeType.UNSAFE)
     assert run(world, tmp_path / "accepted", unsafe)[0] == 0
     assert run(world, tmp_path / "known", request("4.0.1", dry_run=True))[0] == 0
     world.finalized = {"metadata.version": 30}
@@ -203,7 +206,9 @@ def test_records_that_the_target_cannot_load_refuse_it_and_not_the_release_befor
         classes=(COMMITS,),
         verdicts=judge(world.catalogue, (COMMITS,), list(world.catalogue)),
     )
-    monkeypatch.setattr(cli_run, "scan_logs", lambda ports, *_: ports.run.attach(SCAN_BEFORE_ROLL, scanned.to_dict()))
+    monkeypatch.setattr(
+        cli_services, "scan_logs", lambda ports, *_: ports.run.attach(SCAN_BEFORE_ROLL, scanned.to_dict())
+    )
     world.finalized = {"metadata.version": 8}
     code, ports = run(world, tmp_path, request("3.4.0", dry_run=True))
     plan = ports.run.load_plan()
@@ -270,7 +275,7 @@ def test_a_plan_that_was_ended_before_its_scans_is_scanned_when_the_run_goes_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(cli_run, "scan_logs", ended)
+        patched.setattr(cli_services, "scan_logs", ended)
         with pytest.raises(KeyboardInterrupt):
             run(world, tmp_path, request("4.0.1"))
     world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")]

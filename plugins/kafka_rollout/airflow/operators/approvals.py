@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
@@ -12,6 +10,9 @@ from kafka_rollout.airflow.common.asking import Answer, Question, approvers, ask
 from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, errors_for_airflow, frozen_plan
 from kafka_rollout.airflow.common.deciding import ROLL_BACK, hold_while_asking, leave_roll_back
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
+from kafka_rollout.airflow.common.requests import request_of
+from kafka_rollout.steps.step import Step, StepCall
+from kafka_rollout.steps.step_history import record_skipped
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -26,7 +27,13 @@ REJECT = "Reject"
 class ApprovalOperator(RolloutOperator):
     """Request one approval. A rejection or a timeout fails the task, so no later task begins."""
 
-    what: ClassVar[str]  # an ApprovalOf
+    def __init__(self, *, step: Step, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if step.approval is None:
+            raise TypeError(f"Step {step.id} asks for no approval.")
+        self.step = step
+        self.approval = step.approval
+        self.what = step.approval.of
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)
@@ -111,113 +118,51 @@ class ApprovalOperator(RolloutOperator):
         )
 
     def choices(self, plan: Plan) -> tuple[str, ...]:
-        """Return the possible answers."""
-        return (APPROVE, REJECT)
+        """What can be answered. A run that found every node on the target has no node to roll back."""
+        return (APPROVE, REJECT, ROLL_BACK) if self._offers_roll_back(plan) else (APPROVE, REJECT)
+
+    def _offers_roll_back(self, plan: Plan) -> bool:
+        return self.approval.offers_roll_back and bool(plan.release_steps)
 
     def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
-        """Refuse or skip before the request."""
-
-    @abstractmethod
-    def subject(self, plan: Plan) -> str: ...
-
-    @abstractmethod
-    def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
-        """Return the Markdown text, always the same for the same plan."""
-
-
-class ApprovePlanOperator(ApprovalOperator):
-    """The approval of the plan and its findings. With blockers it refuses and does not ask."""
-
-    what = "roll"
-
-    def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
-        from kafka_rollout.steps.common.approval import refuse_blockers
-        from kafka_rollout.steps.planning.check import refuse_new_blockers
-
-        refuse_blockers(plan)
-        if not plan.release_steps:
-            raise AirflowSkipException(f"Every node already runs {plan.target}: no node has to be replaced.")
-        refuse_new_blockers(ports, plan, waits=True)
+        """Refuse (or skip) before anybody is asked."""
+        if reason := self.approval.check(self._call(context, ports, plan)):
+            record_skipped(ports, self.task_id, reason)
+            raise AirflowSkipException(reason)
 
     def subject(self, plan: Plan) -> str:
-        return f"Upgrade {plan.cluster} from {plan.source} to {plan.target}?"
+        return self.approval.subject(plan)
 
     def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
-        from kafka_rollout.steps.common.approval import approval_body
-
-        return approval_body(plan, what=self.what)
-
-
-class ApproveCanaryOperator(ApprovalOperator):
-    """The approval after the first node, if the run requests it."""
-
-    what = "canary"
-
-    def __init__(self, *, slot: NodeTaskGroup, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.slot = slot
-
-    def choices(self, plan: Plan) -> tuple[str, ...]:
-        return (APPROVE, REJECT, ROLL_BACK)
-
-    def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
-        # Skipped groups are skipped when the release step begins, and run when they are cleared.
-        if not (context["params"]["canary_approval"] and self.slot.is_canary(plan)):
-            raise AirflowSkipException("Only the first node of a run with canary approval needs this approval.")
-
-    def subject(self, plan: Plan) -> str:
-        return f"{plan.cluster}: the first node runs {plan.release_steps[0].to_release}. Continue with the other nodes?"
-
-    def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
-        from kafka_rollout.steps.common.approval import canary_body
-
-        return (
-            f"{canary_body(plan)}\n\n- **{APPROVE}**: replace the other nodes\n- **{REJECT}**: end the run in "
-            f"its current state\n- **{ROLL_BACK}**: roll back the node to "
-            f"{plan.release_steps[0].from_release}; then end the run"
-        )
-
-
-class ApproveFinalizeOperator(ApprovalOperator):
-    """The point of no return: the loss of each feature's new level, and whether Kafka can undo it."""
-
-    what = "finalize"
-
-    def __init__(self, *, scan_task: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.scan_task = scan_task
-
-    def choices(self, plan: Plan) -> tuple[str, ...]:
-        # A run that found all nodes upgraded has no node to roll back.
-        return (APPROVE, REJECT, ROLL_BACK) if plan.release_steps else (APPROVE, REJECT)
-
-    def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
-        from kafka_rollout.steps.common.approval import refuse_blockers
-        from kafka_rollout.steps.features.levels import pending_changes
-        from kafka_rollout.steps.planning.check import refuse_new_blockers
-
-        refuse_blockers(plan)
-        refuse_new_blockers(ports, plan)
-        if not pending_changes(ports, plan):
-            raise AirflowSkipException("Every planned level is already finalized.")
-
-    def subject(self, plan: Plan) -> str:
-        return f"Finalize the features of {plan.cluster} at {plan.target}? This is the point of no return."
-
-    def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
-        from kafka_rollout.steps.common.approval import approval_body
-        from kafka_rollout.steps.features.levels import check_support, undo_by_controller
-
-        support = check_support(ports, plan)
-        if not support.ok:
-            raise AirflowFailException(" ".join(str(finding) for finding in support.blockers))
-        scan = context["ti"].xcom_pull(task_ids=self.scan_task) or {}
-        shown = replace(plan, feature_changes=undo_by_controller(ports, plan))
-        body = approval_body(shown, support, what=self.what, scan=str(scan.get("sentence", "")))
-        body = body.replace(shown.hash[:12], plan.hash[:12])  # the approval is for this plan
-        if plan.release_steps:
+        """Markdown, the same each time for the same plan."""
+        body = self.approval.body(self._call(context, ports, plan))
+        if self._offers_roll_back(plan):
             body += (
                 f"\n\n**{ROLL_BACK}** rolls back every node to {plan.source} instead. After this approval a "
                 "rollback is not possible."
             )
         return body
+
+    def _call(self, context: Context, ports: ClusterPorts, plan: Plan) -> StepCall:
+        return StepCall(ports=ports, request=request_of(context["params"]), plan_or_none=plan, log=self.log)
+
+
+class ApproveCanaryOperator(ApprovalOperator):
+    """After the first node of the roll, if the run asks for it: on with the others?"""
+
+    def __init__(self, *, slot: NodeTaskGroup, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.slot = slot
+
+    def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
+        super().check(context, ports, plan)
+        # Skipped node task groups are skipped when the release step begins, and run when they are cleared.
+        if not self.slot.is_canary(plan):
+            raise AirflowSkipException("Only the first node of the run is a canary.")
+
+    def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
+        return (
+            f"{self.approval.body(self._call(context, ports, plan))}\n\n- **{APPROVE}**: replace the other nodes\n"
+            f"- **{REJECT}**: end the run in its current state\n- **{ROLL_BACK}**: roll back the node to "
+            f"{plan.release_steps[0].from_release}; then end the run"
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_rollout.airflow.common.base import (
     PLAN_TASK,
@@ -17,8 +17,12 @@ from kafka_rollout.airflow.common.base import (
     why_failed,
 )
 from kafka_rollout.airflow.common.links import ReportLink
-from kafka_rollout.airflow.operators.planning import FINALIZE_LATER
+from kafka_rollout.airflow.common.requests import request_of
 from kafka_rollout.airflow.operators.traffic import SECURITY_FILE, ledger_folder, run_ledger, stop_watching_groups
+from kafka_rollout.domain.planning.request import FinalizePolicy
+from kafka_rollout.domain.run.log_events import TrafficCompared
+from kafka_rollout.steps.step import Step
+from kafka_rollout.steps.step_history import record_done, record_skipped
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -29,11 +33,18 @@ if TYPE_CHECKING:
 class StartLedgerOperator(RolloutOperator):
     """Start the test traffic, if the run requests it."""
 
+    def __init__(self, *, step: Step, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.step = step
+
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        frozen_plan(ports, context)
-        if not context["params"]["ledger"]:
-            raise AirflowSkipException("This run has no test traffic (parameter ledger).")
-        return {"folder": str(ledger_folder(ports)), "pid": run_ledger(ports)}
+        plan = frozen_plan(ports, context)
+        if reason := self.step.skip(plan, request_of(context["params"]), ports.run.events()):
+            record_skipped(ports, self.task_id, reason)
+            raise AirflowSkipException(reason)
+        pid = run_ledger(ports)
+        record_done(ports, self.task_id)
+        return {"folder": str(ledger_folder(ports)), "pid": pid}
 
 
 class StopLedgerOperator(RolloutOperator):
@@ -41,7 +52,6 @@ class StopLedgerOperator(RolloutOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.composition.background import stop_traffic
-        from kafka_rollout.domain.run.log_events import TrafficCompared
         from kafka_rollout.steps.report.run import LEDGER_VERDICT
 
         stop_watching_groups(ports)
@@ -63,30 +73,6 @@ class StopLedgerOperator(RolloutOperator):
         }
 
 
-class FinalizeNowOperator(RolloutOperator):
-    """With the policy *later*, end a run that replaced nodes before finalizing.
-
-    A run without nodes to replace finalizes.
-    """
-
-    def __init__(self, *, skipped: list[str], **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.skipped = skipped
-
-    def act(self, context: Context, ports: ClusterPorts) -> Any:
-        from kafka_rollout.domain.run.events import Rolled
-
-        plan = frozen_plan(ports, context)
-        if plan.release_steps:
-            ports.run.record(Rolled(target=plan.target))
-        if context["params"]["finalize"] == FINALIZE_LATER and plan.release_steps:
-            self.log.info(
-                "Every node is upgraded; the features are finalized later. Run this DAG again after the "
-                "soak: it skips the nodes and continues with the features."
-            )
-            raise DownstreamTasksSkipped(tasks=self.skipped)
-
-
 class ReportOperator(RolloutOperator):
     """Write the report of the run and release the cluster's lock."""
 
@@ -95,7 +81,7 @@ class ReportOperator(RolloutOperator):
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.composition.pages import render_run_page
         from kafka_rollout.steps.common.lock import release_lock
-        from kafka_rollout.steps.report.of_run import build_report_of_run
+        from kafka_rollout.steps.procedures.of_run import build_report_of_run
 
         if not context["ti"].xcom_pull(task_ids=PLAN_TASK):
             release_lock(ports)
@@ -133,7 +119,7 @@ class OutcomeOperator(RolloutOperator):
         if failed:
             raise AirflowFailException(f"The run ended {outcome}: {', '.join(failed)} failed.{told}")
         wanted = {"dry_run"} if params["dry_run"] else {"finished"}
-        if params.get("finalize") == FINALIZE_LATER:
+        if params.get("finalize") == FinalizePolicy.LATER.form_value:
             wanted.add("rolled_not_finalized")
         if outcome not in wanted:
             raise AirflowFailException(f"The run ended {outcome}, not {' or '.join(sorted(wanted))}.{told}")

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_rollout.airflow.common.asking import WAITS_FOR, is_answer, read_answer, tell
 from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan
 from kafka_rollout.airflow.common.deciding import RETRY, ROLL_BACK, STOP_HERE, WAIT_ON, ask_what_now, record_decision
 from kafka_rollout.airflow.common.logs import OneLineLogs
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
+from kafka_rollout.airflow.common.requests import request_of
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
-from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState, WatchStatus
+from kafka_rollout.domain.gates.watch import GateWatch, WatchState, WatchStatus
+from kafka_rollout.steps.gates.policy import policy_of
+from kafka_rollout.steps.step import Reaction, Step
+from kafka_rollout.steps.step_history import record_skipped
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -24,8 +28,6 @@ if TYPE_CHECKING:
 # A check costs less than one second, a deferral about three (triggerer, scheduler, a new process). So a gate that
 # passes soon is checked in the task itself.
 PATIENCE_S = 12.0
-INTERVAL_S = 1.0
-GROUPS_INTERVAL_S = 10.0  # each check reads a whole log
 
 
 class GateSensor(OneLineLogs, BaseSensorOperator):
@@ -36,15 +38,21 @@ class GateSensor(OneLineLogs, BaseSensorOperator):
     back fails this task and stores the decision for the group `roll_back`.
     """
 
-    def __init__(self, *, cluster: str, kind: GateKind, slot: NodeTaskGroup | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, cluster: str, step: Step, slot: NodeTaskGroup | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        if step.gate is None:
+            raise TypeError(f"Step {step.id} has no gate.")
         self.cluster = cluster
-        self.kind = kind
+        self.step = step
+        self.kind = step.gate
         self.slot = slot
 
     def execute(self, context: Context) -> Any:
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)
+            if reason := self.step.skip(plan, request_of(context["params"]), ports.run.events()):
+                record_skipped(ports, self.task_id, reason)
+                raise AirflowSkipException(reason)
             ref = self._ref(plan)
             if self.kind is GateKind.BEFORE_STOP and not _stop_is_ahead(ports, plan, ref):
                 return self._passed("the node already runs the release and is not stopped")
@@ -88,7 +96,7 @@ class GateSensor(OneLineLogs, BaseSensorOperator):
 
     def _watch(self, context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef) -> Any:
         """Check in this task for some time, then defer to the triggerer, or end."""
-        watch = GateWatch(policy=self._policy(context, ports))
+        watch = GateWatch(policy=policy_of(ports, self.kind, request_of(context["params"])))
         status = _look_for_a_while(context, ports, plan, ref, watch)
         if status.state is WatchState.HELD:
             return self._passed(status.message)
@@ -108,7 +116,7 @@ class GateSensor(OneLineLogs, BaseSensorOperator):
         )
 
     def _ask(self, context: Context, ports: ClusterPorts, ref: GateRef, message: str) -> None:
-        can_roll_back = self.slot is not None and not self.slot.way_back
+        can_roll_back = self.step.on_failure is Reaction.ASK_ROLL_BACK
         retries = (RETRY,) if self.has_a_node_to_start else ()
         options = (WAIT_ON, *retries, ROLL_BACK if can_roll_back else STOP_HERE)
         ask_what_now(context, ports, what=_name(ref), why=message, options=options)
@@ -122,18 +130,6 @@ class GateSensor(OneLineLogs, BaseSensorOperator):
             return GateRef(kind=self.kind)
         release_step, node_step = self.slot.resolve(plan)
         return GateRef(kind=self.kind, release_step=release_step.key, node_id=node_step.node_id)
-
-    def _policy(self, context: Context, ports: ClusterPorts) -> GatePolicy:
-        params = context["params"]
-        timeout_s = 60.0 * float(params["gate_timeout_minutes"])
-        if self.kind is GateKind.SNAPSHOT:
-            timeout_s += _snapshot_interval_s(ports)
-        return GatePolicy(
-            looks=int(params["looks"]) if self.kind is GateKind.AFTER_START else 1,
-            interval_s=GROUPS_INTERVAL_S if self.kind is GateKind.GROUPS else INTERVAL_S,
-            timeout_s=timeout_s,
-            soak_s=float(params["soak_seconds"]) if self.kind is GateKind.AFTER_START else 0.0,
-        )
 
 
 def _look_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef, watch: GateWatch) -> WatchStatus:
@@ -156,14 +152,6 @@ def _look_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, ref: Ga
 def _name(ref: GateRef) -> str:
     where = f" of node {ref.node_id} ({ref.release_step})" if ref.node_id is not None else ""
     return f"gate {ref.kind.value}{where}"
-
-
-def _snapshot_interval_s(ports: ClusterPorts) -> float:
-    """Longest time in seconds until a node writes its next snapshot by itself."""
-    from kafka_rollout.steps.gates.checks import SNAPSHOT_INTERVAL
-
-    intervals = (ports.runtime.config(node).get(SNAPSHOT_INTERVAL, "3600000") for node in ports.cluster.nodes)
-    return max(int(interval) for interval in intervals) / 1000
 
 
 def _stop_is_ahead(ports: ClusterPorts, plan: Plan, ref: GateRef) -> bool:

@@ -1,12 +1,11 @@
-"""The gate after a node's start in an offline downgrade."""
+"""The gate of a node in an offline downgrade, after its start and after its restore."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from kafka_rollout.airflow.sensors.gate import GateSensor
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
-from kafka_rollout.steps.offline.order import OfflineStep
+from kafka_rollout.domain.gates.ref import GateRef
 
 if TYPE_CHECKING:
     from kafka_rollout.domain.model.plan import Plan
@@ -20,7 +19,7 @@ class OfflineGateSensor(GateSensor):
     """
 
     def __init__(self, *, kafka_node: int, way_back: bool = False, **kwargs: Any) -> None:
-        super().__init__(kind=GateKind.AFTER_START, **kwargs)
+        super().__init__(**kwargs)
         self.kafka_node = kafka_node
         self.way_back = way_back
 
@@ -29,9 +28,11 @@ class OfflineGateSensor(GateSensor):
         return not self.way_back
 
     def start_once_more(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
-        """The step starts every node without a process, for example one with a new, formatted disk."""
+        """Start every node without a process, for example one with a new, formatted disk."""
+        from kafka_rollout.steps.offline import actions
+
         controller = ports.cluster.node(self.kafka_node).is_controller
-        (OfflineStep.START_CONTROLLERS if controller else OfflineStep.START_BROKERS).act(ports, plan)
+        (actions.start_controllers if controller else actions.start_brokers)(ports, plan)
 
     def _ref(self, plan: Plan) -> GateRef:
         from kafka_rollout.steps.offline.release_step import offline_release_step

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from kafka_rollout.airflow.common.dag_ids import (
@@ -21,7 +22,9 @@ from kafka_rollout.domain.run.projections import runs as projections
 from kafka_rollout.domain.run.projections.nodes import NodeProgress, node_progress
 from kafka_rollout.ports.run_store import RunStore
 from kafka_rollout.settings import Settings
+from kafka_rollout.steps.procedures.of_run import procedure_of
 from kafka_rollout.steps.progress import Progress
+from kafka_rollout.steps.step_history import step_lines
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +50,7 @@ _UNREADABLE: Mapping[str, Any] = {
     "estimate": "",
     "nodes": [],
     "lines": [],
+    "steps": [],
     "has_report": False,
 }
 
@@ -128,6 +132,7 @@ def run_of(cluster: str, run_id: str, settings: Settings, *, holder: str = "") -
         "estimate": "" if not going_on else progress.estimate(plan),
         "nodes": _nodes(plan, events),
         "lines": lines[-LINES_SHOWN:],
+        "steps": [asdict(line) for line in step_lines(procedure_of(events), events)],
         "has_report": report is not None,
     }
 

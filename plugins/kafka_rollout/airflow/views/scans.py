@@ -18,15 +18,16 @@ from kafka_rollout.domain.coordinator_logs.history import ALERT, SCANNED
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.topology import NEVER, ClusterSpec
 from kafka_rollout.settings import Settings
-from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
-from kafka_rollout.steps.report.run import SCAN_VERDICT
+from kafka_rollout.steps.procedures.of_run import PROCEDURES
 
 log = logging.getLogger(__name__)
 
 ALERTS_SHOWN = 5  # per cluster
 
-# Where the tasks of a run store their scans; the page is next to the result.
-_FILES = {"scan_before_roll": SCAN_BEFORE_ROLL, "scan_coordinator_logs": SCAN_VERDICT}
+# Where the tasks of a run store their scans, by task id; the page is next to the result.
+_FILES = {
+    task_id: step.scan for procedure in PROCEDURES.values() for task_id, step in procedure if step.scan is not None
+}
 
 
 def scans_of(clusters: Iterable[ClusterSpec], settings: Settings) -> list[dict[str, Any]]:

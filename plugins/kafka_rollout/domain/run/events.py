@@ -194,3 +194,33 @@ class RollbackClosed(Event):
 
     release_step: str
     sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDone(Event):
+    """A step of the procedure is done. Gates and approvals have events of their own. `step`: its task id."""
+
+    kind: ClassVar[str] = "step-done"
+
+    step: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSkipped(Event):
+    """A step was skipped. `reason`: a sentence."""
+
+    kind: ClassVar[str] = "step-skipped"
+
+    step: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsJumped(Event):
+    """A step skipped everything after it, up to and including the steps that `past` names."""
+
+    kind: ClassVar[str] = "step-jumped"
+
+    step: str
+    past: str
+    reason: str

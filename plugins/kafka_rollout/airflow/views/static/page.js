@@ -46,6 +46,14 @@ function nodeChips(run) {
   return row;
 }
 
+function stepList(run) {
+  const list = el("ol", undefined, "steps");
+  for (const step of run.steps) {
+    list.append(el("li", `${step.label}: ${step.state}${step.reason ? ` (${step.reason})` : ""}`, step.state));
+  }
+  return list;
+}
+
 function runCard(run, lock) {
   const card = el("article");
   const head = el("div", undefined, "head");
@@ -70,7 +78,7 @@ function runCard(run, lock) {
   const details = el("details");
   details.open = opened.has(run.run_id) || wanted.get("run_id") === run.run_id;
   details.addEventListener("toggle", () => (details.open ? opened.add(run.run_id) : opened.delete(run.run_id)));
-  details.append(el("summary", "Events"), el("pre", run.lines.join("\n")));
+  details.append(el("summary", "Events"), el("pre", run.lines.join("\n")), stepList(run));
   card.append(details);
   return card;
 }

@@ -23,7 +23,7 @@ from kafka_rollout.steps.features.snapshot import prove_snapshot
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.report.run import GROUPS_WATCHED, build_report
-from kafka_rollout.steps.runner import Progress, roll_back, roll_release_steps
+from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
 from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes import fake_bench
 

@@ -1,0 +1,137 @@
+"""A step of a procedure as a task: its action, or the jump over steps that the run does not need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
+
+from kafka_rollout.airflow.common.asking import read_answer, tell
+from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, errors_for_airflow, frozen_plan
+from kafka_rollout.airflow.common.deciding import (
+    RETRY,
+    ROLL_BACK,
+    ROLL_BACK_DECISION,
+    ask_what_now,
+    record_decision,
+)
+from kafka_rollout.airflow.common.requests import request_of
+from kafka_rollout.airflow.operators.traffic import keep_ledger_running
+from kafka_rollout.domain.model.errors import FatalError, RefusedError
+from kafka_rollout.steps.step import Reaction, Step, StepCall
+from kafka_rollout.steps.step_history import record_done, record_jump, record_skipped
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+
+_MEANINGS = {
+    RETRY: "Repeat the step. It does not repeat what is done.",
+    ROLL_BACK: "Restore every node's metadata log from its backup and start the previous release. Then end the run.",
+}
+
+
+class StepOperator(RolloutOperator):
+    """One step. `has_plan` is False for the steps up to the plan."""
+
+    def __init__(self, *, step: Step, has_plan: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.step = step
+        self.has_plan = has_plan
+
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
+        call = self.call(context, ports)
+        if reason := self.step.skip(call.plan_or_none, call.request, ports.run.events()):
+            record_skipped(ports, self.task_id, reason)
+            raise AirflowSkipException(reason)
+        if self.step.monitored:
+            keep_ledger_running(context, ports)
+        found = None if self.step.act is None else self.step.act(call)
+        record_done(ports, self.task_id)
+        return found
+
+    def call(self, context: Context, ports: ClusterPorts) -> StepCall:
+        """What the step's action gets in this DAG run."""
+        return StepCall(
+            ports=ports,
+            request=request_of(context["params"]),
+            plan_or_none=frozen_plan(ports, context) if self.has_plan else None,
+            dag_id=self.dag_id,
+            log=self.log,
+        )
+
+
+class BranchOperator(StepOperator):
+    """Skips `skipped` if the step's jump has a reason."""
+
+    def __init__(self, *, skipped: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.skipped = list(skipped)
+
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
+        found = super().act(context, ports)
+        call = self.call(context, ports)
+        if self.step.jump is not None and (
+            reason := self.step.jump.when(call.plan_or_none, call.request, ports.run.events())
+        ):
+            self.log.info("%s", reason)
+            record_jump(ports, self.task_id, self.step.jump.past, reason)
+            raise DownstreamTasksSkipped(tasks=self.skipped)
+        return found
+
+
+class UndoableStepOperator(StepOperator):
+    """A step of an offline downgrade. When it fails, an approver decides: retry, or restore everything."""
+
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
+        return self._do(context, ports)
+
+    def decided(self, context: Context, event: dict[str, Any]) -> Any:
+        """An approver answered after the step had failed."""
+        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
+            frozen_plan(ports, context)
+            record_decision(context, ports, self._what, read_answer(event, self._what))
+            return self._do(context, ports)
+
+    @property
+    def _what(self) -> str:
+        return f"the offline step {self.step.id}"
+
+    def _do(self, context: Context, ports: ClusterPorts) -> Any:
+        from kafka_rollout.domain.run.projections.offline import can_be_undone, stop_has_begun
+
+        tell(context, self._what)
+        try:
+            found = super().act(context, ports)
+        except (RefusedError, FatalError) as error:
+            if not stop_has_begun(ports.run.events()):
+                raise  # nothing was changed, so there is nothing to decide
+            options = (RETRY, ROLL_BACK) if can_be_undone(ports.run.events()) else (RETRY,)
+            ask_what_now(context, ports, what=self._what, why=str(error), options=options, meanings=_MEANINGS)
+        self.log.info("Done: %s", found)
+        tell(context, "nothing")
+        return found
+
+
+class DecidedStepOperator(StepOperator):
+    """A step that runs only if an approver decided it at one of `deciders`; otherwise it skips `skipped`."""
+
+    def __init__(self, *, deciders: Sequence[str], skipped: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.deciders = list(deciders)
+        self.skipped = list(skipped)
+
+    def execute(self, context: Context) -> Any:
+        if not any(context["ti"].xcom_pull(task_ids=self.deciders, key=ROLL_BACK_DECISION) or ()):
+            self.log.info("No approver decided it.")
+            raise DownstreamTasksSkipped(tasks=self.skipped)
+        return super().execute(context)
+
+
+def operator_for(step: Step) -> type[StepOperator]:
+    """The operator of a step with an action."""
+    if step.jump is not None:
+        return BranchOperator
+    return UndoableStepOperator if step.on_failure is Reaction.ASK_UNDO else StepOperator

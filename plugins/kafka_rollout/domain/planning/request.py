@@ -1,0 +1,82 @@
+"""Request: what an operator asked a run to do, the same from the DAG's form and from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kafka_rollout.domain.features.requests import FeatureOrder
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.planning.downgrade import WhereRefused
+
+
+class FinalizePolicy(StrEnum):
+    """When an upgrade finalizes feature levels. The DAG's form spells the values with an underscore."""
+
+    LATER = "later"
+    AFTER_APPROVAL = "after-approval"
+
+    @property
+    def form_value(self) -> str:
+        return self.value.replace("-", "_")
+
+    @classmethod
+    def from_form(cls, text: str) -> FinalizePolicy:
+        return cls(text.replace("_", "-"))
+
+
+class DowngradeType(StrEnum):
+    """KIP-1155: whether a level is lowered although metadata or records are lost."""
+
+    SAFE = "SAFE"
+    UNSAFE = "UNSAFE"
+
+
+class ApprovalPolicy(StrEnum):
+    """Which feature changes need an approval: all, or only those that lower, delete or cannot be undone."""
+
+    ALWAYS = "always"
+    WHERE_NEEDED = "where_needed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Input of one run; what a procedure does not use keeps its default.
+
+    `soak_s`, `interval_s` and `gate_timeout_s` are seconds, `checks` the consecutive passing checks after a start.
+    `waits` False: the run refuses where it would wait for a gate. `plans_features`: the upgrade's plan contains feature
+    levels. `scan` False: coordinator logs are not scanned. `level`: metadata.version of a downgrade; None is the
+    highest that the target supports. `features` reads what was typed: it raises UserError, and the plan fails with it.
+    """
+
+    target: Release | None = None
+    dry_run: bool = False
+    waits: bool = True
+    finalize: FinalizePolicy = FinalizePolicy.LATER
+    plans_features: bool = True
+    scan: bool = True
+    traffic: bool = False
+    canary: bool = False
+    snapshot_interval_ms: int | None = None
+    level: int | None = None
+    downgrade_type: DowngradeType = DowngradeType.SAFE
+    where_refused: WhereRefused = WhereRefused.STOP
+    features: Callable[[], FeatureOrder] | None = None
+    approval: ApprovalPolicy = ApprovalPolicy.ALWAYS
+    soak_s: float = 0.0
+    checks: int = 1
+    interval_s: float = 1.0
+    gate_timeout_s: float = 600.0
+
+    @property
+    def unsafe(self) -> bool:
+        return self.downgrade_type is DowngradeType.UNSAFE
+
+    @property
+    def target_release(self) -> Release:
+        """The release to go to. Raises UserError if the run has none."""
+        if self.target is None:
+            raise UserError("The run has no target release.", remedy="Name the release to go to.")
+        return self.target

@@ -1,0 +1,1 @@
+"""The procedures of the house, each defined once as data."""

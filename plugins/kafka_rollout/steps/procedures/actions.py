@@ -1,0 +1,248 @@
+"""Actions of the steps that upgrade, downgrade and feature runs share. Each returns plain data (an XCom)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from kafka_rollout.domain.coordinator_logs.findings import way_back_verdict
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.features.outcomes import Result
+from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.domain.model.findings import Verdict
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.planning.cluster_findings import cluster_findings
+from kafka_rollout.domain.run.events import Begun, Rolled
+from kafka_rollout.domain.run.log_events import ScanJudged
+from kafka_rollout.steps.common.lock import acquire_lock
+from kafka_rollout.steps.common.node_steps import previous_release
+from kafka_rollout.steps.common.observe import observe
+from kafka_rollout.steps.downgrade import contents, metadata_logs
+from kafka_rollout.steps.features import levels, snapshot, update
+from kafka_rollout.steps.features.race import look_for_narrower_nodes
+from kafka_rollout.steps.planning import downgrade, upgrade
+from kafka_rollout.steps.planning.plan_findings import replace_coordinator_log_findings
+from kafka_rollout.steps.report.run import SCAN_VERDICT
+from kafka_rollout.steps.step import StepCall
+
+_SHOWN = 20
+
+
+def acquire_for_planning(call: StepCall) -> None:
+    """Take the cluster's lock, unless this is a dry run: a second change is refused before it scans or asks."""
+    if not call.request.dry_run:
+        acquire_lock(call.ports, f"Plan, in {call.dag_id}." if call.dag_id else "Plan, on the command line.")
+
+
+def observe_cluster(call: StepCall) -> dict[str, Any]:
+    """Take the lock, observe the whole cluster and record the result."""
+    ports = call.ports
+    if call.dag_id:
+        ports.run.record(Begun(dag_id=call.dag_id))
+    acquire_for_planning(call)
+    state = observe(ports)
+    upgrade.record_observed(ports, state)
+    for node in ports.cluster.nodes:
+        seen = state.nodes[node.node_id]
+        call.log.info("%s (node %s) runs %s. %s", node.name, node.node_id, seen.release, seen.problem)
+        call.log.info("  Java %s", seen.metrics.java_version if seen.metrics else "unknown")
+    call.log.info("Finalized: %s", dict(state.finalized))
+    findings = cluster_findings(ports.cluster, ports.catalogue, state).findings
+    for finding in findings:
+        call.log.info("%s", finding)
+    return {
+        "cluster_id": state.cluster_id,
+        "releases": {str(node_id): str(node.release) for node_id, node in state.nodes.items()},
+        "finalized": dict(state.finalized),
+        "java": {str(i): node.metrics.java_version if node.metrics else None for i, node in state.nodes.items()},
+        "findings": [str(finding) for finding in findings],
+        "unanswered": list(state.unanswered),
+    }
+
+
+def plan_upgrade(call: StepCall) -> dict[str, Any]:
+    """Plan an upgrade and freeze it: every later step checks its hash."""
+    acquire_for_planning(call)  # again: this step also runs after a scan that failed
+    plan = upgrade.plan_upgrade(
+        call.ports,
+        call.request.target_release,
+        finalize=call.request.plans_features,
+        snapshot_interval_ms=call.request.snapshot_interval_ms,
+        with_logs=call.request.scan,
+    )
+    return planned(call, plan)
+
+
+def plan_downgrade(call: StepCall) -> dict[str, Any]:
+    """Plan a downgrade and freeze it. The steps after it add what the logs contain."""
+    acquire_for_planning(call)
+    request = call.request
+    plan = downgrade.plan_downgrade(
+        call.ports,
+        request.target_release,
+        level=request.level,
+        unsafe=request.unsafe,
+        where_refused=request.where_refused,
+    )
+    return planned(call, plan)
+
+
+def plan_features(call: StepCall) -> dict[str, Any]:
+    """Check the wanted levels by every rule of KIP-584, ask the controller, freeze the plan."""
+    acquire_for_planning(call)
+    if call.request.features is None:
+        raise UserError("The run names no feature levels.", remedy="Name the features, or a release.")
+    plan = update.plan_features(
+        call.ports, call.request.features(), unsafe=call.request.unsafe, waits=call.request.waits
+    )
+    outcomes = update.planned_outcomes(plan)
+    for outcome in outcomes:
+        call.log.info("%s", outcome)
+    would_be = {outcome.feature: f"{outcome.result} {outcome.sentence}".strip() for outcome in outcomes}
+    return {**planned(call, plan), "would_be": would_be}
+
+
+def planned(call: StepCall, plan: Plan) -> dict[str, Any]:
+    """What a step that froze the plan leaves and logs."""
+    for finding in plan.findings:
+        call.log.info("%s", finding)
+    for release_step in plan.release_steps:
+        call.log.info("%s → %s: %s", release_step.from_release, release_step.to_release, release_step.reason)
+    return {
+        "plan_hash": plan.hash,
+        "origin": str(plan.source),
+        "target": str(plan.target),
+        "hops": [release_step.key for release_step in plan.release_steps],
+        "features": {change.feature: [change.current, change.target] for change in plan.feature_changes},
+        "findings": [str(finding) for finding in plan.findings],
+        "blockers": len(plan.blockers),
+    }
+
+
+def check_features(call: StepCall) -> dict[str, Any]:
+    """Check that every broker and controller supports the levels to be finalized (KIP-584)."""
+    verdict = levels.check_support(call.ports, call.plan)
+    for finding in verdict.findings:
+        call.log.info("%s", finding)
+    levels.refuse(verdict)
+    return {"question": verdict.question, "findings": [str(finding) for finding in verdict.findings]}
+
+
+def evaluate_scan(call: StepCall) -> dict[str, Any]:
+    """Check that the previous release could still load the coordinator logs as they are now."""
+    ports = call.ports
+    data = ports.run.attachment(SCAN_VERDICT)
+    if data is None:
+        return {"sentence": "The coordinator logs were not scanned."}
+    previous = previous_release(ports, call.plan)
+    result = ScanResult.from_dict(data)
+    verdict = way_back_verdict(result, previous)
+    if not result.logs:  # no group and no transaction ever existed: nothing to load, nothing unknown
+        verdict = Verdict(question=verdict.question)
+    for finding in verdict.findings:
+        call.log.info("%s", finding)
+    sentence = " ".join(finding.sentence for finding in verdict.findings) or (
+        f"{previous} can still load all {result.records} records of the coordinator logs."
+    )
+    ports.run.record(
+        ScanJudged(
+            release=previous,
+            records=result.records,
+            partitions=len(result.logs),
+            ok=verdict.ok,
+            sentence=sentence,
+            findings=tuple(str(finding) for finding in verdict.findings),
+        )
+    )
+    if not verdict.ok:
+        raise RefusedError(" ".join(str(finding) for finding in verdict.blockers))
+    return {"sentence": sentence, "records": result.records}
+
+
+def record_rolled(call: StepCall) -> None:
+    """Record that every node was rolled, in a run that rolled nodes."""
+    if call.plan.release_steps:
+        call.ports.run.record(Rolled(target=call.plan.target))
+
+
+def finalize(call: StepCall) -> list[dict[str, Any]]:
+    """Finalize the planned levels. A repeated call reads the levels first and sends nothing twice."""
+    results = levels.finalize(call.ports, call.plan)
+    for result in results:
+        call.log.info("%s: %s %s", result.feature, result.error, result.message)
+    return [asdict(result) for result in results]
+
+
+def prove_snapshot(call: StepCall) -> dict[str, Any]:
+    """Load one snapshot with the target release's own classes."""
+    summary = asdict(snapshot.prove_snapshot(call.ports, call.plan))
+    call.log.info("%s", summary)
+    return summary
+
+
+def update_features(call: StepCall) -> dict[str, str]:
+    """Change the levels. A repeated call reads the levels first and sends nothing twice."""
+    outcomes = update.apply_features(call.ports, call.plan)
+    call.results["update"] = outcomes
+    for outcome in outcomes:
+        call.log.info("%s", outcome)
+    failed = " ".join(str(outcome).strip() for outcome in outcomes if not outcome.result.well)
+    if any(outcome.result is Result.UNKNOWN for outcome in outcomes):
+        raise TransientError(failed)  # the next try reads the level
+    if failed:
+        raise RefusedError(failed)
+    return {outcome.feature: outcome.result.value for outcome in outcomes}
+
+
+def check_narrower_nodes(call: StepCall) -> dict[str, Any]:
+    """Check that no node with a narrower range joined while the levels were finalized (KIP-584)."""
+    verdict = look_for_narrower_nodes(call.ports)
+    call.results["look_again"] = verdict
+    levels.raise_race(verdict)
+    return {"question": verdict.question, "ok": verdict.ok}
+
+
+def scan_metadata_logs(call: StepCall) -> dict[str, Any]:
+    """Replay every node's metadata log and snapshot by the older releases; adds the coordinator logs' findings."""
+    plan = metadata_logs.scan_metadata_logs(call.ports, call.plan)
+    plan = replace_coordinator_log_findings(call.ports, plan)
+    for finding in plan.findings:
+        call.log.info("%s", finding)
+    return {"findings": [str(finding) for finding in plan.findings], "blockers": len(plan.blockers)}
+
+
+def report_losses(call: StepCall) -> dict[str, Any]:
+    """Report what the lower metadata.version loses (KIP-1155), by Kafka's own image classes on a copy of a log."""
+    plan, report = metadata_logs.report_losses(call.ports, call.plan)
+    if report is None:
+        call.log.info("metadata.version is not lowered, or the loss report failed: see the plan's findings.")
+        return {"losses": None, "blockers": len(plan.blockers)}
+    for loss in report.losses:
+        call.log.warning("%s: %s", loss.kind, loss.sentence)
+    call.log.info("%s losses, %s fields only at their default.", len(report.losses), len(report.default_only))
+    return {
+        "from_level": report.from_level,
+        "to_level": report.to_level,
+        "losses": [loss.sentence for loss in report.losses[:100]],
+        "default_only": len(report.default_only),
+        "blockers": len(plan.blockers),
+    }
+
+
+def take_inventory(call: StepCall) -> dict[str, int]:
+    """Record everything in the cluster before anything is changed."""
+    found = contents.take_inventory(call.ports)
+    call.log.info("%s", found.counts)
+    return dict(found.counts)
+
+
+def compare_inventory(call: StepCall) -> dict[str, int]:
+    """Compare everything in the cluster with the inventory before; fails on a difference that is not expected."""
+    found = contents.compare_inventory(call.ports)
+    for difference in found:
+        call.log.warning("%s%s", difference.sentence, " (expected)" if difference.foretold else "")
+    if unexpected := [difference.sentence for difference in found if not difference.foretold]:
+        raise FatalError(
+            " ".join(unexpected[:_SHOWN]), remedy="Find the missing items before clients write to the cluster."
+        )
+    return {"differences": len(found)}

@@ -1,0 +1,90 @@
+"""Steps that more than one procedure has."""
+
+from __future__ import annotations
+
+from kafka_rollout.domain.gates.ref import GateKind
+from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.procedures import actions, conditions
+from kafka_rollout.steps.step import CHANGES, SCANS, Jump, OnResume, Reaction, RunsAfter, Service, Step
+
+OBSERVE = Step(
+    id="observe",
+    label="Cluster state",
+    doc="Reads the state of all nodes, the quorum, partitions, groups and clients.",
+    progress="observing the cluster",
+    act=actions.observe_cluster,
+    on_resume=OnResume.KEEP,
+)
+SCAN = Step(
+    id="scan_before_roll",
+    label="Coordinator log scan",
+    doc="A Spark job reads the coordinator logs. The releases of this run must be able to load them.",
+    progress="scanning the coordinator logs with Spark",
+    scan=SCAN_BEFORE_ROLL,
+    skip=conditions.nothing_to_scan,
+    limits=SCANS,
+    on_resume=OnResume.KEEP,
+    files=(SCAN_BEFORE_ROLL,),
+)
+START_LEDGER = Step(
+    id="start_ledger",
+    label="Test traffic start",
+    doc="Starts test traffic, if the run was started with it.",
+    progress="starting the test traffic",
+    service=Service.START_TRAFFIC,
+    skip=conditions.without_traffic,
+    limits=CHANGES,
+)
+GATE_FINALIZED = Step(
+    id="gate_finalized",
+    label="Levels on every node",
+    doc="Waits until every node reports the new levels.",
+    progress="every node to report the new levels",
+    gate=GateKind.FINALIZED,
+    on_failure=Reaction.ASK,
+    on_resume=OnResume.KEEP,
+    proves=True,
+)
+PROVE_SNAPSHOT = Step(
+    id="prove_snapshot",
+    label="Snapshot check",
+    doc="Loads one snapshot with the target release's own classes.",
+    progress="loading a snapshot with the target's own classes",
+    act=actions.prove_snapshot,
+    on_resume=OnResume.KEEP,
+)
+STOP_LEDGER = Step(
+    id="stop_ledger",
+    label="Traffic check",
+    doc="Stops the test traffic and compares acknowledged with consumed records.",
+    progress="comparing acknowledged with consumed records",
+    service=Service.STOP_TRAFFIC,
+    limits=CHANGES,
+    runs_after=RunsAfter.ANYTHING,
+)
+REPORT = Step(
+    id="report",
+    label="Report",
+    doc="Writes one HTML page and one JSON file.",
+    progress="writing the report",
+    service=Service.REPORT,
+    runs_after=RunsAfter.ANYTHING,
+    files=("report.html", "report.json"),
+)
+OUTCOME = Step(
+    id="outcome",
+    label="Outcome",
+    doc="Fails unless the run ended as requested.",
+    service=Service.OUTCOME,
+    runs_after=RunsAfter.ANYTHING,
+)
+
+
+def end_dry_run(past: str) -> Step:
+    """The step at which a dry run skips everything up to its report."""
+    return Step(
+        id="dry_run",
+        label="End of a dry run",
+        doc="A dry run continues with the report.",
+        jump=Jump(past=past, when=conditions.is_dry_run),
+    )

@@ -1,0 +1,76 @@
+"""Conditions: why a step is skipped, in a sentence; None if it is not."""
+
+from __future__ import annotations
+
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.planning.request import FinalizePolicy, Request
+from kafka_rollout.domain.run.events import Observed
+from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
+from kafka_rollout.domain.run.projections.select import newest
+from kafka_rollout.steps.step import Events
+
+
+def is_dry_run(plan: Plan | None, request: Request, events: Events) -> str | None:
+    return "A dry run ends with the plan: nothing is stopped or changed." if request.dry_run else None
+
+
+def nothing_to_scan(plan: Plan | None, request: Request, events: Events) -> str | None:
+    """Before a roll: every node runs the target, a node was stopped already, or the scan was not asked for."""
+    if not request.scan:
+        return "The run was started without a scan of the coordinator logs."
+    if has_stopped_nodes(events):
+        return "The run has stopped a node already: the logs were scanned before."
+    observed = newest(events, Observed)
+    if request.target is not None and observed is not None and set(observed.releases.values()) == {request.target}:
+        return f"Every node already runs {request.target}, so no node is replaced."
+    return None
+
+
+def no_scan_before_finalizing(plan: Plan | None, request: Request, events: Events) -> str | None:
+    if not request.scan:
+        return "The run was started without a scan of the coordinator logs."
+    return no_features(plan, request, events)
+
+
+def no_features(plan: Plan | None, request: Request, events: Events) -> str | None:
+    """A run of the command line plans feature levels only if it was asked to finalize them."""
+    if not request.plans_features:
+        return "The run was started without finalizing feature levels."
+    return "Every feature level of the target is finalized." if plan is not None and not plan.feature_changes else None
+
+
+def finalizes_later(plan: Plan | None, request: Request, events: Events) -> str | None:
+    """A run that rolled nodes leaves finalizing for later; a run that found nothing to roll is the later one."""
+    if reason := no_features(plan, request, events):
+        return reason
+    if request.finalize is FinalizePolicy.LATER and plan is not None and plan.release_steps:
+        return (
+            "Every node is rolled. Feature levels are not finalized in this run. After the soak, run the same upgrade "
+            "again: it finds nothing to roll and continues with the features."
+        )
+    return None
+
+
+def without_traffic(plan: Plan | None, request: Request, events: Events) -> str | None:
+    return None if request.traffic else "The run was started without test traffic (ledger)."
+
+
+def nothing_to_prove(plan: Plan | None, request: Request, events: Events) -> str | None:
+    """Offline no node writes a snapshot of its own and no log is trimmed."""
+    if plan is None or plan.offline:
+        return "The snapshot at the new level is written while all nodes are stopped."
+    if not (plan.feature_changes or plan.release_steps):
+        return "The plan changes nothing."
+    return None
+
+
+def rolls_nodes(plan: Plan | None, request: Request, events: Events) -> str | None:
+    """Of an online downgrade: the offline section is not used."""
+    if plan is not None and plan.offline:
+        return None
+    return "Kafka lowers metadata.version itself: the nodes are not stopped all at once."
+
+
+def does_not_wait(plan: Plan | None, request: Request, events: Events) -> str | None:
+    """The command `features` refuses instead of waiting: its caller is a script or a person at a terminal."""
+    return None if request.waits else "The command does not wait: it refuses what a gate would wait for."

@@ -1,0 +1,196 @@
+"""DOWNGRADE: scans and loss report, lower the levels, approve again, roll the nodes down or go offline, compare."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_rollout.domain.gates.ref import GateKind
+from kafka_rollout.domain.model.plan import ReleaseStepPosition
+from kafka_rollout.steps.procedures import actions, asking, common, conditions, rolling
+from kafka_rollout.steps.step import (
+    CHANGES,
+    READS_LOGS,
+    Jump,
+    OnResume,
+    Procedure,
+    Reaction,
+    RunsAfter,
+    Section,
+    Step,
+)
+
+LOWERING = Section(
+    id="lowering",
+    doc="From the approved levels to metadata logs that the older release can read.",
+    parts=(
+        Step(
+            id="lower_features",
+            label="Lowered levels",
+            doc="Lowers the levels, metadata.version last.",
+            progress="lowering the features, metadata.version last",
+            act=actions.finalize,
+            limits=CHANGES,
+            monitored=True,
+            runs_after=RunsAfter.SKIPPED,
+            on_resume=OnResume.KEEP,
+        ),
+        replace(common.GATE_FINALIZED, proves=False),
+        Step(
+            id="pass_levels",
+            label="Snapshot and log checks",
+            doc="Skips the snapshot and metadata-log tasks that this plan does not need.",
+            jump=Jump(past="check_metadata_logs", when=conditions.nothing_to_prove),
+        ),
+        Step(
+            id="gate_snapshot",
+            label="Snapshot of every node",
+            doc="Waits until every node has a snapshot at the new level, after every record that the older release "
+            "cannot read.",
+            progress="a snapshot of every node with the new metadata.version",
+            gate=GateKind.SNAPSHOT,
+            on_failure=Reaction.ASK,
+            on_resume=OnResume.KEEP,
+        ),
+        common.PROVE_SNAPSHOT,
+        Step(
+            id="gate_metadata_version",
+            label="metadata.version metric",
+            doc="Waits until CurrentMetadataVersion of every node shows the level, by Prometheus and Jolokia.",
+            progress="CurrentMetadataVersion of every node",
+            gate=GateKind.METADATA_VERSION,
+            on_failure=Reaction.ASK,
+            on_resume=OnResume.KEEP,
+        ),
+        Step(
+            id="check_metadata_logs",
+            label="Readable metadata logs",
+            doc="Waits until the older release can read every node's metadata log, after a trim where it needs one.",
+            progress="metadata logs that the older release can read",
+            gate=GateKind.METADATA_LOG,
+            limits=READS_LOGS,
+            on_failure=Reaction.ASK,
+            on_resume=OnResume.KEEP,
+        ),
+    ),
+)
+PROVING = Section(
+    id="proving",
+    doc="Levels, and everything that the cluster contained before.",
+    parts=(
+        Step(
+            id="verify_levels",
+            label="Levels on every node",
+            doc="Waits until every node, on the older release, reports the planned levels.",
+            progress="the planned levels of every node",
+            gate=GateKind.LEVELS,
+            runs_after=RunsAfter.SKIPPED,
+            on_failure=Reaction.ASK,
+            proves=True,
+        ),
+        Step(
+            id="verify_metadata_version",
+            label="metadata.version metric",
+            doc="Waits until CurrentMetadataVersion of every node shows the level, by Prometheus and Jolokia.",
+            progress="CurrentMetadataVersion of every node, on the older release",
+            gate=GateKind.FINAL_METADATA_VERSION,
+            on_failure=Reaction.ASK,
+            proves=True,
+        ),
+        Step(
+            id="inventory_after",
+            label="Comparison of contents",
+            doc="Compares everything in the cluster with the inventory before.",
+            progress="comparing the contents of the cluster with the contents before",
+            act=actions.compare_inventory,
+        ),
+    ),
+)
+
+DOWNGRADE = Procedure(
+    name="downgrade",
+    dry_run_body=asking.downgrade_body,
+    parts=(
+        common.OBSERVE,
+        Step(
+            id="plan",
+            label="Plan",
+            doc="Plans the levels and the release steps and freezes the plan. Every later task checks its hash.",
+            progress="planning",
+            act=actions.plan_downgrade,
+            on_resume=OnResume.KEEP,
+        ),
+        replace(common.SCAN, on_resume=OnResume.KEEP_APPROVED),
+        Step(
+            id="scan_metadata_logs",
+            label="Metadata log scan",
+            doc="Replays every node's metadata log and snapshot with the older releases' own classes.",
+            progress="replaying every node's metadata log with the older release's classes",
+            act=actions.scan_metadata_logs,
+            limits=READS_LOGS,
+            runs_after=RunsAfter.ANYTHING,  # a failed scan is a finding of the plan
+            on_resume=OnResume.KEEP_APPROVED,
+        ),
+        Step(
+            id="report_losses",
+            label="Loss report",
+            doc="Reports what the lower metadata.version loses, before the controller is asked.",
+            progress="writing the metadata at the lower level, to see what it loses",
+            act=actions.report_losses,
+            limits=READS_LOGS,
+            on_resume=OnResume.KEEP_APPROVED,
+        ),
+        common.end_dry_run(past="stop_ledger"),
+        Step(
+            id="approve_levels",
+            label="Approval of the levels",
+            doc="An approver approves the lower levels and what is lost.",
+            approval=asking.LEVELS,
+        ),
+        Step(
+            id="gate_groups",
+            label="Converted groups",
+            doc="Waits until groups that lose their type are converted, their tombstones are written, and the older "
+            "releases can load the rest.",
+            progress="groups that lose their type to be converted",
+            gate=GateKind.GROUPS,
+            runs_after=RunsAfter.SKIPPED,
+            on_failure=Reaction.ASK,
+            on_resume=OnResume.KEEP,
+        ),
+        Step(
+            id="inventory_before",
+            label="Contents before",
+            doc="Records topics, offsets, groups, ACLs, configurations, users and quotas.",
+            progress="recording the contents of the cluster",
+            act=actions.take_inventory,
+            runs_after=RunsAfter.SKIPPED,
+        ),
+        common.START_LEDGER,
+        LOWERING,
+        Step(
+            id="approve_roll",
+            label="Approval of the downgrade",
+            doc="An approver approves the rolling downgrade and each trim, or the outage of an offline downgrade.",
+            approval=asking.ROLL_DOWN,
+            runs_after=RunsAfter.SKIPPED,
+        ),
+        rolling.roll(
+            rolling.VIA,
+            ReleaseStepPosition.VIA,
+            "First to a release that ignores newer coordinator records (KIP-915).",
+            brokers_first=True,
+        ),
+        rolling.roll(
+            rolling.ROLL,
+            ReleaseStepPosition.TARGET,
+            "Every node to the target release: brokers, then controllers.",
+            brokers_first=True,
+        ),
+        rolling.OFFLINE_SECTION,
+        PROVING,
+        rolling.roll_back(brokers_first=True),
+        common.STOP_LEDGER,
+        common.REPORT,
+        common.OUTCOME,
+    ),
+)

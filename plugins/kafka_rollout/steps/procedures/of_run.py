@@ -1,0 +1,46 @@
+"""The procedure of a run, by its history, and the run's report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.run.events import RunOf
+from kafka_rollout.domain.run.projections.runs import run_of
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
+from kafka_rollout.steps.procedures.features import FEATURES
+from kafka_rollout.steps.procedures.upgrade import UPGRADE
+from kafka_rollout.steps.report.downgrade import build_downgrade_report
+from kafka_rollout.steps.report.features import build_feature_report
+from kafka_rollout.steps.report.run import build_report
+from kafka_rollout.steps.step import Events, Procedure
+from kafka_rollout.steps.step_history import step_lines
+
+PROCEDURES: Mapping[RunOf, Procedure] = {
+    RunOf.UPGRADE: UPGRADE,
+    RunOf.DOWNGRADE: DOWNGRADE,
+    RunOf.FEATURES: FEATURES,
+}
+_REPORTS: Mapping[str, Callable[..., dict[str, Any]]] = {
+    UPGRADE.name: build_report,
+    DOWNGRADE.name: build_downgrade_report,
+    FEATURES.name: build_feature_report,
+}
+
+
+def procedure_of(events: Events) -> Procedure:
+    """The procedure of the run's plan; UPGRADE before there is a plan."""
+    return PROCEDURES[run_of(events)]
+
+
+def build_report_of_run(
+    ports: ClusterPorts, plan: Plan, *, dry_run: bool = False, procedure: Procedure | None = None
+) -> dict[str, Any]:
+    """Build the report of a run: upgrade, downgrade or change of features. `steps` lists the procedure's steps."""
+    events = ports.run.events()
+    procedure = procedure or procedure_of(events)
+    data = _REPORTS[procedure.name](ports, plan, dry_run=dry_run)
+    return {**data, "steps": [asdict(line) for line in step_lines(procedure, events)]}

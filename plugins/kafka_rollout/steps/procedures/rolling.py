@@ -1,0 +1,254 @@
+"""The sections that stop and start nodes: ROLL, one node after the other, ROLL_BACK and OFFLINE."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_rollout.domain.gates.ref import GateKind
+from kafka_rollout.domain.model.plan import ReleaseStepPosition
+from kafka_rollout.steps.offline import actions as offline
+from kafka_rollout.steps.offline.undo import undo_offline
+from kafka_rollout.steps.procedures import asking, conditions
+from kafka_rollout.steps.step import (
+    CHANGES,
+    CHANGES_LOGS,
+    EachNode,
+    Jump,
+    Reaction,
+    RunsAfter,
+    Section,
+    Step,
+    StepCall,
+)
+
+VIA = "via_tolerant_release"
+ROLL = "roll"
+ROLL_BACK = "roll_back"
+OFFLINE = "offline"
+_AFTER_START = (
+    "Waits for the running release, the registration, every ISR, the quorum and the leadership of {node}: "
+    "consecutive passing checks, then the soak."
+)
+
+BEGIN = Step(
+    id="begin",
+    label="Release step",
+    doc="Skips the node task groups that the plan does not use.",
+    runs_after=RunsAfter.SKIPPED,
+)
+GATE_BEFORE = Step(
+    id="gate_before",
+    label="Gate before the stop",
+    doc="Waits until {node} can be stopped: every partition keeps its min ISR and a leader, and the quorum is safe.",
+    progress="waits to be stopped",
+    gate=GateKind.BEFORE_STOP,
+    runs_after=RunsAfter.SKIPPED,
+    on_failure=Reaction.ASK_ROLL_BACK,
+)
+REPLACE = Step(
+    id="replace",
+    label="Replacement",
+    doc="Checks all findings again, then stops {node}, replaces its release and starts it.",
+    progress="is stopped, replaced and started",
+    limits=CHANGES,
+    monitored=True,
+    on_failure=Reaction.ASK_ROLL_BACK,
+)
+GATE_AFTER = Step(
+    id="gate_after",
+    label="Gate after the start",
+    doc=_AFTER_START,
+    progress="is started, waits to be passed",
+    gate=GateKind.AFTER_START,
+    on_failure=Reaction.ASK_ROLL_BACK,
+)
+APPROVE_CANARY = Step(
+    id="approve_canary",
+    label="Approval of the canary",
+    doc="Asks after the first node, if the run was started with it.",
+    approval=asking.CANARY,
+)
+PASSED = Step(
+    id="passed",
+    label="End of the node step",
+    doc="The next node step begins here.",
+    runs_after=RunsAfter.SKIPPED,
+)
+# A skipped node task group must still wait for the groups before it, or two nodes are rolled at once: `passed` runs.
+_NODE = (GATE_BEFORE, REPLACE, GATE_AFTER, APPROVE_CANARY, PASSED)
+_BACK = (
+    replace(GATE_BEFORE, on_failure=Reaction.ASK),
+    replace(REPLACE, on_failure=Reaction.ASK),
+    replace(GATE_AFTER, on_failure=Reaction.ASK),
+    PASSED,
+)
+
+
+def roll(section: str, position: ReleaseStepPosition, doc: str, *, brokers_first: bool = False) -> Section:
+    """One release step: all nodes, one after the other."""
+    nodes = EachNode(steps=_NODE, position=position, brokers_first=brokers_first)
+    return Section(id=section, doc=doc, parts=(BEGIN, nodes), prefixes=True)
+
+
+def roll_back(*, brokers_first: bool = False) -> Section:
+    """Both release steps back: the nodes in reverse order, through the same gates."""
+    doc = "Runs only if an approver decided it: every node that left its previous release returns to it."
+    begin = Step(id="begin", label="Rollback", doc=doc, runs_after=RunsAfter.ANYTHING)
+    back = tuple(
+        EachNode(
+            steps=_BACK,
+            position=position,
+            group=f"from_{group}",
+            label=label,
+            is_rollback=True,
+            brokers_first=brokers_first,
+        )
+        for position, group, label in (
+            (ReleaseStepPosition.TARGET, ROLL, "Rollback from the target release."),
+            (ReleaseStepPosition.VIA, VIA, "Rollback from the tolerant release."),
+        )
+    )
+    return Section(id=ROLL_BACK, doc=doc, parts=(begin, *back), prefixes=True, on_decision=True)
+
+
+def _offline(name: str, doc: str, progress: str, act: object) -> Step:
+    return Step(
+        id=name,
+        label=name.replace("_", " ").capitalize(),
+        doc=doc,
+        progress=f"offline: {progress}",
+        act=act,  # type: ignore[arg-type]
+        limits=CHANGES_LOGS,
+        on_failure=Reaction.ASK_UNDO,
+    )
+
+
+def _offline_gate(name: str, label: str) -> EachNode:
+    gate = Step(
+        id=name,
+        label=label,
+        doc=_AFTER_START,
+        progress="is started, waits to be passed",
+        gate=GateKind.AFTER_START,
+        on_failure=Reaction.ASK,
+    )
+    return EachNode(steps=(gate,))
+
+
+def _stop_all(call: StepCall) -> list[int]:
+    return list(offline.stop_all(call.ports, call.plan))
+
+
+def _choose_log(call: StepCall) -> object:
+    return offline.choose(call.ports, call.plan).to_dict()
+
+
+def _write_snapshot(call: StepCall) -> str:
+    return offline.write_snapshot(call.ports, call.plan).name
+
+
+def _install_snapshot(call: StepCall) -> dict[str, str]:
+    installed = offline.install_snapshot(call.ports, call.plan)
+    return {str(node_id): sentence for node_id, sentence in installed.items()}
+
+
+def _install_binaries(call: StepCall) -> None:
+    offline.install_binaries(call.ports, call.plan)
+
+
+def start_controllers(call: StepCall) -> list[int]:
+    """Start the controllers that have no process; the nodes that this call started."""
+    return list(offline.start_controllers(call.ports, call.plan).acted)
+
+
+def start_brokers(call: StepCall) -> list[int]:
+    """Start the brokers that have no process; the nodes that this call started."""
+    return list(offline.start_brokers(call.ports, call.plan).acted)
+
+
+def _put_back(call: StepCall) -> list[int]:
+    put_back = undo_offline(call.ports, call.plan)
+    call.log.info("Restored on nodes %s.", ", ".join(map(str, put_back)) or "none: nothing was replaced yet")
+    return list(put_back)
+
+
+_UNDO_DOC = "Runs only if an approver decided it: restores every node's metadata log from its backup."
+UNDO = Section(
+    id="undo",
+    doc=_UNDO_DOC,
+    parts=(
+        Step(
+            id="put_back",
+            label="Restore from backup",
+            doc="Restores every node's metadata log from its backup and starts all nodes on the previous release.",
+            progress="offline: restoring every node's metadata log",
+            act=_put_back,
+            limits=CHANGES_LOGS,
+            runs_after=RunsAfter.ANYTHING,
+        ),
+        _offline_gate("gate_back", "Gate after the restore"),
+        Step(id="done", label="End of the undo", doc="Nothing is left to undo.", runs_after=RunsAfter.SKIPPED),
+    ),
+    prefixes=True,
+    on_decision=True,
+)
+_OFFLINE_DOC = (
+    "Used only where released Kafka refuses to lower metadata.version: all nodes are stopped, and get a snapshot at "
+    "the lower level."
+)
+OFFLINE_SECTION = Section(
+    id=OFFLINE,
+    doc=_OFFLINE_DOC,
+    parts=(
+        Step(
+            id="begin",
+            label="Offline downgrade",
+            doc=_OFFLINE_DOC,
+            jump=Jump(past="offline.gate_after_*", when=conditions.rolls_nodes),
+            runs_after=RunsAfter.SKIPPED,
+        ),
+        _offline(
+            "stop_all", "Checks everything once more, then stops brokers, then controllers.", "stop all", _stop_all
+        ),
+        _offline(
+            "choose_log",
+            "Chooses the longest log of a majority of voters: it has every committed record.",
+            "choose log",
+            _choose_log,
+        ),
+        _offline(
+            "write_snapshot",
+            "Writes the end of the chosen log at the planned level, and loads it with the target's own classes.",
+            "write snapshot",
+            _write_snapshot,
+        ),
+        _offline(
+            "install_snapshot",
+            "Backs up every node's metadata log and replaces it with the snapshot.",
+            "install snapshot",
+            _install_snapshot,
+        ),
+        _offline(
+            "install_binaries",
+            "Every node's next start is on the target release.",
+            "install binaries",
+            _install_binaries,
+        ),
+        _offline(
+            "start_controllers",
+            "Starts the controllers. They form a quorum at the planned level before any other node starts.",
+            "start controllers",
+            start_controllers,
+        ),
+        _offline(
+            "start_brokers",
+            "Starts the brokers. After this step the downgrade cannot be undone.",
+            "start brokers",
+            start_brokers,
+        ),
+        _offline_gate("gate_after", "Gate after the start"),
+        Step(id="passed", label="All nodes started", doc="All nodes are back.", runs_after=RunsAfter.SKIPPED),
+        UNDO,
+    ),
+    prefixes=True,
+)

@@ -1,0 +1,151 @@
+"""UPGRADE: scan and plan, approve, roll node by node, then finalize the feature levels and prove them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_rollout.domain.gates.ref import GateKind
+from kafka_rollout.domain.model.plan import ReleaseStepPosition
+from kafka_rollout.steps.procedures import actions, asking, common, conditions, rolling
+from kafka_rollout.steps.report.run import SCAN_VERDICT
+from kafka_rollout.steps.step import (
+    CHANGES,
+    SCANS,
+    Jump,
+    OnResume,
+    Procedure,
+    Reaction,
+    RunsAfter,
+    Section,
+    Step,
+)
+
+FINALIZING = Section(
+    id="finalizing",
+    doc="From the rolled nodes to proven levels.",
+    parts=(
+        Step(
+            id="check_features",
+            label="Feature support",
+            doc="Checks that every node supports the levels to be finalized (KIP-584).",
+            progress="asking every node for the features it supports",
+            act=actions.check_features,
+            skip=conditions.no_features,
+            runs_after=RunsAfter.SKIPPED,
+            on_resume=OnResume.KEEP,
+        ),
+        Step(
+            id="scan_coordinator_logs",
+            label="Coordinator log scan",
+            doc="A Spark job reads the coordinator logs as they are now.",
+            progress="scanning the coordinator logs with Spark",
+            scan=SCAN_VERDICT,
+            skip=conditions.no_scan_before_finalizing,
+            limits=SCANS,
+            on_resume=OnResume.KEEP,
+            files=(SCAN_VERDICT,),
+        ),
+        Step(
+            id="scan_verdict",
+            label="Rollback check",
+            doc="Checks that the previous release could still load the coordinator logs.",
+            progress="checking whether the previous release could load the coordinator logs",
+            act=actions.evaluate_scan,
+            skip=conditions.no_scan_before_finalizing,
+            on_resume=OnResume.KEEP,
+        ),
+        Step(
+            id="finalize_now",
+            label="Finalize policy",
+            doc="The finalize policy *later* ends a run that rolled nodes here.",
+            act=actions.record_rolled,
+            jump=Jump(past="verify_metadata_version", when=conditions.finalizes_later),
+        ),
+        Step(
+            id="approve_finalize",
+            label="Approval to finalize",
+            doc="An approver approves the new levels: the point of no return.",
+            approval=asking.FINALIZE,
+        ),
+        Step(
+            id="finalize",
+            label="Finalized levels",
+            doc="Finalizes the levels, metadata.version first.",
+            progress="finalizing the features",
+            act=actions.finalize,
+            limits=CHANGES,
+            monitored=True,
+            runs_after=RunsAfter.SKIPPED,
+            on_resume=OnResume.KEEP,
+        ),
+        common.GATE_FINALIZED,
+        Step(
+            id="gate_snapshot",
+            label="Snapshot of every node",
+            doc="Waits until every node has a snapshot with the new metadata.version.",
+            progress="a snapshot of every node with the new metadata.version",
+            gate=GateKind.SNAPSHOT,
+            on_failure=Reaction.ASK,
+            on_resume=OnResume.KEEP,
+            proves=True,
+        ),
+        common.PROVE_SNAPSHOT,
+        Step(
+            id="verify_metadata_version",
+            label="metadata.version metric",
+            doc="Waits until CurrentMetadataVersion of every node shows the level, by Prometheus and Jolokia.",
+            progress="CurrentMetadataVersion of every node",
+            gate=GateKind.METADATA_VERSION,
+            on_failure=Reaction.ASK,
+            on_resume=OnResume.KEEP,
+            proves=True,
+        ),
+    ),
+)
+
+UPGRADE = Procedure(
+    name="upgrade",
+    dry_run_body=asking.upgrade_body,
+    parts=(
+        common.OBSERVE,
+        common.SCAN,
+        Step(
+            id="plan",
+            label="Plan",
+            doc="Plans the release steps to the target and freezes the plan. Every later task checks its hash.",
+            progress="planning",
+            act=actions.plan_upgrade,
+            runs_after=RunsAfter.ANYTHING,  # a failed scan is a finding of the plan
+            on_resume=OnResume.KEEP,
+        ),
+        common.end_dry_run(past="stop_ledger"),
+        Step(
+            id="approve_plan",
+            label="Approval of the plan",
+            doc="An approver approves the plan and its findings. Blockers cannot be approved.",
+            approval=asking.PLAN,
+        ),
+        Step(
+            id="gate_groups",
+            label="Groups of a preview",
+            doc="Waits until no group uses a preview that the next release does not serve.",
+            progress="groups that the next release does not serve",
+            gate=GateKind.GROUPS,
+            runs_after=RunsAfter.SKIPPED,
+            on_failure=Reaction.ASK,
+            on_resume=OnResume.KEEP,
+        ),
+        replace(common.START_LEDGER, runs_after=RunsAfter.SKIPPED),
+        rolling.roll(
+            rolling.VIA,
+            ReleaseStepPosition.VIA,
+            "First to a release that tolerates newer coordinator records (KIP-915).",
+        ),
+        rolling.roll(rolling.ROLL, ReleaseStepPosition.TARGET, "Every node to the target release, one at a time."),
+        FINALIZING,
+        rolling.roll_back(),
+        common.STOP_LEDGER,
+        common.REPORT,
+        common.OUTCOME,
+    ),
+)

@@ -1,0 +1,161 @@
+"""Walk: all node steps of a plan in one process, through the same steps and gates as the DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from kafka_rollout.domain.gates.check import GateCheck
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
+from kafka_rollout.domain.run.events import Rolled, RolledBack, StoppedByOperator
+from kafka_rollout.domain.run.projections.gates import gate_is_passed
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
+from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.roll.node import replace_node, roll_back_turns
+
+_REPLACE_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One line of progress: node `k` of `n` in a release step, what is done or waited for, elapsed and estimated
+    seconds."""
+
+    release_step: str
+    k: int
+    n: int
+    node: str
+    message: str
+    elapsed_s: float
+    remaining_s: float | None
+
+
+class _StopAskedError(Exception):
+    """Leaves a gate that is being waited for; a resumed run waits for it again."""
+
+
+def roll_release_steps(
+    ports: ClusterPorts,
+    plan: Plan,
+    policy: GatePolicy,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    stop_asked: Callable[[], bool] | None = None,
+    canary: Callable[[bool], bool] | None = None,
+) -> bool:
+    """Roll all release steps; True when every node runs the target, False when `stop_asked` or `canary` ended it
+    between nodes.
+
+    A node's turn is gate, replace, gate, soak. `canary` is asked between the first node and the others whether to go
+    on, and told whether that node was rolled just now. Raises what the steps raise; the roll then stands where it
+    stopped.
+    """
+    walk = _Walk(ports=ports, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked, canary=canary)
+    done = walk.go(
+        tuple((release_step, node_step) for release_step in plan.release_steps for node_step in release_step.order)
+    )
+    ports.run.record(Rolled(target=plan.target) if done else StoppedByOperator(target=plan.target))
+    return done
+
+
+def roll_back(
+    ports: ClusterPorts,
+    plan: Plan,
+    policy: GatePolicy,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    stop_asked: Callable[[], bool] | None = None,
+) -> bool:
+    """Roll the touched nodes back to the release the plan came from, from the node where the roll stopped."""
+    walk = _Walk(ports=ports, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked)
+    done = walk.go(roll_back_turns(ports, plan))
+    ports.run.record(RolledBack(target=plan.source) if done else StoppedByOperator(target=plan.source))
+    return done
+
+
+@dataclass(slots=True, kw_only=True)
+class _Walk:
+    ports: ClusterPorts
+    plan: Plan
+    policy: GatePolicy
+    on_progress: Callable[[Progress], None] | None
+    stop_asked: Callable[[], bool] | None
+    canary: Callable[[bool], bool] | None = None
+    began: float = field(init=False)
+    took: list[float] = field(default_factory=list)
+    done: int = 0
+
+    def __post_init__(self) -> None:
+        self.began = self.ports.clock.monotonic()
+
+    def go(self, node_steps: Sequence[tuple[ReleaseStep, NodeStep]]) -> bool:
+        for k, (release_step, node_step) in enumerate(node_steps, start=1):
+            if self._asked_to_stop() or (k == 2 and self.canary is not None and not self.canary(bool(self.took))):
+                return False
+            try:
+                self._turn(release_step, node_step, k, len(node_steps))
+            except _StopAskedError:
+                return False
+        return True
+
+    def _turn(self, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
+        began = self.ports.clock.monotonic()
+        after = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node_step.node_id)
+        state = node_step_state(self.ports, self.plan, release_step.key, node_step.node_id)
+        if state is NodeStepState.PAST or (
+            state is NodeStepState.RUNS_TARGET and gate_is_passed(self.ports.run.events(), after)
+        ):
+            self.done += 1
+            self._say(release_step, node_step, k, n, "is done already")
+            return
+        if state is NodeStepState.NEEDED:
+            self._wait(replace(after, kind=GateKind.BEFORE_STOP), release_step, node_step, k, n)
+            self._replace(release_step, node_step, k, n)
+        self._wait(after, release_step, node_step, k, n)
+        self.took.append(self.ports.clock.monotonic() - began)
+        self.done += 1
+        self._say(release_step, node_step, k, n, f"is done after {self.took[-1]:.0f} s")
+
+    def _replace(self, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
+        for attempt in range(1, _REPLACE_TRIES + 1):
+            self._say(release_step, node_step, k, n, f"is stopped, replaced and started on {release_step.to_release}")
+            try:
+                replace_node(self.ports, self.plan, release_step.key, node_step.node_id)
+                return
+            except TransientError as error:
+                if attempt == _REPLACE_TRIES:
+                    raise
+                self._say(release_step, node_step, k, n, f"not now: {error.sentence}")
+                self.ports.clock.sleep(self.policy.interval_s)
+
+    def _wait(self, ref: GateRef, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
+        def on_check(seen: GateCheck, message: str) -> None:
+            self._say(release_step, node_step, k, n, f"gate {seen.gate}: {message}")
+            if self._asked_to_stop():
+                raise _StopAskedError
+
+        # Nothing has changed before a stop: one check is enough, and there is nothing to soak.
+        policy = self.policy if ref.kind is GateKind.AFTER_START else replace(self.policy, looks=1, soak_s=0.0)
+        wait_for_gate(self.ports, self.plan, ref, policy, on_check)
+
+    def _asked_to_stop(self) -> bool:
+        return self.stop_asked is not None and self.stop_asked()
+
+    def _say(self, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int, message: str) -> None:
+        if self.on_progress is None:
+            return
+        self.on_progress(
+            Progress(
+                release_step=release_step.key,
+                k=k,
+                n=n,
+                node=f"{node_step.name} ({node_step.node_id})",
+                message=message,
+                elapsed_s=self.ports.clock.monotonic() - self.began,
+                remaining_s=(n - self.done) * sum(self.took) / len(self.took) if self.took else None,
+            )
+        )

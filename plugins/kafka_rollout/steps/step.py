@@ -1,0 +1,234 @@
+"""Step: one step of a procedure as data. The DAG, the command line, progress, page and report read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from logging import getLogger
+from typing import Any, Protocol
+
+from kafka_rollout.domain.gates.ref import GateKind
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.plan import Plan, ReleaseStepPosition
+from kafka_rollout.domain.planning.request import Request
+from kafka_rollout.domain.run.events import ApprovalOf, Event
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+
+Events = Sequence[Event]
+
+
+class RunsAfter(StrEnum):
+    """In which states of the steps before it a step runs. The values are Airflow's trigger rules."""
+
+    SUCCESS = "all_success"
+    SKIPPED = "none_failed"  # also after a skipped step
+    ANYTHING = "all_done"  # also after a failed step
+
+
+class Reaction(StrEnum):
+    """What happens when a step fails."""
+
+    FAIL = "fail"  # the run ends; continued, it begins with this step
+    ASK = "ask"  # the approver keeps checking, retries or stops the run
+    ASK_ROLL_BACK = "ask-roll-back"  # the approver keeps checking, retries or rolls back
+    ASK_UNDO = "ask-undo"  # the approver retries, or restores the backups of an offline downgrade
+
+
+class OnResume(StrEnum):
+    """What a resumed run of the command line does with a step that it has finished. (A DAG clears tasks.)"""
+
+    REPEAT = "repeat"  # the step observes first and acts only where something is left to do
+    KEEP = "keep"
+    KEEP_APPROVED = "keep-approved"  # repeated until the run has an approval
+
+
+class Service(StrEnum):
+    """Steps that the run's surroundings perform: they own processes and files outside the cluster."""
+
+    START_TRAFFIC = "start-traffic"
+    STOP_TRAFFIC = "stop-traffic"
+    REPORT = "report"
+    OUTCOME = "outcome"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How often a step is tried again after a transient error, and how long one try can take."""
+
+    retries: int
+    pause_s: float
+    timeout_s: float
+
+
+READS = Limits(retries=3, pause_s=5, timeout_s=300)  # a cluster that is being rolled does not answer every time
+READS_LOGS = Limits(retries=3, pause_s=5, timeout_s=3600)  # seconds for each node's metadata log
+CHANGES = Limits(retries=6, pause_s=5, timeout_s=900)  # every action is idempotent
+CHANGES_LOGS = Limits(retries=6, pause_s=5, timeout_s=3 * 3600)
+SCANS = Limits(retries=1, pause_s=5, timeout_s=2 * 3600)  # the job itself waits a minute for a restarting broker
+
+
+class Log(Protocol):
+    """Where an action writes details: the log of Airflow's task, or Python's."""
+
+    def info(self, msg: str, /, *args: object) -> object: ...
+
+    def warning(self, msg: str, /, *args: object) -> object: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCall:
+    """What an action gets. `dag_id` is empty on the command line. `results`: what actions leave for the caller, by id
+    of their step."""
+
+    ports: ClusterPorts
+    request: Request
+    plan_or_none: Plan | None = None
+    dag_id: str = ""
+    log: Log = field(default=getLogger(__name__))
+    results: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> Plan:
+        """The run's frozen plan. Raises UserError before the plan is made."""
+        if self.plan_or_none is None:
+            raise UserError(f"Run {self.ports.run_id} has no plan.", remedy="Start a new run.")
+        return self.plan_or_none
+
+
+Act = Callable[[StepCall], Any]  # the result is plain data: an class StepCall:Com
+
+
+class Condition(Protocol):
+    """Why a step is skipped, in a sentence; None if it is not. `plan` is None before the plan is made."""
+
+    def __call__(self, plan: Plan | None, request: Request, events: Events, /) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequest:
+    """What an approver is asked.
+
+    `body` is Markdown, identical each time for the same plan. `check` looks at the cluster before: it raises what
+    forbids the approval, and returns the reason why no approval is needed, or None.
+    """
+
+    of: ApprovalOf
+    subject: Callable[[Plan], str]
+    body: Callable[[StepCall], str]
+    check: Callable[[StepCall], str | None]
+    offers_roll_back: bool = False  # where the plan rolls nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jump:
+    """Skips everything after this step up to and including `past`, if `when` returns a reason."""
+
+    past: str
+    when: Condition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step. It has an action, a gate, an approval, a scan or a service; or it only joins or jumps.
+
+    `id` is the task's id; it also names the step in events and reports. `label` is a noun phrase, `progress` what the
+    run is doing (of a gate: what it waits for), `doc` Markdown. `scan` is the file that keeps the result.
+    `proves`: a run that changed levels is finished only if this gate
+    passed. `monitored`: groups are watched, and test traffic runs if asked for, while the step acts. `files`: what the
+    step leaves in the run's folder.
+    """
+
+    id: str
+    label: str
+    doc: str
+    progress: str = ""
+    act: Act | None = None
+    gate: GateKind | None = None
+    approval: ApprovalRequest | None = None
+    scan: str | None = None
+    service: Service | None = None
+    jump: Jump | None = None
+    skip: Condition = field(default=lambda plan, request, events: None)
+    limits: Limits = READS
+    runs_after: RunsAfter = RunsAfter.SUCCESS
+    on_failure: Reaction = Reaction.FAIL
+    on_resume: OnResume = OnResume.REPEAT
+    proves: bool = False
+    monitored: bool = False
+    files: tuple[str, ...] = ()
+
+    @property
+    def joins(self) -> bool:
+        """Whether the step does nothing but wait for the steps before it."""
+        return not any((self.act, self.gate, self.approval, self.scan, self.service, self.jump))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EachNode:
+    """Steps that run for one node after the other.
+
+    `position`: the release step of the plan; None for all nodes at once (offline), where `steps` has one gate and
+    its id is followed by the node's name. `group` is part of the ids of a rollback.
+    """
+
+    steps: tuple[Step, ...]
+    position: ReleaseStepPosition | None = None
+    group: str = ""
+    label: str = ""
+    is_rollback: bool = False
+    brokers_first: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Steps that belong together: a group of the graph.
+
+    `prefixes`: the group's id begins the ids of its steps. `on_decision`: it runs only if an approver decided so, and
+    the procedure continues without it.
+    """
+
+    id: str
+    doc: str
+    parts: tuple[Step | EachNode | Section, ...]
+    prefixes: bool = False
+    on_decision: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Procedure:
+    """All steps of a kind of run, in their order. `dry_run_body`: Markdown of the plan, shown after a dry run."""
+
+    name: str
+    parts: tuple[Step | Section, ...]
+    dry_run_body: Callable[[StepCall], str]
+
+    def __iter__(self) -> Iterator[tuple[str, Step]]:
+        """(task id, step) in their order; a step of each node once, with `*` for the node."""
+        yield from _walk(self.parts, "")
+
+    def find(self, task_id: str) -> Step | None:
+        """The step of a task; None for a task that is not of this procedure."""
+        return next((step for pattern, step in self if matches(pattern, task_id)), None)
+
+
+def matches(pattern: str, task_id: str) -> bool:
+    """Whether a task is the step with this id; `*` stands for a node's name."""
+    before, star, after = pattern.partition("*")
+    if not star:
+        return task_id == pattern
+    return len(task_id) > len(before + after) and task_id.startswith(before) and task_id.endswith(after)
+
+
+def _walk(parts: Sequence[Step | EachNode | Section], prefix: str) -> Iterator[tuple[str, Step]]:
+    for part in parts:
+        if isinstance(part, Step):
+            yield prefix + part.id, part
+        elif isinstance(part, Section):
+            yield from _walk(part.parts, f"{prefix}{part.id}." if part.prefixes else prefix)
+        else:
+            for step in part.steps:
+                if part.position is None:
+                    yield f"{prefix}{step.id}_*", step
+                else:
+                    yield f"{prefix}{f'{part.group}.' if part.group else ''}*.{step.id}", step

@@ -1,0 +1,93 @@
+"""What a run's history says about the steps of its procedure: done, skipped and why, or open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kafka_rollout.domain.run.events import APPROVED, Approval, Event, Planned, StepDone, StepsJumped, StepSkipped
+from kafka_rollout.domain.run.node_events import GatePassed
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.step import Events, Procedure, Step, matches
+
+
+class StepState(StrEnum):
+    DONE = "done"
+    SKIPPED = "skipped"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLine:
+    """One step of a run for a person: `reason` says why it was skipped."""
+
+    id: str
+    label: str
+    state: StepState
+    reason: str = ""
+
+
+def record_done(ports: ClusterPorts, task_id: str) -> None:
+    """Record that a step is done. Gates and approvals have events of their own."""
+    ports.run.record(StepDone(step=task_id))
+
+
+def record_skipped(ports: ClusterPorts, task_id: str, reason: str) -> None:
+    """Record why a step was skipped."""
+    ports.run.record(StepSkipped(step=task_id, reason=reason))
+
+
+def record_jump(ports: ClusterPorts, task_id: str, past: str, reason: str) -> None:
+    """Record why a step skipped everything after it up to and including `past`."""
+    ports.run.record(StepsJumped(step=task_id, past=past, reason=reason))
+
+
+def has_finished(events: Events, task_id: str) -> bool:
+    """Whether the run has done the step since its plan was made, or made again."""
+    done, plan = False, ""
+    for event in events:
+        if isinstance(event, Planned) and event.plan_hash != plan:
+            done, plan = done and not plan, event.plan_hash
+        elif isinstance(event, StepDone) and event.step == task_id:
+            done = True
+    return done
+
+
+def step_lines(procedure: Procedure, events: Events) -> tuple[StepLine, ...]:
+    """Every step of the procedure but those of single nodes, in their order."""
+    steps = [(task_id, step) for task_id, step in procedure if "*" not in task_id and not step.joins]
+    found = {task_id: (StepState.OPEN, "") for task_id, _ in steps}
+    for event in events:
+        for task_id in _done_by(event, steps):
+            found[task_id] = (StepState.DONE, "")
+        if isinstance(event, StepSkipped) and event.step in found:
+            found[event.step] = (StepState.SKIPPED, event.reason)
+        elif isinstance(event, StepsJumped):
+            found[event.step] = (StepState.DONE, "")
+            for task_id in _between(procedure, event.step, event.past):
+                if task_id in found:
+                    found[task_id] = (StepState.SKIPPED, event.reason)
+    return tuple(
+        StepLine(id=task_id, label=step.label, state=found[task_id][0], reason=found[task_id][1])
+        for task_id, step in steps
+    )
+
+
+def _done_by(event: Event, steps: Iterable[tuple[str, Step]]) -> tuple[str, ...]:
+    """Steps that an event says are done: gates and approvals by their own events."""
+    match event:
+        case StepDone():
+            return tuple(task_id for task_id, _ in steps if task_id == event.step)
+        case GatePassed() if event.ref.node_id is None:
+            return tuple(task_id for task_id, step in steps if step.gate == event.ref.kind)
+        case Approval() if event.decision == APPROVED:
+            return tuple(task_id for task_id, step in steps if step.approval and step.approval.of == event.what)
+        case _:
+            return ()
+
+
+def _between(procedure: Procedure, task_id: str, past: str) -> tuple[str, ...]:
+    ids = [found for found, _ in procedure]
+    end = max((index for index, found in enumerate(ids) if matches(past, found) or found == past), default=-1)
+    return tuple(ids[ids.index(task_id) + 1 : end + 1]) if task_id in ids else ()
