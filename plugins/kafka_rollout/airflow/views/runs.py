@@ -24,6 +24,7 @@ from kafka_rollout.ports.run_store import RunStore
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.procedures.of_run import procedure_of
 from kafka_rollout.steps.progress import Progress
+from kafka_rollout.steps.step import Procedure
 from kafka_rollout.steps.step_history import step_lines
 
 log = logging.getLogger(__name__)
@@ -132,9 +133,14 @@ def run_of(cluster: str, run_id: str, settings: Settings, *, holder: str = "") -
         "estimate": "" if not going_on else progress.estimate(plan),
         "nodes": _nodes(plan, events),
         "lines": lines[-LINES_SHOWN:],
-        "steps": [asdict(line) for line in step_lines(procedure_of(events), events)],
+        "steps": steps_of(procedure_of(events), events),
         "has_report": report is not None,
     }
+
+
+def steps_of(procedure: Procedure, events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Return the steps of the procedure with their state, in their order."""
+    return [asdict(line) for line in step_lines(procedure, events)]
 
 
 def _nodes(plan: Plan | None, events: Sequence[Event]) -> list[dict[str, Any]]:
