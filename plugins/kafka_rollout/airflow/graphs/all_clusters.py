@@ -1,0 +1,23 @@
+"""The DAGs of all clusters of the inventory, for a DAG file of three lines:
+
+from kafka_rollout.airflow.graphs.all_clusters import all_dags
+
+globals().update(all_dags())
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG
+
+from kafka_rollout.airflow.graphs.compatibility_scan import compatibility_scan_dags
+from kafka_rollout.airflow.graphs.downgrade import downgrade_dags
+from kafka_rollout.airflow.graphs.features import features_dags
+from kafka_rollout.airflow.graphs.upgrade import upgrade_dags
+from kafka_rollout.settings import Settings
+
+
+def all_dags(settings: Settings | None = None) -> dict[str, DAG]:
+    """DAG id → DAG: upgrade, downgrade, feature change and scheduled scan of every inventory file."""
+    settings = settings or Settings.from_environment()
+    kinds = (upgrade_dags, downgrade_dags, features_dags, compatibility_scan_dags)
+    return {dag_id: dag for dags in kinds for dag_id, dag in dags(settings).items()}

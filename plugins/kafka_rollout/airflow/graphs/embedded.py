@@ -1,0 +1,33 @@
+"""An upgrade as a part of a user's own DAG."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import TaskGroup
+
+from kafka_rollout.airflow.graphs.procedure import draw
+from kafka_rollout.airflow.graphs.upgrade import upgrade_params
+from kafka_rollout.composition.clusters import get_cluster, list_releases
+from kafka_rollout.settings import Settings
+from kafka_rollout.steps.procedures.upgrade import UPGRADE
+
+
+class KafkaUpgradeTaskGroup(TaskGroup):
+    """All tasks of an upgrade of one cluster, with their gates and approvals.
+
+    Define it once in a DAG: its task ids have no prefix, because tasks address each other by id. The DAG gets the
+    parameters of the upgrade that it does not have yet (`target_release`, `finalize`, …). A run of the DAG fails the
+    group's last task `outcome` unless the upgrade ended as requested.
+    """
+
+    def __init__(self, cluster: str, *, group_id: str | None = None, **kwargs: Any) -> None:
+        """`cluster`: name in the inventory. Raises UserError for an unknown cluster."""
+        super().__init__(group_id=group_id or f"upgrade_{cluster}", prefix_group_id=False, **kwargs)
+        settings = Settings.from_environment()
+        spec = get_cluster(cluster, settings)
+        with self:
+            draw(UPGRADE, spec)
+        for name, param in upgrade_params(spec, list_releases(settings)).items():
+            if name not in self.dag.params:
+                self.dag.params[name] = param
