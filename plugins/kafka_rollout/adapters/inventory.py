@@ -100,6 +100,9 @@ class ClusterEntry(_Strict):
         list[Text],
         Field(description=("users who can answer approvals: Airflow's user ids (simple: names; FAB: numbers)")),
     ] = []
+    four_eyes: Annotated[
+        bool, Field(strict=True, description="whether the person who started a run needs another one to approve it")
+    ] = False
     scan_schedule: Annotated[
         str,
         Field(description="when its coordinator logs are scanned: a cron expression (UTC), @daily or the like, never"),
@@ -119,6 +122,8 @@ class ClusterEntry(_Strict):
 
     @model_validator(mode="after")
     def _whole(self) -> ClusterEntry:
+        if self.four_eyes and len(set(self.approvers)) == 1:
+            raise ValueError(f"four_eyes needs a second approver besides {self.approvers[0]}")
         for what in (
             "id",
             "name",
@@ -266,6 +271,7 @@ def dump_cluster(spec: ClusterSpec) -> str:
         controller_connection_id=spec.controller_connection_id,
         owner=spec.owner,
         approvers=list(spec.approvers),
+        four_eyes=spec.four_eyes,
         scan_schedule=spec.scan_schedule,
         release_overrides={release: dict(lines) for release, lines in spec.release_overrides.items()},
         nodes=[
@@ -299,6 +305,7 @@ def _spec(entry: ClusterEntry, folder: Path) -> ClusterSpec:
         controller_connection_id=entry.controller_connection_id,
         owner=entry.owner,
         approvers=tuple(entry.approvers),
+        four_eyes=entry.four_eyes,
         scan_schedule=entry.scan_schedule,
         release_overrides={str(Release.parse(key)): dict(value) for key, value in entry.release_overrides.items()},
         nodes=tuple(

@@ -17,9 +17,11 @@ from kafka_rollout.cli.options import (
     Reason,
     RunId,
     Soak,
+    TakeOver,
     Target,
     Timeout,
     Yes,
+    continue_run,
     open_bench,
 )
 from kafka_rollout.cli.run import run_procedure
@@ -61,6 +63,7 @@ def downgrade(
         ),
     ] = False,
     yes: Yes = False,
+    take_over: TakeOver = False,
     run: RunId = None,
     connection_file: ConnectionFile = None,
 ) -> None:
@@ -73,6 +76,7 @@ def downgrade(
             "A downgrade needs a named approval.", remedy="Add --approve-as NAME --reason TEXT, or --dry-run."
         )
     with open_bench(cluster, run, connection_file) as (ports, settings, security):
+        continue_run(ports, approve_as, take_over=take_over)
         request = Request(
             target=Release.parse(to),
             dry_run=dry_run,

@@ -19,7 +19,9 @@ from kafka_rollout.cli.options import (
     ClusterName,
     ConnectionFile,
     Reason,
+    TakeOver,
     Yes,
+    continue_run,
     open_bench,
 )
 from kafka_rollout.cli.services import NoServices
@@ -216,11 +218,14 @@ def _change(cluster: str, order: FeatureOrder, way: _Way, *, unsafe: bool) -> No
 def resume(
     cluster: ClusterName,
     run: Annotated[str, typer.Option("--run", help="The interrupted run.")],
+    approve_as: Approved = None,
+    take_over: TakeOver = False,
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
     """Continue an approved run: existing levels are reported, the others are set."""
     with open_bench(cluster, run, connection_file) as (ports, _, _security):
+        continue_run(ports, approve_as, take_over=take_over)
         plan = ports.run.load_plan()
         if plan.release_steps:
             raise UserError(f"Run {run} is not a feature run.", remedy="Continue it with `roll --run`, or in its DAG.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kafka_rollout.cli.shell_user import shell_responder
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.composition.clusters import get_cluster
 from kafka_rollout.composition.credentials import read_credentials
@@ -18,6 +19,7 @@ from kafka_rollout.composition.records import list_runs, run_folder
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.take_over import take_over_run
 
 if TYPE_CHECKING:
     from kafka_rollout.composition.credentials import ClientSecurity
@@ -34,6 +36,12 @@ ConnectionFile = Annotated[
 ]
 Approved = Annotated[str | None, typer.Option("--approve-as", help="Name of the approver.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Reason, as a sentence; stored in the run history.")]
+TakeOver = Annotated[
+    bool,
+    typer.Option(
+        "--take-over", help="Continue a run of a DAG from this shell, as the approver of --approve-as. Recorded."
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask at the terminal; the named approver has decided.")]
 Soak = Annotated[
     float, typer.Option("--soak", help="Seconds in which every check must pass before the next node.", min=0)
@@ -67,6 +75,11 @@ def new_run_id() -> str:
 
 def milliseconds(seconds: int | None) -> int | None:
     return None if seconds is None else 1000 * seconds
+
+
+def continue_run(ports: ClusterPorts, approve_as: str | None, *, take_over: bool) -> None:
+    """Take the run over where it is a DAG's; raises RefusedError unless an approver asked for that."""
+    take_over_run(ports, approve_as, shell_responder(), wanted=take_over)
 
 
 @contextmanager

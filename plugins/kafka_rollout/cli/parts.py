@@ -15,11 +15,13 @@ from kafka_rollout.cli.options import (
     ConnectionFile,
     ledger_folder,
 )
+from kafka_rollout.cli.shell_user import shell_responder
 from kafka_rollout.composition.clusters import get_cluster
 from kafka_rollout.composition.credentials import read_credentials
 from kafka_rollout.composition.records import open_lock
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.settings import Settings
+from kafka_rollout.steps.common.approval import refuse_stranger
 
 lock_app = typer.Typer(help="The lock of the cluster: one change at a time.", no_args_is_help=True)
 ledger_app = typer.Typer(help="Test traffic: compares acknowledged with consumed records.", no_args_is_help=True)
@@ -39,11 +41,18 @@ def lock_show(cluster: ClusterName) -> None:
 
 @lock_app.command("break")
 def lock_break(
-    cluster: ClusterName, by: Annotated[str, typer.Option("--by", help="Your name; it is recorded.")]
+    cluster: ClusterName,
+    by: Annotated[
+        str, typer.Option("--by", help="Your name, one of the approvers; recorded with the shell user and the host.")
+    ],
 ) -> None:
-    """Break the lock of a run that was killed."""
+    """Break the lock of a run that was killed. Only approvers of the inventory can."""
     settings = Settings.from_environment()
-    held = open_lock(settings).break_(get_cluster(cluster, settings).name, by)
+    spec = get_cluster(cluster, settings)
+    if not by.strip():
+        raise UserError("Breaking a lock needs the name of an approver.", remedy="Add --by NAME.")
+    refuse_stranger(spec, by)
+    held = open_lock(settings).break_(spec.name, f"{by.strip()} ({shell_responder()})")
     show.out.print(
         "No run held the lock." if held is None else show.as_text(f"Lock of {held.holder} ({held.purpose}) was broken.")
     )

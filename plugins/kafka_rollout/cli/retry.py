@@ -16,8 +16,10 @@ from kafka_rollout.cli.options import (
     Looks,
     Reason,
     Soak,
+    TakeOver,
     Timeout,
     Yes,
+    continue_run,
     open_bench,
 )
 from kafka_rollout.cli.run import command_of
@@ -47,6 +49,7 @@ def retry(
     interval: Interval = 1.0,
     timeout: Timeout = 600.0,
     yes: Yes = False,
+    take_over: TakeOver = False,
     connection_file: ConnectionFile = None,
 ) -> None:
     """Start the node again at which a run stopped, and wait for its gate. First fix the error in the node's log.
@@ -57,6 +60,7 @@ def retry(
         raise UserError("A retry needs a named approver.", remedy="Add --approve-as NAME --reason TEXT.")
     policy = GatePolicy(looks=looks, interval_s=interval, timeout_s=timeout, soak_s=soak)
     with open_bench(cluster, run, connection_file) as (ports, _, _security):
+        continue_run(ports, approve_as, take_over=take_over)
         answers = TerminalAnswers(cluster=ports.cluster, name=approve_as, reason=reason, confirms=not yes)
         start_once_more(ports, policy, answers)
 

@@ -18,9 +18,11 @@ from kafka_rollout.cli.options import (
     RunId,
     SnapshotInterval,
     Soak,
+    TakeOver,
     Target,
     Timeout,
     Yes,
+    continue_run,
     milliseconds,
     open_bench,
 )
@@ -58,6 +60,7 @@ def roll(
         ),
     ] = False,
     yes: Yes = False,
+    take_over: TakeOver = False,
     run: RunId = None,
     connection_file: ConnectionFile = None,
 ) -> None:
@@ -72,6 +75,7 @@ def roll(
             "An upgrade needs a named approval.", remedy="Add --approve-as NAME --reason TEXT, or --dry-run."
         )
     with open_bench(cluster, run, connection_file) as (ports, settings, security):
+        continue_run(ports, approve_as, take_over=take_over)
         request = Request(
             target=Release.parse(to),
             dry_run=dry_run,
@@ -101,6 +105,7 @@ def roll_back(
     interval: Interval = 1.0,
     timeout: Timeout = 600.0,
     yes: Yes = False,
+    take_over: TakeOver = False,
     connection_file: ConnectionFile = None,
 ) -> None:
     """Roll back the nodes of a run to their previous release, from the node where it stopped.
@@ -108,6 +113,7 @@ def roll_back(
     For an offline downgrade: restore the metadata log of every node from its backup, as long as no broker has started.
     """
     with open_bench(cluster, run, connection_file) as (ports, settings, security):
+        continue_run(ports, approve_as, take_over=take_over)
         ports.run.load_plan()
         if not approve_as or not reason:
             raise UserError("A rollback needs a named approval.", remedy="Add --approve-as NAME --reason TEXT.")

@@ -71,8 +71,22 @@ def test_approvers_are_user_ids_which_may_be_numbers(tmp_path: Path) -> None:
     )
 
 
+def test_four_eyes_need_a_second_approver(tmp_path: Path) -> None:
+    assert not load_cluster(write(tmp_path, inventory(approvers=["anna"]))).four_eyes
+    assert load_cluster(write(tmp_path, inventory(approvers=["anna", "ben"], four_eyes=True))).four_eyes
+    with pytest.raises(UserError, match="needs a second approver besides anna"):
+        load_cluster(write(tmp_path, inventory(approvers=["anna"], four_eyes=True)))
+    with pytest.raises(UserError, match="four_eyes"):
+        load_cluster(write(tmp_path, inventory(approvers=["anna", "ben"], four_eyes="yes")))
+
+
 def test_what_was_dumped_is_read_back_the_same(tmp_path: Path) -> None:
-    data = inventory(approvers=["alice"], connection_id="orders", release_overrides={"4.3.1": {"num.io.threads": 8}})
+    data = inventory(
+        approvers=["alice", "ben"],
+        four_eyes=True,
+        connection_id="orders",
+        release_overrides={"4.3.1": {"num.io.threads": 8}},
+    )
     spec = load_cluster(write(tmp_path, data))
     assert spec.release_overrides == {"4.3.1": {"num.io.threads": "8"}}
     assert spec.node(1).roles == {Role.BROKER, Role.CONTROLLER}

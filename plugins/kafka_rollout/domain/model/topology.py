@@ -55,6 +55,9 @@ class ClusterSpec:
     `controller_connection_id`: the same for the controller listener, if its settings differ. `runtime`:
     `local_process`, `ssh_service` or `strimzi`. `release_overrides`: release as text → configuration key → value, which
     the run sets with that release. `scan_schedule`: a cron expression in UTC, a preset such as DAILY, or NEVER.
+
+    Only `approvers` may answer (empty: everybody whom the channel lets answer). With `four_eyes` the person who started
+    a run cannot approve it.
     """
 
     name: str
@@ -64,6 +67,7 @@ class ClusterSpec:
     controller_connection_id: str | None = None
     owner: str = "kafka-platform"
     approvers: tuple[str, ...] = ()
+    four_eyes: bool = False
     scan_schedule: str = DAILY
     release_overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 

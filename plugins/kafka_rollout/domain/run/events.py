@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.run.responder import Responder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +136,17 @@ class Answered(Event):
     task_id: str
     max_tries: int
     plan_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenOver(Event):
+    """An approver continues the run of a DAG from a shell."""
+
+    kind: ClassVar[str] = "taken-over"
+
+    by: str
+    dag_id: str
+    responder: Responder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

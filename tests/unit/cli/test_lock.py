@@ -1,0 +1,45 @@
+"""`lock break`: by an approver, and the log of the lock says who sat at which shell."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.adapters.inventory import dump_cluster
+from kafka_rollout.adapters.store.leases import FileChangeLock
+from kafka_rollout.cli.app import run_main
+from tests.fake_cluster import make_spec
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    spec = make_spec(name="fake")
+    spec = replace(spec, nodes=tuple(replace(node, directory=f"/nowhere/{node.name}") for node in spec.nodes))
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters" / "fake.yaml").write_text(dump_cluster(spec))
+    monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(tmp_path / "clusters"))
+    monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
+    FileChangeLock(tmp_path / "home").acquire("fake", "manual__1", "Stop node 2.", for_s=600)
+    return tmp_path / "home"
+
+
+def test_an_approver_breaks_a_lock_and_the_shell_s_user_and_host_are_recorded(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "somebody-else")
+    assert run_main(["lock", "break", "-c", "fake", "--by", "alice"]) == 0
+    assert FileChangeLock(home).holder("fake") is None
+    said = (home / "locks" / "fake.log").read_text().splitlines()[-1]
+    assert f"alice (shell user {pwd.getpwuid(os.getuid()).pw_name} on {socket.gethostname()})" in said
+
+
+@pytest.mark.parametrize("name", ["mallory", "Alice", " "])
+def test_nobody_else_breaks_a_lock(home: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert run_main(["lock", "break", "-c", "fake", "--by", name]) in {2, 3}
+    assert "alice" in capsys.readouterr().err or not name.strip()
+    assert FileChangeLock(home).holder("fake") is not None
