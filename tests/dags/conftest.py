@@ -83,6 +83,7 @@ class Asked:
     """What tasks asked; `answers` maps a task to what a person chooses there, one time after the other."""
 
     answers: dict[str, list[str]] = field(default_factory=dict)
+    who: str = "alice"
     asked: list[str] = field(default_factory=list)
     bodies: dict[str, str] = field(default_factory=dict)
     offered: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -123,25 +124,33 @@ def runs(
     return found
 
 
+def recorded_answer(context: Any, option: str, *, who: str = "alice") -> dict[str, Any]:
+    """The event of an answer that Airflow's record has, as the triggerer reads it."""
+    return {
+        "chosen_options": [option],
+        "params_input": {"reason": "because the test says so"},
+        "responded_by_user": {"id": who, "name": who},
+        "responded_at": 1_763_697_600.0,
+        "record_id": str(context["ti"].id),
+    }
+
+
 def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
     """Alice answers every question as `asked.answers` says, and approves where it says nothing."""
     from kafka_rollout.airflow.common import deciding
+    from kafka_rollout.airflow.common.asking import record_question
     from kafka_rollout.airflow.operators import approvals
 
-    def answer(context: Any, question: Any, *, method: str, timeout: Any, **_: object) -> Any:
+    def answer(context: Any, ports: Any, question: Any, *, method: str, timeout: Any, **_: object) -> Any:
         task = context["task"]
         asked.asked.append(task.task_id)
         asked.bodies[task.task_id] = question.body
         asked.offered[task.task_id] = question.options
+        record_question(context, ports, question)
         asked.while_asked(task.task_id)
         option = asked.answers.get(task.task_id, ["Approve"]).pop(0)
         assert option in question.options, f"{task.task_id} offers {question.options}"
-        event = {
-            "chosen_options": [option],
-            "params_input": {"reason": "because the test says so"},
-            "responded_by_user": {"id": "alice", "name": "alice"},
-            "timedout": False,
-        }
+        event = recorded_answer(context, option, who=asked.who)
         return getattr(task, method)(context, event)
 
     for module in (approvals, deciding):

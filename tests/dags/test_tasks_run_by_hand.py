@@ -22,10 +22,9 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.step import Procedure, Step
+from tests.dags.conftest import recorded_answer
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench
-
-REASON = {"reason": "well looked at"}
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def step_of(procedure: Procedure, step_id: str) -> Step:
 
 
 def context_of(plan: Plan, params: Mapping[str, Any]) -> Any:
-    ti = SimpleNamespace(xcom_pull=lambda **_: {"plan_hash": plan.hash}, max_tries=0)
+    ti = SimpleNamespace(id="01", xcom_pull=lambda **_: {"plan_hash": plan.hash}, max_tries=0)
     return {"ti": ti, "params": params, "task_state_store": {}}
 
 
@@ -62,7 +61,7 @@ def test_an_answer_whose_try_airflow_lost_is_taken_once_and_a_cleared_task_asks_
 ) -> None:
     from datetime import timedelta
 
-    from airflow.sdk.exceptions import TaskAwaitingInput
+    from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
     from kafka_rollout.airflow.operators import approvals
 
@@ -77,8 +76,11 @@ def test_an_answer_whose_try_airflow_lost_is_taken_once_and_a_cleared_task_asks_
     cleared["ti"].max_tries = 1
     with pytest.raises(TaskAwaitingInput):
         task.act(first, ports)
-    task.answered(first, {"chosen_options": ["Approve"], "responded_by_user": {"name": "ada"}, "params_input": REASON})
-    assert task.act(retry, ports) == {"by": "ada", "reason": "well looked at"}
+    for forged in ("", "00000000-0000-0000-0000-000000000000"):
+        with pytest.raises(AirflowFailException, match="not from Airflow's record of this task"):
+            task.answered(first, {**recorded_answer(first, "Approve"), "record_id": forged})
+    task.answered(first, recorded_answer(first, "Approve"))
+    assert task.act(retry, ports) == {"by": "alice", "reason": "because the test says so"}
     assert len(events_of(ports.run.events(), Approval)) == 1
     with pytest.raises(TaskAwaitingInput):
         task.act(cleared, ports)
@@ -159,15 +161,14 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
     from kafka_rollout.domain.gates.ref import GateKind, GateRef
 
     asked: list[Any] = []
-    monkeypatch.setattr(deciding, "ask", lambda context, question, **_: asked.append(question))
+    monkeypatch.setattr(deciding, "ask", lambda context, ports, question, **_: asked.append(question))
     monkeypatch.setattr(gate, "cluster_ports", lambda *_: nullcontext(ports))
     task = gate.GateSensor(task_id="gate_snapshot", cluster="fake", step=step_of(UPGRADE, "gate_snapshot"))
     context = context_of(plan, {"approval_timeout_hours": 1})
     task._ask(context, ports, GateRef(kind=GateKind.SNAPSHOT), "gives up")
     assert asked[0].options == ("Wait on", "Stop here")
-    answer = {"chosen_options": ["Stop here"], "responded_by_user": {"name": "ada"}, "params_input": REASON}
-    with pytest.raises(AirflowFailException, match="ada stopped the run at gate snapshot: well looked at"):
-        task.decided(context, answer)
+    with pytest.raises(AirflowFailException, match="alice stopped the run at gate snapshot: because the test says so"):
+        task.decided(context, recorded_answer(context, "Stop here"))
     assert [approval.decision for approval in events_of(ports.run.events(), Approval)] == ["Stop here"]
 
 
@@ -185,7 +186,7 @@ def test_a_stop_that_is_not_safe_is_tried_again_and_asked_about_in_the_end(
 
     asked: list[Any] = []
 
-    def ask(context: Any, question: Any, **_: Any) -> None:
+    def ask(context: Any, ports: Any, question: Any, **_: Any) -> None:
         asked.append(question)
         raise LookupError
 

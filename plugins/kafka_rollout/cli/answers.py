@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import typer
 
 from kafka_rollout.cli import show
+from kafka_rollout.cli.shell_user import shell_responder
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.run.events import APPROVED, REJECTED
@@ -40,8 +41,13 @@ class TerminalAnswers:
                     remedy="Run the command in a terminal, or confirm with --yes.",
                 )
             if not typer.confirm(f"{self.name}, do you approve the {question.what.value}?", default=False, err=True):
-                return Answer(by=self.name, decision=REJECTED, reason=self.reason or "declined at the terminal")
-        return Answer(by=self.name, decision=APPROVED, reason=self.reason or "")
+                return Answer(
+                    by=self.name,
+                    decision=REJECTED,
+                    reason=self.reason or "declined at the terminal",
+                    responder=shell_responder(),
+                )
+        return Answer(by=self.name, decision=APPROVED, reason=self.reason or "", responder=shell_responder())
 
     def show(self, body: str) -> None:
         show.print_body(body)
@@ -68,7 +74,7 @@ class ScriptAnswers:
             show.print_body(question.body, show.err)
             if not (sys.stdin.isatty() and typer.confirm(f"{self.name}, do you approve?", default=False, err=True)):
                 raise RefusedError("The change was not confirmed at the terminal.", remedy="Confirm with --yes.")
-        return Answer(by=self.name, decision=APPROVED, reason=self.reason or "")
+        return Answer(by=self.name, decision=APPROVED, reason=self.reason or "", responder=shell_responder())
 
     def show(self, body: str) -> None:
         """Nothing: the results of a dry run are the lines of the features."""

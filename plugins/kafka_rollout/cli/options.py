@@ -38,9 +38,7 @@ Approved = Annotated[str | None, typer.Option("--approve-as", help="Name of the 
 Reason = Annotated[str | None, typer.Option("--reason", help="Reason, as a sentence; stored in the run history.")]
 TakeOver = Annotated[
     bool,
-    typer.Option(
-        "--take-over", help="Continue a run of a DAG from this shell, as the approver of --approve-as. Recorded."
-    ),
+    typer.Option("--take-over", help="Continue a DAG's run from this shell, as the approver of --approve-as."),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask at the terminal; the named approver has decided.")]
 Soak = Annotated[

@@ -71,10 +71,19 @@ def start_once_more(ports: ClusterPorts, policy: GatePolicy, answers: Answers) -
     progress = ProgressLines()
     what = f"{node_step.name} ({node_step.node_id}) on {release_step.to_release}"
     with lock.lock_before_run(ports, f"Start {what} again."):
-        answer = answers.ask(Question(what=ApprovalOf.FAILED_GATE, body=f"**Start {what} again**"))
+        question = Question(what=ApprovalOf.FAILED_GATE, body=f"**Start {what} again**")
+        answer = answers.ask(question)
         if answer is None or answer.decision != APPROVED:
             raise RefusedError(f"{what} is not started again.", remedy="The cluster stays in its current state.")
-        record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, "Retry", answer.reason)
+        record_approval(
+            ports,
+            ApprovalOf.FAILED_GATE,
+            answer.by,
+            "Retry",
+            answer.reason,
+            responder=answer.responder,
+            text=question.body,
+        )
     try:
         progress.say(f"starting {what} again")
         retry_node(ports, plan, release_step.key, node_step.node_id)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kafka_rollout.domain.run.events import ApprovalOf
+from kafka_rollout.domain.run.responder import Responder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,11 +19,12 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """`decision` is `approved` or `rejected`."""
+    """`decision` is `approved` or `rejected`; `responder`: who answered, and where."""
 
     by: str
     decision: str
     reason: str
+    responder: Responder | None = None
 
 
 class Answers(Protocol):

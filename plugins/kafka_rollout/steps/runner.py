@@ -282,7 +282,15 @@ class Runner:
         if answer is None:
             require_approval(self.ports, plan, question.what)
             return
-        record_approval(self.ports, question.what, answer.by, answer.decision, answer.reason)
+        record_approval(
+            self.ports,
+            question.what,
+            answer.by,
+            answer.decision,
+            answer.reason,
+            responder=answer.responder,
+            text=question.body,
+        )
         if answer.decision != APPROVED:
             stopped = has_stopped_nodes(self.ports.run.events())
             state = "The cluster stays in its current state." if stopped else "Nothing was changed."

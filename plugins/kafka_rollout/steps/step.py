@@ -78,13 +78,17 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCall:
-    """What an action gets. `dag_id` is empty on the command line. `results`: what actions leave for the caller, by id
-    of their step."""
+    """What an action gets.
+
+    `dag_id` and `triggered_by`, the name of Airflow's user, are empty on the command line. `results`: what actions
+    leave for the caller, by id of their step.
+    """
 
     ports: ClusterPorts
     request: Request
     plan_or_none: Plan | None = None
     dag_id: str = ""
+    triggered_by: str = ""
     log: Log = field(default=getLogger(__name__))
     results: dict[str, Any] = field(default_factory=dict)
 

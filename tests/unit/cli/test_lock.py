@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.store.leases import FileChangeLock
+from kafka_rollout.adapters.store.tables import lease_log
 from kafka_rollout.cli.app import run_main
 from tests.fake_cluster import make_spec
+from tests.records import change_lock, database_of
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "clusters" / "fake.yaml").write_text(dump_cluster(spec))
     monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(tmp_path / "clusters"))
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
-    FileChangeLock(tmp_path / "home").acquire("fake", "manual__1", "Stop node 2.", for_s=600)
+    change_lock(tmp_path / "home").acquire("fake", "manual__1", "Stop node 2.", for_s=600)
     return tmp_path / "home"
 
 
@@ -33,8 +35,9 @@ def test_an_approver_breaks_a_lock_and_the_shell_s_user_and_host_are_recorded(
 ) -> None:
     monkeypatch.setenv("LOGNAME", "somebody-else")
     assert run_main(["lock", "break", "-c", "fake", "--by", "alice"]) == 0
-    assert FileChangeLock(home).holder("fake") is None
-    said = (home / "locks" / "fake.log").read_text().splitlines()[-1]
+    assert change_lock(home).holder("fake") is None
+    with database_of(home).reading() as connection:
+        said = connection.execute(select(lease_log.c.body).where(lease_log.c.what == "broken")).scalar_one()
     assert f"alice (shell user {pwd.getpwuid(os.getuid()).pw_name} on {socket.gethostname()})" in said
 
 
@@ -42,4 +45,4 @@ def test_an_approver_breaks_a_lock_and_the_shell_s_user_and_host_are_recorded(
 def test_nobody_else_breaks_a_lock(home: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert run_main(["lock", "break", "-c", "fake", "--by", name]) in {2, 3}
     assert "alice" in capsys.readouterr().err or not name.strip()
-    assert FileChangeLock(home).holder("fake") is not None
+    assert change_lock(home).holder("fake") is not None

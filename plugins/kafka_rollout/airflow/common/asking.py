@@ -11,15 +11,21 @@ request must stay true. The text of an approval is compared with the text that A
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import Param
-from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
+from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput, TaskDeferred
+
+from kafka_rollout.domain.run.events import Asked
+from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.responder import Channel, Responder
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 REASON = "reason"
 WAITS_FOR = "waits_for"  # key in the task's state store (a tab of the task in Airflow's UI)
@@ -40,17 +46,47 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
+    """An answer of Airflow's record."""
+
     option: str
-    by: str
     reason: str
+    responder: Responder
+
+    @property
+    def by(self) -> str:
+        """Airflow's user id: what the inventory's approvers are."""
+        return self.responder.user
+
+
+class AsksPeople:
+    """Mixin of tasks that ask: an answer counts as Airflow's Human-in-the-loop record has it."""
+
+    def confirm_answer(self, context: Context, event: dict[str, Any], then: str) -> Any:
+        """Airflow resumed the task after an answer; `then` is called with what its record says."""
+        from kafka_rollout.airflow.common.answer import AnswerTrigger
+
+        if "chosen_options" not in event:
+            return getattr(self, then)(context, event)  # the time is over
+        self.before_confirming(context)
+        raise TaskDeferred(trigger=AnswerTrigger(record_id=str(context["ti"].id)), method_name=then)
+
+    def before_confirming(self, context: Context) -> None:
+        """Note what a try that Airflow loses must not forget."""
 
 
 def ask(
-    context: Context, question: Question, *, method: str, timeout: timedelta | None, text_must_be_present: bool = False
+    context: Context,
+    ports: ClusterPorts,
+    question: Question,
+    *,
+    method: str,
+    timeout: timedelta | None,
+    text_must_be_present: bool = False,
 ) -> NoReturn:
-    """Park the task until a user answers; it resumes at `method` with the answer as its event.
+    """Park the task until a user answers; it resumes at `method` with the answer of Airflow's record as its event.
 
-    `text_must_be_present`: refuse to ask under an old text that Airflow kept.
+    The run history keeps the text that Airflow shows. `text_must_be_present`: refuse to ask under an old text that
+    Airflow kept.
     """
     from airflow.sdk.api.datamodels._generated import HITLUser
     from airflow.sdk.execution_time.comms import CreateHITLDetailPayload, HITLDetailRequestResult
@@ -71,15 +107,36 @@ def ask(
             assigned_users=[HITLUser(id=user, name=user) for user in question.users],
         )
     )
-    if isinstance(shown, HITLDetailRequestResult) and shown.body != question.body:
-        if text_must_be_present:
+    if isinstance(shown, HITLDetailRequestResult):
+        if shown.body != question.body and text_must_be_present:
             raise AirflowFailException(
                 "Airflow still shows the text of the first request of this task, but the plan has changed "
                 "since. Start a new run: it asks with the current plan."
             )
-        context["task"].log.info("Airflow shows the text of the first request; the current text: %s", question.body)
+        if shown.body != question.body:
+            context["task"].log.info("Airflow shows the text of the first request; the current text: %s", question.body)
+        question = replace(question, subject=shown.subject, body=shown.body or "")
+    record_question(context, ports, question)
     tell(context, f"a person: {question.subject} ({', '.join(question.options)})")
-    raise TaskAwaitingInput(method_name=method, timeout=timeout)
+    raise TaskAwaitingInput(method_name="confirm_answer", kwargs={"then": method}, timeout=timeout)
+
+
+def record_question(context: Context, ports: ClusterPorts, question: Question) -> None:
+    """Keep in the run's record what is shown to whom."""
+    event = Asked(
+        task_id=context["task"].task_id,
+        record_id=str(context["ti"].id),
+        text=f"{question.subject}\n\n{question.body}",
+        options=question.options,
+        users=question.users,
+    )
+    ports.run.record(event)
+
+
+def shown_text(ports: ClusterPorts, record_id: str) -> str:
+    """What Airflow showed with the question that the record answers, by the run's record."""
+    asked = [event.text for event in events_of(ports.run.events(), Asked) if event.record_id == record_id]
+    return asked[-1] if asked else ""
 
 
 def is_answer(event: Mapping[str, Any]) -> bool:
@@ -87,19 +144,33 @@ def is_answer(event: Mapping[str, Any]) -> bool:
     return "chosen_options" in event or "error_type" in event
 
 
-def read_answer(event: Mapping[str, Any], question: str) -> Answer:
-    """Return the answer; fail the task if there was none in time."""
+def read_answer(context: Context, event: Mapping[str, Any], question: str) -> Answer:
+    """Return the answer; fail the task if there was none in time, or if it is not from this task's own record."""
+    if event.get("error_type") == "record":
+        raise AirflowFailException(
+            f"Airflow's record of the answer to '{question}' cannot be used: {event.get('error')}. "
+            "Clear this task to ask again."
+        )
     if "chosen_options" not in event or event.get("timedout"):
         raise AirflowFailException(
             f"There was no answer in time: {question}. A timeout never counts as approval. Clear this task to "
             "ask again."
         )
-    user = event.get("responded_by_user") or {}
-    entered = event.get("params_input") or {}
+    if event.get("record_id") != str(context["ti"].id):
+        raise AirflowFailException(
+            f"The answer to '{question}' is not from Airflow's record of this task. Clear this task to ask again."
+        )
+    user = event["responded_by_user"]
     return Answer(
         option=str(event["chosen_options"][0]),
-        by=str(user.get("name") or user.get("id") or ""),
-        reason=str(entered.get(REASON) or "").strip(),
+        reason=str((event.get("params_input") or {}).get(REASON) or "").strip(),
+        responder=Responder(
+            channel=Channel.AIRFLOW,
+            user=str(user["id"]),
+            name=str(user["name"]),
+            record_id=str(event["record_id"]),
+            answered_at=float(event["responded_at"]),
+        ),
     )
 
 

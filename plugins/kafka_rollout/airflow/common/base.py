@@ -15,7 +15,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_rollout.airflow.common.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
-from kafka_rollout.domain.model.errors import RolloutError, TransientError, UserError
+from kafka_rollout.domain.model.errors import RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.domain.run.events import TakenOver
+from kafka_rollout.domain.run.projections.select import events_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -73,7 +75,18 @@ def cluster_ports(cluster: str, context: Context) -> Iterator[ClusterPorts]:
                 f"Run id {ports.run_id} of cluster {cluster} is already used by {owner}.",
                 remedy="Trigger this DAG with another run id.",
             )
+        if taken := taken_over_by(ports.run.events()):
+            raise RefusedError(
+                f"{taken} took run {ports.run_id} over from this DAG.",
+                remedy="Continue it from the shell, or trigger the DAG for a new run.",
+            )
         yield ports
+
+
+def taken_over_by(events: Sequence[Event]) -> str:
+    """Who continues the DAG's run from a shell; empty where nobody took it over."""
+    taken = events_of(events, TakenOver)
+    return taken[-1].by if taken else ""
 
 
 def other_owner(events: Sequence[Event], context: Context) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from kafka_rollout.airflow.common.asking import Answer, Question, approvers, ask
+from kafka_rollout.airflow.common.asking import Answer, Question, approvers, ask, shown_text
+from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.outside_text import escape_markdown
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from kafka_rollout.domain.run.events import Approval
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 WAIT_ON = "Wait on"
@@ -49,6 +51,7 @@ def ask_what_now(
     meant = {**_MEANINGS, **(meanings or {})}
     ask(
         context,
+        ports,
         Question(
             subject=f"{ports.cluster.name}: {what} failed. How to continue?",
             body="\n\n".join(
@@ -76,7 +79,7 @@ def hold_while_asking(context: Context, ports: ClusterPorts, purpose: str) -> ti
     return timeout
 
 
-def record_decision(context: Context, ports: ClusterPorts, what: str, answer: Answer) -> None:
+def record_decision(context: Context, ports: ClusterPorts, what: str, answer: Answer) -> Approval:
     """Record the decision. Rolling back and stopping fail the task, so no later task begins."""
     from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
     from kafka_rollout.steps.common.approval import record_approval
@@ -84,12 +87,25 @@ def record_decision(context: Context, ports: ClusterPorts, what: str, answer: An
 
     reason = answer.reason or NO_REASON
     shorten_lease(ports, f"{what}: {answer.option}")
-    record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.option, f"{what}: {reason}")
+    refuse_not_asked(context, ports, answer)
+    given: Any = {"responder": answer.responder, "text": shown_text(ports, answer.responder.record_id)}
+    decided = record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.option, f"{what}: {reason}", **given)
     if answer.option == ROLL_BACK:
-        record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, APPROVED, f"{what}: {reason}")
+        record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, APPROVED, f"{what}: {reason}", **given)
         leave_roll_back(context, what, answer)
     if answer.option == STOP_HERE:
         raise AirflowFailException(f"{answer.by} stopped the run at {what}: {reason}.")
+    return decided
+
+
+def refuse_not_asked(context: Context, ports: ClusterPorts, answer: Answer) -> None:
+    """Raise RefusedError for an answer by somebody who may not answer, by the inventory and the run's parameter now."""
+    allowed = approvers(ports.cluster.approvers, context["params"].get("approvers") or ())
+    if allowed and answer.by not in allowed:
+        raise RefusedError(
+            f"{answer.responder} may not answer for cluster {ports.cluster.name}.",
+            remedy=f"Clear this task: it asks again. These may answer: {', '.join(allowed)}.",
+        )
 
 
 def leave_roll_back(context: Context, what: str, answer: Answer) -> NoReturn:

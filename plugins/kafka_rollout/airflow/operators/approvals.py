@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
-from kafka_rollout.airflow.common.asking import Answer, Question, approvers, ask, read_answer
-from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, errors_for_airflow, frozen_plan
-from kafka_rollout.airflow.common.deciding import ROLL_BACK, hold_while_asking, leave_roll_back
+from kafka_rollout.airflow.common.answer import AnswerTrigger
+from kafka_rollout.airflow.common.asking import Answer, AsksPeople, Question, approvers, ask, read_answer, shown_text
+from kafka_rollout.airflow.common.base import (
+    RolloutOperator,
+    cluster_ports,
+    errors_for_airflow,
+    frozen_plan,
+    run_record,
+)
+from kafka_rollout.airflow.common.deciding import ROLL_BACK, hold_while_asking, leave_roll_back, refuse_not_asked
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.airflow.common.requests import request_of
+from kafka_rollout.domain.run.events import AnswerReceived, Asked
 from kafka_rollout.steps.step import Step, StepCall
 from kafka_rollout.steps.step_history import record_skipped
 
@@ -24,7 +32,7 @@ APPROVE = "Approve"
 REJECT = "Reject"
 
 
-class ApprovalOperator(RolloutOperator):
+class ApprovalOperator(AsksPeople, RolloutOperator):
     """Request one approval. A rejection or a timeout fails the task, so no later task begins."""
 
     def __init__(self, *, step: Step, **kwargs: Any) -> None:
@@ -44,6 +52,9 @@ class ApprovalOperator(RolloutOperator):
         if (answer := self._answer_of_lost_try(context, ports, plan)) is not None:
             self.log.info("%s chose '%s' in an attempt of this task that Airflow lost.", answer.by, answer.option)
             return self._conclude(context, answer)
+        if self._lost_before_confirming(context, ports):
+            self.log.info("Airflow lost the attempt that got the answer: it is read from Airflow's record.")
+            raise TaskDeferred(trigger=AnswerTrigger(record_id=str(context["ti"].id)), method_name="answered")
         self.check(context, ports, plan)
         self._ask(context, ports, plan)
 
@@ -55,15 +66,20 @@ class ApprovalOperator(RolloutOperator):
 
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)
-            answer = read_answer(event, self.subject(plan))
+            if event.get("error_type") == "record":
+                self.log.warning("Airflow's record of the answer cannot be used (%s): asked again.", event.get("error"))
+                self._ask(context, ports, plan)
+            answer = read_answer(context, event, self.subject(plan))
+            refuse_not_asked(context, ports, answer)
             if not answer.reason:
                 self.log.warning("%s chose '%s' without a reason: the request is repeated.", answer.by, answer.option)
                 self._ask(context, ports, plan)
             shorten_lease(ports, f"{self.what} of {plan.direction} to {plan.target}: {answer.option}")
             decision = APPROVED if answer.option == APPROVE else REJECTED
-            record_approval(ports, self.what, answer.by, decision, answer.reason)
+            given: Any = {"responder": answer.responder, "text": shown_text(ports, answer.responder.record_id)}
+            record_approval(ports, self.what, answer.by, decision, answer.reason, **given)
             if answer.option == ROLL_BACK:
-                record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, APPROVED, answer.reason)
+                record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, APPROVED, answer.reason, **given)
             ports.run.record(
                 Answered(
                     option=answer.option,
@@ -72,6 +88,7 @@ class ApprovalOperator(RolloutOperator):
                     task_id=self.task_id,
                     max_tries=context["ti"].max_tries,
                     plan_hash=plan.hash,
+                    responder=answer.responder,
                 )
             )
             return self._conclude(context, answer)
@@ -94,7 +111,22 @@ class ApprovalOperator(RolloutOperator):
         from kafka_rollout.domain.run.projections.runs import answer_of
 
         found = answer_of(ports.run.events(), self.task_id, context["ti"].max_tries, plan.hash)
-        return None if found is None else Answer(option=found.option, by=found.by, reason=found.reason)
+        if found is None or found.responder is None:
+            return None
+        return Answer(option=found.option, reason=found.reason, responder=found.responder)
+
+    def before_confirming(self, context: Context) -> None:
+        received = AnswerReceived(task_id=self.task_id, max_tries=context["ti"].max_tries)
+        run_record(self.cluster, context).record(received)
+
+    def _lost_before_confirming(self, context: Context, ports: ClusterPorts) -> bool:
+        """Whether Airflow lost the attempt that got an answer, before it was read from Airflow's record."""
+        for event in reversed(ports.run.events()):
+            if isinstance(event, Asked) and event.task_id == self.task_id:
+                return False
+            if isinstance(event, AnswerReceived) and event.task_id == self.task_id:
+                return bool(event.max_tries == context["ti"].max_tries)
+        return False
 
     def _decided(self, answer: Answer) -> dict[str, str]:
         if answer.option != APPROVE:
@@ -106,6 +138,7 @@ class ApprovalOperator(RolloutOperator):
         timeout = hold_while_asking(context, ports, f"waits for the approval: {self.subject(plan)}")
         ask(
             context,
+            ports,
             Question(
                 subject=self.subject(plan),
                 body=self.body(context, ports, plan),

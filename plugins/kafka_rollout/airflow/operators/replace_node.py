@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from kafka_rollout.airflow.common.asking import read_answer, tell
+from kafka_rollout.airflow.common.asking import AsksPeople, read_answer, tell
 from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, errors_for_airflow, frozen_plan
-from kafka_rollout.airflow.common.deciding import NO_REASON, RETRY, ROLL_BACK, ask_what_now, record_decision
+from kafka_rollout.airflow.common.deciding import RETRY, ROLL_BACK, ask_what_now, record_decision
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.airflow.operators.traffic import keep_ledger_running
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
@@ -56,7 +56,7 @@ def refuse_without_canary(ports: ClusterPorts, plan: Plan, release_step: Release
         require_approval(ports, plan, ApprovalOf.CANARY)
 
 
-class ReplaceNodeOperator(RolloutOperator):
+class ReplaceNodeOperator(AsksPeople, RolloutOperator):
     """Stop, replace and start the node of this task group.
 
     It requests a decision if the process is gone after the start, or if the node cannot be stopped during the run. So a
@@ -92,9 +92,8 @@ class ReplaceNodeOperator(RolloutOperator):
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)
             what = self._what(plan)
-            answer = read_answer(event, what)
-            record_decision(context, ports, what, answer)
-            renew_void(ports, plan, answer.by, answer.reason or NO_REASON)
+            decision = record_decision(context, ports, what, read_answer(context, event, what))
+            renew_void(ports, plan, decision)
             return self._replaced(context, ports, plan, retry_node)
 
     def _replaced(

@@ -38,9 +38,12 @@ class BeginRollBackOperator(RolloutOperator):
         return super().execute(context)
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
+        from kafka_rollout.domain.run.events import ApprovalOf
+        from kafka_rollout.steps.common.approval import require_approval
         from kafka_rollout.steps.roll.node import roll_back_turns
 
         plan = frozen_plan(ports, context)
+        require_approval(ports, plan, ApprovalOf.ROLL_BACK)  # the decision that led here is an XCom: no proof
         node_steps = {(release_step.key, node_step.node_id) for release_step, node_step in roll_back_turns(ports, plan)}
         for release_step_key, node_id in sorted(node_steps):
             self.log.info("Node %s is rolled back (%s).", node_id, release_step_key)

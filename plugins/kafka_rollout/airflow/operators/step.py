@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
-from kafka_rollout.airflow.common.asking import read_answer, tell
+from kafka_rollout.airflow.common.asking import AsksPeople, read_answer, tell
 from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, errors_for_airflow, frozen_plan
 from kafka_rollout.airflow.common.deciding import (
     RETRY,
@@ -59,8 +59,13 @@ class StepOperator(RolloutOperator):
             request=request_of(context["params"]),
             plan_or_none=frozen_plan(ports, context) if self.has_plan else None,
             dag_id=self.dag_id,
+            triggered_by=_triggered_by(context),
             log=self.log,
         )
+
+
+def _triggered_by(context: Context) -> str:
+    return str(getattr(context.get("dag_run"), "triggering_user_name", None) or "")
 
 
 class BranchOperator(StepOperator):
@@ -82,7 +87,7 @@ class BranchOperator(StepOperator):
         return found
 
 
-class UndoableStepOperator(StepOperator):
+class UndoableStepOperator(AsksPeople, StepOperator):
     """A step of an offline downgrade. When it fails, an approver decides: retry, or restore everything."""
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
@@ -92,7 +97,7 @@ class UndoableStepOperator(StepOperator):
         """An approver answered after the step had failed."""
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             frozen_plan(ports, context)
-            record_decision(context, ports, self._what, read_answer(event, self._what))
+            record_decision(context, ports, self._what, read_answer(context, event, self._what))
             return self._do(context, ports)
 
     @property

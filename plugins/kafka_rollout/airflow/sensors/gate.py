@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from kafka_rollout.airflow.common.asking import WAITS_FOR, is_answer, read_answer, tell
+from kafka_rollout.airflow.common.asking import WAITS_FOR, AsksPeople, is_answer, read_answer, tell
 from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan
 from kafka_rollout.airflow.common.deciding import RETRY, ROLL_BACK, STOP_HERE, WAIT_ON, ask_what_now, record_decision
 from kafka_rollout.airflow.common.logs import OneLineLogs
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 12.0
 
 
-class GateSensor(OneLineLogs, BaseSensorOperator):
+class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
     """One gate of a cluster or of a node step.
 
     Checks in the task for PATIENCE_S, then defers to a GateTrigger. After the gate timeout it requests a decision: wait
@@ -61,7 +61,7 @@ class GateSensor(OneLineLogs, BaseSensorOperator):
     def watched(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue after the trigger, or with an answer to the request of an earlier attempt."""
         if is_answer(event):
-            return self.decided(context, event)
+            return self.confirm_answer(context, event, "decided")
         if event["state"] == WatchState.HELD:
             context["task_state_store"].set(WAITS_FOR, f"nothing: {event['message']}")
             return self._passed(event["message"])
@@ -76,7 +76,7 @@ class GateSensor(OneLineLogs, BaseSensorOperator):
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)
             ref = self._ref(plan)
-            answer = read_answer(event, _name(ref))
+            answer = read_answer(context, event, _name(ref))
             self.log.info("%s chose '%s': %s", answer.by, answer.option, answer.reason)
             record_decision(context, ports, _name(ref), answer)
             if answer.option == RETRY:

@@ -37,7 +37,7 @@ _BLANK = frozenset(
 
 _MARKUP = re.compile(r"[\\`*\[\]<>|~&]")
 _UNDERSCORES = re.compile(r"(?<![^\W_])_+|_+(?![^\W_])")  # between two letters they are no markup
-_LINE_START = re.compile(r"^(?:[-+=#]|(\d+)(?=[.)]))")
+_LINE_START = re.compile(r"^(?:[-+](?=[\s-]|$)|[=#]|(\d+)(?=[.)](?:\s|$)))")
 _ADDRESS = re.compile(r"\S*(?:://|www\.|[\w.+-]@[\w-])\S*", re.IGNORECASE)
 _ENDING = re.compile(r"[.,;:!?]+$")
 

@@ -56,11 +56,12 @@ REJECTED = "rejected"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun(Event):
-    """The first event of a DAG run."""
+    """The first event of a DAG run. `triggered_by`: the name of Airflow's user who triggered it; empty if unknown."""
 
     kind: ClassVar[str] = "begun"
 
     dag_id: str
+    triggered_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +112,37 @@ class Voided(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Asked(Event):
+    """A question in Airflow. `text`: subject and Markdown body as Airflow shows them. `record_id`: the id of Airflow's
+    Human-in-the-loop record. `users`: Airflow's ids of those who may answer; empty: everybody who may change the DAG.
+    """
+
+    kind: ClassVar[str] = "asked"
+
+    task_id: str
+    record_id: str
+    text: str
+    options: tuple[str, ...]
+    users: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerReceived(Event):
+    """Airflow resumed a task after an answer that has not been read from its record yet."""
+
+    kind: ClassVar[str] = "answer-received"
+
+    task_id: str
+    max_tries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Approval(Event):
-    """A decision of a named approver on the plan. `decision`: `approved`, `rejected`, or after a failed gate the
-    option that was chosen."""
+    """A decision of a named approver on the plan.
+
+    `decision`: `approved`, `rejected`, or after a failed gate the option that was chosen. `responder`: who answered and
+    where; None in records of earlier versions. `text`: what was shown, with its SHA-256.
+    """
 
     kind: ClassVar[str] = "approval"
 
@@ -122,6 +151,9 @@ class Approval(Event):
     decision: str
     reason: str
     plan_hash: str
+    responder: Responder | None = None
+    text: str = ""
+    text_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +168,7 @@ class Answered(Event):
     task_id: str
     max_tries: int
     plan_hash: str
+    responder: Responder | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

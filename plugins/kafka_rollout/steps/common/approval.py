@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
+
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.outside_text import escape_markdown, quote_markdown
 from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf
+from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf, Begun, Event, TakenOver
 from kafka_rollout.domain.run.projections.approvals import is_void, newest_decision, superseded
+from kafka_rollout.domain.run.projections.select import events_of, has
+from kafka_rollout.domain.run.responder import Channel, Responder
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
+FOUR_EYES = frozenset({ApprovalOf.ROLL, ApprovalOf.CANARY, ApprovalOf.FINALIZE})  # the starter may roll back alone
 
-def record_approval(ports: ClusterPorts, what: str, by: str, decision: str, reason: str) -> Approval:
-    """Record a named person's decision on the run's plan. Raises UserError without a name or a reason,
-    RefusedError when the plan has blockers (they cannot be approved away) and the decision approves."""
+
+def record_approval(
+    ports: ClusterPorts,
+    what: str,
+    by: str,
+    decision: str,
+    reason: str,
+    *,
+    responder: Responder | None = None,
+    text: str = "",
+) -> Approval:
+    """Record a named person's decision on the run's plan, with what was shown.
+
+    Raises UserError without a name or a reason, RefusedError for somebody whom the inventory does not allow, and when
+    the plan has blockers (they cannot be approved away) and the decision approves.
+    """
     _named(what, by, reason)
+    refuse_stranger(ports.cluster, by)
+    if decision == APPROVED and what in FOUR_EYES:
+        refuse_starter(ports, by, responder)
     plan = ports.run.load_plan()
     if decision == APPROVED and what in {ApprovalOf.ROLL, ApprovalOf.FINALIZE}:
         refuse_blockers(plan)
@@ -25,19 +47,51 @@ def record_approval(ports: ClusterPorts, what: str, by: str, decision: str, reas
         decision=str(decision),
         reason=reason.strip(),
         plan_hash=plan.hash,
+        responder=responder,
+        text=text,
+        text_sha256=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if text else "",
     )
     ports.run.record(approval)
     return approval
 
 
 def refuse_stranger(cluster: ClusterSpec, by: str) -> None:
-    """Raise RefusedError for a name that the inventory does not allow. Airflow knows its users itself: this is for
-    names that are given on a command line."""
+    """Raise RefusedError for an Airflow user id, or a name given on a command line, that the inventory does not allow.
+
+    An inventory that names no approvers allows everybody whom the channel lets answer.
+    """
     if cluster.approvers and by.strip() not in cluster.approvers:
         raise RefusedError(
             f"{by} may not approve changes of cluster {cluster.name}.",
             remedy=f"Its inventory names {', '.join(cluster.approvers)}.",
         )
+
+
+def refuse_starter(ports: ClusterPorts, by: str, responder: Responder | None) -> None:
+    """Raise RefusedError where the inventory asks for four eyes and `by` started the run, or nobody knows who did.
+
+    A DAG's run was started by Airflow's user who triggered it, a run of the shell by the shell's user.
+    """
+    if not ports.cluster.four_eyes:
+        return
+    starters = _starters(ports, responder)
+    if not starters:
+        raise RefusedError(
+            f"Run {ports.run_id} does not say who started it, and cluster {ports.cluster.name} asks for four eyes.",
+            remedy="Start a new run as a named user.",
+        )
+    if starters & {by.strip(), responder.name if responder is not None else by.strip()}:
+        raise RefusedError(
+            f"{by} started run {ports.run_id} and cannot approve it: cluster {ports.cluster.name} asks for four eyes.",
+            remedy="Have another approver answer.",
+        )
+
+
+def _starters(ports: ClusterPorts, responder: Responder | None) -> set[str]:
+    starters = {begun.triggered_by for begun in events_of(ports.run.events(), Begun)}
+    if responder is not None and responder.channel is Channel.SHELL:
+        starters.add(responder.user)
+    return starters - {""}
 
 
 def _named(what: str, by: str, reason: str) -> None:
@@ -75,6 +129,7 @@ def require_approval(ports: ClusterPorts, plan: Plan, what: str) -> Approval:
             f"{given.by} answered '{given.decision}' to the {what} of run {ports.run_id}: {given.reason}",
             remedy="Settle the reason, then ask again.",
         )
+    _refuse_unproved(ports, given)
     if what in {ApprovalOf.ROLL, ApprovalOf.FINALIZE}:
         refuse_blockers(plan)
     if why := superseded(events, given):
@@ -85,14 +140,41 @@ def require_approval(ports: ClusterPorts, plan: Plan, what: str) -> Approval:
     return given
 
 
-def renew_void(ports: ClusterPorts, plan: Plan, by: str, reason: str) -> None:
+def _refuse_unproved(ports: ClusterPorts, approval: Approval) -> None:
+    """Right before the action: may this person still approve, and was the answer given where the run's answers are?"""
+    refuse_stranger(ports.cluster, approval.by)
+    if approval.what in FOUR_EYES:
+        refuse_starter(ports, approval.by, approval.responder)
+    owner = run_owner(ports.run.events())
+    given = approval.responder
+    if owner is Channel.AIRFLOW and (given is None or given.channel is not Channel.AIRFLOW or not given.record_id):
+        raise RefusedError(
+            f"The approval of the {approval.what} by {approval.by} was not given in Airflow, but a DAG runs it.",
+            remedy="Clear the approval's task with everything after it, and answer in Airflow.",
+        )
+
+
+def run_owner(events: Sequence[Event]) -> Channel:
+    """Where the run's answers are given: in Airflow for a DAG's run, until an approver takes it over."""
+    return Channel.AIRFLOW if has(events, Begun) and not has(events, TakenOver) else Channel.SHELL
+
+
+def renew_void(ports: ClusterPorts, plan: Plan, decision: Approval) -> None:
     """Record that a named person approves anew what a blocker voided; what was never approved, was rejected or was
     overtaken stays so. Whether the blocker is gone is looked at again before anything is done."""
     for what in (ApprovalOf.ROLL, ApprovalOf.CANARY):
         events = ports.run.events()
         given = newest_decision(events, what, plan.hash)
         if given is not None and given.decision == APPROVED and is_void(events, given):
-            record_approval(ports, what, by, APPROVED, reason)
+            record_approval(
+                ports,
+                what,
+                decision.by,
+                APPROVED,
+                decision.reason,
+                responder=decision.responder,
+                text=decision.text,
+            )
 
 
 def approval_body(plan: Plan, verdict: Verdict | None = None, *, what: str = ApprovalOf.ROLL, scan: str = "") -> str:

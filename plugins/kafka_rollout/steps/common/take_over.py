@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from kafka_rollout.domain.model.errors import RefusedError
-from kafka_rollout.domain.run.events import TakenOver
+from kafka_rollout.domain.run.events import Begun, TakenOver
+from kafka_rollout.domain.run.projections.select import newest
 from kafka_rollout.domain.run.responder import Responder
 from kafka_rollout.steps.common.approval import refuse_stranger
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.planning.upgrade import begun_by
 
 
 def take_over_run(ports: ClusterPorts, by: str | None, responder: Responder, *, wanted: bool) -> None:
@@ -18,9 +16,10 @@ def take_over_run(ports: ClusterPorts, by: str | None, responder: Responder, *, 
     Repeating it records it again. Raises RefusedError for a DAG's run without `wanted` or without a name, and where
     the inventory does not allow the name.
     """
-    dag_id = begun_by(ports.run.events())
-    if not dag_id:
+    begun = newest(ports.run.events(), Begun)
+    if begun is None:
         return
+    dag_id = begun.dag_id
     if not (wanted and by):
         raise RefusedError(
             f"Run {ports.run_id} belongs to the DAG {dag_id}.",
@@ -28,5 +27,4 @@ def take_over_run(ports: ClusterPorts, by: str | None, responder: Responder, *, 
             "--take-over --approve-as NAME.",
         )
     refuse_stranger(ports.cluster, by)
-    event = TakenOver(by=by.strip(), dag_id=dag_id, responder=responder)
-    ports.run.record(event.kind, {name: value for name, value in asdict(event).items() if name != "at"})
+    ports.run.record(TakenOver(by=by.strip(), dag_id=dag_id, responder=responder))

@@ -38,7 +38,7 @@ def observe_cluster(call: StepCall) -> dict[str, Any]:
     """Take the lock, observe the whole cluster and record the result."""
     ports = call.ports
     if call.dag_id:
-        ports.run.record(Begun(dag_id=call.dag_id))
+        ports.run.record(Begun(dag_id=call.dag_id, triggered_by=call.triggered_by))
     acquire_for_planning(call)
     state = observe(ports)
     upgrade.record_observed(ports, state)

@@ -62,15 +62,17 @@ def test_a_person_s_retry_renews_what_a_blocker_voided_and_nothing_else(
     cluster.find_unlisted_controllers.add(9)
     with pytest.raises(RefusedError, match="approval is void"):
         replace_node(ports, plan, RELEASE_STEP, NODE)
-    renew_void(ports, plan, "bob", "try again")
+    ports = replace(ports, cluster=replace(ports.cluster, approvers=("alice", "bob")))
+    by_bob = replace(approvals(ports.run.events())[0], by="bob", reason="the ghost is unregistered")
+    renew_void(ports, plan, by_bob)
     with pytest.raises(RefusedError, match="approval is void"):  # the ghost is still there
         retry_node(ports, plan, RELEASE_STEP, NODE)
     cluster.find_unlisted_controllers.clear()
-    renew_void(ports, plan, "bob", "the ghost is unregistered")
+    renew_void(ports, plan, by_bob)
     assert retry_node(ports, plan, RELEASE_STEP, NODE).acted
     assert [a.by for a in approvals(ports.run.events())] == ["alice", "bob", "bob"]
     record_approval(ports, ApprovalOf.ROLL, "alice", REJECTED, "enough for today")
-    renew_void(ports, plan, "bob", "let us go on")
+    renew_void(ports, plan, by_bob)
     with pytest.raises(RefusedError, match="alice answered 'rejected'"):
         replace_node(ports, plan, RELEASE_STEP, 13)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.run.events import Begun, TakenOver
 from kafka_rollout.domain.run.responder import Channel, Responder
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.take_over import take_over_run
@@ -19,15 +21,14 @@ SHELL = Responder(channel=Channel.SHELL, user="svc-kafka", host="jump-1")
 @pytest.fixture
 def ports(tmp_path: Path) -> ClusterPorts:
     ports = fake_bench(FakeCluster(), tmp_path, run_id="manual__1")
-    ports.run.record("begun", {"dag_id": "kafka_upgrade_fake"})
+    ports.run.record(Begun(dag_id="kafka_upgrade_fake"))
     return ports
 
 
 def test_an_approver_takes_a_dag_s_run_over_and_the_record_says_who_from_where(ports: ClusterPorts) -> None:
     take_over_run(ports, "alice", SHELL, wanted=True)
     taken = ports.run.events()[-1]
-    assert (taken["kind"], taken["by"], taken["dag_id"]) == ("taken-over", "alice", "kafka_upgrade_fake")
-    assert (taken["responder"]["user"], taken["responder"]["host"]) == ("svc-kafka", "jump-1")
+    assert replace(taken, at=0.0) == TakenOver(by="alice", dag_id="kafka_upgrade_fake", responder=SHELL)
 
 
 @pytest.mark.parametrize(

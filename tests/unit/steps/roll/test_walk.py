@@ -157,6 +157,6 @@ def test_a_plan_with_blockers_cannot_be_approved_away_and_reads_refused(tmp_path
 def test_a_rejected_approval_and_a_dry_run_read_as_such(ports: ClusterPorts, cluster: FakeCluster) -> None:
     plan = plan_upgrade(ports, R431, finalize=False)
     assert build_report(ports, plan, dry_run=True)["outcome"] == "dry_run"
-    record_approval(ports, ApprovalOf.ROLL, "bob", REJECTED, "month's end")
-    assert outcome(ports, plan) == ("refused", "Nothing was touched: bob answered 'rejected' (month's end).")
+    record_approval(ports, ApprovalOf.ROLL, "alice", REJECTED, "month's end")
+    assert outcome(ports, plan) == ("refused", "Nothing was touched: alice answered 'rejected' (month's end).")
     assert render(build_report(ports, plan))

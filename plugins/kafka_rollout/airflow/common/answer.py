@@ -1,0 +1,61 @@
+"""Reading an answer from Airflow's own Human-in-the-loop record.
+
+A task cannot read that record: a worker of Airflow 3.3 passes on the request for an answer, not the query of one. The
+triggerer can, through the execution API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from airflow.sdk.execution_time.hitl import get_hitl_detail_content_detail
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
+
+from kafka_rollout.airflow.common.logs import OneLineLogs
+
+if TYPE_CHECKING:
+    from airflow.sdk.api.datamodels._generated import HITLDetailResponse
+
+# An end that comes at once can overtake the end of the task's process.
+PAUSE_S = 2.0
+
+
+class AnswerTrigger(OneLineLogs, BaseTrigger):
+    """Reads the record `record_id` (the task instance's id) once. The event is what `answer_event` makes of it."""
+
+    def __init__(self, *, record_id: str, pause_s: float = PAUSE_S) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.record_id = record_id
+        self.pause_s = pause_s
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        options = {"record_id": self.record_id, "pause_s": self.pause_s}
+        return ("kafka_rollout.airflow.common.answer.AnswerTrigger", options)
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        await asyncio.sleep(self.pause_s)
+        try:
+            found = await sync_to_async(get_hitl_detail_content_detail)(ti_id=UUID(self.record_id))
+        except Exception as error:  # no such record, or no answer of the execution API
+            self.log.warning("Airflow's record of the answer cannot be read: %s", error)
+            yield TriggerEvent({"error_type": "record", "error": str(error)})
+            return
+        yield TriggerEvent(answer_event(self.record_id, found))
+
+
+def answer_event(record_id: str, found: HITLDetailResponse) -> dict[str, Any]:
+    """The event of a person's answer; an error where the record holds none."""
+    responder = found.responded_by_user
+    if not found.response_received or responder is None or not found.chosen_options or found.responded_at is None:
+        return {"error_type": "record", "error": "the record has no answer of a person"}
+    return {
+        "record_id": record_id,
+        "chosen_options": list(found.chosen_options),
+        "params_input": dict(found.params_input or {}),
+        "responded_by_user": {"id": responder.id, "name": responder.name},
+        "responded_at": found.responded_at.timestamp(),
+    }

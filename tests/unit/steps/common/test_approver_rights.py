@@ -1,0 +1,107 @@
+"""Right before the action: may the approver still approve, and was the answer given where the run's answers are?"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Begun
+from kafka_rollout.domain.run.projections.approvals import approvals
+from kafka_rollout.domain.run.responder import Channel, Responder
+from kafka_rollout.steps.common.approval import record_approval, require_approval
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.take_over import take_over_run
+from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from tests.fake_cluster import R391, R431, FakeCluster
+from tests.fakes import fake_bench
+
+ROLL = ApprovalOf.ROLL
+SHELL = Responder(channel=Channel.SHELL, user="svc-kafka", host="jump-1")
+AIRFLOW = Responder(channel=Channel.AIRFLOW, user="alice", name="Alice", record_id="019a", answered_at=1.0)
+
+
+def ports_of(tmp_path: Path, *, dag: bool = True, triggered_by: str = "ben", four_eyes: bool = False) -> ClusterPorts:
+    ports = fake_bench(FakeCluster(R391), tmp_path)
+    ports = replace(ports, cluster=replace(ports.cluster, approvers=("alice", "ben"), four_eyes=four_eyes))
+    if dag:
+        ports.run.record(Begun(dag_id="kafka_upgrade_fake", triggered_by=triggered_by))
+    plan_upgrade(ports, R431, finalize=True)
+    return ports
+
+
+def approve(ports: ClusterPorts, by: str = "alice", responder: Responder | None = AIRFLOW) -> None:
+    record_approval(ports, ROLL, by, APPROVED, "a quiet evening", responder=responder, text="Roll fake?\n\nPlan.")
+
+
+def test_an_approval_says_who_answered_where_and_what_was_shown(tmp_path: Path) -> None:
+    ports = ports_of(tmp_path)
+    approve(ports)
+    (given,) = approvals(ports.run.events())
+    assert given == require_approval(ports, ports.run.load_plan(), ROLL)
+    assert (given.responder, given.text) == (AIRFLOW, "Roll fake?\n\nPlan.")
+    assert given.text_sha256 == hashlib.sha256(given.text.encode()).hexdigest()
+    assert str(given.responder) == "Airflow user Alice (alice)"
+
+
+def test_who_is_no_approver_any_more_has_approved_nothing(tmp_path: Path) -> None:
+    ports = ports_of(tmp_path)
+    approve(ports)
+    edited = replace(ports, cluster=replace(ports.cluster, approvers=("ben",)))
+    with pytest.raises(RefusedError, match="alice may not approve changes of cluster fake"):
+        require_approval(edited, ports.run.load_plan(), ROLL)
+
+
+@pytest.mark.parametrize("responder", [None, SHELL, replace(AIRFLOW, record_id="")])
+def test_a_dag_s_run_accepts_no_answer_from_elsewhere(tmp_path: Path, responder: Responder | None) -> None:
+    ports = ports_of(tmp_path)
+    approve(ports, responder=responder)
+    with pytest.raises(RefusedError, match="was not given in Airflow"):
+        require_approval(ports, ports.run.load_plan(), ROLL)
+    approve(ports)
+    require_approval(ports, ports.run.load_plan(), ROLL)
+
+
+def test_a_run_that_was_taken_over_accepts_the_shell_s_answers(tmp_path: Path) -> None:
+    ports = ports_of(tmp_path)
+    take_over_run(ports, "alice", SHELL, wanted=True)
+    approve(ports, responder=SHELL)
+    require_approval(ports, ports.run.load_plan(), ROLL)
+
+
+@pytest.mark.parametrize(
+    ("triggered_by", "dag", "responder", "why"),
+    [
+        ("alice", True, AIRFLOW, "alice started run .* and cannot approve it"),
+        ("Alice", True, AIRFLOW, "alice started run"),  # an id beside the name that Airflow tells
+        ("", True, AIRFLOW, "does not say who started it"),
+        ("ben", True, AIRFLOW, ""),
+        ("", False, replace(SHELL, user="alice"), "alice started run"),
+        ("", False, SHELL, ""),
+        ("", False, None, "does not say who started it"),
+    ],
+)
+def test_with_four_eyes_the_starter_approves_nothing(
+    tmp_path: Path, triggered_by: str, dag: bool, responder: Responder | None, why: str
+) -> None:
+    ports = ports_of(tmp_path, dag=dag, triggered_by=triggered_by, four_eyes=True)
+    if not why:
+        approve(ports, responder=responder)
+        require_approval(ports, ports.run.load_plan(), ROLL)
+        return
+    with pytest.raises(RefusedError, match=why):
+        approve(ports, responder=responder)
+    assert approvals(ports.run.events()) == ()
+    without = replace(ports, cluster=replace(ports.cluster, four_eyes=False))
+    approve(without, responder=responder)
+    with pytest.raises(RefusedError):  # asked for since
+        require_approval(ports, ports.run.load_plan(), ROLL)
+
+
+def test_the_starter_may_roll_back_alone(tmp_path: Path) -> None:
+    ports = ports_of(tmp_path, triggered_by="alice", four_eyes=True)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start", responder=AIRFLOW)
+    require_approval(ports, ports.run.load_plan(), ApprovalOf.ROLL_BACK)
