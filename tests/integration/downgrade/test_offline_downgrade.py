@@ -27,6 +27,7 @@ from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.downgrade import WhereRefused
+from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.domain.run.projections.offline import outages
 from kafka_rollout.steps.common.approval import record_approval
@@ -35,9 +36,10 @@ from kafka_rollout.steps.features.levels import finalize
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline import actions as steps
 from kafka_rollout.steps.offline.facts import offline_facts
-from kafka_rollout.steps.offline.order import OfflineStep
 from kafka_rollout.steps.offline.undo import undo_offline
 from kafka_rollout.steps.planning.downgrade import plan_downgrade
+from kafka_rollout.steps.procedures.rolling import OFFLINE_SECTION
+from kafka_rollout.steps.step import Step, StepCall
 from tests.dying_files import DyingFiles, KilledError
 from tests.integration.conftest import MakeCluster
 from tests.integration.features.test_features import opened
@@ -283,8 +285,10 @@ def test_a_release_that_cannot_read_the_bootstrap_file_of_the_newest_level_start
         record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "a test")
         finalize(ports, plan)
         record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a test")
-        for step in OfflineStep:
-            step.act(ports, plan)
+        call = StepCall(ports=ports, request=Request(), plan_or_none=plan)
+        for step in OFFLINE_SECTION.parts:
+            if isinstance(step, Step) and step.act is not None:
+                step.act(call)
         all_are_back(ports, plan, plan.release_steps[0].key)
         assert levels(ports)[1][METADATA_VERSION] == 21
         root = Path(str(ports.runtime.metadata_log_dir(cluster.spec.nodes[0])))
