@@ -42,7 +42,7 @@ def test_one_approval_that_names_the_outage_and_the_last_moment_then_all_nodes_a
     assert set(world.stops[:3]) == {11, 12, 13}
     assert {task for task, found in states.items() if found == "success" and task.startswith("roll.")} <= {
         task for task in states if task.endswith(("begin", "passed"))
-    }, "no node has a turn of its own"
+    }, "nodes are not replaced one by one"
     assert outcome(record) == "finished"
 
 

@@ -101,7 +101,7 @@ def test_each_log_that_the_older_release_cannot_replay_is_trimmed_in_its_nodes_t
     assert state == "success", states
     assert runs.asked == ["approve_roll"], "no level falls"
     assert states["approve_levels"] == "skipped"
-    assert "Metadata logs to be trimmed: 5" in runs.bodies["approve_roll"]
+    assert "Metadata logs to trim: 5" in runs.bodies["approve_roll"]
     assert world.trims == [11, 13, 2, 3, 1], "while each is stopped, in its turn"
     (finding,) = [f for f in record.load_plan().findings if f.code == "METADATA-LOG-TRIM"]
     assert "offset 7" in finding.sentence

@@ -116,4 +116,4 @@ def test_it_gives_up_after_the_gates_time_and_says_what_it_waited_for(ports: Clu
 def test_a_plan_that_was_changed_is_an_error_and_no_gate(ports: ClusterPorts) -> None:
     event = first_event(trigger(ports, plan_hash="another"))
     assert event["state"] == "error"
-    assert "not the one that was approved" in event["message"]
+    assert "not the approved plan" in event["message"]

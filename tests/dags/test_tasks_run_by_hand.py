@@ -97,7 +97,7 @@ def test_a_canary_s_approval_that_is_marked_as_done_by_hand_rolls_no_other_node(
     (release_step,) = plan.release_steps
     first, second = release_step.order[0].node_id, release_step.order[1].node_id
     refuse_without_canary(ports, plan, release_step, first)
-    with pytest.raises(RefusedError, match="Nobody approved the canary"):
+    with pytest.raises(RefusedError, match=r"The canary of run .* is not approved"):
         refuse_without_canary(ports, plan, release_step, second)
     record_approval(ports, ApprovalOf.CANARY, "alice", APPROVED, "the first node is well")
     refuse_without_canary(ports, plan, release_step, second)
@@ -182,7 +182,7 @@ def test_a_stop_that_is_not_safe_is_tried_again_and_asked_about_in_the_end(
     from kafka_rollout.domain.model.errors import TransientError
 
     def stop(*_: Any) -> Any:
-        raise TransientError("Node 3 may not be stopped now: quorum without it.")
+        raise TransientError("Node 3 cannot be stopped safely yet: quorum without it.")
 
     asked: list[Any] = []
 

@@ -96,8 +96,6 @@ def upgrade_everything(
     """Raise every feature to the latest stable level that all nodes support.
 
     kraft.version is never changed implicitly.
-
-
     """
     way = _Way(
         approve_as=approve_as,

@@ -1,6 +1,6 @@
-"""What a run is doing, told from its record: node k of n, the gate that it waits at and why, how long still.
+"""The progress of a run from its history: node k of n, the current gate with its unmet conditions, the remaining time.
 
-Pure: events, plan and task states in, lines out.
+Input: events, plan and task states. Output: lines.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kafka_rollout.steps.step import Procedure, Step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A node's place in the whole run: `number` counts from 1 over all release steps, the way back included."""
+    """A node's position in the whole run. `number` counts from 1 over all release steps, the rollback included."""
 
     number: int
     total: int
@@ -78,13 +78,13 @@ class Progress:
                 yield f"task {task} failed"
 
     def estimate(self, plan: Plan | None) -> str:
-        """What the nodes done so far say about the others; approvals and finalizing come on top."""
+        """Estimate the time for the other nodes from the finished ones, without approvals and finalizing."""
         if plan is None or not self._seconds:
             return ""
         left = sum(len(release_step.order) for release_step in plan.release_steps) - len(self._passed)
         if left <= 0:
             return ""
-        seconds = left * median(self._seconds)  # a question that a person thought about is no measure
+        seconds = left * median(self._seconds)  # the time of a decision request does not count
         return f"about {duration(seconds)} for the {left} node{'s' if left > 1 else ''} left"
 
     def _line(self, procedure: Procedure, plan: Plan | None, event: Event) -> str:
@@ -93,14 +93,14 @@ class Progress:
                 return _plan_line(plan)
             case IncrementalScan():
                 new = f": {'; '.join(event.findings)}" if event.findings else ""
-                return f"coordinator logs: {event.offsets} offsets came since the scan{new}"
+                return f"coordinator logs: {event.offsets} offsets were written since the scan{new}"
             case LossesReported():
-                lost = f"{event.losses} real losses" if event.losses else "nothing real is lost"
+                lost = f"{event.losses} losses" if event.losses else "no loss"
                 return f"metadata.version {event.from_level} → {event.to_level}: {lost}"
             case Trimmed():
                 return f"node {event.node_id}: {event.sentence}"
             case ContentsCompared():
-                return f"compared with before: {event.differences or 'no'} differences"
+                return f"contents compared: {event.differences or 'no'} differences"
             case Stopping():
                 self._stopped_at[(event.release_step, event.node_id)] = event.at
                 return f"{place(plan, event.release_step, event.node_id)}: stopping"
@@ -126,7 +126,7 @@ class Progress:
                 self._steps_told.add(f"failed {event.task}")
                 return f"task {event.task} failed: {event.sentence}"
             case Voided():
-                return f"the approval is void: {'; '.join(event.blockers)}"
+                return f"the approval is no longer valid: {'; '.join(event.blockers)}"
             case _:
                 return ""
 
@@ -135,7 +135,7 @@ class Progress:
         if ref.release_step is None or ref.node_id is None:
             return f"{_subject(procedure, plan, ref)}: {event.message}"
         if ref.kind is not GateKind.AFTER_START:
-            return ""  # the stop that follows says as much
+            return ""  # the following stop shows it too
         key = (ref.release_step, ref.node_id)
         if key in self._passed:
             return ""
@@ -143,7 +143,7 @@ class Progress:
         took = ""
         if key in self._stopped_at:
             took = f" in {duration(event.at - self._stopped_at[key])}"
-            # From one node's end to the next one's: what Airflow needs in between counts as well.
+            # From one node's end to the next one's, including Airflow's own time in between.
             self._seconds.append(event.at - (self._last_passed_at or self._stopped_at[key]))
             self._last_passed_at = event.at
         estimate = self.estimate(plan)
@@ -179,7 +179,7 @@ def duration(seconds: float) -> str:
 
 
 def _without_counts(line: str) -> str:
-    """A gate that waits for 5 and then for 4 records has nothing new to say; another node has."""
+    """A new number of records is not news; another node is."""
     subject, colon, why = line.partition(": ")
     return subject + colon + re.sub(r"\d+", "#", why)
 

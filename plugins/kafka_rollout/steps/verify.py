@@ -1,4 +1,4 @@
-"""Verify: does every node say the same of levels and metadata.version, and is the cluster well. Changes nothing."""
+"""Verify that every node reports the same levels and metadata.version and that there are no findings. Read-only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafka_rollout.steps.common.observe import observe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """One look at the whole cluster, outside a run."""
+    """One check of the whole cluster, outside a run."""
 
     finalized: GateCheck
     metadata_version: GateCheck
@@ -27,7 +27,7 @@ class Verification:
 
 
 def verify(ports: ClusterPorts) -> Verification:
-    """Compare what every node says with the highest epoch's finalized levels, and look for findings."""
+    """Compare every node's response with the finalized levels of the highest epoch, and return the findings."""
     state = observe(ports)
     levels = state.finalized
     return Verification(

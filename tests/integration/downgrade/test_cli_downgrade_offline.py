@@ -82,7 +82,7 @@ def test_an_offline_downgrade_killed_in_an_installation_and_after_the_starts_end
     # The call that was killed saw nothing; the next one may have come before they served, or after.
     assert measured["seconds"] >= measured["seconds_at_least"] >= max(starts) - measured["began_at"] - 0.1
     assert again.stderr.splitlines()[-1] == (
-        f"{measured['sentence']} The approval had said {report['outage']['expected']}."
+        f"{measured['sentence']} The approval showed {report['outage']['expected']}."
     )
     assert contents(cluster.spec) == before
 
@@ -104,7 +104,7 @@ def test_a_controller_s_disk_that_is_lost_meanwhile_is_named_with_the_way_out_an
     missed = shell(*down, "--run", run)
     assert missed.returncode == 3, missed.stderr
     *_, how, sentence = missed.stderr.splitlines()
-    assert "its metadata log was gone when the snapshot was installed: give it a new disk" in sentence
+    assert "its metadata log was missing when the snapshot was installed. Give it a new disk" in sentence
     assert f"format it on 4.2.1 (kafka-storage.sh format -t {cluster.cluster_id} -c server.properties" in sentence
     assert how == (
         f"continue and start the nodes that are down: kafka-rollout downgrade --to 4.2.1 --cluster diskless --run {run}"

@@ -89,7 +89,7 @@ def test_the_record_that_would_kill_an_older_controller_is_named_and_cut_off_in_
     assert [release_step.key for release_step in plan.release_steps] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
     blockers = {finding.subject: finding.sentence for finding in plan.blockers}
     assert set(blockers) == {"3.4.0, topic __consumer_offsets"}, "4.3.1 writes OffsetCommitValue 4"
-    assert set(starts(cluster)["node-1"]) == {"4.3.1"}, "nothing was touched"
+    assert set(starts(cluster)["node-1"]) == {"4.3.1"}, "nothing was changed"
 
     state, states, record = runs.run(cluster, DOWNGRADE, target_release="3.4.1", ledger=True)
     assert state == "success", states
@@ -99,7 +99,7 @@ def test_the_record_that_would_kill_an_older_controller_is_named_and_cut_off_in_
         finding.sentence
     )
     assert runs.asked == ["approve_roll"], "no level had to fall"
-    assert "Metadata logs to be trimmed: 3" in runs.bodies["approve_roll"]
+    assert "Metadata logs to trim: 3" in runs.bodies["approve_roll"]
     all_run(cluster, "3.4.1")
     report = record.attachment("report.json")
     assert report["outcome"] == "finished"

@@ -64,9 +64,9 @@ def test_a_broker_that_supports_less_is_kept_out_and_named_with_a_remedy_that_br
             wait_until(lambda: REFUSED in said(cluster, 2) or cluster.runtime.process(late).pid is None, 240)
             (found,) = look_for_narrower_nodes(replace(ports, clock=FakeClock())).blockers
             assert (found.code, found.subject) == ("NODE-GONE-AFTER-FINALIZING", "node 2")
-            assert f"{release}, which is installed there, does not support {lacks}: " in found.sentence
+            assert f"its installed release {release} does not support {lacks}: " in found.sentence
             assert REFUSED in found.sentence, "the last words of its log"
-            assert "bring it to a release that supports the level; or take the level back" in found.remedy
+            assert "upgrade it to a release that supports the level. Or lower the level" in found.remedy
             cluster.runtime.stop(late, deadline_s=0, force=True)
             (Path(str(late.directory)) / "logs" / "server.log").unlink()
 

@@ -244,7 +244,7 @@ class Test431:
                 assert answer.accepted
                 assert patient.quorum().leader_id != victim.node_id
             race = look_for_narrower_nodes(ports)
-            assert f"Node {victim.node_id} does not answer after finalizing" in race.blockers[0].sentence
+            assert f"Node {victim.node_id} does not respond after finalizing" in race.blockers[0].sentence
             # The race of the KIP, lost by a node that supports less: it comes back as 3.9.1 and meets the level.
             cluster.runtime.install(victim, Release(3, 9, 1))
             cluster.runtime.start(victim)

@@ -64,7 +64,7 @@ def test_a_controller_in_zookeeper_mode_answers_invalid_request(release_cache: R
         cluster = ClusterSpec(name="old", nodes=(node,))
         with KafkaAdmin(cluster) as admin:
             assert admin.features(node).supported == {}
-            with pytest.raises(FatalError, match="Only clusters in KRaft mode can be changed"):
+            with pytest.raises(FatalError, match="Use this command only for clusters in KRaft mode"):
                 admin.update_features({"group.version": 1}, validate_only=False)
         connections = ClusterConnections(cluster, ClientSecurity(), timeout_s=30)
         for level, said in (

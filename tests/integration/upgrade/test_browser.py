@@ -103,7 +103,7 @@ def test_a_person_changes_single_features_and_reads_what_became_of_each(
     expect(asked).to_be_visible()
     for feature, undo in (("metadata.version 29 → 30", "impossible"), ("share.version 1 → 0", "possible")):
         told = page.get_by_role("heading", name=feature).locator("xpath=following-sibling::ul[1]")
-        expect(told).to_contain_text(f"Undoing it: {undo}")
+        expect(told).to_contain_text(f"Undo: {undo}")
     run.approve("approve")
     run.wait_success()
     assert finalized(cluster, cluster.spec.nodes[0]).items() >= {"metadata.version": 30, "group.version": 1}.items()
@@ -117,7 +117,7 @@ def test_a_person_changes_single_features_and_reads_what_became_of_each(
     with page.context.expect_page() as opened:
         own.get_by_role("link", name="report").click()
     report = opened.value
-    expect(report.get_by_text("Every level is as asked, on every node.")).to_be_visible()
+    expect(report.get_by_text("Every level is as requested, on every node.")).to_be_visible()
     for feature in ("metadata.version", "share.version", "streams.version"):
         expect(report.get_by_role("row").filter(has_text=feature).first).to_contain_text("OK")
     report.screenshot(path=pictures / "features-report.png")

@@ -137,7 +137,7 @@ def test_a_configuration_that_is_broken_after_the_plan_is_found_before_the_node_
     rolled = shell("roll", "-c", "shell", "--run", made["run"], "--to", "4.3.1", *QUICK, *APPROVED, "--no-scan")
 
     assert rolled.returncode == 3, rolled.stderr
-    assert f"The approval is void, because of what was not there when it was given: CONFIG-REJECTED node {first}" in (
+    assert f"The approval is no longer valid. New findings since then: CONFIG-REJECTED node {first}" in (
         " ".join(rolled.stderr.split())
     )
     assert all(each == [] for each in later_starts(shell.cluster).values())
@@ -151,8 +151,8 @@ def test_a_roll_back_ends_on_the_release_that_loads_what_the_newest_one_wrote(ol
     back = old_shell("roll-back", "-c", "shell", "--run", old_shell.newest_run().run_id, *QUICK, *APPROVED)
     assert back.returncode == 3, back.stderr
     said = " ".join(back.stderr.split())
-    assert "The way back to 3.4.0 is closed" in said
-    assert "Stay on 3.4.1" in said
+    assert "A rollback to 3.4.0 is not possible" in said
+    assert "Keep 3.4.1" in said
     assert later_starts(old_shell.cluster) == {node: ["3.4.1", "4.3.1", "3.4.1"] for node in (1, 2, 3)}
     report = json.loads(Path(back.stdout.splitlines()[-1]).read_text())
     assert report["outcome"] == "stopped"
@@ -170,7 +170,9 @@ def test_a_roll_back_is_refused_while_there_are_settings_that_the_older_release_
     refused = shell(*back)
     assert refused.returncode == 3, refused.stderr
     said = " ".join(refused.stderr.split())
-    assert "The way back to 3.9.1 is closed. SETTINGS-NOT-KEPT: 3.9.1 does not know group configurations" in said
+    assert (
+        "A rollback to 3.9.1 is not possible now. SETTINGS-NOT-KEPT: 3.9.1 does not know group configurations" in said
+    )
     assert ": planned, shipping. Save these settings and delete them. Then roll back again." in said
     assert later_starts(shell.cluster) == {node: ["4.3.1"] for node in (1, 2, 3)}
     assert json.loads(Path(refused.stdout.splitlines()[-1]).read_text())["outcome"] == "stopped"

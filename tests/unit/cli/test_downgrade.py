@@ -98,9 +98,9 @@ def test_what_falls_online_is_told_apart_from_what_takes_an_outage(
     assert printed.out.splitlines()[-1].endswith("report.json")
     last = printed.err.splitlines()[-1]
     assert last.startswith("Measured outage: ")
-    assert last.endswith(f"The approval had said {ports.run.attachment('report.json')['outage']['expected']}.")
+    assert last.endswith(f"The approval showed {ports.run.attachment('report.json')['outage']['expected']}.")
     told = " ".join(printed.out.split())
-    levels, _, roll = told.partition("All nodes are stopped")
+    levels, _, roll = told.partition("All nodes will be stopped")
     assert "share.version 1 → 0" in levels
     assert "metadata.version 30 → 25: with all nodes stopped, after an approval of its own." in levels
     assert "--approve-as <name> --reason <text>" in roll, "what looks like a tag is shown"
@@ -148,7 +148,7 @@ def test_an_accepted_loss_is_read_before_the_levels_fall(
     code, ports = run(world, tmp_path, replace(request("4.0.1", level=23), downgrade_type=DowngradeType.UNSAFE))
     assert (code, outcome(ports)) == (0, "finished")
     told = " ".join(capsys.readouterr().out.split())
-    assert f"Metadata lost: 1 • Broker 11 loses /data/2 ({directory}). The metadata knows directories by" in told
+    assert f"Metadata lost: 1 • Broker 11 loses /data/2 ({directory}). The metadata identifies directories by" in told
 
 
 def test_settings_of_a_kind_that_the_older_release_does_not_know_refuse_it(world: FakeCluster, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_dry_run_shows_plan_and_blockers_by_its_exit_code(
         "4.3.1 → 4.0.1, one node at",
     ):
         assert part in told
-    assert "can be read by the older release as it is" not in told, "nobody knows before the levels are low"
+    assert "can read the metadata log of every node" not in told, "nobody knows before the levels are low"
     world.unseen = {1}
     code, _ = run(world, tmp_path / "second", request("4.0.1", dry_run=True))
     assert code == RefusedError.exit_code

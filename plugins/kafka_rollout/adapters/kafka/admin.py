@@ -323,7 +323,7 @@ class KafkaAdmin:
         if METADATA_VERSION not in newest.finalized:
             raise FatalError(
                 f"No broker of cluster {self._cluster.name} reports a finalized {METADATA_VERSION}.",
-                remedy="Only clusters in KRaft mode can be changed.",
+                remedy="Use this command only for clusters in KRaft mode.",
             )
         return newest.finalized
 

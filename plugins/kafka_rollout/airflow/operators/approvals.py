@@ -158,7 +158,7 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
         return self.approval.offers_roll_back and bool(plan.release_steps)
 
     def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
-        """Refuse (or skip) before anybody is asked."""
+        """Refuse or skip before the request."""
         if reason := self.approval.check(self._call(context, ports, plan)):
             record_skipped(ports, self.task_id, reason)
             raise AirflowSkipException(reason)
@@ -167,7 +167,7 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
         return self.approval.subject(plan)
 
     def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
-        """Markdown, the same each time for the same plan."""
+        """Return the Markdown text, always the same for the same plan."""
         body = self.approval.body(self._call(context, ports, plan))
         if self._offers_roll_back(plan):
             body += (
@@ -181,7 +181,7 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
 
 
 class ApproveCanaryOperator(ApprovalOperator):
-    """After the first node of the roll, if the run asks for it: on with the others?"""
+    """The approval after the first node, if the run requests it."""
 
     def __init__(self, *, slot: NodeTaskGroup, **kwargs: Any) -> None:
         super().__init__(**kwargs)

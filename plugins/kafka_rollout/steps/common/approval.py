@@ -1,4 +1,4 @@
-"""Approval: who agreed to what, when and why; the same record for the DAG and the shell."""
+"""Approvals: who approved what, when and why. DAG and command line use the same records."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def refuse_stranger(cluster: ClusterSpec, by: str) -> None:
     """
     if cluster.approvers and by.strip() not in cluster.approvers:
         raise RefusedError(
-            f"{by} may not approve changes of cluster {cluster.name}.",
-            remedy=f"Its inventory names {', '.join(cluster.approvers)}.",
+            f"{by} is not an approver of cluster {cluster.name}.",
+            remedy=f"The inventory lists {', '.join(cluster.approvers)}.",
         )
 
 
@@ -96,38 +96,38 @@ def _starters(ports: ClusterPorts, responder: Responder | None) -> set[str]:
 
 def _named(what: str, by: str, reason: str) -> None:
     if not by.strip():
-        raise UserError(f"The approval of {what} has no name.", remedy="Say who approves.")
+        raise UserError(f"The approval of {what} has no name.", remedy="Add the name of the approver.")
     if not reason.strip():
-        raise UserError(f"The approval of {what} by {by} has no reason.", remedy="Say why in a sentence.")
+        raise UserError(f"The approval of {what} by {by} has no reason.", remedy="Add the reason as a sentence.")
 
 
 def refuse_blockers(plan: Plan) -> None:
-    """Raise RefusedError naming the plan's blockers, if it has any."""
+    """Raise RefusedError with the plan's blockers, if it has any."""
     if plan.blockers:
         raise RefusedError(
-            f"The plan has {len(plan.blockers)} blocker(s), and no approval changes that: "
+            f"The plan has {len(plan.blockers)} blocker(s), which cannot be approved: "
             f"{'; '.join(f'{f.code} {f.subject}: {f.sentence}' for f in plan.blockers)}",
             remedy=" ".join(dict.fromkeys(finding.remedy for finding in plan.blockers)),
         )
 
 
 def require_approval(ports: ClusterPorts, plan: Plan, what: str) -> Approval:
-    """The newest decision on `what` for this very plan; raises RefusedError unless it approves and still counts.
+    """Return the newest decision on `what` for this plan; raise RefusedError unless it approves and is still valid.
 
-    An approval counts no more after a blocker voided it, or after a person decided for the opposite way, and none
-    goes round blockers: the plan's hash does not cover findings, so the plan may have been made anew with some.
+    An approval is invalid after a new blocker, and superseded after a decision for the opposite. It never bypasses
+    blockers: the plan's hash does not include findings, so the plan can have new ones.
     """
     events = ports.run.events()
     given = newest_decision(events, what, plan.hash)
     if given is None:
         raise RefusedError(
-            f"Nobody approved the {what} of run {ports.run_id} on cluster {plan.cluster}.",
-            remedy="Have a named person approve it first.",
+            f"The {what} of run {ports.run_id} on cluster {plan.cluster} is not approved.",
+            remedy="Ask an approver to approve it first.",
         )
     if given.decision != APPROVED:
         raise RefusedError(
             f"{given.by} answered '{given.decision}' to the {what} of run {ports.run_id}: {given.reason}",
-            remedy="Settle the reason, then ask again.",
+            remedy="Solve the cause, then request the approval again.",
         )
     _refuse_unproved(ports, given)
     if what in {ApprovalOf.ROLL, ApprovalOf.FINALIZE}:
@@ -135,7 +135,7 @@ def require_approval(ports: ClusterPorts, plan: Plan, what: str) -> Approval:
     if why := superseded(events, given):
         raise RefusedError(
             f"The approval of the {what} by {given.by} is {why}.",
-            remedy="Have a named person approve it again (in a DAG: clear its approval with everything after it).",
+            remedy="Ask an approver to approve it again (in a DAG: clear its approval with everything downstream).",
         )
     return given
 
@@ -160,8 +160,11 @@ def run_owner(events: Sequence[Event]) -> Channel:
 
 
 def renew_void(ports: ClusterPorts, plan: Plan, decision: Approval) -> None:
-    """Record that a named person approves anew what a blocker voided; what was never approved, was rejected or was
-    overtaken stays so. Whether the blocker is gone is looked at again before anything is done."""
+    """Record that an approver approves again after a blocker made the approval invalid.
+
+    An approval that was never given, was rejected or is superseded stays so. Blockers are checked again before any
+    change.
+    """
     for what in (ApprovalOf.ROLL, ApprovalOf.CANARY):
         events = ports.run.events()
         given = newest_decision(events, what, plan.hash)
@@ -178,17 +181,17 @@ def renew_void(ports: ClusterPorts, plan: Plan, decision: Approval) -> None:
 
 
 def approval_body(plan: Plan, verdict: Verdict | None = None, *, what: str = ApprovalOf.ROLL, scan: str = "") -> str:
-    """What a person reads before deciding, in Markdown: the plan, its findings, and for `finalize` what each feature
-    loses and whether Kafka can undo it. `scan` is a sentence of the coordinator-log scan's verdict.
+    """Return the Markdown text of an approval: the plan, its findings, and for `finalize` the loss of each feature.
 
-    It is read in a narrow panel beside the graph: lists instead of wide tables, what matters most first.
+    `scan`: a sentence with the verdict of the coordinator-log scan. The text is read in a narrow panel next to the
+    graph, so it uses lists instead of wide tables, the most important part first.
     """
     findings = verdict.findings if verdict is not None else plan.findings
     parts = [f"**{plan.direction.value.capitalize()} of cluster {plan.cluster}: {plan.way}**"]
     if what == ApprovalOf.FINALIZE:
         if plan.unsafe:
-            parts.append("Levels fall as **UNSAFE_DOWNGRADE**: what the warnings name is lost, and nothing stops it.")
-        parts += [heading("Levels to be finalized"), *features_in_full(plan.feature_changes)]
+            parts.append("Levels are lowered with **UNSAFE_DOWNGRADE**: the metadata in the warnings is lost.")
+        parts += [heading("Levels to finalize"), *features_in_full(plan.feature_changes)]
         if scan:
             parts += [heading("Coordinator logs"), escape_markdown(scan)]
         parts += findings_part(findings)
@@ -199,19 +202,18 @@ def approval_body(plan: Plan, verdict: Verdict | None = None, *, what: str = App
             *config_part(plan),
             *_features_in_short(plan.feature_changes),
         ]
-    when = "each stop" if plan.release_steps else "anything is changed"
-    parts += ["---", f"Plan `{plan.hash[:12]}`. Every finding is looked at again before {when}."]
+    when = "each stop" if plan.release_steps else "the first change"
+    parts += ["---", f"Plan `{plan.hash[:12]}`. Every finding is checked again before {when}."]
     return "\n\n".join(parts)
 
 
 def canary_body(plan: Plan) -> str:
-    """What a person reads after the first node of a roll, in Markdown."""
+    """Return the Markdown text of the approval after the first node."""
     release_step = plan.release_steps[0]
     rest = ", ".join(node_step.name for node_step in release_step.order[1:])
     return (
-        f"**{release_step.order[0].name}** was brought from {release_step.from_release} to {release_step.to_release} "
-        "and its gate holds.\n\n"
-        f"Still to be rolled: {rest or 'none'}."
+        f"**{release_step.order[0].name}** was moved from {release_step.from_release} to "
+        f"{release_step.to_release} and its gate passed.\n\nRemaining nodes: {rest or 'none'}."
     )
 
 
@@ -229,7 +231,7 @@ def findings_part(findings: tuple[Finding, ...]) -> list[str]:
 
 def hops_part(plan: Plan) -> list[str]:
     if not plan.release_steps:
-        return [f"Every node runs {plan.target} already: nothing is restarted."]
+        return [f"Every node already runs {plan.target}: no node is restarted."]
     parts = []
     for release_step in plan.release_steps:
         order = "\n".join(
@@ -250,11 +252,11 @@ def config_part(plan: Plan) -> list[str]:
         return []
     lines = [
         f"- node {c.node_id} on {c.release}: {quote_markdown(c.key)} "
-        f"{f'= {quote_markdown(c.value)}' if c.value else 'is taken out'}. "
+        f"{f'= {quote_markdown(c.value)}' if c.value else 'is removed'}. "
         f"{escape_markdown(c.reason)}"
         for c in plan.config_changes
     ]
-    return [heading("Configuration that comes in with the roll"), "\n".join(lines)]
+    return [heading("Configuration changes"), "\n".join(lines)]
 
 
 def _features_in_short(changes: tuple[FeatureChange, ...]) -> list[str]:
@@ -264,20 +266,20 @@ def _features_in_short(changes: tuple[FeatureChange, ...]) -> list[str]:
     for undo in (Undo.IMPOSSIBLE, Undo.UNKNOWN, Undo.POSSIBLE):
         levels = [f"{escape_markdown(c.feature)} {c.current} → {c.target}" for c in changes if c.undo == undo]
         if levels:
-            lines.append(f"- way back **{undo.value}**: {', '.join(levels)}")
-    return [heading("Levels to be finalized afterwards, by an approval of their own"), "\n".join(lines)]
+            lines.append(f"- rollback **{undo.value}**: {', '.join(levels)}")
+    return [heading("Levels to finalize later, with a separate approval"), "\n".join(lines)]
 
 
 def features_in_full(changes: tuple[FeatureChange, ...]) -> list[str]:
     if not changes:
-        return ["No feature level is to be finalized."]
+        return ["No feature level is finalized."]
     return [
         "\n".join(
             [
                 f"#### {escape_markdown(c.feature)} {c.current} → {c.target}",
                 "",
-                f"- Undoing it: **{c.undo.value}**. {escape_markdown(c.undo_source)}",
-                f"- What would be lost: {escape_markdown(c.loss)}",
+                f"- Undo: **{c.undo.value}**. {escape_markdown(c.undo_source)}",
+                f"- Loss on undo: {escape_markdown(c.loss)}",
             ]
         )
         for c in changes

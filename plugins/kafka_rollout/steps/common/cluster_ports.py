@@ -1,4 +1,4 @@
-"""One cluster's ports in one place, handed to every step."""
+"""The ports of one cluster, passed to every step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kafka_rollout.ports.run_store import RunStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPorts:
-    """`run_id` names the run and is the holder of the cluster's lock."""
+    """The ports of one cluster. `run_id`: id of the run and holder of the cluster's lock."""
 
     run_id: str
     cluster: ClusterSpec

@@ -1,4 +1,4 @@
-"""Where nodes' directories lie, for steps that read or change what is in them, or name them."""
+"""The directories of nodes, for steps that read, change or show them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
 def named_directories(ports: ClusterPorts, losses: Iterable[Loss]) -> tuple[Loss, ...]:
-    """The losses with directories by path as well, as far as the runtime sees the nodes' files."""
+    """Return the losses with directories also shown by path, if the runtime can read the files."""
     paths = {id_: path for node in ports.cluster.brokers for id_, path in ports.runtime.log_directories(node).items()}
     return with_paths(losses, paths)
 
 
 def metadata_directory(ports: ClusterPorts, node: NodeSpec) -> Path:
-    """The node's metadata.log.dir; raises RefusedError where the runtime cannot see it."""
+    """Return the node's metadata.log.dir. Raises RefusedError if the runtime cannot read it."""
     directory = ports.runtime.metadata_log_dir(node)
     if directory is None:
         raise RefusedError(
-            f"The runtime {ports.cluster.runtime} sees no files of node {node.node_id}.",
-            remedy="Give the inventory's nodes their directories, or use `kafka-rollout metadata` on their hosts.",
+            f"The runtime {ports.cluster.runtime} cannot read files on node {node.node_id}.",
+            remedy=(
+                "Add the directories of the nodes to the inventory, or use `kafka-rollout metadata` on their hosts."
+            ),
         )
     return directory

@@ -1,4 +1,4 @@
-"""The cluster's lock: one change at a time, by a lease that every acting step and every look renews."""
+"""The cluster's lock: one change at a time. Every changing step and every check renews its lease."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from kafka_rollout.domain.run.events import LockedOut
 from kafka_rollout.domain.run.lease import Lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
-# Longer than the longest single call between two renewals (a controlled shutdown to its deadline), short enough
-# that a killed holder does not keep others waiting.
+# Longer than the longest call between two renewals (a controlled shutdown until its deadline), but short enough that
+# a killed run does not block others for long.
 LEASE_S = 600.0
 
 
 def acquire_lock(ports: ClusterPorts, purpose: str, *, for_s: float = LEASE_S) -> Lock:
-    """Take or renew the cluster's lock for this run; raises LockHeldError naming who holds it.
+    """Acquire or renew the cluster's lock for this run. Raises LockHeldError with the run that holds it.
 
-    Kafka's own id of the cluster goes with it from the first time on that a broker tells it: the inventory may know one
-    cluster by two names.
+    The lock also contains Kafka's cluster id, once a broker has reported it, because the inventory can have one cluster
+    under two names.
     """
     held = ports.lock.holder(ports.cluster.name)
     known = held.cluster_id if held is not None and held.holder == ports.run_id else ""
@@ -28,15 +28,17 @@ def acquire_lock(ports: ClusterPorts, purpose: str, *, for_s: float = LEASE_S) -
             ports.cluster.name, ports.run_id, purpose, for_s=for_s, cluster_id=known or _cluster_id(ports)
         )
     except LockHeldError as error:
-        if ports.run.events():  # a run that has not begun leaves nothing behind
+        if ports.run.events():  # a run that has not begun records nothing
             ports.run.record(LockedOut(sentence=error.sentence))
         raise
 
 
 @contextmanager
 def lock_before_run(ports: ClusterPorts, purpose: str) -> Iterator[None]:
-    """Take the lock before anything is scanned, planned or asked: a second change of the cluster is refused at once.
-    What fails in here lets go of it; what comes after has to see to that itself."""
+    """Acquire the lock before anything is scanned, planned or asked, so a second change is refused at once.
+
+    An error in this block releases the lock. After the block, the caller must release it.
+    """
     acquire_lock(ports, purpose)
     try:
         with keep_lock(ports):
@@ -52,8 +54,7 @@ def keep_lock(ports: ClusterPorts) -> AbstractContextManager[None]:
 
 
 def shorten_lease(ports: ClusterPorts, purpose: str) -> Lock:
-    """An ordinary lease again after a long one, once the person it was kept for has answered: a run that dies now
-    must not keep others out for the rest of that time."""
+    """Set an ordinary lease again after the long lease for an answer, so that a killed run does not block others."""
     return ports.lock.acquire(ports.cluster.name, ports.run_id, purpose, for_s=LEASE_S, shorten=True)
 
 
@@ -61,7 +62,7 @@ def _cluster_id(ports: ClusterPorts) -> str:
     try:
         return ports.admin.cluster_id()
     except (TransientError, RefusedError):
-        return ""  # asked again with the next renewal
+        return ""  # read again at the next renewal
 
 
 def release_lock(ports: ClusterPorts) -> None:

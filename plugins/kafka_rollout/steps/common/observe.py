@@ -1,4 +1,4 @@
-"""Observe: one look at the whole cluster, every node asked itself."""
+"""Observe the whole cluster: every node is queried itself."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 _T = TypeVar("_T")
 
-# Nodes are asked side by side: most of a look is waiting for answers.
+# Nodes are queried in parallel, because most of the time is waiting for responses.
 _ASKED_AT_ONCE = 8
 _NOT_ASKED = RegisteredNodes(brokers=frozenset(), fenced=None, controllers=None)
 
 
 def observe(ports: ClusterPorts) -> ClusterState:
-    """Look at the whole cluster.
+    """Observe the whole cluster.
 
-    What nobody answered is None or empty and named in `unanswered`; raises TransientError only when the brokers do
-    not even tell the cluster's id, its nodes and its partitions.
+    A value that was not reported is None or empty and listed in `unanswered`. Raises TransientError only if the brokers
+    do not report the cluster's id, its nodes and its partitions.
     """
     state = observe_some(ports, ports.cluster.nodes, metrics=True)
     unanswered: list[str] = []
@@ -39,9 +39,10 @@ def observe(ports: ClusterPorts) -> ClusterState:
 def observe_some(
     ports: ClusterPorts, nodes: Sequence[NodeSpec], *, metrics: bool, brokers: bool = True
 ) -> ClusterState:
-    """A part of a look, for a gate: some nodes, and with `brokers` the quorum, registrations and partitions.
+    """Observe a part of the cluster for a gate: some nodes, and with `brokers` the quorum, registrations and
+    partitions.
 
-    `cluster_id`, groups and transactions stay empty; a node that was not asked is not in `nodes`.
+    `cluster_id`, groups and transactions stay empty; a node that was not queried is not in `nodes`.
     """
     with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE, thread_name_prefix="observe") as pool:
         seen = tuple(pool.map(lambda node: observe_node(ports, node, metrics=metrics), nodes))
@@ -53,13 +54,13 @@ def observe_some(
         registered=ports.admin.registered() if brokers else _NOT_ASKED,
         partitions=ports.admin.partitions() if brokers else (),
         unanswered=tuple(unanswered),
-        # The time of the answers, not of the questions: lags and ages are counted from it.
+        # The time of the responses, not of the queries: lags and ages are computed from it.
         observed_at=ports.clock.now(),
     )
 
 
 def observe_node(ports: ClusterPorts, node: NodeSpec, *, metrics: bool = True) -> NodeState:
-    """Look at one node: process, features and metrics; what it does not answer is None and said in `problem`."""
+    """Observe one node: process, features and metrics. A missing value is None, with the reason in `problem`."""
     problems: list[str] = []
     process = _ask(lambda: ports.runtime.process(node), ProcessState(pid=None), problems)
     features = read = None

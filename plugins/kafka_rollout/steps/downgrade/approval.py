@@ -1,4 +1,4 @@
-"""What a person reads before levels fall, and before the binary goes down."""
+"""The approval texts of a downgrade: before the levels are lowered, and before the binary is replaced."""
 
 from __future__ import annotations
 
@@ -17,29 +17,38 @@ _LOSSES_SHOWN = 100
 
 
 def levels_body(ports: ClusterPorts, plan: Plan, support: Verdict) -> str:
-    """Markdown: what would be lost first, then the levels, then the findings."""
+    """Return the Markdown text: losses first, then the levels, then the findings."""
     parts = [
-        f"**Downgrade of cluster {plan.cluster}: {plan.source} → {plan.target}. First its feature levels fall.**",
+        (
+            f"**Downgrade of cluster {plan.cluster}: {plan.source} → {plan.target}. First the feature levels are "
+            "lowered.**"
+        ),
         *_type(plan),
         *losses_part(ports, plan),
-        heading("Levels that fall, metadata.version last"),
+        heading("Levels to lower, metadata.version last"),
         *features_in_full(plan.online_changes),
         *_later(plan),
         *findings_part(_all(plan, support.findings)),
-        _foot(plan, "The binary goes down after an approval of its own; until then every node can go on as it is."),
+        _foot(plan, "The binary is replaced after a separate approval. Until then every node runs unchanged."),
     ]
     return "\n\n".join(parts)
 
 
 def roll_body(ports: ClusterPorts, plan: Plan, offline: Sequence[str] = ()) -> str:
-    """Markdown: what is cut, the order, the findings. `offline`: what an offline downgrade means, its losses too."""
+    """Return the Markdown text: trims, order, findings.
+
+    `offline`: the facts of an offline downgrade, with its losses.
+    """
     special = [*_outage(offline), *losses_part(ports, plan)] if plan.offline else _trims(ports)
     return "\n\n".join([*_title(plan), *special, *_way(plan)])
 
 
 def plan_body(ports: ClusterPorts, plan: Plan, offline: Sequence[str] = ()) -> str:
-    """Markdown of a dry run: what the approvals will say, but the trims, which are known when the levels are low."""
-    levels = [heading("Levels that fall, metadata.version last"), *features_in_full(plan.feature_changes)]
+    """Return the Markdown text of a dry run.
+
+    It has no trims, because they are known only after the levels are lowered.
+    """
+    levels = [heading("Levels to lower, metadata.version last"), *features_in_full(plan.feature_changes)]
     outage = _outage(offline) if plan.offline else []
     return "\n\n".join([*_title(plan), *levels, *outage, *losses_part(ports, plan), *_way(plan)])
 
@@ -49,66 +58,68 @@ def _title(plan: Plan) -> list[str]:
 
 
 def _outage(offline: Sequence[str]) -> list[str]:
-    return [heading("All nodes are stopped"), "\n".join(f"- {escape_markdown(line)}" for line in offline)]
+    return [heading("All nodes will be stopped"), "\n".join(f"- {escape_markdown(line)}" for line in offline)]
 
 
 def _way(plan: Plan) -> list[str]:
-    foot = _foot(plan, "Every finding is looked at again before each stop.")
+    foot = _foot(plan, "Every finding is checked again before each stop.")
     return [*findings_part(plan.findings), *hops_part(plan), *config_part(plan), foot]
 
 
 def losses_part(ports: ClusterPorts, plan: Plan) -> list[str]:
-    """The loss report: each real loss with the values; how much is only at its default."""
+    """Return the loss report: each real loss with its values, and the number of fields with default values."""
     level = plan.levels.get(METADATA_VERSION)
     if level is None:
-        return [heading("Metadata lost: none"), "metadata.version stays as it is."]
+        return [heading("Metadata lost: none"), "metadata.version does not change."]
     report = ports.run.attachment(LOSSES)
     if report is None:
         return [heading("Metadata lost: unknown")]
     losses, defaults = report["losses"], report["default_only"]
     lines = [f"- {escape_markdown(loss['sentence'])}" for loss in losses[:_LOSSES_SHOWN]]
     if len(losses) > _LOSSES_SHOWN:
-        lines.append(f"- … and {len(losses) - _LOSSES_SHOWN} more: all of them are in `{LOSSES}` of the run's record.")
+        lines.append(f"- … and {len(losses) - _LOSSES_SHOWN} more. `{LOSSES}` of the run history contains all.")
     parts = [heading(f"Metadata lost: {len(losses) or 'none'}"), *(["\n".join(lines)] if lines else [])]
     if any(loss["kind"].endswith("log directories") for loss in losses):
         parts.append(
-            "The metadata knows directories by their ids: `directory.id` in each one's `meta.properties`. A path "
-            "stands beside it where this process sees the node's files."
+            "The metadata identifies directories by id (`directory.id` in `meta.properties`). The path is "
+            "shown if this process can read the node's files."
         )
     if defaults:
         parts.append(
-            f"{len(defaults)} fields that level {level} does not have are only at their default and say nothing."
+            f"{len(defaults)} fields do not exist at level {level}. All of them hold default values, so "
+            "nothing is lost."
         )
     return parts + [escape_markdown(note) for note in report["notes"]]
 
 
 def _later(plan: Plan) -> list[str]:
-    """What this approval is not about: it comes with all nodes stopped."""
+    """Return what this approval does not cover: the change while all nodes are stopped."""
     if not plan.offline:
         return []
     levels = ", ".join(f"{escape_markdown(c.feature)} {c.current} → {c.target}" for c in plan.offline_changes)
     return [
-        heading("Not yet"),
-        f"{levels}: with all nodes stopped, after an approval of its own. What is lost is lost then.",
+        heading("Not part of this approval"),
+        f"{levels}: with all nodes stopped, after an approval of its own. Metadata is lost at that time.",
     ]
 
 
 def _type(plan: Plan) -> list[str]:
     if not plan.unsafe:
-        return ["**SAFE**: it would have been refused if anything in use were lost."]
-    return ["**UNSAFE**: what the warnings name is lost, and nothing stops it."]
+        return ["**SAFE**: the run stops if metadata in use would be lost."]
+    return ["**UNSAFE**: the metadata in the warnings is lost."]
 
 
 def _trims(ports: ClusterPorts) -> list[str]:
     trimmed = planned_trims(ports.run.events())
     if not trimmed:
-        return [heading("Metadata logs"), "Every node's log can be read by the older release as it is."]
+        return [heading("Metadata logs"), "The older release can read the metadata log of every node."]
     names = "\n".join(f"- {ports.cluster.node(node_id).name} ({node_id})" for node_id in trimmed)
     return [
-        heading(f"Metadata logs to be trimmed: {len(trimmed)}"),
-        "The older release would stop at records before the newest snapshot. While each of these nodes is stopped, its "
-        "log is cut below that snapshot, with a backup in the log's own folder (`kafka-rollout-trim-…`). It can be put "
-        "back by `kafka-rollout metadata trim --undo` until the node has written to it.",
+        heading(f"Metadata logs to trim: {len(trimmed)}"),
+        "The older release would stop at records before the newest snapshot. While each of these nodes is "
+        "stopped, the run removes its log before that snapshot and keeps a backup in the log's own folder "
+        "(`kafka-rollout-trim-…`). To restore it, run `kafka-rollout metadata trim --undo` before the node "
+        "has written to the log.",
         names,
     ]
 

@@ -1,4 +1,4 @@
-"""Everything that is in the cluster, before a downgrade and after it: what is gone or less is said."""
+"""The contents of the cluster before and after a downgrade, and their comparison."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ COMPARED = "inventory/compared.json"
 
 
 def take_inventory(ports: ClusterPorts) -> ClusterInventory:
-    """Kept in the run's record. Once the run has acted the first one stays: it is what a comparison is worth."""
+    """Store the contents in the run history.
+
+    After the first change of the run, the first inventory stays as the base.
+    """
     kept = ports.run.attachment(BEFORE)
     if kept is not None and has_acted(ports.run.events()):
         return ClusterInventory.from_dict(kept)
@@ -33,10 +36,12 @@ def take_inventory(ports: ClusterPorts) -> ClusterInventory:
 
 
 def compare_inventory(ports: ClusterPorts) -> tuple[Difference, ...]:
-    """Every difference, recorded; raises FatalError where the run has taken no inventory before."""
+    """Return and record every difference. Raises FatalError if the run has no inventory from before."""
     kept = ports.run.attachment(BEFORE)
     if kept is None:
-        raise FatalError("This run took no inventory before it changed anything.", remedy="Nothing can be compared.")
+        raise FatalError(
+            "This run has no inventory from before its first change.", remedy=("No comparison is possible.")
+        )
     before = ClusterInventory.from_dict(kept)
     after = ports.admin.inventory(configured_groups=before.group_configs)
     found = compare_inventories(before, after, unserved=unserved_types(levels_now(ports).finalized))

@@ -1,7 +1,7 @@
-"""The metadata logs of a downgrade: scanned, weighed for losses, made readable in each node's turn.
+"""The metadata logs of a downgrade: scan, loss report, and trim while each node is stopped.
 
-A release that cannot replay what is in a node's log stops at its start. So every node's own log is looked at: before
-anything is approved, when the levels have fallen, right before the node is stopped, and once more when it is.
+A release that cannot replay a record in a node's log exits at its start. So every node's own log is checked: before the
+approval, after the levels are lowered, immediately before the node stops, and while it is stopped.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _AT_ONCE = 2  # each starts a JVM
 
 
 def scan_metadata_logs(ports: ClusterPorts, plan: Plan) -> Plan:
-    """Scan every node's log for every release of the path; what that means becomes findings of the plan."""
+    """Scan every node's log for every release of the path, and add the findings to the plan."""
     scans, unseen = _scan_all(ports, plan)
     _record(ports, ScanStage.BEFORE, scans)
     found = (*unseen_findings(unseen, ports.cluster.runtime), *metadata_findings(plan, scans))
@@ -51,10 +51,11 @@ def scan_metadata_logs(ports: ClusterPorts, plan: Plan) -> Plan:
 
 
 def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | None]:
-    """KIP-1155's loss report, made before the controller is asked anything; None where no level of metadata.version
-    falls, or nobody can say what is lost (then that is a blocker). What an older release loses by itself is a finding.
+    """Create KIP-1155's loss report before any request to the controller; None if metadata.version is not lowered.
 
-    Raises TransientError where a broker does not answer what settings there are."""
+    It is also None if the losses are unknown, which is a blocker. Losses caused by the older release itself are
+    findings. Raises TransientError if a broker does not report the settings.
+    """
     level, settings = plan.levels.get(METADATA_VERSION), _settings(ports, plan)
     if level is None:
         ports.run.attach(LOSSES, None)
@@ -86,11 +87,16 @@ def _settings(ports: ClusterPorts, plan: Plan) -> tuple[Finding, ...]:
 
 
 def look_at_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
-    """Could every node start on every release of the path, after a trim where it takes one? Recorded."""
+    """Check whether every node can start on every release of the path, if needed after a trim.
+
+    The check is recorded.
+    """
     scans, unseen = _scan_all(ports, plan)
     _record(ports, ScanStage.READY, scans)
     conditions = [
-        Condition(name=f"node {node_id}'s metadata log", holds=False, evidence="the runtime sees no files of the node")
+        Condition(
+            name=f"node {node_id}'s metadata log", holds=False, evidence=("the runtime cannot read files on the node")
+        )
         for node_id in unseen
     ]
     for node_id, scan in scans:
@@ -99,8 +105,8 @@ def look_at_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
         told = why_not(scan)
         evidence = {
             Readiness.READY: f"{scan.release} replays it, from {scan.starts_at}",
-            Readiness.TRIM: f"{told} It is trimmed in the node's turn",
-            Readiness.SNAPSHOT: f"{told} It waits for a snapshot behind that",
+            Readiness.TRIM: f"{told} It is trimmed while the node is stopped",
+            Readiness.SNAPSHOT: f"{told} The run waits for a snapshot after it",
         }.get(needs, f"{told} {' '.join(scan.remedies)}")
         conditions.append(
             Condition(name=f"node {node_id}'s metadata log for {scan.release}", holds=holds, evidence=evidence)
@@ -109,8 +115,11 @@ def look_at_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
 
 
 def refuse_unreadable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
-    """Before the stop: raise RefusedError where the release could not start on this node's log, or only after a trim
-    that nobody approved; TransientError where a snapshot has to come first. Nothing to do on the way up."""
+    """Check the log before the stop; does nothing in an upgrade.
+
+    Raises RefusedError if the release cannot start on this log, or only after a trim that was not approved. Raises
+    TransientError if a snapshot must be written first.
+    """
     if not goes_down(plan, release_step):
         return
     scan = _scan(ports, plan, node, release_step.to_release)
@@ -119,20 +128,20 @@ def refuse_unreadable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep
         return
     if needs is Readiness.SNAPSHOT:
         raise TransientError(
-            f"Node {node.node_id} may not be stopped yet: {why_not(scan)}", remedy=" ".join(scan.remedies)
+            f"Node {node.node_id} cannot be stopped yet: {why_not(scan)}", remedy=" ".join(scan.remedies)
         )
     if needs is Readiness.TRIM:
         raise RefusedError(
-            f"The metadata log of node {node.node_id} needs a trim that nobody approved: {why_not(scan)}",
-            remedy="Clear check_metadata_logs with everything downstream: the approval then names it.",
+            f"The metadata log of node {node.node_id} needs a trim that was not approved: {why_not(scan)}",
+            remedy="Clear check_metadata_logs with everything downstream: the new approval then lists this node.",
         )
     raise RefusedError(f"On the metadata log of node {node.node_id} {why_not(scan)}", remedy=" ".join(scan.remedies))
 
 
 def make_readable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
-    """While the node is stopped: bring its metadata log into a form that the hop's release starts from.
+    """Make the metadata log of a stopped node readable for the release of the release step.
 
-    Idempotent: what is done is seen in the log. Raises FatalError where that cannot be; the node is down then.
+    Idempotent: the log shows what was done. Raises FatalError if it is not possible; the node is then stopped.
     """
     if not goes_down(plan, release_step):
         return
@@ -182,12 +191,12 @@ def _replace_bootstrap(
 
 
 def goes_down(plan: Plan, release_step: ReleaseStep) -> bool:
-    """Whether a release step starts an older release on a log that a newer one wrote."""
+    """Return whether a release step starts an older release on a log that a newer one wrote."""
     return plan.direction is Direction.DOWNGRADE and not is_way_back(plan, release_step)
 
 
 def _losses(ports: ClusterPorts, plan: Plan, level: int) -> LossReport:
-    """By the active controller's log, which is the longest; another's where it is not seen."""
+    """Use the log of the active controller, which is the longest; another one if it cannot be read."""
     leader = ports.admin.quorum().leader_id
     controllers = sorted(ports.cluster.controllers, key=lambda node: node.node_id != leader)
     for node in controllers:
@@ -197,13 +206,13 @@ def _losses(ports: ClusterPorts, plan: Plan, level: int) -> LossReport:
             named = (named_directories(ports, told.losses), named_directories(ports, told.default_only))
             return replace(told, losses=named[0], default_only=named[1])
     raise RefusedError(
-        f"The runtime {ports.cluster.runtime} sees no files of any controller.",
-        remedy="Give the inventory's nodes their directories.",
+        f"The runtime {ports.cluster.runtime} cannot read files on any controller.",
+        remedy="Add the directories of the nodes to the inventory.",
     )
 
 
 def _scan_all(ports: ClusterPorts, plan: Plan) -> tuple[list[tuple[int, MetadataScan]], list[int]]:
-    """(node id, scan) for every node and release of the path, and the nodes that cannot be looked into."""
+    """Return (node id, scan) for every node and release of the path, and the nodes that cannot be read."""
     unseen = [node.node_id for node in ports.cluster.nodes if ports.runtime.metadata_log_dir(node) is None]
     asked = [
         (node, release_step.to_release)

@@ -1,4 +1,4 @@
-"""Features of an upgrade's plan: may the levels be finalized (KIP-584), finalize them, and can they be taken back."""
+"""The features of an upgrade: check the support of their levels (KIP-584), finalize them, and check the undo."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers
 
 
 def check_support(ports: ClusterPorts, plan: Plan, *, waits: bool = False) -> Verdict:
-    """KIP-584's validation by our own eyes, then the controller's validate-only as a second opinion.
+    """Validate the levels by our own rules, then by the controller's validate-only request.
 
-    Where the two disagree, that is a finding. An empty set of changes is an ok verdict. `waits`: the gate of the groups
-    is still ahead, so groups that lose their type do not block yet.
+    A disagreement is a finding. An empty set of changes gives an ok verdict. `waits`: the gate of the groups comes
+    later, so groups that lose their type do not block yet.
     """
     state = observe(ports)
     pending = _pending(state, plan)
@@ -45,7 +45,7 @@ def check_support(ports: ClusterPorts, plan: Plan, *, waits: bool = False) -> Ve
         own = replace(own, findings=waited_for(own.findings))
     findings = list(own.findings)
     if targets and own.ok:
-        # Of the first request: later ones depend on what the first brings.
+        # For the first request only: later requests depend on its result.
         first = levels_of_changes(feature_request_batches(pending)[0])
         findings += with_disagreement(second_opinion(ports, state, first, unsafe=plan.unsafe))
     verdict = Verdict(question=own.question, findings=tuple(findings))
@@ -56,7 +56,7 @@ def check_support(ports: ClusterPorts, plan: Plan, *, waits: bool = False) -> Ve
 
 
 def with_disagreement(refused: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """The controller's refusals, and that it disagrees with what every node says."""
+    """Return the controller's refusals, and a finding if every node reports support."""
     named_ = [finding for finding in refused if finding.subject.startswith("feature ")]
     if not named_:
         return refused
@@ -66,23 +66,23 @@ def with_disagreement(refused: tuple[Finding, ...]) -> tuple[Finding, ...]:
             code="CONTROLLER-DISAGREES",
             severity=Severity.WARNING,
             subject=f"features {', '.join(finding.subject.removeprefix('feature ') for finding in named_)}",
-            sentence="Every node says itself that it supports the levels, but the controller refuses them.",
-            remedy="The controller knows the nodes by their registrations: see its own answer.",
+            sentence="Every node reports that it supports the levels, but the controller refuses them.",
+            remedy="Read the controller's response: it evaluates the registrations of the nodes.",
         ),
     )
 
 
 def pending_changes(ports: ClusterPorts, plan: Plan) -> tuple[FeatureChange, ...]:
-    """The changes that the controller is to be asked for and that are not finalized yet (all nodes asked)."""
+    """Return the changes to request from the controller that are not finalized yet, by the responses of all nodes."""
     return _pending(levels_now(ports), plan)
 
 
 def finalize(ports: ClusterPorts, plan: Plan) -> tuple[FeatureUpdateResult, ...]:
-    """Finalize the plan's levels: metadata.version first on the way up, last on the way down.
+    """Finalize the plan's levels: metadata.version first when raised, last when lowered.
 
-    Each: look it up, validate-only, update; an update whose answer was lost is looked up, never sent blindly again.
-    Then every node is looked at again. Raises RefusedError with Kafka's own answer when the controller refuses, or
-    when the approval is void; FatalError when a node is there now that does not support what was finalized.
+    For each request: read the levels, validate-only, update. If a response is lost, the levels are read before anything
+    is sent again. Then every node is checked again. Raises RefusedError with Kafka's response if the controller
+    refuses, or if the approval is invalid. Raises FatalError if a node does not support the finalized levels.
     """
     plan = check_plan(ports, plan.hash)
     pending = pending_changes(ports, plan)
@@ -114,7 +114,7 @@ def refuse(support: Verdict) -> None:
 
 
 def raise_race(race: Verdict) -> None:
-    """Raise FatalError when a node cannot live with the levels that are finalized now."""
+    """Raise FatalError if a node does not support the finalized levels."""
     if not race.ok:
         raise FatalError(
             " ".join(finding.sentence for finding in race.blockers),
@@ -123,9 +123,9 @@ def raise_race(race: Verdict) -> None:
 
 
 def undo_by_controller(ports: ClusterPorts, plan: Plan) -> tuple[FeatureChange, ...]:
-    """The plan's changes, with what the controller itself says of taking each back (validate-only downgrade).
+    """Return the plan's changes with the controller's own answer about the undo (validate-only downgrade).
 
-    The controller can answer only for a level that is finalized; before that the catalogue's answer stays.
+    The controller can answer only for a finalized level; before that, the catalogue's answer stays.
     """
     finalized = levels_now(ports).finalized
     return tuple(

@@ -1,8 +1,8 @@
-"""KIP-584's race: a broker with a narrower range joins while a level is being finalized. Looked for afterwards.
+"""KIP-584's race: a broker with a narrower range registers while a level is being finalized. Checked afterwards.
 
-Kafka itself closes it (the controller refuses the level while such a broker is registered, and its registration after
-that; or the broker ends when it replays the level), which leaves a broker that is down, or one that asks for a while to
-be let in: either is found here, with what to do about it.
+Kafka refuses one of both: the controller refuses the level while such a broker is registered, or it refuses the
+registration afterwards; or the broker exits when it replays the level. The result is a broker that is down or retries
+its registration. This check finds it and shows the remedy.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import read_last_error
 from kafka_rollout.steps.common.observe import observe_some
 
-# A node that ends, or registers anew, is settled by then.
+# A node that exits or re-registers has done so by then.
 _LOOK_AGAIN_AFTER_S = (1.0, 2.0, 4.0, 8.0)
 
 
 def look_for_narrower_nodes(ports: ClusterPorts) -> Verdict:
-    """Every registered node against the levels that are finalized now; recorded.
+    """Check every registered node against the finalized levels; the result is recorded.
 
-    A node that supports less, and one of which nobody can tell, are blockers when they are still there after some
-    looks: the levels are finalized, and a person must look.
+    A node that supports less, and a node whose support is unknown after several checks, are blockers: the levels are
+    finalized, and an operator must act.
     """
     for pause_s in (*_LOOK_AGAIN_AFTER_S, None):
         verdict = _look(ports)
@@ -51,29 +51,29 @@ def _look(ports: ClusterPorts) -> Verdict:
         if seen.features is None:
             findings.append(_gone(ports, node, seen, levels))
     findings += ghost_findings(ports.cluster, state)
-    return Verdict(question="Does every node live with the finalized levels?", findings=tuple(findings))
+    return Verdict(question="Does every node support the finalized levels?", findings=tuple(findings))
 
 
 def _gone(ports: ClusterPorts, node: NodeSpec, seen: NodeState, levels: Mapping[str, int]) -> Finding:
-    """A node that does not answer, and what the catalogue says of the release that is installed there."""
+    """Return a finding for a node that does not respond, with the facts of its installed release."""
     installed = seen.process.installed
     told = f"{seen.problem} {read_last_error(ports, node)}".strip()
     if installed is None or installed not in ports.catalogue:
         sentence = f"may support less than {_named(levels)}: {told}"
         remedy = (
-            "If its log says that it does not support a level, bring it to a release that does; otherwise start it."
+            "If its log shows that it does not support a level, upgrade it to a release that does. Otherwise start it."
         )
     elif lacking := _lacking(ports.catalogue.get(installed), levels):
-        sentence = f"{installed}, which is installed there, does not support {_named(lacking)}: {told}"
+        sentence = f"its installed release {installed} does not support {_named(lacking)}: {told}"
         remedy = _remedy(*lacking)
     else:
-        sentence = f"{installed}, which is installed there, supports every level: {told}"
-        remedy = "See in its log why it is down, and start it."
+        sentence = f"its installed release {installed} supports every level: {told}"
+        remedy = "Read in its log why it is down, and start it."
     return Finding(
         code="NODE-GONE-AFTER-FINALIZING",
         severity=Severity.BLOCKER,
         subject=f"node {node.node_id}",
-        sentence=f"Node {node.node_id} does not answer after finalizing, and {sentence}",
+        sentence=f"Node {node.node_id} does not respond after finalizing, and {sentence}",
         remedy=remedy,
     )
 
@@ -92,7 +92,9 @@ def _narrower(found: Finding, feature: str, level: int) -> Finding:
         code="NARROWER-NODE-JOINED",
         severity=Severity.BLOCKER,
         subject=found.subject,
-        sentence=f"A node with a narrower range joined while {feature} was finalized at {level}. {found.sentence}",
+        sentence=(
+            f"A node with a narrower range registered while {feature} was finalized at {level}. {found.sentence}"
+        ),
         remedy=_remedy(feature),
     )
 
@@ -101,6 +103,6 @@ def _remedy(*features: str) -> str:
     ways = [f"--downgrade {feature}:LEVEL" for feature in features]
     ways += [f"--delete {feature}" for feature in features if feature != METADATA_VERSION]
     return (
-        "Stop that node and bring it to a release that supports the level; or take the level back "
-        f"(`features update` with {' or '.join(ways)}) while nothing uses it."
+        "Stop that node and upgrade it to a release that supports the level. Or lower the level (`features "
+        f"update` with {' or '.join(ways)}) while it is not in use."
     )

@@ -1,5 +1,7 @@
-"""One UpdateFeatures request made true: looked up before and after, so that a lost answer or a killed caller does no
-harm. One is in flight at a time; the callers hold the cluster's lock."""
+"""Sends one UpdateFeatures request. The levels are read before and after, so a lost response or a kill does no harm.
+
+Only one request is in progress at a time; the callers hold the cluster's lock.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +18,28 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe_some
 from kafka_rollout.steps.common.until import until
 
-# Brokers register anew after metadata.version changes; until the controller has their new ranges it refuses the rest.
+# Brokers re-register after metadata.version changes. Until the controller has their new ranges it refuses other
+# features.
 _REGISTRATION_PATIENCE_S = 60.0
-# How long a lost answer is looked up before the person (or the retry) is told that nobody knows.
+# Seconds in which the levels are read after a lost response, before the result counts as unknown.
 _LOST_ANSWER_PATIENCE_S = 20.0
-# How long a node that answers and has not heard of the level yet is waited for; one that is cut off may never hear.
+# Seconds to wait for a node that responds but does not report the level yet; a node without a connection may never
+# report it.
 _LAGGARD_PATIENCE_S = 10.0
 _LOOK_AGAIN_S = 0.5
 _SENDS = 2
 
-NOT_SENT = "NOT_SENT"  # stands where Kafka's error name would
+NOT_SENT = "NOT_SENT"  # used in place of Kafka's error name
 _NOT_SENT_WHY = "Another feature of the same request was refused."
 
 
 def ensure_levels(
     ports: ClusterPorts, batch: Sequence[FeatureChange], *, unsafe: bool = False
 ) -> tuple[FeatureUpdateResult, ...]:
-    """Look the levels up, validate-only, update, look them up again; what was refused carries Kafka's own answer.
+    """Read the levels, validate-only, update, read them again. A refused feature has Kafka's own error.
 
-    An update whose answer was lost is sent again only when the nodes, looked at for a while, show that it was not
-    done. Raises TransientError when nobody knows.
+    After a lost response the request is sent again only if the nodes show for some time that it was not applied. Raises
+    TransientError if the result is unknown.
     """
     for attempt in range(_SENDS + 1):
         state = levels_now(ports)
@@ -51,11 +55,11 @@ def ensure_levels(
         ports.run.record(Finalizing(levels=missing, epoch_before=highest_epoch(state)))
         try:
             results = ports.admin.update_features(missing, validate_only=False, unsafe=unsafe)
-        except TransientError:  # nobody knows; the cluster does
+        except TransientError:  # the result is unknown here; the nodes report it
             _wait_until_there(ports, missing)
             continue
         if refused := {result.feature: result for result in results if not result.accepted}:
-            # Older controllers apply what they can of a request.
+            # Older controllers can apply a part of a request.
             taken = {feature: level for feature, level in missing.items() if feature not in refused}
             if taken and _wait_until_there(ports, taken):
                 ports.run.record(Finalized(levels=taken, epoch_after=highest_epoch(levels_now(ports))))
@@ -63,16 +67,16 @@ def ensure_levels(
         if not _wait_until_there(ports, missing):
             break
     raise TransientError(
-        f"Nobody knows yet whether {named(levels_of_changes(batch))} is finalized: the answer was lost or the nodes do "
-        "not report it.",
-        remedy="Call again: it is looked up first.",
+        f"It is unknown whether {named(levels_of_changes(batch))} is finalized: the response was lost, or the "
+        "nodes do not report the level.",
+        remedy="Repeat the command. It reads the current level before it sends anything.",
     )
 
 
 def second_opinion(
     ports: ClusterPorts, state: ClusterState, levels: Mapping[str, int], *, unsafe: bool
 ) -> tuple[Finding, ...]:
-    """The controller's validate-only as findings; none when it accepts."""
+    """Return the findings of the controller's validate-only request; empty if it accepts."""
     try:
         results = ports.admin.update_features(levels, validate_only=True, unsafe=unsafe)
     except TransientError as error:
@@ -81,8 +85,8 @@ def second_opinion(
                 code="CONTROLLER-UNANSWERED",
                 severity=Severity.BLOCKER,
                 subject="active controller",
-                sentence=f"The controller did not answer the validate-only request: {error.sentence}",
-                remedy="Look again; what is unknown is not assumed to be well.",
+                sentence=f"The controller did not respond to the validate-only request: {error.sentence}",
+                remedy="Repeat the command. A failed query blocks the plan.",
             ),
         )
     if all(result.error == UNSUPPORTED_VERSION for result in results):
@@ -91,8 +95,10 @@ def second_opinion(
                 code="CONTROLLER-CANNOT-VALIDATE",
                 severity=Severity.WARNING,
                 subject="active controller",
-                sentence=f"There is no second opinion: {results[0].message}",
-                remedy="UpdateFeatures has validate-only from version 1 on (Kafka 3.3); our own checks stand alone.",
+                sentence=f"The controller cannot validate the request: {results[0].message}",
+                remedy=(
+                    "UpdateFeatures has validate-only from version 1 (Kafka 3.3). Only this tool's own checks apply."
+                ),
             ),
         )
     return refusals(state, levels, results)
@@ -101,7 +107,7 @@ def second_opinion(
 def refusals(
     state: ClusterState, levels: Mapping[str, int], results: Sequence[FeatureUpdateResult]
 ) -> tuple[Finding, ...]:
-    """What the controller refused, with remedies."""
+    """Return the controller's refusals with remedies."""
     return tuple(
         refused_by_controller(state, result.feature, levels[result.feature], result.error, result.message)
         for result in results
@@ -110,7 +116,7 @@ def refusals(
 
 
 def levels_now(ports: ClusterPorts) -> ClusterState:
-    """Every node's own answer about features, and nothing else."""
+    """Return every node's own response about features, and nothing else."""
     return observe_some(ports, ports.cluster.nodes, metrics=False, brokers=False)
 
 
@@ -128,8 +134,11 @@ def named(levels: Mapping[str, int]) -> str:
 
 
 def _validate(ports: ClusterPorts, levels: Mapping[str, int], *, unsafe: bool) -> dict[str, FeatureUpdateResult]:
-    """What validate-only refuses. Refusals for want of a registration are waited for once metadata.version is in
-    place. A controller that has no validate-only refuses nothing here."""
+    """Return the refusals of the validate-only request.
+
+    Refusals because of a missing registration are retried once metadata.version is set. A controller without
+    validate-only refuses nothing here.
+    """
     rises = any(level > 0 for level in levels.values())
     deadline = ports.clock.monotonic() + (_REGISTRATION_PATIENCE_S if METADATA_VERSION not in levels and rises else 0.0)
     results = until(
@@ -161,8 +170,11 @@ def _answers(
 
 
 def _wait_until_there(ports: ClusterPorts, levels: Mapping[str, int]) -> bool:
-    """Whether the levels are finalized, by the newest answer. The controller answers before brokers have heard of it:
-    those that lag are given time, for whoever asked goes on to use the feature through any of them."""
+    """Return whether the levels are finalized, by the newest response.
+
+    The controller responds before brokers have read the level. Brokers that lag get some time, because the caller will
+    use the feature through any of them.
+    """
     began = ports.clock.monotonic()
     while True:
         state = levels_now(ports)
@@ -177,7 +189,7 @@ def _wait_until_there(ports: ClusterPorts, levels: Mapping[str, int]) -> bool:
 
 def _some_lag(state: ClusterState, levels: Mapping[str, int]) -> bool:
     answers = (node.features for node in state.nodes.values() if node.features is not None)
-    # Controllers before 3.5 name no levels.
+    # Controllers before 3.5 report no levels.
     return any(not _has(told.finalized, levels) for told in answers if told.finalized or told.epoch is not None)
 
 

@@ -1,4 +1,4 @@
-"""Snapshot: prove that a checkpoint of the metadata log carries the new metadata.version."""
+"""Prove that a metadata snapshot contains the new metadata.version."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PRIVATE_COPY = "metadata.checkpoint"
 def prove_snapshot(ports: ClusterPorts, plan: Plan) -> CheckpointSummary:
     """Copy the newest checkpoint to the run's private folder (0600) and load it with the target release's classes.
 
-    Records its hash and a redacted summary. Raises RefusedError when it does not carry the planned levels, or
-    when the runtime sees no checkpoint.
+    Records its hash and a redacted summary. Raises RefusedError if it does not contain the planned levels, or if the
+    runtime finds no checkpoint.
     """
     newest = _newest(ports)
     copy = ports.run.private_path(PRIVATE_COPY)
@@ -42,9 +42,9 @@ def prove_snapshot(ports: ClusterPorts, plan: Plan) -> CheckpointSummary:
     )
     if wrong:
         raise RefusedError(
-            f"The newest snapshot of node {newest.node_id} (end offset {newest.end_offset}) does not carry the levels: "
-            f"{', '.join(wrong)}.",
-            remedy="Wait for the next snapshot (the gate says when), then prove it again.",
+            f"The newest snapshot of node {newest.node_id} (end offset {newest.end_offset}) does not contain "
+            f"the levels: {', '.join(wrong)}.",
+            remedy="Wait for the next snapshot (the gate shows the time), then repeat the step.",
         )
     return summary
 
@@ -53,14 +53,14 @@ def _newest(ports: ClusterPorts) -> CheckpointFile:
     seen = [checkpoint for node in ports.cluster.nodes for checkpoint in ports.runtime.checkpoints(node)]
     if not seen:
         raise RefusedError(
-            f"The runtime {ports.cluster.runtime} sees no snapshot of the metadata log on any node.",
-            remedy="Give the inventory's nodes their directories, or copy a snapshot by hand.",
+            f"The runtime {ports.cluster.runtime} finds no metadata snapshot on any node.",
+            remedy="Add the directories of the nodes to the inventory, or copy a snapshot by hand.",
         )
     return max(seen, key=lambda checkpoint: (checkpoint.epoch, checkpoint.end_offset))
 
 
 def _copy_privately(ports: ClusterPorts, checkpoint: CheckpointFile, to: Path) -> None:
-    """A snapshot holds credentials' verifiers: the file is private before the first byte is in it."""
+    """A snapshot contains password verifiers, so the file is private from its first byte."""
     to.unlink(missing_ok=True)
     to.touch(mode=0o600)
     try:
@@ -68,8 +68,8 @@ def _copy_privately(ports: ClusterPorts, checkpoint: CheckpointFile, to: Path) -
     except FileNotFoundError as error:
         # Kafka deletes old snapshots when it has written a new one.
         raise TransientError(
-            f"The snapshot {Path(checkpoint.path).name} of node {checkpoint.node_id} is gone.",
-            remedy="Call again: there is a newer one.",
+            f"The snapshot {Path(checkpoint.path).name} of node {checkpoint.node_id} was deleted.",
+            remedy="Repeat the step: there is a newer snapshot.",
         ) from error
     finally:
         to.chmod(0o600)

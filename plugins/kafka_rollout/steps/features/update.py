@@ -1,7 +1,7 @@
-"""Features by themselves, outside a roll: plan what a person asked for, apply it, say what became of each.
+"""Separate feature changes: plan the requested changes, apply them, and report each result.
 
-The plan is frozen in the run's record, so that a run that was killed goes on with what was asked, and reports levels
-that it finds as already there. It is an ordinary plan without release steps: approval, gates and report are the roll's.
+The plan is frozen in the run history, so a killed run continues with its request and reports existing levels as already
+there. It is a plan without release steps: approval, gates and report are those of an upgrade.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from kafka_rollout.steps.features.sending import (
 from kafka_rollout.steps.planning.check import check_plan
 from kafka_rollout.steps.planning.upgrade import record_observed
 
-# Findings that the controller's validate-only can confirm or deny. What a person did not permit, or what no feature
-# is, it is not asked for.
+# Findings that the controller's validate-only request can confirm or deny. Changes without permission, and unknown
+# features, are not sent.
 _ABOUT_NODES_AND_USERS = frozenset(
     {
         "FEATURE-SUPPORT-UNKNOWN",
@@ -58,10 +58,10 @@ _ABOUT_NODES_AND_USERS = frozenset(
 
 
 def plan_features(ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, waits: bool = False) -> Plan:
-    """Observe, validate by every rule of KIP-584, ask the controller's validate-only, freeze the plan.
+    """Observe, apply every rule of KIP-584, send a validate-only request to the controller, and freeze the plan.
 
-    `waits`: the run has a gate that waits for groups to be converted, so they do not block its plan. Raises UserError
-    for what no cluster could do (nothing is recorded); refusals are the plan's blockers.
+    `waits`: the run has a gate that waits for converted groups, so they do not block its plan. Raises UserError for a
+    request that no cluster supports (nothing is recorded). Refusals are blockers of the plan.
     """
     state = _observe(ports)
     requests = order.requests(ports.cluster, ports.catalogue, state)
@@ -111,12 +111,12 @@ def plan_features(ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, wai
 
 
 def observe_features(ports: ClusterPorts) -> ClusterState:
-    """What describing features takes: every node's answers and who is registered, and no partition or group."""
+    """Observe what `describe` needs: every node's response and the registrations, no partitions or groups."""
     state = observe_some(ports, ports.cluster.nodes, metrics=True, brokers=False)
     if not any(node.features for node in state.nodes.values()):
         raise TransientError(
-            f"No node of cluster {ports.cluster.name} answers: {' '.join(state.unanswered)}",
-            remedy="Look whether the nodes run and their addresses are right.",
+            f"No node of cluster {ports.cluster.name} responds: {' '.join(state.unanswered)}",
+            remedy="Check that the nodes run and that their addresses in the inventory are correct.",
         )
     try:
         return replace(state, registered=ports.admin.registered(), quorum=ports.admin.quorum())
@@ -125,32 +125,35 @@ def observe_features(ports: ClusterPorts) -> ClusterState:
 
 
 def _observe(ports: ClusterPorts) -> ClusterState:
-    """The whole cluster. Raises FatalError when no node tells a finalized metadata.version."""
+    """Observe the whole cluster. Raises FatalError if no node reports a finalized metadata.version."""
     state = observe(ports)
     if METADATA_VERSION not in state.finalized:
         raise FatalError(
             f"No node of cluster {ports.cluster.name} reports a finalized {METADATA_VERSION}.",
-            remedy="Only clusters in KRaft mode can be changed.",
+            remedy="Use this command only for clusters in KRaft mode.",
         )
     return state
 
 
 def needs_approval(plan: Plan) -> bool:
-    """Whether a person must approve in any case: something falls or is deleted, or Kafka could not take it back."""
+    """Return whether an approval is always required.
+
+    It is if a level is lowered or deleted, or if Kafka could not undo the change.
+    """
     changes = [change for change in plan.feature_changes if change.target != change.current]
     return any(change.target < change.current or change.undo is not Undo.POSSIBLE for change in changes)
 
 
 def planned_outcomes(plan: Plan) -> tuple[FeatureOutcome, ...]:
-    """What a dry run says of each feature: accepted, or refused and why."""
+    """Return the results of a dry run: accepted, or refused with the reason."""
     return tuple(_planned(plan, change) for change in plan.feature_changes)
 
 
 def apply_features(ports: ClusterPorts, plan: Plan) -> tuple[FeatureOutcome, ...]:
-    """Bring the plan's levels about: metadata.version first on the way up, last on the way down.
+    """Set the plan's levels: metadata.version first when raised, last when lowered.
 
-    Stops at the first request that is refused; the outcomes say what was changed by then. A resumed run finds its
-    levels and says so. Raises RefusedError (nothing was changed) when a check says no or a needed approval lacks.
+    Stops at the first refused request; the outcomes show what was changed before. A resumed run reports existing
+    levels. Raises RefusedError (nothing was changed) if a check fails or a required approval is missing.
     """
     plan = check_plan(ports, plan.hash)
     before = levels_now(ports).finalized
@@ -174,7 +177,7 @@ def _apply(ports: ClusterPorts, plan: Plan, pending: set[str]) -> tuple[FeatureO
     stopped = False
     for batch in feature_request_batches(plan.feature_changes):
         if stopped:
-            outcomes |= {c.feature: _outcome(c, Result.NOT_SENT, "a request before it was refused") for c in batch}
+            outcomes |= {c.feature: _outcome(c, Result.NOT_SENT, "a previous request was refused") for c in batch}
             continue
         try:
             answers = ensure_levels(ports, batch, unsafe=plan.unsafe)
@@ -200,26 +203,29 @@ def _answered(
 
 
 def _check_again(ports: ClusterPorts, plan: Plan, pending: Sequence[FeatureChange]) -> None:
-    """What was approved is looked at once more, by the same rules; new blockers refuse."""
+    """Check the approved changes again by the same rules; refuse new blockers."""
     state = observe(ports)
     if state.cluster_id != plan.cluster_id:
         raise RefusedError(
-            f"The cluster that answers has id {state.cluster_id}, the plan was made for {plan.cluster_id}.",
+            f"The cluster id is {state.cluster_id}, but the plan was made for {plan.cluster_id}.",
             remedy="Correct the inventory's addresses, or start a new run.",
         )
     now = state.finalized
     turned = [c.feature for c in pending if (c.target < c.current) != (c.target < now.get(c.feature, 0))]
     if turned:
         raise RefusedError(
-            f"{', '.join(turned)} was changed by somebody else meanwhile: what was asked would now go the other way.",
-            remedy="Start a new run: it plans anew from what the cluster is now.",
+            (
+                f"Another client changed {', '.join(turned)} after the plan was made. The planned change would "
+                "now go in the opposite direction."
+            ),
+            remedy="Start a new run: it plans from the current state.",
         )
     targets = levels_of_changes(pending)
     refuse(check_feature_support(ports.cluster, ports.catalogue, state, targets, unsafe=plan.unsafe))
 
 
 def _changes(ports: ClusterPorts, state: ClusterState, requests: Sequence[FeatureRequest]) -> tuple[FeatureChange, ...]:
-    """Every request as a change, those whose level is there already too: they are reported, and not sent."""
+    """Return every request as a change. Existing levels are reported and not sent."""
     release = max((r for r in state.releases if r in ports.catalogue), default=max(ports.catalogue))
     facts = ports.catalogue.get(release)
     return tuple(
@@ -231,7 +237,7 @@ def _changes(ports: ClusterPorts, state: ClusterState, requests: Sequence[Featur
 def _second_opinion(
     ports: ClusterPorts, state: ClusterState, own: Verdict, changes: Sequence[FeatureChange], *, unsafe: bool
 ) -> tuple[Finding, ...]:
-    """The controller's validate-only of the first request; a disagreement with our own checks is a finding."""
+    """Return the result of the controller's validate-only request for the first batch; a disagreement is a finding."""
     batches = feature_request_batches(c for c in changes if c.target != c.current)
     if not batches or not {finding.code for finding in own.blockers} <= _ABOUT_NODES_AND_USERS:
         return ()
@@ -248,8 +254,10 @@ def _second_opinion(
             code="CONTROLLER-WOULD-ACCEPT",
             severity=Severity.INFO,
             subject=", ".join(blocked),
-            sentence=f"The controller would accept {named(levels)} (validate-only), and we do not: it looks at fewer "
-            "nodes and features, and not at who uses them.",
+            sentence=(
+                f"The controller would accept {named(levels)} (validate-only), but this tool refuses: the "
+                "controller checks fewer nodes and features, and not their users."
+            ),
             remedy="",
         ),
     )

@@ -1,4 +1,4 @@
-"""Gates: look, record, and wait until the condition for the next step holds."""
+"""Gates: check the conditions of the next step and record the check."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _SNAPSHOT_INTERVAL_DEFAULT_MS = 3_600_000
 
 
 def look(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
-    """Look at a gate once and record it; renews the cluster's lock.
+    """Check a gate once and record it; renew the cluster's lock.
 
-    After a start it asks for preferred leaders where the node's own partitions are led by others. No answer from
-    the cluster is a condition that does not hold, not an error: only LockHeldError, RefusedError and UserError
-    are raised.
+    After a start it requests preferred leader elections if other nodes lead the node's own partitions. A missing
+    response of the cluster is an unmet condition, not an error: only LockHeldError, RefusedError and UserError are
+    raised.
     """
     lock.acquire_lock(ports, f"Gate {ref} of the {plan.direction.value} to {plan.target}.")
     try:
@@ -48,8 +48,10 @@ def look(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
 
 
 def load_before_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> BeforeStop | None:
-    """What the node was in before this run stopped it; on the way back, what it was in on the way forth counts too
-    (a node that failed to start was in nothing when it was rolled back)."""
+    """Return the state of the node before this run stopped it.
+
+    In a rollback, the state before the upgrade counts too, because a node that failed to start was in no ISR.
+    """
     before = ports.run.load_before_stop(release_step.key, node_id)
     if is_way_back(plan, release_step):
         return ports.run.load_before_stop(release_step.reversed().key, node_id) or before
@@ -67,17 +69,19 @@ def _before_stop(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     release_step, node = _subject(ports, plan, ref)
     if node_step_state(ports, plan, release_step.key, node.node_id) is not NodeStepState.NEEDED:
         return _nothing_to_wait_for(
-            ports, ref, f"node {node.node_id} runs {release_step.to_release} already and is not stopped"
+            ports, ref, f"node {node.node_id} already runs {release_step.to_release} and is not stopped"
         )
     if _stopped_by_us(ports, plan, release_step, node):
-        return _nothing_to_wait_for(ports, ref, f"this run stopped node {node.node_id} already; it is to be started")
+        return _nothing_to_wait_for(
+            ports, ref, (f"this run already stopped node {node.node_id}; the next action is its start")
+        )
     return look_before_stop(ports, node)
 
 
 def look_before_stop(ports: ClusterPorts, node: NodeSpec) -> GateCheck:
-    """Whether the rest of the cluster can do without the node, whatever the node itself runs; not recorded."""
+    """Check whether the rest of the cluster can spare the node, whatever the node itself runs; not recorded."""
     state = observe_some(ports, ports.cluster.nodes, metrics=False)
-    # A node that is down already, or hangs, may be stopped whatever it does not answer.
+    # A node that is down or hangs can be stopped, even if it does not respond.
     own = state.nodes[node.node_id].problem
     state = replace(state, unanswered=tuple(problem for problem in state.unanswered if problem != own))
     return node_gates.before_stop(ports.cluster, state, node)
@@ -86,7 +90,7 @@ def look_before_stop(ports: ClusterPorts, node: NodeSpec) -> GateCheck:
 def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     release_step, node = _subject(ports, plan, ref)
     if _is_past(ports, plan, release_step, node):
-        return _nothing_to_wait_for(ports, ref, f"node {node.node_id} runs the release of a later hop")
+        return _nothing_to_wait_for(ports, ref, f"node {node.node_id} runs the release of a later release step")
     before = load_before_stop(ports, plan, release_step, node.node_id)
     state = observe_some(ports, (node,), metrics=True)
     seen = node_gates.after_start(ports.cluster, state, node, before=before, expected=release_step.to_release)
@@ -101,12 +105,12 @@ def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     try:
         ports.admin.elect_preferred_leaders(elsewhere)
     except TransientError as error:
-        asked = f"{asked}: {error.sentence}"  # the next look asks again
+        asked = f"{asked}: {error.sentence}"  # the next check requests it again
     return replace(seen, details={**seen.details, "elected": asked})
 
 
 def _with_last_words(ports: ClusterPorts, plan: Plan, node: NodeSpec, seen: GateCheck) -> GateCheck:
-    """A process that is gone has said why, and that is what a person is asked about."""
+    """The log of an exited process shows the reason, which the decision request needs."""
     said = read_last_error(ports, node)
     if plan.offline and (way_out := lost_disk(ports.run.events(), plan, node.node_id)):
         said = f"{way_out}; {said}"
@@ -121,12 +125,12 @@ def _is_past(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: N
     try:
         return node_step_state(ports, plan, release_step.key, node.node_id) is NodeStepState.PAST
     except (TransientError, RefusedError):
-        return False  # the gate's own conditions say what runs
+        return False  # the gate's own conditions show what runs
 
 
 def _finalized(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     asked = finalization(ports.run.events())
-    # The quorum too: older controllers name no levels, their logs are compared.
+    # The quorum too: older controllers report no levels, so their logs are compared.
     state = replace(_nodes_alone(ports, metrics=False), quorum=ports.admin.quorum())
     targets = {change.feature: change.target for change in plan.online_changes}
     return cluster_gates.finalized(
@@ -149,7 +153,7 @@ def _snapshot(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     asked = finalization(events)
     behind = [offset for offset in (asked.epoch_after if asked else None, last_failing_offset(events)) if offset]
     if plan.direction is Direction.DOWNGRADE and plan.release_steps and asked is None and not behind:
-        return _nothing_to_wait_for(ports, ref, "no level was changed, and every log can be read as it is")
+        return _nothing_to_wait_for(ports, ref, "no level was changed, and every log can be read")
     intervals = {
         node.node_id: int(ports.runtime.config(node).get(SNAPSHOT_INTERVAL, _SNAPSHOT_INTERVAL_DEFAULT_MS))
         for node in ports.cluster.nodes
@@ -174,11 +178,15 @@ def _snapshot(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
 
 
 def _with_due(condition: Condition, due: str) -> Condition:
-    return condition if condition.holds else replace(condition, evidence=f"{condition.evidence}, so by {due} at latest")
+    return (
+        condition
+        if condition.holds
+        else replace(condition, evidence=(f"{condition.evidence}, expected by {due} at the latest"))
+    )
 
 
 def _metadata_version(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
-    # The quorum too: controllers of releases that name no levels are judged by their logs.
+    # The quorum too: controllers that report no levels are checked by their logs.
     state = observe_some(ports, ports.cluster.nodes, metrics=True)
     level = plan.levels.get(METADATA_VERSION, state.finalized.get(METADATA_VERSION, 0))
     return replace(cluster_gates.metadata_version(ports.cluster, ports.catalogue, state, level), gate=_gate_name(ref))
@@ -208,7 +216,7 @@ def _nodes_alone(ports: ClusterPorts, *, metrics: bool) -> ClusterState:
 
 def _subject(ports: ClusterPorts, plan: Plan, ref: GateRef) -> tuple[ReleaseStep, NodeSpec]:
     if ref.release_step is None or ref.node_id is None:
-        raise UserError(f"The gate {ref.kind.value} is a node's gate.", remedy="Name its release step and node.")
+        raise UserError(f"The gate {ref.kind.value} is a node gate.", remedy="Add its release step and node.")
     return plan.release_step(ref.release_step), ports.cluster.node(ref.node_id)
 
 

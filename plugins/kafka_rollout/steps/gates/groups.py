@@ -1,4 +1,4 @@
-"""Groups before a step that some of them would not survive: have they been converted, and do their records allow it?"""
+"""The gate of the groups: whether they are converted and their records can be loaded, before a step that needs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GATE = "groups"
 
 
 def falling_types(plan: Plan) -> frozenset[str]:
-    """Group types that brokers no longer serve after the plan's features; none where a person accepted the losses."""
+    """Return the group types that brokers no longer serve after the plan's features; empty if losses were accepted."""
     if plan.unsafe:
         return frozenset()
     return frozenset(
@@ -26,10 +26,10 @@ def falling_types(plan: Plan) -> frozenset[str]:
 
 
 def look_at_groups(ports: ClusterPorts, plan: Plan) -> GateCheck:
-    """What the plan's next step needs of groups.
+    """Check what the plan's next step needs of groups.
 
-    On a way up no type loses its feature, but a release may need one that is not finalized before all nodes run it:
-    groups of an earlier release's preview lose their members' coordinator as the first node comes up.
+    An upgrade lowers no feature. But a release can require a feature that is not finalized before all nodes run it:
+    groups of an earlier release's preview then lose their coordinator when the first node starts.
     """
     releases = [release_step.to_release for release_step in plan.release_steps]
     if plan.direction is Direction.DOWNGRADE:
@@ -41,7 +41,7 @@ def look_at_groups(ports: ClusterPorts, plan: Plan) -> GateCheck:
 
 
 def look_at_conversion(ports: ClusterPorts, kinds: Collection[str], releases: Sequence[Release]) -> GateCheck:
-    """Whether groups of these types are converted, and what releases would do with their records."""
+    """Check whether groups of these types are converted, and whether the releases can load their records."""
     conditions: tuple[Condition, ...] = ()
     if kinds or releases:
         groups = ports.admin.groups() if kinds else ()

@@ -9,9 +9,9 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
 class RecentChecks:
-    """Keeps the record short: the first looks of each outcome, every change, and then one a minute.
+    """Limits the run history to the first checks of each outcome, every change, and then one check per minute.
 
-    Remembers per process only; a new process records its first look again, which shows the resume.
+    It remembers per process only. A new process records its first check again, which shows the resume.
     """
 
     SAME_IN_A_ROW = 5
@@ -21,7 +21,7 @@ class RecentChecks:
         self._last: dict[tuple[str, str, str], tuple[tuple[tuple[str, bool], ...], int, float]] = {}
 
     def record(self, ports: ClusterPorts, ref: GateRef, seen: GateCheck, *, last: bool = False) -> None:
-        """`last`: the look that ended the watch, recorded unless it was already."""
+        """`last`: the check that ended the watch; it is recorded unless it was already."""
         key = (ports.cluster.name, ports.run_id, f"{ref.release_step} {ref}")
         outcome = tuple((condition.name, condition.holds) for condition in seen.conditions)
         before, in_a_row, recorded_at = self._last.get(key, ((), 0, 0.0))

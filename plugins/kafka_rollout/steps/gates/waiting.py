@@ -1,4 +1,4 @@
-"""Waiting for a gate in one process, and recording how the wait ended."""
+"""Waiting for a gate in one process, and recording the result."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def wait_for_gate(
     policy: GatePolicy,
     on_check: Callable[[GateCheck, str], None] | None = None,
 ) -> GateCheck:
-    """Look until the gate holds by its policy; `on_check` hears every look and the watch's message.
+    """Check until the gate passes by its policy. `on_check` receives every check and the watch's message.
 
-    For the shell (the DAG's sensors defer instead). Raises RefusedError when the gate fails or its time is over.
+    For the command line; the DAG's sensors defer instead. Raises RefusedError if the gate fails or its timeout expires.
     """
     watch = GateWatch(policy=policy)
     while True:
@@ -46,7 +46,7 @@ def wait_for_gate(
 
 
 def record_outcome(ports: ClusterPorts, ref: GateRef, seen: GateCheck, status: WatchStatus) -> None:
-    """Record that the watch is over, with the look that ended it; nothing while it still waits."""
+    """Record that the watch is over, with its last check; does nothing while it waits."""
     if not status.done:
         return
     RECENT.record(ports, ref, seen, last=True)

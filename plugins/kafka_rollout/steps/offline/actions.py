@@ -1,7 +1,7 @@
-"""The offline downgrade, step by step: stop all, choose the log, write the snapshot, install it, start again.
+"""The actions of an offline downgrade: stop all, choose the log, write the snapshot, install it, start again.
 
-Every step asks first what is done already, so a run that was killed anywhere goes on with the same calls in the same
-order. Until the first broker starts on the new level, steps.offline_undo takes everything back.
+Every action first checks what is already done, so a killed run continues with the same calls in the same order. Until
+the first broker starts at the new level, undo.py can undo everything.
 """
 
 from __future__ import annotations
@@ -42,21 +42,20 @@ from kafka_rollout.steps.offline.release_step import StartedNodes, offline_relea
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers, refuse_new_in_logs
 
 STOP_DEADLINE_S = 180.0
-# A combined node that lost the quorum waits in its controlled shutdown for nobody.
+# A combined node without a quorum waits in its controlled shutdown for no one.
 WITHOUT_QUORUM_S = 60.0
 READY_WITHIN_S = 120.0
-_LONGEST_S = 3600.0  # a single call: the largest metadata logs are read, written and copied in less
+_LONGEST_S = 3600.0  # limit of a single call: the largest metadata logs are read, written and copied in less time
 _POLL_S = 0.5
 _AT_ONCE = 8
 SNAPSHOTS = "offline"  # folder of the run's private path
 
 
 def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
-    """Stop every node: brokers first, then controllers (combined nodes with them), each round at once.
+    """Stop every node: brokers first, then controllers (combined nodes with them), each group in parallel.
 
-    Before the first stop everything is looked at again, and what can only be seen then is recorded. A node of the
-    second round that is still shutting down after WITHOUT_QUORUM_S is ended by its process id, as the approval says.
-    The ids of the nodes that this call stopped.
+    Before the first stop everything is checked again, and the state that cannot be read later is recorded. A controller
+    that hangs in its shutdown is killed after WITHOUT_QUORUM_S, as the approval shows. Returns the stopped ids.
     """
     plan, release_step = _begin(ports, plan, "Stop all nodes")
     with ports.lock.acting(ports.cluster.name, ports.run_id, "Stopping all nodes"):
@@ -65,7 +64,7 @@ def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
             refuse_new_blockers(ports, plan)
             if left := pending_changes(ports, plan):
                 raise RefusedError(
-                    f"Not everything that Kafka lowers is lowered: {', '.join(f'{c.feature} is not' for c in left)}.",
+                    f"Some levels are not lowered yet: {', '.join(f'{c.feature} is not' for c in left)}.",
                     remedy="Lower the levels first.",
                 )
             refuse_new_in_logs(ports, plan, release_step)
@@ -80,8 +79,10 @@ def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
 
 
 def choose(ports: ClusterPorts, plan: Plan) -> ChosenLog:
-    """Which node's log is the cluster's; the first answer counts for the whole try. Raises RefusedError unless the
-    logs of a majority of voters are at hand, and for a log of another cluster."""
+    """Choose the log to continue from; the first choice of this attempt stays.
+
+    Raises RefusedError unless the logs of a majority of voters are available, and for a log of another cluster.
+    """
     plan, _ = _begin(ports, plan, "Choose the metadata log")
     return _chosen(ports, plan)
 
@@ -109,9 +110,9 @@ def _chosen(ports: ClusterPorts, plan: Plan) -> ChosenLog:
 
 
 def write_snapshot(ports: ClusterPorts, plan: Plan) -> Path:
-    """Write the chosen log's end as a snapshot at the planned levels, proved by the target's classes.
+    """Write the end of the chosen log as a snapshot at the planned levels, and load it with the target's classes.
 
-    Every loss is recorded. Raises RefusedError where something real would be lost and the plan is not `unsafe`.
+    Every loss is recorded. Raises RefusedError if metadata would be lost and the plan is not `unsafe`.
     """
     plan, _ = _begin(ports, plan, "Write the snapshot")
     return _written(ports, plan)
@@ -126,7 +127,8 @@ def _written(ports: ClusterPorts, plan: Plan) -> Path:
     _refuse_running(ports)
     if projections.installed_on(events):
         raise FatalError(
-            f"The snapshot {path} is gone, and it is installed on nodes already.", remedy="Take it back: roll-back."
+            f"The snapshot {path} is missing, but it is already installed on some nodes.",
+            remedy="Undo the downgrade with `kafka-rollout roll-back`.",
         )
     path.unlink(missing_ok=True)
     planned = {name: level for name, level in plan.levels.items() if name != METADATA_VERSION}
@@ -153,20 +155,21 @@ def _written(ports: ClusterPorts, plan: Plan) -> Path:
     if lost and not plan.unsafe:
         path.unlink()
         raise RefusedError(
-            f"The snapshot at metadata.version {written.to_level} would lose what the approved plan does not: "
-            f"{few([loss.sentence for loss in lost])}",
-            remedy="Nothing was installed: take the stop back (roll-back), then plan anew.",
+            f"The snapshot at metadata.version {written.to_level} would lose metadata that the approved plan "
+            f"does not list: {few([loss.sentence for loss in lost])}",
+            remedy="All nodes are stopped; no snapshot was installed. Start the nodes with `kafka-rollout roll-back`, "
+            "then start a new run.",
         )
     return path
 
 
 def snapshot_path(ports: ClusterPorts, chosen: ChosenLog) -> Path:
-    """Where the run keeps the snapshot: not beside its report, for it holds credentials' verifiers."""
+    """Return the path of the run's snapshot. It is not next to the report, because it contains password verifiers."""
     return ports.run.private_path(SNAPSHOTS) / chosen.snapshot
 
 
 def install_snapshot(ports: ClusterPorts, plan: Plan) -> dict[int, str]:
-    """Install the snapshot on every node, backups first; node id → what was done."""
+    """Install the snapshot on every node, backups first. Returns node id → what was done."""
     plan, _ = _begin(ports, plan, "Install the snapshot")
     with ports.lock.acting(ports.cluster.name, ports.run_id, "Installing the snapshot"):
         _refuse_taken_back(ports)
@@ -181,7 +184,7 @@ def install_snapshot(ports: ClusterPorts, plan: Plan) -> dict[int, str]:
 
 
 def install_binaries(ports: ClusterPorts, plan: Plan) -> None:
-    """Make the target the release that every stopped node starts next."""
+    """Set the target as the release that every stopped node starts next."""
     plan, release_step = _begin(ports, plan, "Install the binary")
     with ports.lock.acting(ports.cluster.name, ports.run_id, "Installing the binary"):
         _refuse_not_installed(ports)
@@ -193,15 +196,14 @@ def install_binaries(ports: ClusterPorts, plan: Plan) -> None:
                 )
                 ports.runtime.install(node, release_step.to_release, changes)
             elif process.installed != release_step.to_release:
-                raise _runs(node, "Stop it first: something started it in between.")
+                raise _runs(node, "Stop it first: something started it during this step.")
 
 
 def start_controllers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float = READY_WITHIN_S) -> StartedNodes:
-    """Start the controllers, and wait until they form a quorum at the planned level: only then brokers may follow.
+    """Start the controllers, and wait until they form a quorum at the planned level; only then brokers can start.
 
-    Where nodes are combined this is the point of no return. Raises TransientError while there is no quorum yet, and
-    FatalError for a controller that does not stay up, unless its disk was lost: the others go on without it, and its
-    gate waits until it is back.
+    For combined nodes this is the point of no return. Raises TransientError while there is no quorum. Raises FatalError
+    for a controller that does not stay up, unless its disk was lost: then its gate waits.
     """
     plan, release_step = _begin(ports, plan, "Start the controllers")
     with ports.lock.acting(ports.cluster.name, ports.run_id, "Starting the controllers"):
@@ -211,7 +213,7 @@ def start_controllers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float 
         started = _start(ports, release_step, ports.cluster.controllers)
         unserved_at = _wait_for_quorum(ports, plan, ready_within_s)
         for node in _left_behind(ports, plan):
-            sentence = f"The quorum goes on without controller {node.node_id}, whose log was gone: "
+            sentence = f"The quorum continues without controller {node.node_id}, whose log was missing: "
             ports.run.record(OfflineLeftBehind(node_id=node.node_id, sentence=sentence + read_last_error(ports, node)))
         if not ports.cluster.brokers_alone:
             watch_service(ports, ready_within_s, unserved_at)
@@ -219,7 +221,7 @@ def start_controllers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float 
 
 
 def start_brokers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float = READY_WITHIN_S) -> StartedNodes:
-    """Start the brokers: from here on there is no undo. Their gates tell when they are back."""
+    """Start the brokers: from here no undo is possible. Their gates show when they are back."""
     plan, release_step = _begin(ports, plan, "Start the brokers")
     with ports.lock.acting(ports.cluster.name, ports.run_id, "Starting the brokers"):
         _refuse_not_installed(ports)
@@ -240,15 +242,15 @@ def _begin(ports: ClusterPorts, plan: Plan, what: str) -> tuple[Plan, ReleaseSte
 
 
 def _record_before(ports: ClusterPorts, release_step: ReleaseStep) -> None:
-    """The quorum's voters, and what every node is in: for the gates after the start."""
+    """Record the voters of the quorum and the state of every node, for the gates after the start."""
     state = observe_some(ports, ports.cluster.nodes, metrics=False)
     if state.quorum is None:
-        raise TransientError("Nobody tells the quorum's voters now.", remedy="Nothing was stopped: try again.")
+        raise TransientError("The quorum's voters were not reported.", remedy="Nothing was stopped. Repeat the step.")
     for node in ports.cluster.nodes:
         before = seen_before_stop(state, node.node_id, release_step.from_release, ports.clock.now())
         ports.run.save_before_stop(release_step.key, before)
     voters = tuple(voter.replica_id for voter in state.quorum.voters)
-    sentence = f"All nodes are asked to stop; the quorum's voters are {', '.join(map(str, voters))}."
+    sentence = f"All nodes are requested to stop; the quorum's voters are {', '.join(map(str, voters))}."
     ports.run.record(OfflineStopping(voters=voters, unwritable=tuple(unwritable(state)), sentence=sentence))
 
 
@@ -265,7 +267,7 @@ def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, for
 
 
 def _install(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path) -> OfflineInstalled:
-    """A node whose directory holds no log has nothing that could stand against the snapshot, and fetches it."""
+    """A node without a log has no records that conflict with the snapshot; it fetches the snapshot."""
     try:
         sentence = ports.metadata_logs.install(
             metadata_directory(ports, node),
@@ -306,7 +308,7 @@ def _start(ports: ClusterPorts, release_step: ReleaseStep, chosen: Sequence[Node
 
 
 def _wait_for_quorum(ports: ClusterPorts, plan: Plan, within_s: float) -> float:
-    """Until the controllers have a leader and finalize the planned level; when that was last not so (epoch seconds)."""
+    """Wait for a leader and the planned level; return the last time without them (epoch seconds)."""
     level = plan.levels[METADATA_VERSION]
     had_a_log = _chosen(ports, plan).read
     deadline, lacked_at = ports.clock.monotonic() + within_s, 0.0
@@ -317,8 +319,8 @@ def _wait_for_quorum(ports: ClusterPorts, plan: Plan, within_s: float) -> float:
             if node.node_id in had_a_log and ports.runtime.process(node).pid is None:
                 raise FatalError(
                     f"Controller {node.node_id} does not stay up: {read_last_error(ports, node)}.",
-                    remedy="No broker was started by this step: correct what its log names, or take the downgrade back "
-                    "(roll-back).",
+                    remedy="No broker was started by this step. Fix the error in its log, or undo the downgrade with "
+                    "`kafka-rollout roll-back`.",
                 )
         if not waits_for:
             return lacked_at
@@ -326,13 +328,13 @@ def _wait_for_quorum(ports: ClusterPorts, plan: Plan, within_s: float) -> float:
         if ports.clock.monotonic() >= deadline:
             raise TransientError(
                 f"The controllers are not ready after {within_s:.0f} s: {waits_for}",
-                remedy="Wait on by calling again, or take the downgrade back (roll-back) if no broker runs.",
+                remedy="Repeat the step to wait longer, or undo it with `kafka-rollout roll-back` if no broker runs.",
             )
         ports.clock.sleep(_POLL_S)
 
 
 def _left_behind(ports: ClusterPorts, plan: Plan) -> tuple[NodeSpec, ...]:
-    """Controllers without a process whose log was gone already when the cluster's was chosen."""
+    """Return the controllers without a process whose log was already missing when the log was chosen."""
     had_a_log = _chosen(ports, plan).read
     return tuple(
         node
@@ -346,7 +348,7 @@ def _quorum_lacks(ports: ClusterPorts, level: int) -> str:
         leader = ports.admin.quorum().leader_id
         if leader < 0:
             return "the quorum has no leader."
-        # The leader has replayed everything that is finalized; a follower may be a moment behind.
+        # The leader has replayed everything that is finalized; a follower can be slightly behind.
         found = ports.admin.features(ports.cluster.node(leader)).finalized.get(METADATA_VERSION)
     except TransientError as error:
         return error.sentence
@@ -360,7 +362,7 @@ def _pass_no_return(ports: ClusterPorts) -> None:
 
 def _refuse_taken_back(ports: ClusterPorts) -> None:
     if projections.is_undoing(ports.run.events()):
-        raise RefusedError("This downgrade is being taken back.", remedy="Finish that first: roll-back.")
+        raise RefusedError("The undo of this downgrade has begun.", remedy="Finish it with `kafka-rollout roll-back`.")
 
 
 def _refuse_not_installed(ports: ClusterPorts) -> None:
@@ -377,16 +379,16 @@ def _refuse_running(ports: ClusterPorts) -> None:
 
 
 def _runs(node: NodeSpec, remedy: str) -> RefusedError:
-    return RefusedError(f"Node {node.node_id} ({node.name}) runs.", remedy=remedy)
+    return RefusedError(f"Node {node.node_id} ({node.name}) is running.", remedy=remedy)
 
 
 def _is_past(ports: ClusterPorts, node: NodeSpec, release_step: ReleaseStep) -> bool:
-    """Whether the node was started on the target already: a resumed run does not stop it once more."""
+    """Return whether the node was already started on the target; a resumed run does not stop it again."""
     starts = ports.runtime.starts(node)
     return bool(starts) and starts[-1].release == release_step.to_release
 
 
 def _at_once(act: Callable[[NodeSpec], None], chosen: Sequence[NodeSpec]) -> None:
-    """Act on some nodes side by side; the first error is raised when all are through."""
+    """Act on some nodes in parallel; raise the first error when all are done."""
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="offline") as pool:
         list(pool.map(act, chosen))

@@ -1,6 +1,4 @@
-"""What a person must know before an offline downgrade is approved: the outage, from when on there is no undo, where the
-backups lie, and that a node may be ended by force.
-"""
+"""Facts for the approval of an offline downgrade: the outage, the point of no return, the backups, a forced stop."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ FACTS = "offline/facts.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineFacts:
-    """Sentences for the approval, each true at any time of the run; `backups` is a place on every node's host."""
+    """Sentences for the approval, true at any time of the run. `backups`: a path on every node's host."""
 
     outage: OutageEstimate
     no_return: str
@@ -34,31 +32,39 @@ class OfflineFacts:
 
 
 def offline_facts(ports: ClusterPorts, plan: Plan) -> OfflineFacts:
-    """By the metadata logs as they are now and the replicas that the cluster has."""
+    """Compute the facts from the current metadata logs and the replicas of the cluster."""
     sizes = []
     for node in ports.cluster.nodes:
         try:
             sizes.append(ports.metadata_logs.log_bytes(metadata_directory(ports, node), cluster_id=plan.cluster_id))
         except UserError:
-            continue  # a node without a readable log; the run says so when it chooses
+            continue  # a node without a readable log; the choice of the log reports it
     replicas = sum(len(partition.replicas) for partition in ports.admin.partitions())
     return OfflineFacts(
         outage=outage_estimate(len(ports.cluster.nodes), sizes, replicas, forced_after_s=WITHOUT_QUORUM_S),
         no_return=no_return(ports.cluster),
-        backups="Before anything is replaced, every node's metadata log, quorum-state and bootstrap.checkpoint are "
-        "copied to __cluster_metadata-0/kafka-rollout-install-<snapshot> in its metadata.log.dir. Remove that folder "
-        "when the old release is not needed any more.",
-        forced=f"A controller that is still shutting down {WITHOUT_QUORUM_S:.0f} s after it was asked to, because the "
-        "others are gone, is ended by its process id; the outage is as much longer then, and by what the node needs to "
-        "recover its logs when it starts.",
-        undo=f"One command takes it back: kafka-rollout roll-back --cluster {plan.cluster} --run {ports.run_id} "
-        "--approve-as <name> --reason <text>",
+        backups=(
+            "Before anything is replaced, every node's metadata log, quorum-state and bootstrap.checkpoint "
+            "are copied to __cluster_metadata-0/kafka-rollout-install-<snapshot> in its metadata.log.dir. "
+            "Remove that folder when you no longer need the old release."
+        ),
+        forced=(
+            "A controller can hang in its shutdown when the other controllers are stopped. After "
+            f"{WITHOUT_QUORUM_S:.0f} s the run kills its process. The outage grows by this time and by the "
+            "log recovery at the next start."
+        ),
+        undo=(
+            f"Undo command: kafka-rollout roll-back --cluster {plan.cluster} --run {ports.run_id} "
+            "--approve-as <name> --reason <text>"
+        ),
     )
 
 
 def shown_facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
-    """The facts' lines as an approval shows them: looked at once, so that a question is the same when it is asked
-    again, and the report has what was said."""
+    """Return the facts as the approval shows them.
+
+    They are computed once, so that a repeated request has the same text.
+    """
     kept = ports.run.attachment(FACTS)
     if kept is None or kept["plan"] != plan.hash:
         facts = offline_facts(ports, plan)
@@ -73,6 +79,6 @@ def shown_facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
 
 
 def expected_outage_s(ports: ClusterPorts) -> tuple[float, float] | None:
-    """Seconds as the approval has shown them: when every controller stops by itself, and when one has to be ended."""
+    """Return the seconds shown in the approval: if every controller stops by itself, and if one must be killed."""
     kept = ports.run.attachment(FACTS)
     return None if kept is None else (kept["outage_s"], kept["outage_at_most_s"])

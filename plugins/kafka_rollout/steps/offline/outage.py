@@ -1,4 +1,4 @@
-"""How long an offline downgrade's outage really was: seen, recorded once, and read from the run's record afterwards."""
+"""The measured outage of an offline downgrade: observed, recorded once, and read from the run history."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _POLL_S = 0.5
 
 
 def look_for_service(ports: ClusterPorts, unserved_at: float = 0.0) -> bool:
-    """Whether nothing is left of the outage that is worth waiting for: a node without a process comes back when a
-    person brings it back, and partitions that need it with it.
+    """Return whether all service that can return without an operator is back.
 
-    What is back for the first time is recorded. `unserved_at`: when this caller last saw that something was not.
+    A node without a process, and partitions that need it, do not count. The first return of each part is recorded.
+    `unserved_at`: the last time at which this caller saw that something was missing.
     """
     events = ports.run.events()
     seen = outages(events)
@@ -29,18 +29,20 @@ def look_for_service(ports: ClusterPorts, unserved_at: float = 0.0) -> bool:
     try:
         state = observe_some(ports, ports.cluster.brokers, metrics=False)
     except TransientError:
-        return False  # no broker answers
+        return False  # no broker responds
     blocked, away = unwritable(state, unwritable_before(events)), not_serving(ports.cluster, state)
     if not blocked and seen[-1].writable_at is None:
         ports.run.record(OfflineWritable(sentence="Every partition has a leader and its min ISR again."))
     if not blocked and not away:
-        ports.run.record(OfflineServed(unserved_at=unserved_at, sentence="Every broker serves again."))
+        ports.run.record(OfflineServed(unserved_at=unserved_at, sentence="Every broker serves requests again."))
     return (not blocked or bool(away)) and all(state.nodes[node_id].process.pid is None for node_id in away)
 
 
 def watch_service(ports: ClusterPorts, for_s: float, unserved_at: float = 0.0) -> None:
-    """Look until the cluster serves again, for so long at most; what is not back then is seen by the gates' looks.
-    `unserved_at`: when the caller last saw that it could not serve."""
+    """Check until the cluster serves again, for at most `for_s` seconds; later the gates' checks record it.
+
+    `unserved_at`: the last time at which the caller saw that it did not serve.
+    """
     deadline = ports.clock.monotonic() + for_s
     while True:
         looked_at = ports.clock.now()
@@ -51,8 +53,7 @@ def watch_service(ports: ClusterPorts, for_s: float, unserved_at: float = 0.0) -
 
 
 def outage_report(events: Sequence[Event], expected_s: tuple[float, float] | None) -> dict[str, Any]:
-    """For the run's report: seconds, each outage of the run for itself. `expected_s`: with no controller that has to
-    be ended, and with one."""
+    """Return the outages for the report, in seconds. `expected_s`: if no controller is killed, and if one is."""
     return {
         "expected_s": None if expected_s is None else expected_s[0],
         "expected_at_most_s": None if expected_s is None else expected_s[1],
@@ -72,11 +73,11 @@ def outage_report(events: Sequence[Event], expected_s: tuple[float, float] | Non
 
 
 def outage_sentence(events: Sequence[Event], expected_s: tuple[float, float] | None) -> str:
-    """The last outage beside what the approval had said; empty before the first stop."""
+    """Return the last outage next to the approved estimate; empty before the first stop."""
     seen = outages(events)
     if not seen:
         return ""
-    approved = "" if expected_s is None else f" The approval had said {expected(*expected_s)}."
+    approved = "" if expected_s is None else f" The approval showed {expected(*expected_s)}."
     return f"{seen[-1].sentence}{approved}"
 
 

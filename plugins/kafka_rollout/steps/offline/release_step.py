@@ -10,16 +10,17 @@ from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedNodes:
-    """Nodes that run the target now; `acted` are those that this call started."""
+    """The nodes that run the target now. `acted`: those that this call started."""
 
     node_ids: tuple[int, ...]
     acted: tuple[int, ...]
 
 
 def offline_release_step(plan: Plan) -> ReleaseStep:
-    """The only release step of an offline plan; raises RefusedError for a plan that is none."""
+    """Return the only release step of an offline plan. Raises RefusedError for another plan."""
     if not plan.offline or len(plan.release_steps) != 1:
         raise RefusedError(
-            f"The plan of cluster {plan.cluster} is no offline downgrade.", remedy="Plan one where Kafka refuses."
+            f"The plan of cluster {plan.cluster} is not an offline downgrade.",
+            remedy=("Start a downgrade with the action offline where Kafka refuses."),
         )
     return plan.release_steps[0]

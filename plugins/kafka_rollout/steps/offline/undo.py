@@ -1,6 +1,8 @@
-"""Take an offline downgrade back: every node's directory from its backup, the old binary, all nodes started again.
+"""Undo of an offline downgrade: restore every node's directory from its backup, install the old binary, start all
+nodes.
 
-Possible until the first broker has registered on the new level: that is asked of every node's log, not remembered.
+Possible until the first broker has registered at the new level. Every node's log shows this; the history does not
+count.
 """
 
 from __future__ import annotations
@@ -25,16 +27,16 @@ from kafka_rollout.steps.planning.check import check_plan
 
 
 def undo_offline(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
-    """Stop what runs on the target, put every byte back, install the old binary, start; the nodes that were put back.
+    """Stop the nodes that run the target, restore every byte, install the old binary, start. Return the restored nodes.
 
-    Idempotent and resumable. Raises RefusedError, with nothing changed, where it is too late: then the way is forward.
-    The gates after the start (of the hop's way back) tell when the nodes are well.
+    Idempotent and resumable. Raises RefusedError, with nothing changed, if it is too late. The gates after the start
+    show when the nodes are back.
     """
     plan = check_plan(ports, plan.hash)
     release_step = offline_release_step(plan)
     require_approval(ports, plan, ApprovalOf.ROLL_BACK)
-    lock.acquire_lock(ports, f"Take the offline downgrade of cluster {plan.cluster} back.")
-    with ports.lock.acting(ports.cluster.name, ports.run_id, "Taking the offline downgrade back"):
+    lock.acquire_lock(ports, f"Undo the offline downgrade of cluster {plan.cluster}.")
+    with ports.lock.acting(ports.cluster.name, ports.run_id, "Undoing the offline downgrade"):
         if not stop_has_begun(ports.run.events()):
             return ()
         if not is_undoing(ports.run.events()):
@@ -43,7 +45,7 @@ def undo_offline(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
                 if _runs_target(ports, node, release_step):
                     ports.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=True)
             _refuse_used(ports, plan)  # what was written until the stop
-            ports.run.record(OfflineUndoing(sentence="No broker has registered on the new level."))
+            ports.run.record(OfflineUndoing(sentence="No broker has registered at the new level."))
         put_back = [node.node_id for node in ports.cluster.nodes if _put_back(ports, plan, node)]
         for node in ports.cluster.controllers_first:
             if ports.runtime.process(node).pid is None:
@@ -51,14 +53,14 @@ def undo_offline(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
                 ports.runtime.start(node)
                 _record_start(ports, node, release_step)
         restored = sorted({*put_back, *restored_nodes(ports.run.events())})
-        sentence = f"Nodes started on {release_step.from_release}; put back: {', '.join(map(str, restored)) or 'none'}."
+        sentence = f"Nodes started on {release_step.from_release}; restored: {', '.join(map(str, restored)) or 'none'}."
         ports.run.record(OfflineUndone(nodes=tuple(restored), sentence=sentence))
         watch_service(ports, READY_WITHIN_S)
     return tuple(restored)
 
 
 def gates_after_undo(plan: Plan) -> tuple[GateRef, ...]:
-    """One for each node, on the way back of the plan's release step."""
+    """Return one gate per node, in the rollback of the plan's release step."""
     back = offline_release_step(plan).reversed()
     return tuple(
         GateRef(kind=GateKind.AFTER_START, release_step=back.key, node_id=node_step.node_id) for node_step in back.order
@@ -69,8 +71,8 @@ def _refuse_too_late(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep)
     for node in ports.cluster.nodes:
         if node.is_broker and _runs_target(ports, node, release_step):
             raise RefusedError(
-                f"Broker {node.node_id} runs {release_step.to_release}: the downgrade cannot be taken back any more.",
-                remedy="Go forward: finish it, then upgrade again.",
+                f"Broker {node.node_id} runs {release_step.to_release}, so the downgrade cannot be undone.",
+                remedy="Finish the downgrade, then upgrade again.",
             )
     _refuse_used(ports, plan)
 
@@ -80,7 +82,7 @@ def _refuse_used(ports: ClusterPorts, plan: Plan) -> None:
         try:
             ports.metadata_logs.refuse_used(metadata_directory(ports, node), cluster_id=plan.cluster_id)
         except UnreadableLogError:
-            continue  # no log, so nothing of it was replaced
+            continue  # no log, so no file was replaced
 
 
 def _runs_target(ports: ClusterPorts, node: NodeSpec, release_step: ReleaseStep) -> bool:
@@ -92,7 +94,7 @@ def _runs_target(ports: ClusterPorts, node: NodeSpec, release_step: ReleaseStep)
 
 def _put_back(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> bool:
     if ports.runtime.process(node).pid is not None:
-        return False  # it was not stopped, or it is started again already
+        return False  # it was not stopped, or it is already started again
     try:
         sentence = ports.metadata_logs.undo_install(metadata_directory(ports, node), cluster_id=plan.cluster_id)
     except UnreadableLogError:

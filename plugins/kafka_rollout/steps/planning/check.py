@@ -1,4 +1,4 @@
-"""Checks of a frozen plan before each action: is it still the approved plan, is there a new blocker."""
+"""Checks of a frozen plan before each action: still the approved plan, and no new blocker."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ _LOOK_AGAIN_AFTER_S = (1.0, 3.0, 6.0, 10.0)
 
 
 def check_plan(ports: ClusterPorts, plan_hash: str) -> Plan:
-    """The run's recorded plan; raises RefusedError when its hash is another or the inventory changed since."""
+    """Return the run's plan. Raises RefusedError if its hash differs or the inventory changed after the plan."""
     plan = ports.run.load_plan()
-    again = "Start a new run: it plans anew from what the cluster is now."
+    again = "Start a new run: it plans from the current state."
     if plan.hash != plan_hash:
         raise RefusedError(
-            f"The plan of run {ports.run_id} is not the one that was approved (hash {plan.hash[:12]}, not "
-            f"{plan_hash[:12]}).",
+            f"The plan of run {ports.run_id} is not the approved plan (hash {plan.hash[:12]}, not {plan_hash[:12]}).",
             remedy=again,
         )
     if plan.cluster != ports.cluster.name:
@@ -44,21 +43,21 @@ def check_plan(ports: ClusterPorts, plan_hash: str) -> Plan:
         if planned != inventory:
             changed = ", ".join(str(node_id) for node_id in sorted(planned ^ inventory))
             raise RefusedError(
-                f"The inventory of cluster {plan.cluster} changed since the plan was made (nodes {changed}).",
+                f"The inventory of cluster {plan.cluster} changed after the plan was made (nodes {changed}).",
                 remedy=again,
             )
     made = made_plan(ports.run.events(), plan.hash)
     if made is not None and made.release_overrides not in (None, planned_overrides(ports, plan)):
-        # The runtime brings them in from the inventory: nobody approved what is in there now.
+        # The runtime reads them from the inventory, so a changed value would not be approved.
         raise RefusedError(
-            f"The release_overrides of cluster {plan.cluster} changed since the plan was made.",
-            remedy=f"Put them back as they were. {again}",
+            f"The release_overrides of cluster {plan.cluster} changed after the plan was made.",
+            remedy=f"Restore the previous values. {again}",
         )
     return plan
 
 
 def planned_overrides(ports: ClusterPorts, plan: Plan) -> dict[Release, dict[str, str]]:
-    """The configuration that the roll brings in with each release, by the inventory."""
+    """Return the configuration that the run sets with each release, from the inventory."""
     releases = [release_step.to_release for release_step in plan.release_steps]
     return {release: dict(ports.cluster.release_overrides.get(str(release), {})) for release in releases}
 
@@ -66,19 +65,19 @@ def planned_overrides(ports: ClusterPorts, plan: Plan) -> dict[Release, dict[str
 def recheck(
     ports: ClusterPorts, plan: Plan, stop: tuple[ReleaseStep, NodeSpec] | None = None, *, waits: bool = False
 ) -> Verdict:
-    """Look at the findings again: its blockers are those that were not there when the plan was approved.
+    """Check the findings again; the result contains blockers that the approved plan does not contain.
 
-    Ask while every node is up. With `stop`, the node that is about to go down, also what its host would say to the
-    hop's release. `waits`: the gate of the groups is still ahead. A verdict that is not ok voids the approval.
+    Call it while every node is up. `stop`: the node that stops next; its host is checked for the release of the release
+    step. `waits`: the gate of the groups comes later. A verdict that is not ok makes the approval invalid.
     """
     state = observe(ports)
     if state.cluster_id != plan.cluster_id:
         raise RefusedError(
-            f"The cluster that answers has id {state.cluster_id}, the plan was made for {plan.cluster_id}.",
-            remedy="Correct the inventory's addresses, or plan anew.",
+            f"The cluster id is {state.cluster_id}, but the plan was made for {plan.cluster_id}.",
+            remedy="Correct the addresses in the inventory, or start a new run.",
         )
     now = cluster_findings(ports.cluster, ports.catalogue, state, target=plan.target)
-    # What falls on the way has fallen before a node starts on the target.
+    # Levels that the plan lowers are lowered before a node starts on the target.
     falls = {c.feature: c.target for c in plan.feature_changes if c.target < c.current}
     ranges = range_findings(ports.catalogue, state, plan.target, planned=falls)
     unserved = () if plan.unsafe else group_findings(ports.catalogue, state, plan.target)
@@ -91,7 +90,7 @@ def recheck(
     )
     new = verdict.new_blockers_since(plan.blockers)
     return Verdict(
-        question=f"Is there a blocker on cluster {plan.cluster} that was not there when the plan was approved?",
+        question=f"Is there a blocker on cluster {plan.cluster} that the approved plan does not contain?",
         findings=(*new, *verdict.warnings),
     )
 
@@ -99,9 +98,9 @@ def recheck(
 def refuse_new_blockers(
     ports: ClusterPorts, plan: Plan, stop: tuple[ReleaseStep, NodeSpec] | None = None, *, waits: bool = False
 ) -> None:
-    """Raise RefusedError "approval is void" when `recheck` finds a new blocker that stays.
+    """Raise RefusedError if `recheck` finds a new blocker that stays.
 
-    A leader on the move or one lost answer is gone at the next look; what is still there after some looks is real.
+    A leader election or one lost response is gone at the next check. A blocker that stays for several checks is real.
     """
     for pause_s in (*_LOOK_AGAIN_AFTER_S, None):
         blockers = recheck(ports, plan, stop, waits=waits).blockers
@@ -113,22 +112,21 @@ def refuse_new_blockers(
 
 
 def refuse_as_void(ports: ClusterPorts, plan: Plan, found: Sequence[Finding]) -> NoReturn:
-    """Record that what was found voids the approval, and raise RefusedError saying so."""
+    """Record that the findings make the approval invalid, and raise RefusedError."""
     ports.run.record(Voided(plan_hash=plan.hash, blockers=tuple(str(finding) for finding in found)))
     raise RefusedError(
-        f"The approval is void, because of what was not there when it was given: "
+        "The approval is no longer valid. New findings since then: "
         f"{'; '.join(f'{finding.code} {finding.subject}: {finding.sentence}' for finding in found)}",
         remedy=" ".join(dict.fromkeys(finding.remedy for finding in found)),
     )
 
 
 def refuse_new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> None:
-    """Raise RefusedError when what was written to the coordinator logs since the run's scan of them makes a verdict
-    worse than the approved plan says: records keep coming while a person thinks."""
+    """Raise RefusedError if new records in the coordinator logs make a verdict worse than in the approved plan."""
     if new := new_in_logs(ports, plan, release_step):
         refuse_as_void(ports, plan, new)
 
 
 def check_way_back(ports: ClusterPorts, plan: Plan, release: Release | None = None) -> Verdict:
-    """Can the release (by default the plan's origin) still run this cluster: is every finalized level in its ranges?"""
+    """Return whether the release (default: the plan's source) can run at every finalized level."""
     return range_findings(ports.catalogue, observe(ports), release or plan.source)

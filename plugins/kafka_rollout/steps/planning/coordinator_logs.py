@@ -1,4 +1,4 @@
-"""The coordinator logs of a run: scanned before its plan is made, read on right before the first node goes down."""
+"""The coordinator logs of a run: scanned before the plan, and incrementally before the first node stops."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from kafka_rollout.domain.run.log_events import IncrementalScan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 SCAN_BEFORE_ROLL = "scan/before-roll.json"
-_THEN = "Then start a new run: its plan is made with what is there."
+_THEN = "Then start a new run, which plans from the current state."
 
 
 def scan_before_roll(ports: ClusterPorts) -> ScanResult | None:
-    """The run's scan of the logs before anything was stopped; None if it has none (nothing to roll, or not asked)."""
+    """Return the run's scan from before the first stop; None if it has none."""
     data = ports.run.attachment(SCAN_BEFORE_ROLL)
     return None if data is None else ScanResult.from_dict(data)
 
 
 def logs_findings(ports: ClusterPorts, scan: ScanResult | None, plan: Plan) -> tuple[Finding, ...]:
-    """What a scan means for the plan. Only on the way down the gate of the groups asks what releases can load."""
+    """Return the findings of a scan for the plan. Only in a downgrade the gate of the groups checks the logs."""
     gated = ports.catalogue if plan.direction is Direction.DOWNGRADE else None
     return path_findings(
         scan, plan.source, [release_step.to_release for release_step in plan.release_steps], gated=gated
@@ -30,10 +30,10 @@ def logs_findings(ports: ClusterPorts, scan: ScanResult | None, plan: Plan) -> t
 
 
 def new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tuple[Finding, ...]:
-    """Findings of what the logs hold by now that the plan does not have; only infos are none.
+    """Return findings of the current logs that the plan does not contain, except infos.
 
-    A warning counts as well: whoever approved the plan has not seen it. Where the gate of the groups waited for the
-    cleaner, all of the logs is read again: a scan that is carried on keeps what was cleaned since.
+    A warning counts too, because the approver has not read it. If the gate of the groups waited for the log cleaner,
+    all logs are read again, because an incremental scan keeps records that were removed.
     """
     scanned = scan_before_roll(ports)
     if scanned is None:

@@ -21,9 +21,9 @@ def plan_downgrade(
     unsafe: bool = False,
     where_refused: WhereRefused = WhereRefused.STOP,
 ) -> Plan:
-    """Observe, plan and freeze. What lies in the logs is not part of it yet (steps.weighing).
+    """Observe, plan and freeze. The findings of the logs are added later (plan_findings.py).
 
-    Raises UserError for a target or a level that cannot be planned for (nothing is recorded).
+    Raises UserError for a target or level that cannot be planned (nothing is recorded).
     """
     state = observe(ports)
     configs = node_configs(ports)
@@ -45,5 +45,5 @@ def plan_downgrade(
 
 
 def is_downgrade(ports: ClusterPorts) -> bool:
-    """Whether the run is a downgrade's, by the record of its plan."""
+    """Return whether the run is a downgrade, from the history of its plan."""
     return run_of(ports.run.events()) is RunOf.DOWNGRADE

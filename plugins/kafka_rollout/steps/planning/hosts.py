@@ -1,7 +1,7 @@
-"""What a node's own configuration and the Java of its host say of the releases it is to run.
+"""Checks of each node's configuration and Java for the releases that it will run.
 
-Kafka's own classes judge the configuration when the plan is made. Right before a node's stop they are asked again where
-its configuration is another by then: the running process never reads the file again, the one after it would die of it.
+Kafka's own classes validate the configuration when the plan is made. Immediately before a stop they validate it again
+if it changed: the running process never reads the file again, but the next process would fail.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 def releases_ahead(
     ports: ClusterPorts, state: ClusterState, target: Release, *, down: bool = False
 ) -> tuple[Release, ...]:
-    """The releases that the nodes will run; none where there is no way: the plan has a finding for it, or says so."""
+    """Return the releases that the nodes will run; empty without a path, for which the plan has a finding."""
     known = [release for release in state.releases if release in ports.catalogue]
     if target not in ports.catalogue or not known:
         return ()
@@ -42,15 +42,17 @@ def releases_ahead(
 
 
 def node_configs(ports: ClusterPorts) -> dict[int, Mapping[str, str]]:
-    """The configuration of every node as it is."""
+    """Return the current configuration of every node."""
     return {node.node_id: ports.runtime.config(node) for node in ports.cluster.nodes}
 
 
 def config_problems(
     ports: ClusterPorts, path: Sequence[Release], configs: Mapping[int, Mapping[str, str]]
 ) -> dict[int, tuple[str, ...]]:
-    """What the releases of `path`, the target last, would say to each node's configuration, asked of their own
-    classes; it is kept which configurations were judged."""
+    """Return the errors of each node's configuration on the releases of `path` (target last), by their own classes.
+
+    The validated configurations are recorded.
+    """
     problems: dict[int, tuple[str, ...]] = {}
     for release in path:
         overrides = ports.cluster.release_overrides.get(str(release), {})
@@ -65,18 +67,18 @@ def config_problems(
 
 
 def java_versions(ports: ClusterPorts, nodes: Sequence[NodeSpec] | None = None) -> dict[int, int]:
-    """Java's feature version by node, all nodes unless told otherwise."""
+    """Return Java's feature version by node; default: all nodes."""
     versions = {}
     for node in ports.cluster.nodes if nodes is None else nodes:
         try:
             versions[node.node_id] = ports.runtime.java_version(node)
         except (TransientError, UserError):
-            continue  # absent is unknown, and unknown is a blocker of the plan
+            continue  # missing means unknown, which is a blocker of the plan
     return versions
 
 
 def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> tuple[Finding, ...]:
-    """What would keep `node` from starting on the hop's release, as its host is now."""
+    """Return the findings that prevent `node` from starting on the release of the release step, by its current host."""
     release = release_step.to_release
     alone = replace(ports.cluster, nodes=(node,))
     config = ports.runtime.config(node)

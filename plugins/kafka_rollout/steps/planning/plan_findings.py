@@ -1,4 +1,4 @@
-"""Weigh what scans and reports of a run say: findings of the same frozen plan."""
+"""Adds the findings of scans and reports to the frozen plan."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from kafka_rollout.steps.planning.coordinator_logs import logs_findings, scan_be
 
 
 def replace_findings(ports: ClusterPorts, codes: frozenset[str], findings: Iterable[Finding]) -> Plan:
-    """The frozen plan with `findings` in place of those with `codes` that it had: a repeated scan counts once.
+    """Return the frozen plan with `findings` instead of its findings with these `codes`, so a repeated scan counts
+    once.
 
-    Findings are no part of the plan's hash: it stays the same plan.
+    Findings are not part of the plan's hash.
     """
     plan = ports.run.load_plan()
     weighed = replace(plan, findings=(*(f for f in plan.findings if f.code not in codes), *findings))
@@ -24,6 +25,5 @@ def replace_findings(ports: ClusterPorts, codes: frozenset[str], findings: Itera
 
 
 def replace_coordinator_log_findings(ports: ClusterPorts, plan: Plan) -> Plan:
-    """What the run's scan of the coordinator logs means for the releases of the path; without its result that is
-    unknown, and a blocker."""
+    """Replace the findings about the coordinator logs; a missing scan result is a blocker."""
     return replace_findings(ports, LOG_CODES, logs_findings(ports, scan_before_roll(ports), plan))

@@ -1,4 +1,4 @@
-"""Plan: decide what to do from what is observed, freeze it, and look at its findings again before each act."""
+"""Plan an upgrade from the observed state, and freeze the plan."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ def plan_upgrade(
     snapshot_interval_ms: int | None = None,
     with_logs: bool = False,
 ) -> Plan:
-    """Observe, plan and record the plan in the run's store. `finalize`: feature levels are part of the plan.
+    """Observe, plan and record the plan. `finalize`: feature levels are part of the plan.
 
-    `snapshot_interval_ms` lowers the snapshot interval in the configuration that the last release step brings in
-    anyway. `with_logs` weighs the run's scan of the coordinator logs; without its result that is unknown, and a
-    blocker.
+    `snapshot_interval_ms`: lowers the snapshot interval in the configuration of the last release step. `with_logs`:
+    adds the findings of the run's scan of the coordinator logs; a missing result is a blocker.
     """
     state = observe(ports)
     record_observed(ports, state)
@@ -74,7 +73,7 @@ def freeze(ports: ClusterPorts, plan: Plan, run_of: RunOf) -> None:
 
 
 def record_observed(ports: ClusterPorts, state: ClusterState) -> None:
-    """Record what was seen in the run's record (releases and finalized levels, not every partition)."""
+    """Record the observed releases and finalized levels."""
     ports.run.record(
         Observed(
             cluster_id=state.cluster_id,

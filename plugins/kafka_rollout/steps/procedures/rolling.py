@@ -40,7 +40,7 @@ GATE_BEFORE = Step(
     id="gate_before",
     label="Gate before the stop",
     doc="Waits until {node} can be stopped: every partition keeps its min ISR and a leader, and the quorum is safe.",
-    progress="waits to be stopped",
+    progress="waits before its stop",
     gate=GateKind.BEFORE_STOP,
     runs_after=RunsAfter.SKIPPED,
     on_failure=Reaction.ASK_ROLL_BACK,
@@ -58,7 +58,7 @@ GATE_AFTER = Step(
     id="gate_after",
     label="Gate after the start",
     doc=_AFTER_START,
-    progress="is started, waits to be passed",
+    progress="is started, waits for its gate",
     gate=GateKind.AFTER_START,
     on_failure=Reaction.ASK_ROLL_BACK,
 )
@@ -128,7 +128,7 @@ def _offline_gate(name: str, label: str) -> EachNode:
         id=name,
         label=label,
         doc=_AFTER_START,
-        progress="is started, waits to be passed",
+        progress="is started, waits for its gate",
         gate=GateKind.AFTER_START,
         on_failure=Reaction.ASK,
     )

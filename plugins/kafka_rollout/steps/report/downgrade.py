@@ -1,4 +1,4 @@
-"""The report of a downgrade: the roll's form, with what was lost, trimmed and compared, and an outcome of its own."""
+"""The report of a downgrade: the form of an upgrade's report, with losses, trims, comparison and its own outcome."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from kafka_rollout.steps.report.run import build_report
 
 
 def build_downgrade_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> dict[str, Any]:
-    """Keys are those of a roll's report, and `losses`, `metadata_logs`, `trims`, `bootstraps`, `inventory`,
-    `outage`, `offline_steps`."""
+    """Build the report. Keys: those of an upgrade's report, and `losses`, `metadata_logs`, `trims`, `bootstraps`,
+    `inventory`, `outage`, `offline_steps`.
+    """
     data = build_report(ports, plan, dry_run=dry_run)
     events = ports.run.events()
     data |= {
@@ -49,23 +50,27 @@ def build_downgrade_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool) ->
 
 
 def _outcome(plan: Plan, data: Mapping[str, Any], *, acted: bool) -> tuple[Outcome, str]:
-    """By what the nodes say now, before what is remembered."""
+    """The observed state has priority over the history."""
     told = Outcome(data["outcome"]), str(data["sentence"])
     if told[0] is Outcome.ROLLED_BACK:
-        return Outcome.ROLLED_BACK, f"{told[1]} What was lowered stays lowered."
+        return Outcome.ROLLED_BACK, f"{told[1]} Lowered levels stay lowered."
     if not acted and (plan.release_steps or plan.feature_changes) and not _arrived(plan, data):
-        return Outcome.REFUSED, told[1] if told[0] is Outcome.REFUSED else f"Nothing was touched: {told[1]}"
+        return Outcome.REFUSED, told[1] if told[0] is Outcome.REFUSED else f"Nothing was changed: {told[1]}"
     if any(node["release"] != str(plan.target) for node in data["nodes"]):
-        if told[0] is Outcome.REFUSED:  # no node was started, but levels fell
-            return Outcome.STOPPED, f"The levels are {_levels(plan, data)}, and the binary was not rolled. {told[1]}"
+        if told[0] is Outcome.REFUSED:  # no node was started, but levels were lowered
+            return Outcome.STOPPED, (
+                f"The levels are {_levels(plan, data)}, but the binary was not replaced. {told[1]}"
+            )
         return Outcome.STOPPED, told[1]
     if not _arrived(plan, data):
         return Outcome.STOPPED, f"Every node runs {plan.target}, but not at the planned levels: {_levels(plan, data)}."
     if open_ := [kind.value for kind in (GateKind.LEVELS, GateKind.FINAL_METADATA_VERSION) if not _held(data, kind)]:
-        return Outcome.STOPPED, f"Every node runs {plan.target}, but that is not proved: {', '.join(open_)}."
+        return Outcome.STOPPED, f"Every node runs {plan.target}, but these checks are missing: {', '.join(open_)}."
     if amiss := [one for one in (data["inventory"] or {}).get("differences", ()) if not one["foretold"]]:
-        return Outcome.STOPPED, f"Every node runs {plan.target}, but not all is there: {amiss[0]['sentence']}"
-    return Outcome.FINISHED, f"Every node runs {plan.target} at the planned levels, and all is there that was before."
+        return Outcome.STOPPED, f"Every node runs {plan.target}, but the contents differ: {amiss[0]['sentence']}"
+    return Outcome.FINISHED, (
+        f"Every node runs {plan.target} at the planned levels. The inventory shows no unexpected difference."
+    )
 
 
 def _arrived(plan: Plan, data: Mapping[str, Any]) -> bool:

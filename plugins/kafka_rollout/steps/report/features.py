@@ -1,4 +1,4 @@
-"""The report of a run that changes features and nothing else: the roll's form, with its own outcome."""
+"""The report of a separate feature change: the form of an upgrade's report, with its own outcome."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from kafka_rollout.steps.report.run import build_report
 
 
 def build_feature_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> dict[str, Any]:
-    """Keys are those of a roll's report; `results` says what became of each feature."""
+    """Build the report. Keys: those of an upgrade's report; `results`: the result of each feature."""
     data = build_report(ports, plan, dry_run=dry_run)
     outcome, sentence = _outcome(ports, plan, dry_run=dry_run)
     return {**data, "outcome": outcome.value, "sentence": sentence, "results": _results(ports.run.events())}
 
 
 def _outcome(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> tuple[Outcome, str]:
-    """By what the nodes say now, before what is remembered."""
+    """The observed state has priority over the history."""
     if dry_run:
         return Outcome.DRY_RUN, f"A dry run: nothing was changed; the plan has {len(plan.blockers)} blocker(s)."
     finalized, events = levels_now(ports).finalized, ports.run.events()
@@ -34,11 +34,14 @@ def _outcome(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> tuple[Outcome
     if not left:
         race = newest(events, FeatureRace)
         if race is not None and not race.ok:
-            return Outcome.STOPPED, f"Every level is as asked, but not every node: {' '.join(race.findings)}"
-        return Outcome.FINISHED, "Every level is as asked, on every node."
+            return (
+                Outcome.STOPPED,
+                f"Every level is as requested, but not every node supports it: {' '.join(race.findings)}",
+            )
+        return Outcome.FINISHED, "Every level is as requested, on every node."
     missing = ", ".join(f"{c.feature} {finalized.get(c.feature, 0)} instead of {c.target}" for c in left)
     if has_asked_for_levels(events):
-        return Outcome.STOPPED, f"Not every level is as asked: {missing}."
+        return Outcome.STOPPED, f"Some levels are not as requested: {missing}."
     why = "; ".join(finding.sentence for finding in plan.blockers)
     return Outcome.REFUSED, f"Nothing was changed: {why or locked_out(events) or missing}"
 

@@ -1,4 +1,4 @@
-"""Outcome: how a run ended, in a word and a sentence, by what is observed before what is remembered."""
+"""The outcome of a run, as one word and one sentence. The observed state has priority over the history."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ def outcome_of(
 ) -> tuple[Outcome, str]:
     """The outcome and a sentence."""
     if dry_run:
-        return Outcome.DRY_RUN, f"A dry run: nothing was touched; the plan has {len(plan.blockers)} blocker(s)."
+        return Outcome.DRY_RUN, f"Dry run: nothing was changed. The plan has {len(plan.blockers)} blocker(s)."
     started = newest(events, Started)
     if state is None:
-        return Outcome.STOPPED, "The cluster did not answer when the report was written: see the last gate."
+        return Outcome.STOPPED, "The cluster did not respond when the report was written. See the last gate."
     back = {release_step.reversed().key for release_step in plan.release_steps}
     if started is not None and (started.release_step in back or rolls_back(events)):
         if _all_run(ports, state, plan.source):
             return Outcome.ROLLED_BACK, f"Every node runs {plan.source} again."
         closed = newest(events, RollbackClosed)
         why = "" if closed is None else f" {closed.sentence}"
-        return Outcome.STOPPED, f"The roll back to {plan.source} is not done: {_running(state)}.{why}"
+        return Outcome.STOPPED, f"The rollback to {plan.source} is not finished: {_running(state)}.{why}"
     if _all_run(ports, state, plan.target):
         return _after_the_roll(ports, plan, state, gates)
     if started is None:
-        return Outcome.REFUSED, f"Nothing was touched: {_refusal(plan, events)}"
-    return Outcome.STOPPED, f"The roll to {plan.target} stopped: {_running(state)}. {last_failure(events)}".strip()
+        return Outcome.REFUSED, f"Nothing was changed: {_refusal(plan, events)}"
+    return Outcome.STOPPED, f"The change to {plan.target} stopped: {_running(state)}. {last_failure(events)}".strip()
 
 
 def _after_the_roll(
@@ -64,7 +64,7 @@ def _after_the_roll(
         levels = ", ".join(f"{change.feature} {change.current} → {change.target}" for change in left)
         return (
             Outcome.ROLLED_NOT_FINALIZED,
-            f"Every node runs {plan.target}; not finalized yet: {levels}. A new run goes on there.",
+            f"Every node runs {plan.target}. Not finalized yet: {levels}. Start a new run to finalize.",
         )
     if plan.feature_changes:
         passed = {gate.ref.kind for gate in gates if gate.is_passed}
@@ -72,9 +72,12 @@ def _after_the_roll(
         if open_:
             return (
                 Outcome.STOPPED,
-                f"Every node runs {plan.target} and its levels are finalized, but not proved: {', '.join(open_)}.",
+                (
+                    f"Every node runs {plan.target} and its levels are finalized, but these checks are missing: "
+                    f"{', '.join(open_)}."
+                ),
             )
-    return Outcome.FINISHED, f"Every node runs {plan.target}, and every feature of it is finalized."
+    return Outcome.FINISHED, f"Every node runs {plan.target}, and all its features are finalized."
 
 
 def _all_run(ports: ClusterPorts, state: ClusterState, release: Release) -> bool:
@@ -91,12 +94,13 @@ def _running(state: ClusterState) -> str:
 def _refusal(plan: Plan, events: Sequence[Event]) -> str:
     if plan.blockers:
         return (
-            f"the plan has {len(plan.blockers)} blocker(s), first {plan.blockers[0].code}: {plan.blockers[0].sentence}"
+            f"the plan has {len(plan.blockers)} blocker(s), the first is {plan.blockers[0].code}: "
+            f"{plan.blockers[0].sentence}"
         )
     for event in reversed(events):
         match event:
             case Voided():
-                return f"the approval is void: {'; '.join(event.blockers)}"
+                return f"the approval is no longer valid: {'; '.join(event.blockers)}"
             case Approval() if event.decision != APPROVED:
                 return f"{event.by} answered '{event.decision}' ({event.reason})."
-    return last_failure(events) or "nobody approved it."
+    return last_failure(events) or "it was not approved."

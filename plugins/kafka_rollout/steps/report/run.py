@@ -1,4 +1,4 @@
-"""Report: everything a run did and saw, as one JSON-able value."""
+"""The report: all actions and observations of a run, as one JSON value."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _KEPT_CHECKS = 20
 
 
 def build_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool = False) -> dict[str, Any]:
-    """Collect the run from its record and one last look at the cluster. Holds no credentials.
+    """Build the report from the run history and one last observation of the cluster. It contains no credentials.
 
-    Keys are stable (`format` counts their versions); times are epoch seconds, durations seconds.
+    Keys are stable (`format` is their version). Times: epoch seconds; durations: seconds.
     """
-    events = tuple(event for event in ports.run.events() if event.at)  # without lines that a kill tore
+    events = tuple(event for event in ports.run.events() if event.at)  # without lines cut by a kill
     try:
         state: ClusterState | None = observe(ports)
         unanswered = ""
@@ -206,7 +206,7 @@ def _source(ports: ClusterPorts, seen: NodeState | None) -> str:
         return "no response"
     release = seen.release
     if release is None:
-        return "ApiVersions (the metrics do not tell the release)"
+        return "ApiVersions (the metrics do not report the release)"
     if release in ports.catalogue and not ports.catalogue.get(release).has_current_metadata_version_metric:
         return f"ApiVersions (release {release} has no CurrentMetadataVersion metric)"
     return "CurrentMetadataVersion (Prometheus and Jolokia)"

@@ -1,7 +1,7 @@
-"""Roll: replace one node's binary: stop, install, start. Observes first, so a killed run goes on where it was.
+"""Replaces one node's binary: stop, install, start. It observes first, so a killed run continues where it stopped.
 
-What is remembered is only what cannot be observed: the BeforeStop record, kept before the stop. Everything else
-(the process, the release it runs, the release that was started last) is asked anew at each call.
+Only the BeforeStop record is stored, before the stop, because it cannot be observed later. Everything else (the
+process, its release, the last started release) is observed at each call.
 """
 
 from __future__ import annotations
@@ -42,13 +42,16 @@ from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers, 
 from kafka_rollout.steps.roll.rollback import refuse_closed
 
 STOP_DEADLINE_S = 180.0
-# A stop that was asked for this recently may still be going on: the node may look unwell because of it.
+# A stop requested within this time may still be in progress, so the node can look degraded.
 _STOP_UNDER_WAY_S = STOP_DEADLINE_S + 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReplaced:
-    """`acted` False: the node ran the release already. `started_at` in epoch seconds, durations in seconds."""
+    """Result of a replacement.
+
+    `acted` False: the node already ran the release. `started_at`: epoch seconds; durations: s.
+    """
 
     node_id: int
     release_step: str
@@ -60,22 +63,22 @@ class NodeReplaced:
 
 
 def needs_turn(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> bool:
-    """False when the node already runs the hop's release (or a later hop's): then only its gate remains."""
+    """Return False if the node already runs the release of this or a later release step; then only its gate remains."""
     return node_step_state(ports, plan, release_step_key, node_id) is NodeStepState.NEEDED
 
 
 def replace_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> NodeReplaced:
-    """Bring one node to the hop's release: findings looked at again, gate looked at once, what the node is in
-    recorded, stop, install, start. Returns once started; AFTER_START is the gate that tells whether it is well.
+    """Replace the binary of one node: check findings and gate, record the node's state, stop, install, start.
 
-    Idempotent and resumable after a kill at any point, with one start per release. Raises RefusedError (approval is
-    void, unknown release), TransientError (the gate before the stop does not hold now, no answer: call again),
-    FatalError (the node was started on the release and its process is gone: retry it or roll back).
+    Returns after the start; the gate AFTER_START shows whether the node is back. Idempotent and resumable after a kill,
+    with one start per release. Raises RefusedError (approval invalid, unknown release), TransientError (the gate before
+    the stop does not pass now, or no response: call again), FatalError (the process is gone after the start: retry or
+    roll back).
     """
     if plan.offline:
         raise RefusedError(
-            f"The plan of cluster {plan.cluster} is an offline downgrade: no node has a turn of its own.",
-            remedy="Use its own steps; roll-back takes it back from the backups.",
+            f"The plan of cluster {plan.cluster} is an offline downgrade, so nodes are not replaced one by one.",
+            remedy="Use the offline steps. To undo, run `kafka-rollout roll-back`.",
         )
     release_step, node = _begin(ports, plan, release_step_key, node_id, "Replace")
     with ports.lock.acting(ports.cluster.name, ports.run_id, f"Replacing node {node_id}"):
@@ -93,50 +96,56 @@ def replace_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id
 
 
 def retry_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> NodeReplaced:
-    """A person's "retry": a node that this run has stopped or started in the release step is started once more, for any
-    other its turn begins again."""
+    """Carry out *Retry*: start a node again that this run stopped or started; for another node its node step begins
+    again.
+    """
     if has_touched(ports.run.events(), release_step_key, node_id):
         return restart_node(ports, plan, release_step_key, node_id)
     return replace_node(ports, plan, release_step_key, node_id)
 
 
 def restart_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> NodeReplaced:
-    """Start the node on the hop's release once more (ends a process that hangs first).
+    """Start the node on the release of the release step again; kill a hanging process first.
 
-    Raises TransientError where the rest of the cluster cannot spare a process that still runs.
+    Raises TransientError if the rest of the cluster cannot spare a process that still runs.
     """
     release_step, node = _begin(ports, plan, release_step_key, node_id, "Retry")
     before = load_before_stop(ports, plan, release_step, node_id)
     if before is None:
         raise RefusedError(
-            f"Node {node_id} was not stopped by this run in release step {release_step_key}, so there is nothing to "
-            "retry.",
-            remedy="Let its turn come.",
+            f"Node {node_id} was not stopped by this run in release step {release_step_key}, so it cannot be "
+            "started again.",
+            remedy="Wait for its node step.",
         )
     with ports.lock.acting(ports.cluster.name, ports.run_id, f"Restarting node {node_id}"):
         stop_s = 0.0
         if ports.runtime.process(node).pid is not None:
             _refuse_unsafe_stop(node, look_before_stop(ports, node))
-            # Whoever said "retry" is the named person without whom nothing is forced.
+            # *Retry* comes from a named approver, which is required for a kill.
             stop_s = _stop(ports, release_step, node, force=True)
         return _start(ports, plan, release_step, node, stop_s)
 
 
 def way_back(plan: Plan) -> tuple[ReleaseStep, ...]:
-    """The release steps of the roll back, in their order: the last release step first, each reversed."""
+    """Return the release steps of the rollback in their order: the last release step first, each reversed."""
     return tuple(release_step.reversed() for release_step in reversed(plan.release_steps))
 
 
 def touched(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> bool:
-    """Whether this run stopped the node in this release step (for a way back: in either direction)."""
+    """Return whether this run stopped the node in this release step (for a rollback: in either direction)."""
     return load_before_stop(ports, plan, plan.release_step(release_step_key), node_id) is not None
 
 
 def roll_back_turns(ports: ClusterPorts, plan: Plan) -> tuple[tuple[ReleaseStep, NodeStep], ...]:
-    """Turns of the roll back that have something to do: nodes that this run's roll touched or that run a newer
-    release of the plan, from the exact node where it stopped. Nodes that never left the old release are not in it."""
+    """Return the node steps of the rollback, beginning with the node where the run stopped.
+
+    It contains nodes that this run touched or that run a newer release of the plan, and no node that kept its old
+    release.
+    """
     node_steps: list[tuple[ReleaseStep, NodeStep]] = []
-    beyond: set[Release] = set()  # whoever runs one of these takes the release steps before this one, and then this one
+    beyond: set[Release] = (
+        set()
+    )  # a node with one of these releases is rolled back through the release steps before this one, and then this one
     for release_step in way_back(plan):
         for node_step in release_step.order:
             if running_release(ports, ports.cluster.node(node_step.node_id)) in beyond:
@@ -153,8 +162,9 @@ def roll_back_turns(ports: ClusterPorts, plan: Plan) -> tuple[tuple[ReleaseStep,
 
 
 def _is_down_since_another_hop(ports: ClusterPorts, plan: Plan, node_step: NodeStep) -> bool:
-    """A node that did not come up on the via release never saw the last release step, and has nothing to take back
-    there."""
+    """A node that failed to start on the via release never reached the last release step, so nothing is to roll back
+    there.
+    """
     down = ports.runtime.process(ports.cluster.node(node_step.node_id)).pid is None
     return down and any(
         touched(ports, plan, release_step.key, node_step.node_id) for release_step in plan.release_steps
@@ -183,10 +193,10 @@ def _nothing_to_do(release_step: ReleaseStep, node: NodeSpec, process: ProcessSt
 
 
 def _prepare_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
-    """Everything that must be true and known before the node goes down."""
+    """Check and record everything that is needed before the node stops."""
     if _stop_is_under_way(ports, release_step, node):
-        # Decided and recorded by the call that was killed; what the half-stopped node now looks like must not be held
-        # against it. The others must still be able to do without it.
+        # A killed call decided and recorded the stop, so the state of the half-stopped node does not count. The other
+        # nodes must still be able to spare it.
         _refuse_unsafe_stop(node, look_before_stop(ports, node))
         return
     if is_way_back(plan, release_step):
@@ -201,18 +211,18 @@ def _prepare_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
     )
     state = observe_some(ports, (node,), metrics=False)
     seen = seen_before_stop(state, node.node_id, release_step.from_release, ports.clock.now())
-    # Of a stop that was asked for the first record counts: by now the node may have left what it was in.
+    # The first record of a requested stop counts: the node may have left its ISRs since.
     unfinished = stop_is_unfinished(ports.run.events(), release_step.key, node.node_id)
     ports.run.save_before_stop(release_step.key, seen, anew=not unfinished)
 
 
 def refuse_unready(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
-    """Raise where an older release could not start on what the cluster, or this node's metadata log, holds now."""
+    """Raise if an older release cannot start with the current levels, or with this node's metadata log."""
     if not goes_down(plan, release_step):
         return
     if left := pending_changes(ports, plan):
         raise RefusedError(
-            f"Node {node.node_id} is not taken to {release_step.to_release} yet: "
+            f"Node {node.node_id} cannot move to {release_step.to_release} yet: "
             f"{', '.join(f'{c.feature} is not at {c.target}' for c in left)}.",
             remedy="Lower the levels first (in a DAG: clear lower_features with everything downstream).",
         )
@@ -222,8 +232,8 @@ def refuse_unready(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, n
 def _refuse_unsafe_stop(node: NodeSpec, seen: GateCheck) -> None:
     if not seen.holds:
         raise TransientError(
-            f"Node {node.node_id} may not be stopped now: {seen.waits_for}.",
-            remedy="Wait for the gate, then call again.",
+            f"Node {node.node_id} cannot be stopped safely yet: {seen.waits_for}.",
+            remedy="Wait until the conditions are met, then repeat the step.",
         )
 
 
@@ -235,22 +245,22 @@ def _stop_is_under_way(ports: ClusterPorts, release_step: ReleaseStep, node: Nod
 
 
 def _refuse_unexplained_absence(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> None:
-    """A node without a process is only ours to start if this run stopped it and did not start it since."""
+    """Refuse a node without a process unless this run stopped it and has not started it since."""
     if ports.run.load_before_stop(release_step.key, node.node_id) is None:
         other = ports.run.load_before_stop(release_step.reversed().key, node.node_id)
         if other is None:
             raise RefusedError(
                 f"Node {node.node_id} has no process, and this run did not stop it.",
-                remedy=f"Find out why it is down ({read_last_error(ports, node)}), start it, then call again.",
+                remedy=f"Find out why it is down ({read_last_error(ports, node)}), start it, then repeat the step.",
             )
-        # Rolled back right after a failed start: what it was in was seen before the stop on the way forth.
+        # Rolled back right after a failed start: its state was recorded before the stop of the upgrade.
         ports.run.save_before_stop(release_step.key, other)
     starts = ports.runtime.starts(node)
     if starts and starts[-1].release == release_step.to_release:
         raise FatalError(
-            f"Node {node.node_id} was started on {release_step.to_release} and its process is gone: "
+            f"Node {node.node_id} was started on {release_step.to_release}, but its process is gone: "
             f"{read_last_error(ports, node)}.",
-            remedy="Correct what its log names and retry the node, or roll back.",
+            remedy="Fix the error in its log and retry the node, or roll back.",
         )
 
 
@@ -261,7 +271,7 @@ def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, for
     ports.run.record(Stopping(node_id=node.node_id, release_step=release_step.key))
     ports.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=force)
     took = ports.clock.monotonic() - began
-    # A killed process's log is recovered at its next start; the record says why that took longer.
+    # A killed process recovers its log at the next start; the history shows why that took longer.
     forced = force and took >= STOP_DEADLINE_S
     ports.run.record(
         Stopped(node_id=node.node_id, release_step=release_step.key, seconds=round(took, 3), forced=forced)

@@ -1,5 +1,4 @@
-"""May a release step of the way back be taken: by the finalized levels, by settings of kinds that the older release
-does not know, and by what the coordinator logs hold by now."""
+"""Checks before a release step of a rollback: finalized levels, settings, and the current coordinator logs."""
 
 from __future__ import annotations
 
@@ -16,9 +15,11 @@ from kafka_rollout.steps.planning.coordinator_logs import scan_before_roll
 
 
 def refuse_closed(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, *, first_stop: bool) -> None:
-    """Raise RefusedError where the older release could not run the cluster, or would lose something. Before the hop's
-    first stop settings are asked for, and the coordinator logs are read if a release that this run has started writes
-    records which the older one cannot load."""
+    """Raise RefusedError if the older release cannot run the cluster, or would lose metadata.
+
+    Before the first stop of the release step, settings are read. The coordinator logs are read if a release that this
+    run started writes records that the older release cannot load.
+    """
     way = check_way_back(ports, plan, release_step.to_release)
     if not way.ok:
         raise RefusedError(
@@ -34,8 +35,10 @@ def refuse_closed(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, *,
 
 
 def _refuse_settings(ports: ClusterPorts, release_step: ReleaseStep) -> None:
-    """What came since the upgrade's first node and the older release has no place for: its next snapshot of the
-    metadata makes it unreadable for every release."""
+    """Refuse settings, created since the upgrade, that the older release does not support.
+
+    Its next metadata snapshot would make them unreadable for every release.
+    """
     lacking = lacking_settings(ports.catalogue, [release_step.to_release])
     if not lacking:
         return
@@ -43,13 +46,13 @@ def _refuse_settings(ports: ClusterPorts, release_step: ReleaseStep) -> None:
     if not found:
         return
     told = " ".join(f"{finding.code}: {finding.sentence}" for finding in found)
-    sentence = f"The way back to {release_step.to_release} is closed. {told}"
+    sentence = f"A rollback to {release_step.to_release} is not possible now. {told}"
     ports.run.record(RollbackClosed(release_step=release_step.key, sentence=sentence))
     raise RefusedError(sentence, remedy=f"{found[0].remedy} Then roll back again.")
 
 
 def _closing(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tuple[ClosingRecord, ...]:
-    """What the releases that ran in this run write and the older one cannot load; mostly nothing (KIP-915)."""
+    """Return the records that releases of this run write and the older one cannot load; usually none (KIP-915)."""
     begun = started_release_steps(ports.run.events())
     levels = levels_now(ports).finalized
     return tuple(
@@ -65,7 +68,7 @@ def _refuse_unloadable(
 ) -> None:
     scanned = scan_before_roll(ports)
     if scanned is None:
-        why = f"{closing[0].record} records of {plan.target} stop it, and nobody scanned whether there are any"
+        why = f"{closing[0].record} records of {plan.target} stop it, and no scan shows whether such records exist"
     else:
         failing = ports.logs.scan_on(scanned).failing(release_step.to_release)
         if not failing:
@@ -73,12 +76,13 @@ def _refuse_unloadable(
         first = failing[0]
         where = f"{first.topic}-{first.partition}"
         reason = f": {first.first_failure.reason}" if first.first_failure is not None else ""
-        why = f"it could not load {len(failing)} partition(s) of the coordinator logs any more, first {where}{reason}"
-    sentence = f"The way back to {release_step.to_release} is closed: {why}."
+        why = f"it can no longer load {len(failing)} partition(s) of the coordinator logs, the first is {where}{reason}"
+    sentence = f"A rollback to {release_step.to_release} is not possible: {why}."
     ports.run.record(RollbackClosed(release_step=release_step.key, sentence=sentence))
     raise RefusedError(
         sentence,
-        remedy=f"Stay on {release_step.from_release}, which loads them, and go down from there with kafka_downgrade: "
-        "it scans, "
-        "and says what to convert and how long to wait.",
+        remedy=(
+            f"Keep {release_step.from_release}, which can load the logs, and run kafka_downgrade from there: "
+            "it scans the logs and shows the groups to convert and the time to wait."
+        ),
     )

@@ -22,8 +22,7 @@ _REPLACE_TRIES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One line of progress: node `k` of `n` in a release step, what is done or waited for, elapsed and estimated
-    seconds."""
+    """One line of progress: node `k` of `n` in a release step, the action, elapsed and estimated seconds."""
 
     release_step: str
     k: int
@@ -47,12 +46,11 @@ def roll_release_steps(
     stop_asked: Callable[[], bool] | None = None,
     canary: Callable[[bool], bool] | None = None,
 ) -> bool:
-    """Roll all release steps; True when every node runs the target, False when `stop_asked` or `canary` ended it
-    between nodes.
+    """Carry out all release steps.
 
-    A node's turn is gate, replace, gate, soak. `canary` is asked between the first node and the others whether to go
-    on, and told whether that node was rolled just now. Raises what the steps raise; the roll then stands where it
-    stopped.
+    Returns True if every node runs the target, False if `stop_asked` or `canary` ended the run between nodes. A node
+    step is gate, replacement, gate, soak. `canary` decides after the first node whether to continue; its argument is
+    whether that node was replaced just now. Raises the errors of the steps; the run then stays where it stopped.
     """
     walk = _Walk(ports=ports, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked, canary=canary)
     done = walk.go(
@@ -70,7 +68,7 @@ def roll_back(
     on_progress: Callable[[Progress], None] | None = None,
     stop_asked: Callable[[], bool] | None = None,
 ) -> bool:
-    """Roll the touched nodes back to the release the plan came from, from the node where the roll stopped."""
+    """Roll back the touched nodes to the release the plan came from, from the node where the run stopped."""
     walk = _Walk(ports=ports, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked)
     done = walk.go(roll_back_turns(ports, plan))
     ports.run.record(RolledBack(target=plan.source) if done else StoppedByOperator(target=plan.source))
@@ -110,7 +108,7 @@ class _Walk:
             state is NodeStepState.RUNS_TARGET and gate_is_passed(self.ports.run.events(), after)
         ):
             self.done += 1
-            self._say(release_step, node_step, k, n, "is done already")
+            self._say(release_step, node_step, k, n, "is already done")
             return
         if state is NodeStepState.NEEDED:
             self._wait(replace(after, kind=GateKind.BEFORE_STOP), release_step, node_step, k, n)
@@ -129,7 +127,7 @@ class _Walk:
             except TransientError as error:
                 if attempt == _REPLACE_TRIES:
                     raise
-                self._say(release_step, node_step, k, n, f"not now: {error.sentence}")
+                self._say(release_step, node_step, k, n, f"cannot be stopped now: {error.sentence}")
                 self.ports.clock.sleep(self.policy.interval_s)
 
     def _wait(self, ref: GateRef, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:

@@ -123,8 +123,8 @@ def test_a_blocker_makes_an_approval_void_until_it_is_given_again() -> None:
 def test_an_approval_of_the_rollback_supersedes_that_of_the_roll_and_the_other_way_round() -> None:
     roll, back = approval(ApprovalOf.ROLL), approval(ApprovalOf.ROLL_BACK)
 
-    assert approvals.superseded([roll, back], roll) == "overtaken: alice approved the roll-back after it"
-    assert approvals.superseded([roll, back, roll], back) == "overtaken: alice approved the roll after it"
+    assert approvals.superseded([roll, back], roll) == "superseded: alice approved the roll-back after it"
+    assert approvals.superseded([roll, back, roll], back) == "superseded: alice approved the roll after it"
     assert not approvals.superseded([roll, approval(ApprovalOf.ROLL_BACK, "rejected")], roll)
     assert not approvals.superseded([back, Voided(plan_hash="abc", blockers=("X",))], back)
 

@@ -24,7 +24,7 @@ def test_a_new_blocker_voids_the_approval_before_anything_stops(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.find_unlisted_controllers.add(9)
-    with pytest.raises(RefusedError, match=r"approval is void.*GHOST-CONTROLLER"):
+    with pytest.raises(RefusedError, match=r"approval is no longer valid.*GHOST-CONTROLLER"):
         replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
     cluster.find_unlisted_controllers.clear()
@@ -42,7 +42,7 @@ def test_a_configuration_that_was_edited_since_the_plan_is_judged_again_before_t
     assert replace_node(ports, plan, RELEASE_STEP, 2).acted, "judged once is judged"
     settle(cluster)
     cluster.nodes[NODE].config["num.nonsense"] = "1"
-    with pytest.raises(RefusedError, match=r"approval is void.*CONFIG-REJECTED node 12.*num\.nonsense"):
+    with pytest.raises(RefusedError, match=r"approval is no longer valid.*CONFIG-REJECTED node 12.*num\.nonsense"):
         replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == [2]
 
@@ -51,7 +51,7 @@ def test_a_java_that_is_too_old_by_now_voids_the_approval(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.java = 11
-    with pytest.raises(RefusedError, match=r"approval is void.*JAVA-TOO-OLD node 12"):
+    with pytest.raises(RefusedError, match=r"approval is no longer valid.*JAVA-TOO-OLD node 12"):
         replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
 
@@ -60,12 +60,12 @@ def test_a_person_s_retry_renews_what_a_blocker_voided_and_nothing_else(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.find_unlisted_controllers.add(9)
-    with pytest.raises(RefusedError, match="approval is void"):
+    with pytest.raises(RefusedError, match="approval is no longer valid"):
         replace_node(ports, plan, RELEASE_STEP, NODE)
     ports = replace(ports, cluster=replace(ports.cluster, approvers=("alice", "bob")))
     by_bob = replace(approvals(ports.run.events())[0], by="bob", reason="the ghost is unregistered")
     renew_void(ports, plan, by_bob)
-    with pytest.raises(RefusedError, match="approval is void"):  # the ghost is still there
+    with pytest.raises(RefusedError, match="approval is no longer valid"):  # the ghost is still there
         retry_node(ports, plan, RELEASE_STEP, NODE)
     cluster.find_unlisted_controllers.clear()
     renew_void(ports, plan, by_bob)
@@ -89,7 +89,7 @@ def test_a_plan_made_anew_with_blockers_is_not_covered_by_the_old_approval(
     cluster.find_unlisted_controllers.add(9)
     again = plan_upgrade(ports, R431, finalize=True)  # its task was cleared
     assert again.hash == plan.hash
-    with pytest.raises(RefusedError, match=r"1 blocker\(s\), and no approval changes that"):
+    with pytest.raises(RefusedError, match=r"1 blocker\(s\), which cannot be approved"):
         replace_node(ports, again, RELEASE_STEP, NODE)
     assert cluster.stops == []
 
@@ -98,7 +98,7 @@ def test_a_decision_to_roll_back_overtakes_the_approval_of_the_roll(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
-    with pytest.raises(RefusedError, match="overtaken: alice approved the roll-back"):
+    with pytest.raises(RefusedError, match="superseded: alice approved the roll-back"):
         replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
 

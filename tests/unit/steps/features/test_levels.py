@@ -83,14 +83,14 @@ def test_a_lost_answer_is_looked_up_and_not_sent_again(ports: ClusterPorts, clus
 def test_an_update_that_never_arrives_ends_as_not_known(
     ports: ClusterPorts, cluster: FakeCluster, rolled: Plan
 ) -> None:
-    with pytest.raises(TransientError, match=r"Nobody knows yet whether metadata\.version 30"):
+    with pytest.raises(TransientError, match=r"It is unknown whether metadata\.version 30"):
         finalize(replace(ports, admin=LosesAnswers(cluster, done=False)), rolled)
 
 
 def test_finalizing_needs_its_own_approval(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     for node in cluster.nodes.values():
         node.running = node.installed = R431
-    with pytest.raises(RefusedError, match="Nobody approved the finalize"):
+    with pytest.raises(RefusedError, match=r"The finalize of run .* is not approved"):
         finalize(ports, plan)
     assert sent(cluster) == []
 
@@ -163,7 +163,7 @@ def test_the_snapshot_gate_says_how_long_it_may_take(ports: ClusterPorts, cluste
     seen = look(ports, rolled, GateRef(kind=GateKind.SNAPSHOT))
     assert not seen.holds
     assert "7200 s" in seen.waits_for
-    assert "UTC at latest" in seen.waits_for
+    assert "UTC at the latest" in seen.waits_for
 
 
 def test_finalizing_waits_for_the_process_that_acts(ports: ClusterPorts, cluster: FakeCluster, rolled: Plan) -> None:

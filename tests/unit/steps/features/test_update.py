@@ -125,7 +125,7 @@ def test_what_falls_or_cannot_be_taken_back_needs_a_named_approval_and_the_rest_
     plan = plan_for(ports, up="group.version:1", approve=False)
     assert not needs_approval(plan)
     assert results(apply_features(ports, plan)) == {"group.version": Result.OK}
-    with pytest.raises(RefusedError, match="Nobody approved"):
+    with pytest.raises(RefusedError, match="is not approved"):
         apply_features(ports, plan_for(ports, delete="group.version", approve=False))
 
 
@@ -142,7 +142,7 @@ def test_a_resumed_run_finds_its_levels_and_sends_nothing(ports: ClusterPorts, c
 def test_a_downgrade_that_became_an_upgrade_meanwhile_is_refused(ports: ClusterPorts, cluster: FakeCluster) -> None:
     plan = plan_for(ports, down="transaction.version:1")
     cluster.finalized.pop("transaction.version")
-    with pytest.raises(RefusedError, match="now go the other way"):
+    with pytest.raises(RefusedError, match="now go in the opposite direction"):
         apply_features(ports, plan)
     assert sent(cluster) == []
 
@@ -214,7 +214,7 @@ def test_an_answer_that_nobody_heard_of_is_unknown_and_said_so(ports: ClusterPor
     ports = replace(ports, admin=Scripted(cluster, loses))
     outcomes = apply_features(ports, plan_for(ports, up="streams.version:1"))
     assert results(outcomes) == {"streams.version": Result.UNKNOWN}
-    assert "looked up first" in outcomes[0].sentence
+    assert "reads the current level before it sends anything" in outcomes[0].sentence
     assert exit_code(outcomes) == 1
 
 
@@ -332,8 +332,8 @@ def test_a_broker_that_ended_because_of_the_new_level_is_found_with_its_last_wor
     (found,) = look_for_narrower_nodes(ports).blockers
     assert (found.code, found.subject) == ("NODE-GONE-AFTER-FINALIZING", "node 13")
     assert "does not support metadata.version 30" in found.sentence, "the last words of its log"
-    assert "4.3.1, which is installed there, supports every level" in found.sentence
-    assert found.remedy == "See in its log why it is down, and start it."
+    assert "its installed release 4.3.1 supports every level" in found.sentence
+    assert found.remedy == "Read in its log why it is down, and start it."
 
 
 def test_a_broker_that_is_down_and_whose_release_supports_less_is_told_by_the_catalogue(
@@ -343,8 +343,8 @@ def test_a_broker_that_is_down_and_whose_release_supports_less_is_told_by_the_ca
     cluster.nodes[13].installed = R421
     (found,) = look_for_narrower_nodes(ports).blockers
     assert (found.code, found.subject) == ("NODE-GONE-AFTER-FINALIZING", "node 13")
-    assert "4.2.1, which is installed there, does not support metadata.version 30: " in found.sentence
-    assert "bring it to a release that supports the level" in found.remedy
+    assert "its installed release 4.2.1 does not support metadata.version 30: " in found.sentence
+    assert "upgrade it to a release that supports the level" in found.remedy
     cluster.nodes[13].installed = None
     (found,) = look_for_narrower_nodes(ports).blockers
     assert "may support less than" in found.sentence

@@ -66,7 +66,7 @@ def test_the_report_has_the_outage_that_was_beside_the_one_that_was_approved(
     assert "up to 60 s more if a controller does not stop by itself" in expected
     assert told["expected"] in report["sentence"]
     assert "Measured outage: " in report["sentence"]
-    assert "The approval had said about" in report["sentence"]
+    assert "The approval showed about" in report["sentence"]
 
 
 def test_a_partition_that_nobody_could_write_to_before_the_first_stop_is_not_waited_for(

@@ -76,7 +76,7 @@ def test_a_verdict_that_got_worse_since_stops_before_the_first_node(
 ) -> None:
     plan = planned(ports, COMMITS)
     world.written_since.append(written)
-    with pytest.raises(RefusedError, match="approval is void") as refused:
+    with pytest.raises(RefusedError, match="approval is no longer valid") as refused:
         replace_node(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id)
     assert "start a new run" in refused.value.remedy
     assert world.stops == []

@@ -68,7 +68,7 @@ def test_a_trim_that_nobody_approved_is_refused_before_the_stop(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.unreadable.add((12, R341))
-    with pytest.raises(RefusedError, match="needs a trim that nobody approved"):
+    with pytest.raises(RefusedError, match="needs a trim that was not approved"):
         replace_node(ports, plan, RELEASE_STEP, 12)
     assert cluster.stops == []
 
@@ -92,7 +92,7 @@ def test_a_log_without_a_usable_snapshot_is_waited_for(
         return found if found.way is None else replace(found, way=replace(found.way, newest_snapshot=None))
 
     monkeypatch.setattr(ports.metadata_logs, "scan", without_snapshot)
-    with pytest.raises(TransientError, match="may not be stopped yet"):
+    with pytest.raises(TransientError, match="cannot be stopped yet"):
         replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
 

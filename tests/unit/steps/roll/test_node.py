@@ -174,7 +174,7 @@ def test_a_stop_that_never_came_leaves_no_old_record_of_what_the_node_was_in(
 
 def test_the_gate_is_looked_at_right_before_the_stop(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     cluster.nodes[3].behind = 50
-    with pytest.raises(TransientError, match=r"may not be stopped now: quorum without it"):
+    with pytest.raises(TransientError, match=r"cannot be stopped safely yet: quorum without it"):
         replace_node(ports, plan, RELEASE_STEP, 2)
     assert cluster.stops == []
 
@@ -259,7 +259,7 @@ def test_in_two_hops_a_node_is_needed_on_its_way_and_past_afterwards(tmp_path: P
     assert node_step_state(ports, plan, first, 1) is NodeStepState.PAST
     assert node_step_state(ports, plan, second, 1) is NodeStepState.RUNS_TARGET
     assert node_step_state(ports, plan, first, 2) is NodeStepState.NEEDED
-    with pytest.raises(RefusedError, match="Roll the earlier release step first"):
+    with pytest.raises(RefusedError, match="Finish the earlier release step first"):
         node_step_state(ports, plan, second, 2)
     assert [release_step.key for release_step in way_back(plan)] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
     assert plan.release_steps[0].to_release == R341
@@ -271,7 +271,9 @@ def test_a_retry_does_not_stop_a_node_that_the_others_cannot_spare(
     replace_node(ports, plan, RELEASE_STEP, NODE)
     cluster.look()
     cluster.stop(13)  # another broker died meanwhile, which is why the gate after the start does not hold
-    with pytest.raises(TransientError, match=r"Node 12 may not be stopped now:.* all other nodes are up: node 13"):
+    with pytest.raises(
+        TransientError, match=r"Node 12 cannot be stopped safely yet:.* all other nodes are up: node 13"
+    ):
         restart_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == [NODE, 13]
 
@@ -296,7 +298,7 @@ def test_a_stop_under_way_is_not_repeated_while_another_node_is_down(
         replace_node(ports, plan, RELEASE_STEP, NODE)
     cluster.stop = stop  # type: ignore[method-assign]
     cluster.stop(13)
-    with pytest.raises(TransientError, match="may not be stopped now"):
+    with pytest.raises(TransientError, match="cannot be stopped safely yet"):
         replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == [13]
 

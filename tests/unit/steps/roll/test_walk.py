@@ -147,7 +147,7 @@ def test_a_plan_with_blockers_cannot_be_approved_away_and_reads_refused(tmp_path
     ports = fake_bench(cluster, tmp_path, run_id=tmp_path.name)
     plan = plan_upgrade(ports, R431, finalize=False)
     assert "RF-ONE-TOPIC" in approval_body(plan)
-    with pytest.raises(RefusedError, match="no approval changes that"):
+    with pytest.raises(RefusedError, match="which cannot be approved"):
         record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "go on")
     state, sentence = outcome(ports, plan)
     assert state == "refused"
@@ -158,5 +158,5 @@ def test_a_rejected_approval_and_a_dry_run_read_as_such(ports: ClusterPorts, clu
     plan = plan_upgrade(ports, R431, finalize=False)
     assert build_report(ports, plan, dry_run=True)["outcome"] == "dry_run"
     record_approval(ports, ApprovalOf.ROLL, "alice", REJECTED, "month's end")
-    assert outcome(ports, plan) == ("refused", "Nothing was touched: alice answered 'rejected' (month's end).")
+    assert outcome(ports, plan) == ("refused", "Nothing was changed: alice answered 'rejected' (month's end).")
     assert render(build_report(ports, plan))

@@ -33,7 +33,7 @@ def superseded(events: Sequence[Event], approval: Approval) -> str:
             case Approval() if event.what == approval.what and event.plan_hash == approval.plan_hash:
                 why = ""
             case Approval() if event.what == opposite and event.decision == APPROVED:
-                why = f"overtaken: {event.by} approved the {opposite} after it"
+                why = f"superseded: {event.by} approved the {opposite} after it"
             case Voided() if event.plan_hash == approval.plan_hash and approval.what != ApprovalOf.ROLL_BACK:
                 why = f"{VOID}: {'; '.join(event.blockers)}"
     return why

@@ -15,8 +15,11 @@ from kafka_rollout.domain.run.projections.select import events_of, has
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finalization:
-    """`asked_at` in epoch seconds, just before the update was sent. Epochs of the finalized features are offsets of
-    the metadata log (KRaft): `epoch_before` the highest seen before it, `epoch_after` one whose image carries it."""
+    """`asked_at`: epoch seconds, just before the request. Epochs of the finalized features are offsets of the metadata
+    log.
+
+    `epoch_before`: the highest epoch before the request. `epoch_after`: an epoch whose image contains the levels.
+    """
 
     asked_at: float
     epoch_before: int | None

@@ -64,9 +64,10 @@ def lost_disk(events: Sequence[Event], plan: Plan, node_id: int) -> str:
     if installed is None or installed.had_log:
         return ""
     return (
-        f"its metadata log was gone when the snapshot was installed: give it a new disk, format it on {plan.target} "
-        f"(kafka-storage.sh format -t {plan.cluster_id} -c server.properties --ignore-formatted, in a dynamic quorum "
-        "with --no-initial-controllers), and go on with this run, which starts it"
+        "its metadata log was missing when the snapshot was installed. Give it a new disk and format it on "
+        f"{plan.target} (kafka-storage.sh format -t {plan.cluster_id} -c server.properties "
+        "--ignore-formatted, in a dynamic quorum with --no-initial-controllers). Then continue this run, "
+        "which starts the node"
     )
 
 

@@ -93,5 +93,5 @@ def last_failure(events: Sequence[Event]) -> str:
             case GateFailed():
                 return f"Gate {event.gate}: {event.message}."
             case Voided():
-                return f"The approval is void: {'; '.join(event.blockers)}"
+                return f"The approval is no longer valid: {'; '.join(event.blockers)}"
     return ""
