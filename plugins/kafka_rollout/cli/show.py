@@ -56,8 +56,14 @@ def as_text(value: object) -> str:
     return escape(re.sub(r"\\+$", lambda run: "\\u005c" * len(run[0]), shown))
 
 
+_PLAN_KEYS = {"source": "origin", "release_steps": "hops"}  # keys that scripts read, where the field has a newer name
+
+
 def plain(value: Any) -> Any:
     """Return a domain value in its JSON form: releases and ranges as text, sets sorted."""
+    if isinstance(value, Plan):
+        named = {_PLAN_KEYS.get(field.name, field.name): getattr(value, field.name) for field in fields(value)}
+        return plain(named)
     if isinstance(value, Release | VersionRange):
         return str(value)
     if isinstance(value, Enum):

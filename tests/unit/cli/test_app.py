@@ -21,6 +21,7 @@ from kafka_rollout.cli.options import new_run_id
 from kafka_rollout.cli.retry import start_once_more
 from kafka_rollout.cli.run import INTERRUPTED, run_procedure, stop_signal
 from kafka_rollout.cli.services import shell_services
+from kafka_rollout.cli.show import plain
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
@@ -257,3 +258,9 @@ def test_only_the_inventory_s_approvers_approve(home: Path) -> None:
     with pytest.raises(RefusedError, match="mallory is not an approver of cluster fake"):
         roll(ports, answers_of(ports, name="mallory", reason="I can"))
     assert cluster.stops == []
+
+
+def test_a_plan_as_json_keeps_the_keys_that_scripts_read(home: Path) -> None:
+    made = plan_upgrade(fake_bench(FakeCluster(), home), R431, finalize=True)
+    assert {"origin", "target", "hops", "feature_changes", "findings"} <= plain(made).keys()
+    assert plain(made)["hops"][0]["order"][0]["node_id"] == 2
