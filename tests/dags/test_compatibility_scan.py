@@ -187,7 +187,7 @@ def test_a_scan_of_some_releases_does_not_hide_that_another_got_worse_since(scan
     ("setting", "says"),
     [
         ('{"notifier": "nowhere.Notifier"}', "No module named 'nowhere'"),
-        ('{"notifier": "json.JSONDecoder"}', "json.JSONDecoder is none"),
+        ('{"notifier": "json.JSONDecoder"}', "json.JSONDecoder is not a notifier class"),
         ('{"notifier": "tests.dags.channels.FileNotifier", "kwargs": {"to": 1}}', "unexpected keyword argument"),
         ('["slack"]', "cannot be used"),
     ],

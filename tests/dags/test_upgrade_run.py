@@ -80,7 +80,7 @@ def test_groups_of_a_preview_are_waited_for_before_the_first_node_is_stopped(
     state, states, _ = runs.run()
     assert state == "success", states
     told = runs.bodies["approve_plan"].replace("\\", "")
-    assert "4.3.1 serves no consumer group while group.version is 0" in told
+    assert "Kafka 4.3.1 does not serve consumer groups while group.version is 0" in told
     assert stops_at_look == [0, 0]
     assert len(runs.world.stops) == 6
 

@@ -127,7 +127,7 @@ def test_the_race_is_lost_by_the_narrower_broker_and_told_by_the_command_and_by_
     with monkeypatch.context() as patched:
         meanwhile(patched, before=joins_as_401)
         code, told, _ = command(cluster, f"{add} {approved}")
-    assert "Result: FAILED: The controller refuses share.version 1: INVALID_UPDATE_VERSION" in told, (code, told)
+    assert "Result: FAILED: The controller rejected share.version 1: INVALID_UPDATE_VERSION" in told, (code, told)
     assert code == 3
     assert "roker 2 does not support this feature" in told
     assert "share.version" not in json.loads(command(cluster, "features describe --json")[1])["finalized"]
@@ -141,7 +141,7 @@ def test_the_race_is_lost_by_the_narrower_broker_and_told_by_the_command_and_by_
     answer = json.loads(told)
     assert (code, answer["exit_code"], answer["results"][0]["result"]) == (1, 1, "OK"), error
     (found,) = [finding for finding in answer["findings"] if finding["code"] == "NODE-GONE-AFTER-FINALIZING"]
-    assert "4.0.1, which is installed there, does not support share.version 1: " in found["sentence"]
+    assert "its installed release 4.0.1 does not support share.version 1: " in found["sentence"]
     assert "`features update` with --downgrade share.version:LEVEL or --delete share.version" in found["remedy"]
     # … whose remedy lets it in: the level taken back, though a node that is kept out does not answer.
     code, told, error = command(cluster, f"{delete} {approved}")

@@ -147,7 +147,7 @@ def test_a_consumer_group_is_watched_back_to_classic_until_its_tombstones_are_wr
         code, out = run("watch", "--interval", "0.5", "--release", str(TOLERANT))
         assert code == 0, out
         assert "no converted group has a current record" in out
-        assert "3.4.1 can load __consumer_offsets: it passes over" in out
+        assert "3.4.1 can load __consumer_offsets: it ignores" in out
         group.wait_settled()
 
 
