@@ -134,7 +134,7 @@ def test_a_feature_goes_up_and_down_with_its_epoch(world: World) -> None:
 
 
 def test_a_running_node_is_not_installed_over(world: World) -> None:
-    with pytest.raises(FatalError, match=r"[Ss]top it first"):
+    with pytest.raises(FatalError, match=r"[Ss]top the node first"):
         world.runtime.install(world.spec.brokers[0], RELEASE)
 
 

@@ -90,7 +90,7 @@ def test_a_start_killed_before_its_record_is_found_and_recorded_once(single: Loc
     program = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from kafka_rollout.adapters import local_cluster\n"
+        "from kafka_rollout.demo import local_cluster\n"
         "from kafka_rollout.adapters.inventory import load_cluster\n"
         "from kafka_rollout.adapters.releases.cache import ReleaseCache\n"
         "from kafka_rollout.adapters.runtimes import local_process\n"
@@ -229,5 +229,5 @@ def test_a_node_without_home_or_release_is_refused(tmp_path: Path, release_cache
     empty = replace(spec.node(1), directory=str(tmp_path))
     with pytest.raises(FatalError, match="No release is installed"):
         runtime.start(empty)
-    with pytest.raises(UserError, match=r"no server\.properties"):
+    with pytest.raises(UserError, match=r"server\.properties cannot be read"):
         runtime.install(empty, OLD)

@@ -76,7 +76,7 @@ def test_clients_are_told_by_library_and_version(newest: LocalCluster) -> None:
 def test_nobody_answering_is_said_soon_with_both_reasons(newest: LocalCluster, closed_port: int) -> None:
     url = f"http://127.0.0.1:{closed_port}/"
     began = time.monotonic()
-    with pytest.raises(TransientError, match=r"No metrics agent of node broker-1 answers \(jolokia: .*prometheus: "):
+    with pytest.raises(TransientError, match=r"No metrics agent of node broker-1 responds \(jolokia: .*prometheus: "):
         NodeMetricsReader().read(replace(newest.spec.node(1), prometheus_url=url, jolokia_url=url))
     assert time.monotonic() - began < 60
 

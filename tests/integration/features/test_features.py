@@ -146,7 +146,7 @@ class Test431:
         results = {line.split()[2]: line.partition("Result: ")[2] for line in told.splitlines() if "Feature:" in line}
         assert results.keys() == {METADATA_VERSION, "share.version", "streams.version"}
         assert "cannot lower metadata.version from 30 to 25" in results[METADATA_VERSION]
-        assert results["share.version"].startswith("NOT SENT: metadata.version cannot be lowered")
+        assert results["share.version"].startswith("NOT SENT: The controller cannot lower metadata.version")
 
     def test_a_level_below_one_is_sent_as_zero_and_the_feature_can_be_added_again(
         self, cluster: LocalCluster, tmp_path: Path

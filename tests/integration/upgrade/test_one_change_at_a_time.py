@@ -24,7 +24,10 @@ from tests.records import change_lock
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 
 BY_ANNA = ("--approve-as", APPROVER, "--reason", "a test", "--yes")
-HANGS = "import time\nfrom kafka_rollout import cli_features\ncli_features.apply_features = lambda *_: time.sleep(1800)"
+HANGS = (
+    "import time\nfrom kafka_rollout.steps.features import update\n"
+    "update.ensure_levels = lambda *_, **__: time.sleep(1800)"
+)
 
 
 def test_a_run_is_refused_while_a_command_has_the_cluster_and_goes_on_when_its_killed_holder_is_named(
