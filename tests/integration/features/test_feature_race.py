@@ -30,7 +30,7 @@ def set_levels(ports: ClusterPorts, **levels: int) -> dict[str, str]:
     """Asked of the controller as it is, none of our own checks before it; its error and message by feature."""
     targets = {name.replace("_", "."): level for name, level in levels.items()}
     ports.lock.acquire(ports.cluster.name, ports.run_id, "Set levels.", for_s=60)
-    with ports.lock.acting(ports.cluster.name, "Setting levels"):
+    with ports.lock.acting(ports.cluster.name, ports.run_id, "Setting levels"):
         answers = ports.admin.update_features(targets, validate_only=False)
     ports.lock.release(ports.cluster.name, ports.run_id)
     return {answer.feature: f"{answer.error} {answer.message}".strip() for answer in answers}
