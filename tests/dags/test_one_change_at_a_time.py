@@ -64,7 +64,7 @@ def command(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         scanned.append("scanned")
 
     for module in (cli_upgrade, cli_downgrade, cli_features):
-        monkeypatch.setattr(module, "open_bench", open_fake)
+        monkeypatch.setattr(module, "open_ports", open_fake)
     monkeypatch.setattr(cli_services, "scan_logs", scan)
 
     def run(words: str) -> tuple[int, str]:

@@ -16,7 +16,7 @@ from kafka_rollout.cli.options import (
     SnapshotInterval,
     Target,
     milliseconds,
-    open_bench,
+    open_ports,
 )
 from kafka_rollout.composition.clusters import get_catalogue, get_cluster, list_clusters
 from kafka_rollout.composition.pages import write_run_report
@@ -47,7 +47,7 @@ def catalogue(as_json: AsJson = False) -> None:
 
 def observe(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:
     """Show the state of a cluster: nodes, releases, features, quorum, partitions, groups, findings. Read-only."""
-    with open_bench(cluster, None, connection_file) as (ports, _, _security):
+    with open_ports(cluster, None, connection_file) as (ports, _, _security):
         state = observe_cluster(ports)
         verdict = cluster_findings(ports.cluster, ports.catalogue, state)
     if as_json:
@@ -71,7 +71,7 @@ def plan(
 
     `roll --dry-run` also scans the coordinator logs; `roll --run` scans them before this plan is carried out.
     """
-    with open_bench(cluster, None, connection_file) as (ports, _, _security):
+    with open_ports(cluster, None, connection_file) as (ports, _, _security):
         if unknown := target_finding(ports.catalogue, to):
             if as_json:
                 show.print_json({"run": ports.run_id, "findings": [unknown]})
@@ -89,7 +89,7 @@ def plan(
 
 def verify(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:
     """Check that every node reports the same levels and metadata.version and has no findings. Exit code 3 if not."""
-    with open_bench(cluster, None, connection_file) as (ports, _, _security):
+    with open_ports(cluster, None, connection_file) as (ports, _, _security):
         seen = verify_cluster(ports)
     if as_json:
         show.print_json({"ok": seen.ok, "verification": seen})
@@ -107,7 +107,7 @@ def report(cluster: ClusterName, run: RunId = None, connection_file: ConnectionF
     known = list_runs(get_cluster(cluster, settings).name, settings)
     if not known:
         raise UserError(f"Cluster {cluster} has no run yet.", remedy="Create a plan or start an upgrade first.")
-    with open_bench(cluster, run or known[0], connection_file) as (ports, _, _security):
+    with open_ports(cluster, run or known[0], connection_file) as (ports, _, _security):
         dry_run = (ports.run.attachment("report.json") or {}).get("outcome") == Outcome.DRY_RUN  # and stays a dry run
         page, data = write_run_report(ports, ports.run.load_plan(), dry_run=dry_run, settings=settings)
     show.out.print(show.as_text(f"report: {page}"), soft_wrap=True)

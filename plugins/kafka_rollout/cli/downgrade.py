@@ -22,7 +22,7 @@ from kafka_rollout.cli.options import (
     Timeout,
     Yes,
     continue_run,
-    open_bench,
+    open_ports,
 )
 from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import shell_services
@@ -75,7 +75,7 @@ def downgrade(
         raise UserError(
             "A downgrade needs a named approval.", remedy="Add --approve-as NAME --reason TEXT, or --dry-run."
         )
-    with open_bench(cluster, run, connection_file) as (ports, settings, security):
+    with open_ports(cluster, run, connection_file) as (ports, settings, security):
         continue_run(ports, approve_as, take_over=take_over)
         request = Request(
             target=Release.parse(to),

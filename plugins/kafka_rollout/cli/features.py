@@ -22,7 +22,7 @@ from kafka_rollout.cli.options import (
     TakeOver,
     Yes,
     continue_run,
-    open_bench,
+    open_ports,
 )
 from kafka_rollout.cli.services import NoServices
 from kafka_rollout.domain.features.outcomes import FeatureOutcome, exit_code
@@ -75,7 +75,7 @@ ReleaseVersion = Annotated[str | None, typer.Option("--release-version", help="A
 @features_app.command("describe")
 def describe(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:
     """Show every feature: finalized level, epoch, and the range that every node supports. Read-only."""
-    with open_bench(cluster, None, connection_file) as (ports, _, _security):
+    with open_ports(cluster, None, connection_file) as (ports, _, _security):
         state = observe_features(ports)
         if as_json:
             show.print_json(describe_json(ports.cluster, state))
@@ -205,7 +205,7 @@ def _change(cluster: str, order: FeatureOrder, way: _Way, *, unsafe: bool) -> No
         waits=False,
         downgrade_type=DowngradeType.UNSAFE if unsafe else DowngradeType.SAFE,
     )
-    with open_bench(cluster, None, way.connection_file) as (ports, _, _security):
+    with open_ports(cluster, None, way.connection_file) as (ports, _, _security):
         if not way.dry_run:
             refuse_stranger(ports.cluster, way.approve_as or "")  # before anything is asked of the cluster
         answers = ScriptAnswers(cluster=ports.cluster, name=way.approve_as, reason=way.reason, confirms=not way.yes)
@@ -222,7 +222,7 @@ def resume(
     connection_file: ConnectionFile = None,
 ) -> None:
     """Continue an approved run: existing levels are reported, the others are set."""
-    with open_bench(cluster, run, connection_file) as (ports, _, _security):
+    with open_ports(cluster, run, connection_file) as (ports, _, _security):
         continue_run(ports, approve_as, take_over=take_over)
         plan = ports.run.load_plan()
         if plan.release_steps:

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from kafka_rollout.cli import show
-from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, Interval, Timeout, open_bench
+from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, Interval, Timeout, open_ports
 from kafka_rollout.composition.groups import ClusterGroups, open_groups
 from kafka_rollout.domain.gates.check import Condition, GateCheck
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState
@@ -67,7 +67,7 @@ class _Asking:
 @contextmanager
 def _asking(cluster: str, connection_file: ConnectionFile) -> Iterator[_Asking]:
     with (
-        open_bench(cluster, None, connection_file) as (ports, _, security),
+        open_ports(cluster, None, connection_file) as (ports, _, security),
         open_groups(ports.cluster, security) as on_brokers,
     ):
         yield _Asking(ports=ports, on_brokers=on_brokers)

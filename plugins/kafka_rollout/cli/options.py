@@ -81,7 +81,7 @@ def continue_run(ports: ClusterPorts, approve_as: str | None, *, take_over: bool
 
 
 @contextmanager
-def open_bench(
+def open_ports(
     cluster: str, run: str | None, connection_file: Path | None
 ) -> Iterator[tuple[ClusterPorts, Settings, ClientSecurity | None]]:
     settings = Settings.from_environment()

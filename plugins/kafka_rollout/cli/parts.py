@@ -93,10 +93,10 @@ def ledger_stop(
     else:
         show.out.print(f"{verdict.acknowledged} records acknowledged, consumed {dict(verdict.consumed)}")
     if not verdict.ok:
-        amiss = "; ".join(found.sentence for found in verdict.discrepancies) or (
+        discrepancies = "; ".join(found.sentence for found in verdict.discrepancies) or (
             "one kind of test traffic produced or consumed nothing"
         )
-        raise FatalError(f"The traffic check failed: {amiss}.", remedy=f"Read its journals in {where}.")
+        raise FatalError(f"The traffic check failed: {discrepancies}.", remedy=f"Read its journals in {where}.")
 
 
 @ledger_app.command("run")

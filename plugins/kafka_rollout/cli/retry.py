@@ -20,7 +20,7 @@ from kafka_rollout.cli.options import (
     Timeout,
     Yes,
     continue_run,
-    open_bench,
+    open_ports,
 )
 from kafka_rollout.cli.run import command_of
 from kafka_rollout.cli.show import ProgressLines, as_text, err
@@ -59,7 +59,7 @@ def retry(
     if not approve_as or not reason:
         raise UserError("A retry needs a named approver.", remedy="Add --approve-as NAME --reason TEXT.")
     policy = GatePolicy(looks=looks, interval_s=interval, timeout_s=timeout, soak_s=soak)
-    with open_bench(cluster, run, connection_file) as (ports, _, _security):
+    with open_ports(cluster, run, connection_file) as (ports, _, _security):
         continue_run(ports, approve_as, take_over=take_over)
         answers = TerminalAnswers(cluster=ports.cluster, name=approve_as, reason=reason, confirms=not yes)
         start_once_more(ports, policy, answers)

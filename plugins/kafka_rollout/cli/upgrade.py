@@ -24,7 +24,7 @@ from kafka_rollout.cli.options import (
     Yes,
     continue_run,
     milliseconds,
-    open_bench,
+    open_ports,
 )
 from kafka_rollout.cli.run import roll_back_run, run_procedure
 from kafka_rollout.cli.services import shell_services
@@ -74,7 +74,7 @@ def roll(
         raise UserError(
             "An upgrade needs a named approval.", remedy="Add --approve-as NAME --reason TEXT, or --dry-run."
         )
-    with open_bench(cluster, run, connection_file) as (ports, settings, security):
+    with open_ports(cluster, run, connection_file) as (ports, settings, security):
         continue_run(ports, approve_as, take_over=take_over)
         request = Request(
             target=Release.parse(to),
@@ -112,7 +112,7 @@ def roll_back(
 
     For an offline downgrade: restore the metadata log of every node from its backup, as long as no broker has started.
     """
-    with open_bench(cluster, run, connection_file) as (ports, settings, security):
+    with open_ports(cluster, run, connection_file) as (ports, settings, security):
         continue_run(ports, approve_as, take_over=take_over)
         ports.run.load_plan()
         if not approve_as or not reason:

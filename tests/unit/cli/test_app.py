@@ -241,7 +241,7 @@ def test_a_report_that_is_written_anew_says_what_kind_of_run_it_was(
         def open_fake(*_: object) -> Iterator[object]:
             yield fake_bench(cluster, settings.home, run_id=run), settings, None
 
-        monkeypatch.setattr(commands, "open_bench", open_fake)
+        monkeypatch.setattr(commands, "open_ports", open_fake)
         assert cli.run_main(["report", "-c", "fake", "--run", run]) == 0
         return str(json.loads(Path(capsys.readouterr().out.splitlines()[-1]).read_text())["outcome"])
 

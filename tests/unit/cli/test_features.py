@@ -41,7 +41,7 @@ def shell(
         ports = fake_bench(cluster, tmp_path, run_id=run or f"run-{len(run_ids(tmp_path, 'fake'))}")
         yield replace(ports, admin=TellsMinimum(cluster)), None, None
 
-    monkeypatch.setattr(cli_features, "open_bench", open_fake)
+    monkeypatch.setattr(cli_features, "open_ports", open_fake)
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(words: str) -> tuple[int, str, str]:

@@ -103,7 +103,7 @@ def records_of_scan(scan: ScanResult) -> GroupRecords:
 
 
 def _newest_records(reading: PartitionReading, schemas: Schemas) -> list[StateRecord]:
-    """Those that the newest release of the catalogue can read; what it cannot is in the kinds all the same."""
+    """Return the records that the newest release of the catalogue can read. The counts by kind include the others."""
     found = []
     for key, (offset, value) in reading.newest.items():
         layouts = schemas.layouts(schemas.releases[-1], OFFSETS_TOPIC, int.from_bytes(key[:VERSION_BYTES], "big"))

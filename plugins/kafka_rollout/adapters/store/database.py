@@ -180,7 +180,7 @@ class Database:
 
     @contextmanager
     def _upgrade_guard(self) -> Iterator[None]:
-        """Beside a SQLite file: one process at a time makes its tables."""
+        """Let one process at a time create the tables of a SQLite file."""
         if self.file is None:
             yield
             return

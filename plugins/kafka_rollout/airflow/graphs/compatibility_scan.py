@@ -78,7 +78,7 @@ def build_scan(cluster: ClusterSpec, releases: list[str]) -> DAG:
     ) as dag:
         scan = CompatibilityScanOperator(
             task_id="scan_coordinator_logs",
-            doc_md="A Spark job reads the logs; the result is kept in the cluster's history, and the asset is told.",
+            doc_md="A Spark job reads the logs, stores the result in the cluster's history and updates the asset.",
             cluster=cluster.name,
             **{**scanning(), "retries": 3, "retry_delay": timedelta(minutes=1)},
         )

@@ -82,23 +82,25 @@ def feature_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param
             type="string",
             enum=[kind.value for kind in DowngradeType],
             values_display={
-                DowngradeType.SAFE.value: "SAFE: refuse where something in use would be lost",
+                DowngradeType.SAFE.value: "SAFE: refuse if data in use would be lost",
                 DowngradeType.UNSAFE.value: "UNSAFE: go on, and say what is lost",
             },
-            title="How levels fall",
+            title="Downgrade type",
             section="Gates",
         ),
         **dry_run(),
-        **gate_timeout(10, "How long every node may take to report the levels; then a person is asked what to do."),
+        **gate_timeout(
+            10, "If a node has not reported the levels by then, the run pauses and asks an approver how to continue."
+        ),
         "approval": Param(
             ApprovalPolicy.ALWAYS.value,
             type="string",
             enum=[policy.value for policy in ApprovalPolicy],
             values_display={
                 ApprovalPolicy.ALWAYS.value: "for every change",
-                ApprovalPolicy.WHERE_NEEDED.value: "where something falls, is deleted, or cannot be taken back",
+                ApprovalPolicy.WHERE_NEEDED.value: "where a feature is lowered or deleted, or cannot be undone",
             },
-            title="Ask a person",
+            title="Approval",
             section="Approvals",
         ),
         **approvals(cluster),

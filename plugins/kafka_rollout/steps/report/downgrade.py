@@ -66,8 +66,8 @@ def _outcome(plan: Plan, data: Mapping[str, Any], *, acted: bool) -> tuple[Outco
         return Outcome.STOPPED, f"Every node runs {plan.target}, but not at the planned levels: {_levels(plan, data)}."
     if open_ := [kind.value for kind in (GateKind.LEVELS, GateKind.FINAL_METADATA_VERSION) if not _held(data, kind)]:
         return Outcome.STOPPED, f"Every node runs {plan.target}, but these checks are missing: {', '.join(open_)}."
-    if amiss := [one for one in (data["inventory"] or {}).get("differences", ()) if not one["foretold"]]:
-        return Outcome.STOPPED, f"Every node runs {plan.target}, but the contents differ: {amiss[0]['sentence']}"
+    if unexpected := [one for one in (data["inventory"] or {}).get("differences", ()) if not one["foretold"]]:
+        return Outcome.STOPPED, f"Every node runs {plan.target}, but the contents differ: {unexpected[0]['sentence']}"
     return Outcome.FINISHED, (
         f"Every node runs {plan.target} at the planned levels. The inventory shows no unexpected difference."
     )
