@@ -102,8 +102,8 @@ COMMANDS: Mapping[str, _Command] = {
         "Consumer groups: list them, and plan their move to cooperative rebalancing, to the consumer "
         "protocol (KIP-848) or back to classic. Read-only.",
     ),
-    "lock": _Command("parts.lock_app", "The lock of the cluster: one change at a time."),
-    "ledger": _Command("parts.ledger_app", "Test traffic: compares acknowledged with consumed records."),
+    "lock": _Command("lock.lock_app", "The lock of the cluster: one change at a time."),
+    "ledger": _Command("ledger.ledger_app", "Test traffic: compares acknowledged with consumed records."),
     "runs": _Command("database.runs_app", "Recorded runs of a cluster."),
     "db": _Command("database.db_app", "The database of run histories, locks and scans."),
     "scans": _Command("scans.scans_app", "Stored scans of the coordinator logs."),

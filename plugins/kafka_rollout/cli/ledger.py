@@ -1,4 +1,4 @@
-"""Commands for the lock and the test traffic."""
+"""The command family `ledger`: test traffic, and the comparison of acknowledged with consumed records."""
 
 from __future__ import annotations
 
@@ -9,53 +9,14 @@ from typing import Annotated
 import typer
 
 from kafka_rollout.cli import show
-from kafka_rollout.cli.options import (
-    AsJson,
-    ClusterName,
-    ConnectionFile,
-    ledger_folder,
-)
-from kafka_rollout.cli.shell_user import shell_responder
+from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, ledger_folder
+from kafka_rollout.composition.background import start_traffic, stop_traffic
 from kafka_rollout.composition.clusters import get_cluster
 from kafka_rollout.composition.credentials import read_credentials
-from kafka_rollout.composition.records import open_lock
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.settings import Settings
-from kafka_rollout.steps.common.approval import refuse_stranger
 
-lock_app = typer.Typer(help="The lock of the cluster: one change at a time.", no_args_is_help=True)
 ledger_app = typer.Typer(help="Test traffic: compares acknowledged with consumed records.", no_args_is_help=True)
-
-
-@lock_app.command("show")
-def lock_show(cluster: ClusterName) -> None:
-    """Show the run that holds the cluster's lock, its purpose and when its lease expires."""
-    settings = Settings.from_environment()
-    held = open_lock(settings).holder(get_cluster(cluster, settings).name)
-    if held is None:
-        show.out.print(f"No run holds the lock of {cluster}.")
-        return
-    until = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(held.expires_at))
-    show.out.print(show.as_text(f"Run {held.holder} holds the lock of {cluster} until {until}: {held.purpose}"))
-
-
-@lock_app.command("break")
-def lock_break(
-    cluster: ClusterName,
-    by: Annotated[
-        str, typer.Option("--by", help="Your name, one of the approvers; recorded with the shell user and the host.")
-    ],
-) -> None:
-    """Break the lock of a run that was killed. Only approvers of the inventory can."""
-    settings = Settings.from_environment()
-    spec = get_cluster(cluster, settings)
-    if not by.strip():
-        raise UserError("Breaking a lock needs the name of an approver.", remedy="Add --by NAME.")
-    refuse_stranger(spec, by)
-    held = open_lock(settings).break_(spec.name, f"{by.strip()} ({shell_responder()})")
-    show.out.print(
-        "No run held the lock." if held is None else show.as_text(f"Lock of {held.holder} ({held.purpose}) was broken.")
-    )
 
 
 @ledger_app.command("start")
@@ -65,8 +26,6 @@ def ledger_start(
     connection_file: ConnectionFile = None,
 ) -> None:
     """Start test traffic in the background."""
-    from kafka_rollout.composition.background import start_traffic
-
     settings = Settings.from_environment()
     spec = get_cluster(cluster, settings)
     read_credentials(spec, connection_file)
@@ -82,8 +41,6 @@ def ledger_stop(
     as_json: AsJson = False,
 ) -> None:
     """Stop the traffic, read all records and compare. Exit code 1 if the check failed."""
-    from kafka_rollout.composition.background import stop_traffic
-
     where = folder or ledger_folder(Settings.from_environment(), cluster)
     if not where.is_dir():
         raise UserError(f"There is no test traffic in {where}.", remedy="Start it first.")

@@ -1,0 +1,50 @@
+"""The command family `lock`: the lock of a cluster."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from kafka_rollout.cli import show
+from kafka_rollout.cli.options import ClusterName
+from kafka_rollout.cli.shell_user import shell_responder
+from kafka_rollout.composition.clusters import get_cluster
+from kafka_rollout.composition.records import open_lock
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.settings import Settings
+from kafka_rollout.steps.common.approval import refuse_stranger
+
+lock_app = typer.Typer(help="The lock of the cluster: one change at a time.", no_args_is_help=True)
+
+
+@lock_app.command("show")
+def lock_show(cluster: ClusterName) -> None:
+    """Show the run that holds the cluster's lock, its purpose and when its lease expires."""
+    settings = Settings.from_environment()
+    held = open_lock(settings).holder(get_cluster(cluster, settings).name)
+    if held is None:
+        show.out.print(f"No run holds the lock of {cluster}.")
+        return
+    until = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(held.expires_at))
+    show.out.print(show.as_text(f"Run {held.holder} holds the lock of {cluster} until {until}: {held.purpose}"))
+
+
+@lock_app.command("break")
+def lock_break(
+    cluster: ClusterName,
+    by: Annotated[
+        str, typer.Option("--by", help="Your name, one of the approvers; recorded with the shell user and the host.")
+    ],
+) -> None:
+    """Break the lock of a run that was killed. Only approvers of the inventory can."""
+    settings = Settings.from_environment()
+    spec = get_cluster(cluster, settings)
+    if not by.strip():
+        raise UserError("Breaking a lock needs the name of an approver.", remedy="Add --by NAME.")
+    refuse_stranger(spec, by)
+    held = open_lock(settings).break_(spec.name, f"{by.strip()} ({shell_responder()})")
+    show.out.print(
+        "No run held the lock." if held is None else show.as_text(f"Lock of {held.holder} ({held.purpose}) was broken.")
+    )
