@@ -123,6 +123,16 @@ class Backup:
         data = json.loads(manifests[-1].read_text())
         return cls(folder=manifests[-1].parent, state=data.pop("state"), sha256=data.pop("sha256"), details=data)
 
+    def check(self, names: Iterable[str]) -> None:
+        """Raise FatalError if the copy of one of these files is missing or has another digest than the manifest."""
+        for name in names:
+            path = self.folder / name
+            if not path.exists() or sha256_of(path) != self.sha256[name]:
+                raise FatalError(
+                    f"The backup file {path} is missing or was changed after the backup.",
+                    remedy="This call changed nothing. Restore the file from another copy, then repeat the command.",
+                )
+
     def record(self, state: str, files: Files, *, like: Path) -> Self:
         """Write the manifest with a new state. `like`: whose owner and rights it gets."""
         data = {"state": state, **self.details, "sha256": dict(self.sha256)}

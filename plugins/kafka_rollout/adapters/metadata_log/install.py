@@ -37,7 +37,7 @@ from kafka_rollout.adapters.metadata_log.folder import (
 from kafka_rollout.adapters.metadata_log.quorum import quorum_state
 from kafka_rollout.domain.metadata_log.records import RecordType
 from kafka_rollout.domain.metadata_log.trim import LEADER_EPOCHS
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
+from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.offline.log_choice import EPOCHS_ABOVE
 
 _BACKUP = "kafka-rollout-install-"
@@ -144,7 +144,7 @@ def uninstall(folder: MetadataFolder, *, files: Files | None = None) -> str:
         else:
             if begun.state != State.UNDOING:
                 _refuse_used(folder, begun)
-                _check_backup(begun)
+                begun.check(begun.sha256)
                 begun = begun.recorded(State.UNDOING, files)
             _put_back(folder, begun, begun.sha256, files)
             for path in _files_of(folder):
@@ -239,15 +239,6 @@ def _too_late(folder: MetadataFolder, begun: _Begun, why: str) -> RefusedError:
         f"The installation of {begun.snapshot} in {folder.log} cannot be taken back any more: {why}.",
         remedy=f"Go forward: upgrade again. What was there before is in {begun.folder}.",
     )
-
-
-def _check_backup(begun: _Begun) -> None:
-    for name, sha256 in begun.sha256.items():
-        path = begun.folder / name
-        if not path.exists() or sha256_of(path) != sha256:
-            raise FatalError(
-                f"The backup {path} is not what was backed up.", remedy="Nothing was changed. Look for another copy."
-            )
 
 
 def _files_of(folder: MetadataFolder) -> list[Path]:

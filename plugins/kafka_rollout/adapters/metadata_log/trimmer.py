@@ -127,8 +127,10 @@ def trim(
 
 
 def undo_trim(folder: MetadataFolder, *, files: Files | None = None) -> TrimResult:
-    """Put back what the newest trim removed, or finish doing so; raises UserError where the node has written to the
-    cut segment since: then the newer release reads the log as it is, and nothing has to be put back.
+    """Restore what the newest trim removed, or finish a restore.
+
+    Raises UserError if the node has written to the cut segment since: then the newer release reads the log as it is,
+    and nothing must be restored. Raises FatalError, and restores nothing, if a file of the backup was changed.
     """
     files = files or Files()
     with stopped_node(folder), changing(folder.log):
@@ -151,6 +153,8 @@ def undo_trim(folder: MetadataFolder, *, files: Files | None = None) -> TrimResu
                     f"The log has moved on since the trim at offset {plan.start_offset}: its segment is gone.",
                     remedy=f"Leave it: every release reads the log as it is. The old segments are in {begun.folder}.",
                 )
+        begun.check(name for name in (*plan.removed, LEADER_EPOCHS) if name in begun.sha256)
+        if begun.state != State.UNDOING:
             begun = begun.recorded(State.UNDOING, files)
         for name in reversed(plan.removed):
             if not (folder.log / name).exists():

@@ -271,7 +271,7 @@ def test_a_cut_off_snapshot_or_a_damaged_backup_changes_nothing(folder: Metadata
     (damaged,) = folder.log.glob("kafka-rollout-install-*/quorum-state")
     damaged.write_text("{}")
     held = whole(folder)
-    with pytest.raises(FatalError, match="is not what was backed up"):
+    with pytest.raises(FatalError, match="is missing or was changed after the backup"):
         uninstall(folder)
     assert whole(folder) == held
 

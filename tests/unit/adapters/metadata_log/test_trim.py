@@ -17,7 +17,7 @@ from kafka_rollout.adapters.metadata_log.backup import Files
 from kafka_rollout.adapters.metadata_log.folder import MetadataFolder, log_range, open_folder, read_log
 from kafka_rollout.adapters.metadata_log.trimmer import trim, undo_trim
 from kafka_rollout.domain.metadata_log.trim import TrimResult
-from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.errors import FatalError, UserError
 from tests.dying_files import DyingFiles, KilledError
 from tests.paths import FIXTURES
 
@@ -71,6 +71,28 @@ def test_undone_it_is_as_before_to_the_byte_and_nothing_is_left_behind(folder: M
     assert whole(folder) == before
     with pytest.raises(UserError, match="No trim"):
         undo_trim(folder)
+
+
+@pytest.mark.parametrize("name", [f"{0:020}.log", "leader-epoch-checkpoint"])
+@pytest.mark.parametrize("begun", [False, True], ids=["at first", "continued"])
+def test_a_changed_or_missing_file_of_the_backup_is_never_restored(
+    folder: MetadataFolder, name: str, begun: bool
+) -> None:
+    backup = trim(folder).backup
+    assert backup is not None
+    if begun:
+        with pytest.raises(KilledError):
+            undo_trim(folder, files=DyingFiles(2, half=False))  # the manifest says that it is being undone
+    before = (backup / name).read_bytes()
+    for damaged in (before[:-1] + bytes([before[-1] ^ 1]), None):
+        (backup / name).unlink() if damaged is None else (backup / name).write_bytes(damaged)
+        held = whole(folder)
+        with pytest.raises(FatalError, match=rf"{name} is missing or was changed.*This call changed nothing"):
+            undo_trim(folder)
+        assert whole(folder) == held
+    (backup / name).write_bytes(before)
+    undo_trim(folder)
+    assert log_range(folder) == (0, END)
 
 
 def states_after_death(
