@@ -11,7 +11,7 @@ from kafka_rollout.domain.model.outside_text import escape_markdown, quote_markd
 from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf, Begun, Event, TakenOver
-from kafka_rollout.domain.run.projections.approvals import is_void, newest_decision, superseded
+from kafka_rollout.domain.run.projections.approvals import is_invalid, newest_decision, superseded
 from kafka_rollout.domain.run.projections.select import events_of, has
 from kafka_rollout.domain.run.responder import Channel, Responder
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -168,7 +168,7 @@ def renew_void(ports: ClusterPorts, plan: Plan, decision: Approval) -> None:
     for what in (ApprovalOf.ROLL, ApprovalOf.CANARY):
         events = ports.run.events()
         given = newest_decision(events, what, plan.hash)
-        if given is not None and given.decision == APPROVED and is_void(events, given):
+        if given is not None and given.decision == APPROVED and is_invalid(events, given):
             record_approval(
                 ports,
                 what,

@@ -114,10 +114,21 @@ def test_a_blocker_makes_an_approval_void_until_it_is_given_again() -> None:
     roll, void = approval(ApprovalOf.ROLL), Voided(plan_hash="abc", blockers=("X: a node is down",))
 
     assert not approvals.superseded([roll], roll)
-    assert approvals.superseded([roll, void], roll) == "void: X: a node is down"
-    assert approvals.is_void([roll, void], roll)
+    assert approvals.superseded([roll, void], roll) == "invalid: X: a node is down"
+    assert approvals.is_invalid([roll, void], roll)
     assert not approvals.superseded([roll, void, roll], roll)
     assert not approvals.superseded([roll, replace(void, plan_hash="another")], roll)
+
+
+@pytest.mark.parametrize("what", [ApprovalOf.ROLL, ApprovalOf.CANARY, ApprovalOf.FINALIZE, ApprovalOf.ROLL_BACK])
+def test_an_unreadable_entry_makes_an_earlier_approval_invalid(what: ApprovalOf) -> None:
+    given_, unreadable = approval(what), Unknown(recorded_kind="void", data={"plan_hash": 7})
+
+    why = approvals.superseded([given_, unreadable], given_)
+    assert why == "invalid: a later entry of the run history (kind void) cannot be read"
+    assert approvals.is_invalid([given_, unreadable], given_)
+    assert not approvals.superseded([unreadable, given_], given_)
+    assert not approvals.superseded([given_, unreadable, given_], given_), "approved again"
 
 
 def test_an_approval_of_the_rollback_supersedes_that_of_the_roll_and_the_other_way_round() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.run.events import APPROVED, REJECTED, ApprovalOf
+from kafka_rollout.domain.run.events import APPROVED, REJECTED, ApprovalOf, Unknown
 from kafka_rollout.domain.run.projections.approvals import approvals
 from kafka_rollout.steps.common.approval import record_approval, renew_void
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -28,10 +28,21 @@ def test_a_new_blocker_voids_the_approval_before_anything_stops(
         replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
     cluster.find_unlisted_controllers.clear()
-    with pytest.raises(RefusedError, match=r"approval of the roll by alice is void.*GHOST-CONTROLLER"):
+    with pytest.raises(RefusedError, match=r"approval of the roll by alice is invalid.*GHOST-CONTROLLER"):
         replace_node(ports, plan, RELEASE_STEP, NODE)
     assert cluster.stops == []
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "the ghost is unregistered")
+    assert replace_node(ports, plan, RELEASE_STEP, NODE).acted
+
+
+def test_nothing_stops_after_an_entry_of_the_history_that_cannot_be_read(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    ports.run.record(Unknown(recorded_kind="void", data={"blockers": 1}))
+    with pytest.raises(RefusedError, match=r"by alice is invalid: a later entry .* cannot be read.*approve it again"):
+        replace_node(ports, plan, RELEASE_STEP, NODE)
+    assert cluster.stops == []
+    record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "the entry was read by hand")
     assert replace_node(ports, plan, RELEASE_STEP, NODE).acted
 
 

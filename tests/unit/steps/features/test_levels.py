@@ -180,6 +180,6 @@ def test_what_blocks_after_the_approval_voids_it_also_when_it_is_gone_again(
     with pytest.raises(RefusedError, match="GHOST-BROKER"):
         finalize(ports, rolled)
     cluster.find_unlisted_brokers.clear()
-    with pytest.raises(RefusedError, match="approval of the finalize by alice is void"):
+    with pytest.raises(RefusedError, match="approval of the finalize by alice is invalid"):
         finalize(ports, rolled)
     assert sent(cluster) == []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf, Event, Voided
+from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf, Event, Unknown, Voided
 from kafka_rollout.domain.run.projections.select import events_of
 
-VOID = "void"
+INVALID = "invalid"
 
 
 def approvals(events: Sequence[Event]) -> tuple[Approval, ...]:
@@ -22,9 +22,10 @@ def newest_decision(events: Sequence[Event], what: str, plan_hash: str) -> Appro
 
 
 def superseded(events: Sequence[Event], approval: Approval) -> str:
-    """Why an approval no longer counts; empty where it does.
+    """Return why an approval no longer counts; empty if it does.
 
-    A blocker that was found later makes it void, and so does an approval of the opposite direction.
+    A blocker that was found later makes it invalid, and so does an entry of the history that cannot be read: it can be
+    such a blocker. An approval of the opposite direction supersedes it.
     """
     opposite = ApprovalOf.ROLL if approval.what == ApprovalOf.ROLL_BACK else ApprovalOf.ROLL_BACK
     why = ""
@@ -35,10 +36,12 @@ def superseded(events: Sequence[Event], approval: Approval) -> str:
             case Approval() if event.what == opposite and event.decision == APPROVED:
                 why = f"superseded: {event.by} approved the {opposite} after it"
             case Voided() if event.plan_hash == approval.plan_hash and approval.what != ApprovalOf.ROLL_BACK:
-                why = f"{VOID}: {'; '.join(event.blockers)}"
+                why = f"{INVALID}: {'; '.join(event.blockers)}"
+            case Unknown():
+                why = f"{INVALID}: a later entry of the run history (kind {event.recorded_kind}) cannot be read"
     return why
 
 
-def is_void(events: Sequence[Event], approval: Approval) -> bool:
-    """Whether a blocker that was found later made an approval void."""
-    return superseded(events, approval).startswith(VOID)
+def is_invalid(events: Sequence[Event], approval: Approval) -> bool:
+    """Return whether a later blocker or an unreadable entry made an approval invalid."""
+    return superseded(events, approval).startswith(INVALID)
