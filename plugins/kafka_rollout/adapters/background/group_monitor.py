@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 MODULE = "kafka_rollout.processes.group_monitor"
 WATCH_FILE = "watch.json"
-FOLDER = "groups"
+FOLDER = "group-monitor"  # not "groups": the run's document groups/watch.json may be in the same folder
 _EVERY_S = 1.0
 _SHARE = 0.2  # of the time that may go into looking: a cluster of many groups is looked at more seldom
 _TIMEOUT_S = 3.0
