@@ -79,7 +79,7 @@ def test_bad_input_is_one_sentence_and_changes_nothing(
         (2, "uninstall", (), "No installation"),
         (2, "choose", ("--cluster-id", "other"), "not of cluster other"),
         (2, "snapshot", ("--to-level", 29, "--out", tmp_path / "x", "--epoch", 0), "would be older"),
-        (2, "snapshot", ("--to-level", 29, "--out", tmp_path / "x", "--feature", "gruop.version:0"), "does not exist"),
+        (2, "snapshot", ("--to-level", 29, "--out", tmp_path / "x", "--feature", "gruop.version:0"), "not a feature"),
         (2, "snapshot", ("--to-level", 29, "--out", tmp_path / "x", "--feature", "group.version:2"), "only lowers"),
         (2, "snapshot", ("--to-level", 29, "--out", tmp_path / "x", "--feature", "kraft.version:0"), "be lowered"),
     ):

@@ -202,7 +202,7 @@ def approve_the_plan(page: Page, pictures: Path) -> None:
     expect(page.get_by_role("heading", name="Findings: 1")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="CLIENTS")).to_contain_text("apache-kafka-java 3.9.1")
     level = page.get_by_role("listitem").filter(has_text="metadata.version")
-    expect(level).to_have_text("way back impossible: metadata.version 21 → 30")
+    expect(level).to_have_text("rollback impossible: metadata.version 21 → 30")
 
     button = page.get_by_role("button", name="Approve", exact=True)
     expect(button).to_be_disabled()  # not without a reason

@@ -136,7 +136,7 @@ def _lowered(loaded: LoadedLog, features: Mapping[str, int], cache: ReleaseCache
         if name in (METADATA_VERSION, KRAFT_VERSION) or name not in known:
             why = "has an option of its own" if name == METADATA_VERSION else "cannot be lowered by a snapshot"
             raise UserError(
-                f"{name} {why if name in known else 'is no feature of ' + str(loaded.classes.release)}.",
+                f"{name} {why if name in known else 'is not a feature of ' + str(loaded.classes.release)}.",
                 remedy=f"The features here are {', '.join(sorted(finalized))}.",
             )
         if not 0 <= level <= finalized.get(name, 0):
