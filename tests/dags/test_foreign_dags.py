@@ -60,6 +60,7 @@ def test_an_embedded_upgrade_has_the_tasks_and_edges_of_the_clusters_own_dag() -
     assert {task_id: found - {"before"} for task_id, found in embedded.items()} == edges(ours)
     assert [task_id for task_id, found in embedded.items() if "before" in found] == ["observe"]
     assert set(own.params) == set(ours.params)
+    assert own.tags == {"kafka-rollout"}
 
 
 def test_an_embedded_upgrade_keeps_its_task_ids_inside_another_group() -> None:

@@ -62,8 +62,35 @@ def test_who_may_read_one_dag_of_a_cluster_sees_its_runs_and_nothing_of_the_othe
                 )
                 may = through == dag_id == readable
                 assert report.status_code == (200 if may else 404 if through == readable else 403), through
-                has_scan = may and dag_id != "kafka_features_fake"
-                assert scan.status_code == (200 if has_scan else 404 if through == readable else 403), through
+                assert scan.status_code == report.status_code, through
+
+
+def test_a_run_of_an_embedding_dag_is_shown_to_who_may_read_that_dag_and_to_nobody_else(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = "run-of-kafka_upgrade_fake"  # the clusters' own DAG has a run with this id
+    for cluster, dag_id in (("another", "kafka_upgrade_another"), ("fake", "own")):
+        run = run_history(home, cluster, run_id if cluster == "another" else "nightly-1")
+        run.record(Begun(dag_id=dag_id))
+        run.write_report(f"<h1>{dag_id}</h1>", {"outcome": "finished"})
+        run.attach_page(PAGES["scan_before_roll"], f"<h1>scan of {dag_id}</h1>")
+    paths = [
+        (f"{PREFIX}/dags/{through}/{page}", {"run_id": run, "task_id": "scan_before_roll"})
+        for through in ("own", "kafka_upgrade_fake")
+        for run in ("nightly-1", run_id)
+        for page in ("report", "scan")
+    ]
+    for readable, status in (
+        ("own", (200, 200, 404, 404, 403, 403, 403, 403)),
+        ("kafka_upgrade_fake", (403, 403, 403, 403, 404, 404, 200, 200)),
+    ):
+        with serve_page(tmp_path, monkeypatch, dags=readable) as client:
+            signed_in = sign_in(client)
+            (cluster,) = client.get(f"{PREFIX}/runs", headers=signed_in).json()
+            assert [run["dag_id"] for run in cluster["runs"]] == [readable]
+            assert (cluster["cluster"], cluster["lock"]["holder"]) == ("fake", "")
+            found = tuple(client.get(path, params=ask, headers=signed_in).status_code for path, ask in paths)
+            assert found == status, readable
 
 
 def _sql(home: Path, statement: Executable) -> None:

@@ -39,6 +39,13 @@ def list_runs(cluster: str, settings: Settings | None = None) -> tuple[str, ...]
     return runs.list_runs(_database(settings), cluster)
 
 
+def list_clusters_of_run(run_id: str, settings: Settings | None = None) -> tuple[str, ...]:
+    """Names of the clusters that have a run with this id; a run id is unique only within its DAG."""
+    from kafka_rollout.adapters.store import runs
+
+    return runs.list_clusters_of_run(_database(settings), run_id)
+
+
 def open_lock(settings: Settings | None = None) -> ChangeLock:
     """The locks of all clusters."""
     from kafka_rollout.adapters.store.leases import SqlChangeLock

@@ -254,6 +254,13 @@ def chain_hash(previous: str, body: str) -> str:
     return hashlib.sha256(f"{previous}{body}".encode()).hexdigest()
 
 
+def list_clusters_of_run(database: Database, run_id: str) -> tuple[str, ...]:
+    """Names of the clusters that have a run with this id, in their order."""
+    with database.reading() as connection:
+        query = select(runs.c.cluster).where(runs.c.run_id == run_id).order_by(runs.c.cluster)
+        return tuple(connection.execute(query).scalars())
+
+
 def list_runs(database: Database, cluster: str) -> tuple[str, ...]:
     """Ids of the cluster's runs that have events, the one written to last first."""
     query = select(runs.c.run_id).where(runs.c.cluster == cluster, runs.c.event_count > 0)

@@ -6,6 +6,7 @@ from typing import Any
 
 from airflow.sdk import TaskGroup
 
+from kafka_rollout.airflow.common.dag_ids import TAG
 from kafka_rollout.airflow.graphs.procedure import draw
 from kafka_rollout.airflow.graphs.upgrade import upgrade_params
 from kafka_rollout.composition.clusters import get_cluster, list_releases
@@ -26,6 +27,7 @@ class KafkaUpgradeTaskGroup(TaskGroup):
         super().__init__(group_id=group_id or f"upgrade_{cluster}", prefix_group_id=False, **kwargs)
         settings = Settings.from_environment()
         spec = get_cluster(cluster, settings)
+        self.dag.tags.add(TAG)
         with self:
             draw(UPGRADE, spec)
         for name, param in upgrade_params(spec, list_releases(settings)).items():

@@ -17,7 +17,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.middleware.base import RequestResponseEndpoint
 
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
-from kafka_rollout.airflow.views.runs import report_page, runs_of
+from kafka_rollout.airflow.views.runs import page_of_run, runs_of
 from kafka_rollout.airflow.views.scans import scan_page, scans_of
 from kafka_rollout.composition.clusters import list_readable_clusters
 from kafka_rollout.domain.model.errors import RolloutError
@@ -111,7 +111,7 @@ def shown(value: Any) -> Any:
 @app.get("/dags/{dag_id}/report", dependencies=[_may_see_runs])
 def report(dag_id: str, run_id: str) -> HTMLResponse:
     """The report of a run."""
-    found = report_page(dag_id, run_id, Settings.from_environment())
+    found = page_of_run(dag_id, run_id, "report.html", Settings.from_environment())
     if found is None:
         raise HTTPException(404, f"DAG {dag_id} has no report of run {run_id} yet: it is written when the run ends.")
     return HTMLResponse(found, headers={"Content-Security-Policy": REPORT_POLICY})

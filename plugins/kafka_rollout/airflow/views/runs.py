@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from kafka_rollout.airflow.common.dag_ids import (
-    CHANGING_DAG_PREFIXES,
-    DAG_PREFIX,
-    DOWNGRADE_DAG_PREFIX,
-    FEATURES_DAG_PREFIX,
-)
-from kafka_rollout.composition.records import list_runs, open_lock, open_run
+from kafka_rollout.airflow.common.dag_ids import DAG_PREFIX, DOWNGRADE_DAG_PREFIX, FEATURES_DAG_PREFIX
+from kafka_rollout.composition.records import list_clusters_of_run, list_runs, open_lock, open_run
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import Event, RunOf, TaskFailed, Unknown
@@ -36,55 +31,38 @@ _PREFIXES = {
 }
 RUNS_SHOWN = 10  # per cluster
 LINES_SHOWN = 30  # per run
-RUNS_LOOKED_AT = 50  # per cluster, to find those that the user can read
+RUNS_READ = 50  # per cluster, to find those that the user can read
 QUIET_S = 120  # an active run holds the lock, except during its first steps
 
 
-_UNREADABLE: Mapping[str, Any] = {
-    "dag_id": "",
-    "way": "",
-    "began_at": 0.0,
-    "elapsed_s": 0,
-    "outcome": None,
-    "state": "damaged history",
-    "now": "",
-    "estimate": "",
-    "nodes": [],
-    "lines": [],
-    "steps": [],
-    "has_report": False,
-}
-
-
 def runs_of(clusters: Iterable[str], settings: Settings, *, may_read: Callable[[str], bool]) -> list[dict[str, Any]]:
-    """Return the newest runs of each cluster and the holder of its lock. Clusters without a readable DAG are omitted.
+    """Return the newest runs of each cluster and the holder of its lock.
 
-    `may_read`: whether the user can read the runs of a DAG. A run is shown to users who can read its own DAG. A run
-    without a known DAG is shown to users who can read all changing DAGs of the cluster.
+    `may_read`: whether the user can read the runs of a DAG. A run is shown to users who can read its own DAG, which can
+    be a user's DAG that embeds the upgrade. A run without a known DAG is shown to users who can read all changing DAGs
+    of the cluster. A cluster is omitted if the user can read neither one of its DAGs nor one of its runs.
     """
-    found = []
-    for cluster in clusters:
-        readable = [prefix for prefix in CHANGING_DAG_PREFIXES if may_read(f"{prefix}{cluster}")]
-        if readable:
-            reads_all = len(readable) == len(CHANGING_DAG_PREFIXES)
-            found.append(_cluster(cluster, settings, may_read, reads_all=reads_all))
-    return found
+    found = (_cluster(cluster, settings, may_read) for cluster in clusters)
+    return [cluster for cluster in found if cluster is not None]
 
 
-def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool], *, reads_all: bool) -> dict[str, Any]:
+def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) -> dict[str, Any] | None:
     """Return one cluster. Damaged parts are replaced by their error."""
     held, problem = None, ""
     try:
         held = open_lock(settings).holder(cluster)
     except (RolloutError, OSError, ValueError) as error:
         problem = str(error)
+    readable = [may_read(f"{prefix}{cluster}") for prefix in _PREFIXES.values()]
     runs: list[dict[str, Any]] = []
-    for run_id in list_runs(cluster, settings)[:RUNS_LOOKED_AT]:
-        run = _readable_run(cluster, run_id, settings, holder=held.holder if held else "")
-        if may_read(run["dag_id"]) if run["dag_id"] else reads_all:
-            runs.append(run)
+    for run_id in list_runs(cluster, settings)[:RUNS_READ]:
+        dag_id, show = _reader_of(cluster, run_id, settings, holder=held.holder if held else "")
+        if may_read(dag_id) if dag_id else all(readable):
+            runs.append(show())
         if len(runs) == RUNS_SHOWN:
             break
+    if not runs and not any(readable):
+        return None
     lock = None
     if held is not None:
         known = any(run["run_id"] == held.holder for run in runs)
@@ -96,18 +74,55 @@ def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool], 
     return {"cluster": cluster, "lock": lock, "runs": runs, "problem": problem}
 
 
-def _readable_run(cluster: str, run_id: str, settings: Settings, *, holder: str) -> dict[str, Any]:
-    try:
-        return run_of(cluster, run_id, settings, holder=holder)
-    except Exception as error:
+def _reader_of(
+    cluster: str, run_id: str, settings: Settings, *, holder: str
+) -> tuple[str, Callable[[], dict[str, Any]]]:
+    """Return the id of the run's DAG, empty if it is unknown, and a function that reads the run."""
+
+    def damaged(dag_id: str, error: Exception) -> dict[str, Any]:
         log.warning("The history of run %r of cluster %s cannot be shown: %r", run_id, cluster, error)
-        return {**_UNREADABLE, "run_id": run_id, "sentence": f"The history of this run cannot be read: {error}"}
+        sentence = f"The history of this run cannot be read: {error}"
+        return {**_card(run_id, dag_id), "state": "damaged history", "sentence": sentence}
+
+    try:
+        store = open_run(cluster, run_id, settings)
+        recorded = store.events()
+        dag_id = _dag_id(cluster, recorded)
+    except Exception as error:
+        problem = error
+        return "", lambda: damaged("", problem)
+
+    def show() -> dict[str, Any]:
+        try:
+            return _run(store, run_id, dag_id, recorded, holder=holder)
+        except Exception as error:
+            return damaged(dag_id, error)
+
+    return dag_id, show
 
 
-def run_of(cluster: str, run_id: str, settings: Settings, *, holder: str = "") -> dict[str, Any]:
+def _card(run_id: str, dag_id: str) -> dict[str, Any]:
+    """Everything that the page shows of a run, empty."""
+    return {
+        "run_id": run_id,
+        "dag_id": dag_id,
+        "way": "",
+        "began_at": 0.0,
+        "elapsed_s": 0,
+        "outcome": None,
+        "state": "",
+        "sentence": "",
+        "now": "",
+        "estimate": "",
+        "nodes": [],
+        "lines": [],
+        "steps": [],
+        "has_report": False,
+    }
+
+
+def _run(store: RunStore, run_id: str, dag_id: str, recorded: Sequence[Event], *, holder: str) -> dict[str, Any]:
     """Return one run: progress and outcome, from its history. `holder`: the run that holds the lock."""
-    store = open_run(cluster, run_id, settings)
-    recorded = store.events()
     events = [event for event in recorded if event.at]
     try:
         plan = store.load_plan()
@@ -115,22 +130,22 @@ def run_of(cluster: str, run_id: str, settings: Settings, *, holder: str = "") -
         plan = None
     progress = Progress()
     lines = list(progress.lines(plan, events, {}))
-    report = _report(store)
+    report = store.attachment("report.json")
+    report = report if isinstance(report, dict) else None
     began, last = (events[0].at, events[-1].at) if events else (0.0, 0.0)
     done = report is not None and report.get("ended_at", 0.0) >= last - 1.0  # an active run has newer events
     failed = bool(events) and isinstance(events[-1], TaskFailed)
-    going_on = not done and not failed and (run_id == holder or time.time() - last < QUIET_S)
+    is_active = not done and not failed and (run_id == holder or time.time() - last < QUIET_S)
     return {
-        "run_id": run_id,
-        "dag_id": _dag_id(cluster, recorded),
+        **_card(run_id, dag_id),
         "way": "" if plan is None else plan.way,
         "began_at": began,
-        "elapsed_s": round((time.time() if going_on else last) - began) if events else 0,
+        "elapsed_s": round((time.time() if is_active else last) - began) if events else 0,
         "outcome": report["outcome"] if done and report else None,
-        "state": "under way" if going_on else "ended without a report",
+        "state": "in progress" if is_active else "ended without a report",
         "sentence": report.get("sentence", "") if done and report else "",
         "now": lines[-1] if lines else "",
-        "estimate": "" if not going_on else progress.estimate(plan),
+        "estimate": progress.estimate(plan) if is_active else "",
         "nodes": _nodes(plan, events),
         "lines": lines[-LINES_SHOWN:],
         "steps": steps_of(procedure_of(events), events),
@@ -161,40 +176,24 @@ def _nodes(plan: Plan | None, events: Sequence[Event]) -> list[dict[str, Any]]:
     ]
 
 
-def report_page(dag_id: str, run_id: str, settings: Settings) -> str | None:
-    """Return the report of the run; None if it has none, or if the run belongs to another DAG."""
-    return page_of_run(dag_id, run_id, "report.html", settings)
-
-
 def page_of_run(dag_id: str, run_id: str, file: str, settings: Settings) -> str | None:
-    """Return a page in the run's folder; None if there is none, or if the run belongs to another DAG.
+    """Return a page of a DAG's run; None if there is none, or if the run belongs to another DAG.
 
-    The permission to read one DAG of a cluster does not include the runs of the others.
+    The permission to read one DAG of a cluster does not include the runs of the others. The DAG can be a user's DAG
+    that embeds an upgrade, so the run history names the cluster, not the id of the DAG.
     """
-    prefix = next((prefix for prefix in CHANGING_DAG_PREFIXES if dag_id.startswith(prefix)), None)
-    if prefix is None:
-        return None
-    try:
-        cluster = dag_id.removeprefix(prefix)
-        store = open_run(cluster, run_id, settings)
-        if _dag_id(cluster, store.events()) != dag_id:
-            return None
-        return store.page(file)
-    except (UserError, FatalError):  # UserError: not a run id; FatalError: damaged
-        return None
+    for cluster in list_clusters_of_run(run_id, settings):
+        try:
+            store = open_run(cluster, run_id, settings)
+            if _dag_id(cluster, store.events()) == dag_id:
+                return store.page(file)
+        except (UserError, FatalError):  # UserError: not a run id; FatalError: damaged
+            continue
+    return None
 
 
 def _dag_id(cluster: str, events: Sequence[Event]) -> str:
-    """Return the owner of the run from its first event. A run of the command line is identified by its plan."""
+    """Return the DAG of the run by its first event; for a run of the command line, the DAG of the same procedure."""
     if events and isinstance(events[0], Unknown):  # it can contain the name of its DAG
         return ""
-    return projections.begun_by(events) or f"{_dag_prefix(events)}{cluster}"
-
-
-def _dag_prefix(events: Sequence[Event]) -> str:
-    return _PREFIXES[projections.run_of(events)]
-
-
-def _report(store: RunStore) -> dict[str, Any] | None:
-    data = store.attachment("report.json")
-    return data if isinstance(data, dict) else None
+    return projections.begun_by(events) or f"{_PREFIXES[projections.run_of(events)]}{cluster}"

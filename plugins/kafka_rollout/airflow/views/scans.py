@@ -11,7 +11,7 @@ from typing import Any
 
 from croniter import croniter
 
-from kafka_rollout.airflow.common.dag_ids import DAG_PREFIX, DOWNGRADE_DAG_PREFIX, SCAN_DAG_PREFIX
+from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
 from kafka_rollout.airflow.views.runs import page_of_run
 from kafka_rollout.composition.records import open_scan_history
 from kafka_rollout.domain.coordinator_logs.history import ALERT, SCANNED
@@ -83,7 +83,7 @@ def scan_page(dag_id: str, run_id: str, task_id: str, settings: Settings) -> str
     try:
         if dag_id.startswith(SCAN_DAG_PREFIX):
             return open_scan_history(dag_id.removeprefix(SCAN_DAG_PREFIX), settings).page_of_run(run_id)
-        if task_id not in _FILES or not dag_id.startswith((DAG_PREFIX, DOWNGRADE_DAG_PREFIX)):
+        if task_id not in _FILES:
             return None
         return page_of_run(dag_id, run_id, str(PurePosixPath(_FILES[task_id]).with_suffix(".html")), settings)
     except (UserError, FatalError):  # UserError: not a run id
