@@ -23,6 +23,10 @@ class Event:
 
     at: float = 0.0
 
+    def __init_subclass__(cls, *, kind: str = "") -> None:
+        if kind:  # `slots` makes each class twice, the second time without arguments
+            cls.kind = kind
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown(Event):
@@ -55,20 +59,16 @@ REJECTED = "rejected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun(Event):
+class Begun(Event, kind="begun"):
     """The first event of a DAG run. `triggered_by`: the name of Airflow's user who triggered it; empty if unknown."""
-
-    kind: ClassVar[str] = "begun"
 
     dag_id: str
     triggered_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed(Event):
+class Observed(Event, kind="observed"):
     """`releases`: node id → release; `finalized`: feature → level; `unanswered`: a sentence per failed query."""
-
-    kind: ClassVar[str] = "observed"
 
     cluster_id: str
     releases: Mapping[int, Release | None]
@@ -80,14 +80,12 @@ class Observed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned(Event):
+class Planned(Event, kind="plan"):
     """The plan was made and frozen.
 
     `release_overrides`: configuration of the inventory by release, for the releases of the plan; None for a plan of
     features alone. `requests`: what was asked for, for such a plan. `blockers`: findings as text.
     """
-
-    kind: ClassVar[str] = "plan"
 
     run_of: RunOf
     plan_hash: str
@@ -102,22 +100,18 @@ class Planned(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Voided(Event):
+class Voided(Event, kind="void"):
     """New blockers made the approval of the plan invalid; `blockers` are findings as text."""
-
-    kind: ClassVar[str] = "void"
 
     plan_hash: str
     blockers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked(Event):
+class Asked(Event, kind="asked"):
     """A question in Airflow. `text`: subject and Markdown body as Airflow shows them. `record_id`: the id of Airflow's
     Human-in-the-loop record. `users`: Airflow's ids of those who may answer; empty: everybody who may change the DAG.
     """
-
-    kind: ClassVar[str] = "asked"
 
     task_id: str
     record_id: str
@@ -127,24 +121,20 @@ class Asked(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerReceived(Event):
+class AnswerReceived(Event, kind="answer-received"):
     """Airflow resumed a task after an answer that has not been read from its record yet."""
-
-    kind: ClassVar[str] = "answer-received"
 
     task_id: str
     max_tries: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Approval(Event):
+class Approval(Event, kind="approval"):
     """A decision of a named approver on the plan.
 
     `decision`: `approved`, `rejected`, or after a failed gate the option that was chosen. `responder`: who answered and
     where; None in records of earlier versions. `text`: what was shown, with its SHA-256.
     """
-
-    kind: ClassVar[str] = "approval"
 
     what: ApprovalOf
     by: str
@@ -157,10 +147,8 @@ class Approval(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered(Event):
+class Answered(Event, kind="answered"):
     """An answer in Airflow, with the try of the task that got it."""
-
-    kind: ClassVar[str] = "answered"
 
     option: str
     by: str
@@ -172,10 +160,8 @@ class Answered(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakenOver(Event):
+class TakenOver(Event, kind="taken-over"):
     """An approver continues the run of a DAG from a shell."""
-
-    kind: ClassVar[str] = "taken-over"
 
     by: str
     dag_id: str
@@ -183,88 +169,68 @@ class TakenOver(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryAsked(Event):
+class CanaryAsked(Event, kind="canary"):
     """The run asks for an approval after its first node."""
-
-    kind: ClassVar[str] = "canary"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LockedOut(Event):
+class LockedOut(Event, kind="locked-out"):
     """Another run holds the cluster's lock."""
-
-    kind: ClassVar[str] = "locked-out"
 
     sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskFailed(Event):
-    kind: ClassVar[str] = "task-failed"
-
+class TaskFailed(Event, kind="task-failed"):
     task: str
     sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rolled(Event):
+class Rolled(Event, kind="rolled"):
     """Every node step of the plan is done."""
 
-    kind: ClassVar[str] = "rolled"
-
     target: Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RolledBack(Event):
-    kind: ClassVar[str] = "rolled-back"
-
+class RolledBack(Event, kind="rolled-back"):
     target: Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoppedByOperator(Event):
+class StoppedByOperator(Event, kind="stopped-by-person"):
     """The operator or the canary approval ended the run between two nodes. `target`: the release it went to."""
 
-    kind: ClassVar[str] = "stopped-by-person"
-
     target: Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RollbackClosed(Event):
+class RollbackClosed(Event, kind="way-back-closed"):
     """The older release can no longer run this cluster."""
-
-    kind: ClassVar[str] = "way-back-closed"
 
     release_step: str
     sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepDone(Event):
+class StepDone(Event, kind="step-done"):
     """A step of the procedure is done. Gates and approvals have events of their own. `step`: its task id."""
-
-    kind: ClassVar[str] = "step-done"
 
     step: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepSkipped(Event):
+class StepSkipped(Event, kind="step-skipped"):
     """A step was skipped. `reason`: a sentence."""
-
-    kind: ClassVar[str] = "step-skipped"
 
     step: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepsJumped(Event):
+class StepsJumped(Event, kind="step-jumped"):
     """A step skipped everything after it, up to and including the steps that `past` names."""
-
-    kind: ClassVar[str] = "step-jumped"
 
     step: str
     past: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from kafka_rollout.domain.features.outcomes import FeatureOutcome
 from kafka_rollout.domain.metadata_log.checkpoints import CheckpointSummary
@@ -12,20 +11,16 @@ from kafka_rollout.domain.run.events import Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Validated(Event):
+class Validated(Event, kind="validated"):
     """The controller's validate-only answers. `levels`: feature → level; `answers`: feature → error and message."""
-
-    kind: ClassVar[str] = "validated"
 
     levels: Mapping[str, int]
     answers: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeatureSupport(Event):
+class FeatureSupport(Event, kind="feature-support"):
     """Whether every node supports the levels; `findings` as text."""
-
-    kind: ClassVar[str] = "feature-support"
 
     levels: Mapping[str, int]
     ok: bool
@@ -33,51 +28,41 @@ class FeatureSupport(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finalizing(Event):
+class Finalizing(Event, kind="finalizing"):
     """Recorded before UpdateFeatures is sent. `epoch_before`: the highest epoch of finalized features seen before."""
-
-    kind: ClassVar[str] = "finalizing"
 
     levels: Mapping[str, int]
     epoch_before: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finalized(Event):
+class Finalized(Event, kind="finalized"):
     """`epoch_after`: an epoch whose finalized features include the levels."""
-
-    kind: ClassVar[str] = "finalized"
 
     levels: Mapping[str, int]
     epoch_after: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeatureRace(Event):
+class FeatureRace(Event, kind="feature-race"):
     """Whether a node with a narrower range joined while levels were finalized (KIP-584); `findings` as text."""
-
-    kind: ClassVar[str] = "feature-race"
 
     ok: bool
     findings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeatureResults(Event):
-    kind: ClassVar[str] = "feature-results"
-
+class FeatureResults(Event, kind="feature-results"):
     outcomes: tuple[FeatureOutcome, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotLoaded(Event):
+class SnapshotLoaded(Event, kind="snapshot"):
     """A snapshot of the metadata log, as Kafka's own classes loaded it.
 
     `end_offset` and `epoch` name the snapshot; `finalized_by_offset`: the offset at which this run's levels are
     finalized; `proved`: the snapshot has the planned levels.
     """
-
-    kind: ClassVar[str] = "snapshot"
 
     summary: CheckpointSummary
     node_id: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
 
 from kafka_rollout.domain.metadata_log.readiness import Readiness
 from kafka_rollout.domain.metadata_log.scan import ReplayFailure
@@ -15,10 +14,8 @@ from kafka_rollout.domain.traffic_check import LedgerVerdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScanJudged(Event):
+class ScanJudged(Event, kind="scan"):
     """Whether `release` could still load the coordinator logs; `findings` as text."""
-
-    kind: ClassVar[str] = "scan"
 
     release: Release
     records: int
@@ -29,11 +26,9 @@ class ScanJudged(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IncrementalScan(Event):
+class IncrementalScan(Event, kind="scan-tail"):
     """The coordinator logs after the run's scan. `offsets`: their number; `since`: epoch seconds of that scan;
     `findings`: new ones, as text."""
-
-    kind: ClassVar[str] = "scan-tail"
 
     release_step: str
     offsets: int
@@ -43,10 +38,8 @@ class IncrementalScan(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LossesReported(Event):
+class LossesReported(Event, kind="losses"):
     """Number of losses of metadata at the lower level. `first`: sentences of at most 20 of them."""
-
-    kind: ClassVar[str] = "losses"
 
     from_level: int
     to_level: int
@@ -82,38 +75,30 @@ class MetadataLogFound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataScanned(Event):
+class MetadataScanned(Event, kind="metadata-scan"):
     """Every metadata log that the runtime can read, for every release of the plan."""
-
-    kind: ClassVar[str] = "metadata-scan"
 
     stage: ScanStage
     nodes: tuple[MetadataLogFound, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContentsTaken(Event):
+class ContentsTaken(Event, kind="inventory"):
     """The cluster's contents before a downgrade. `counts`: part → number."""
-
-    kind: ClassVar[str] = "inventory"
 
     counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContentsCompared(Event):
+class ContentsCompared(Event, kind="inventory-compared"):
     """The cluster's contents after a downgrade, and the number of differences."""
-
-    kind: ClassVar[str] = "inventory-compared"
 
     counts: Mapping[str, int]
     differences: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrafficCompared(Event):
+class TrafficCompared(Event, kind="ledger"):
     """Acknowledged and consumed records of the test traffic."""
-
-    kind: ClassVar[str] = "ledger"
 
     verdict: LedgerVerdict

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from kafka_rollout.domain.gates.check import GateCheck
 from kafka_rollout.domain.gates.ref import GateRef
@@ -20,27 +19,21 @@ class NodeEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopping(NodeEvent):
+class Stopping(NodeEvent, kind="stopping"):
     """Recorded before the node is asked to stop."""
-
-    kind: ClassVar[str] = "stopping"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped(NodeEvent):
+class Stopped(NodeEvent, kind="stopped"):
     """`forced`: the process was killed at the end of its deadline."""
-
-    kind: ClassVar[str] = "stopped"
 
     seconds: float
     forced: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started(NodeEvent):
+class Started(NodeEvent, kind="started"):
     """`pid` is None when the process was gone before it was looked up."""
-
-    kind: ClassVar[str] = "started"
 
     release: Release
     pid: int | None
@@ -48,10 +41,8 @@ class Started(NodeEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trimmed(NodeEvent):
+class Trimmed(NodeEvent, kind="trimmed"):
     """The node's metadata log was trimmed. `start_offset`: its new start; None when nothing was left to do."""
-
-    kind: ClassVar[str] = "trimmed"
 
     sentence: str
     backup: str | None
@@ -59,20 +50,16 @@ class Trimmed(NodeEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BootstrapReplaced(NodeEvent):
+class BootstrapReplaced(NodeEvent, kind="bootstrap-replaced"):
     """The node's bootstrap.checkpoint was written again at `level`; `backup` is None when it was done before."""
-
-    kind: ClassVar[str] = "bootstrap-replaced"
 
     level: int
     backup: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateChecked(Event):
+class GateChecked(Event, kind="gate"):
     """One check of a gate. Not every check is recorded: see steps.gates.checks."""
-
-    kind: ClassVar[str] = "gate"
 
     ref: GateRef
     check: GateCheck
@@ -88,10 +75,10 @@ class GateEnded(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatePassed(GateEnded):
-    kind: ClassVar[str] = "gate-held"
+class GatePassed(GateEnded, kind="gate-held"):
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateFailed(GateEnded):
-    kind: ClassVar[str] = "gate-failed"
+class GateFailed(GateEnded, kind="gate-failed"):
+    pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.offline.log_choice import ChosenLog
@@ -16,11 +15,9 @@ class OfflineEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineStopping(OfflineEvent):
+class OfflineStopping(OfflineEvent, kind="offline-stopping"):
     """Recorded before the first stop. `voters`: of the quorum; `unwritable`: topic-partitions that were below their
     min.insync.replicas already."""
-
-    kind: ClassVar[str] = "offline-stopping"
 
     voters: tuple[int, ...]
     unwritable: tuple[str, ...]
@@ -28,17 +25,13 @@ class OfflineStopping(OfflineEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineLogChosen(OfflineEvent):
-    kind: ClassVar[str] = "offline-chosen"
-
+class OfflineLogChosen(OfflineEvent, kind="offline-chosen"):
     log: ChosenLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineSnapshotWritten(OfflineEvent):
+class OfflineSnapshotWritten(OfflineEvent, kind="offline-snapshot"):
     """`file`: its name; `from_level`, `to_level`: of metadata.version; `lost`: a sentence per loss."""
-
-    kind: ClassVar[str] = "offline-snapshot"
 
     file: str
     from_level: int
@@ -49,10 +42,8 @@ class OfflineSnapshotWritten(OfflineEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineInstalled(OfflineEvent):
+class OfflineInstalled(OfflineEvent, kind="offline-installed"):
     """The snapshot is installed on a node. `had_log` False: the node's directory held no log and was left as it was."""
-
-    kind: ClassVar[str] = "offline-installed"
 
     node_id: int
     sentence: str
@@ -60,65 +51,51 @@ class OfflineInstalled(OfflineEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineLeftBehind(OfflineEvent):
+class OfflineLeftBehind(OfflineEvent, kind="offline-left-behind"):
     """The quorum works without this controller, which lost its log."""
 
-    kind: ClassVar[str] = "offline-left-behind"
-
     node_id: int
     sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineNoReturn(OfflineEvent):
+class OfflineNoReturn(OfflineEvent, kind="offline-no-return"):
     """Recorded before the first broker starts: from here on there is no undo."""
 
-    kind: ClassVar[str] = "offline-no-return"
-
     sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineUndoing(OfflineEvent):
-    kind: ClassVar[str] = "offline-undoing"
-
+class OfflineUndoing(OfflineEvent, kind="offline-undoing"):
     sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineRestored(OfflineEvent):
+class OfflineRestored(OfflineEvent, kind="offline-put-back"):
     """A node's metadata log was restored from its backup."""
-
-    kind: ClassVar[str] = "offline-put-back"
 
     node_id: int
     sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineUndone(OfflineEvent):
+class OfflineUndone(OfflineEvent, kind="offline-undone"):
     """`nodes`: those whose metadata logs were restored."""
-
-    kind: ClassVar[str] = "offline-undone"
 
     nodes: tuple[int, ...]
     sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineWritable(OfflineEvent):
+class OfflineWritable(OfflineEvent, kind="offline-writable"):
     """Every partition has a leader and its min.insync.replicas again."""
-
-    kind: ClassVar[str] = "offline-writable"
 
     sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineServed(OfflineEvent):
+class OfflineServed(OfflineEvent, kind="offline-served"):
     """Every broker serves requests again. `unserved_at`: epoch seconds of the last check that failed; 0 for none."""
-
-    kind: ClassVar[str] = "offline-served"
 
     unserved_at: float
     sentence: str
