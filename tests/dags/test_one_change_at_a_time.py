@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from kafka_rollout.cli import app as cli
-from kafka_rollout.cli import downgrade as cli_downgrade
+from kafka_rollout.cli import changes as cli_changes
 from kafka_rollout.cli import features as cli_features
 from kafka_rollout.cli import services as cli_services
-from kafka_rollout.cli import upgrade as cli_upgrade
 from kafka_rollout.domain.model.errors import RolloutError
 from kafka_rollout.domain.run.events import Begun, CanaryAsked, Planned, TaskFailed
 from kafka_rollout.domain.run.projections.select import events_of
@@ -63,7 +62,7 @@ def command(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     def scan(*_: object) -> None:
         scanned.append("scanned")
 
-    for module in (cli_upgrade, cli_downgrade, cli_features):
+    for module in (cli_changes, cli_features):
         monkeypatch.setattr(module, "open_ports", open_fake)
     monkeypatch.setattr(cli_services, "scan_logs", scan)
 

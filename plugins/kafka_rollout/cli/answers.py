@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import socket
 import sys
 from dataclasses import dataclass
 
 import typer
 
 from kafka_rollout.cli import show
-from kafka_rollout.cli.shell_user import shell_responder
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.run.events import APPROVED, REJECTED
+from kafka_rollout.domain.run.responder import Channel, Responder
 from kafka_rollout.ports.answers import Answer, Question
 from kafka_rollout.steps.common.approval import refuse_stranger
 
 
+def shell_responder() -> Responder:
+    """Return the operating system's user of this process and the host name; no environment variable is read.
+
+    The channel proves no more than that: a name given with `--approve-as` is claimed by this user.
+    """
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container's user without an entry
+        user = str(os.getuid())
+    return Responder(channel=Channel.SHELL, user=user, host=socket.gethostname())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalAnswers:
-    """Shows what is decided and asks the named approver; `confirms` False takes the options as the answer."""
+    """Shows a decision request and asks the named approver. `confirms` False: the options are the answer."""
 
     cluster: ClusterSpec
     name: str | None
@@ -41,26 +56,17 @@ class TerminalAnswers:
                     remedy="Run the command in a terminal, or confirm with --yes.",
                 )
             if not typer.confirm(f"{self.name}, do you approve the {question.what.value}?", default=False, err=True):
-                return Answer(
-                    by=self.name,
-                    decision=REJECTED,
-                    reason=self.reason or "declined at the terminal",
-                    responder=shell_responder(),
-                )
-        return Answer(by=self.name, decision=APPROVED, reason=self.reason or "", responder=shell_responder())
+                return _answer(self.name, REJECTED, self.reason or "declined at the terminal")
+        return _answer(self.name, APPROVED, self.reason)
 
     def show(self, body: str) -> None:
         show.print_body(body)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptAnswers:
-    """Of the command `features`: its standard output is for scripts, so the question goes to the standard error."""
+class ScriptAnswers(TerminalAnswers):
+    """Answers of the command `features`. Its standard output is for scripts: the request goes to standard error."""
 
-    cluster: ClusterSpec
-    name: str | None
-    reason: str | None
-    confirms: bool
+    __slots__ = ()
 
     @property
     def present(self) -> bool:
@@ -74,7 +80,11 @@ class ScriptAnswers:
             show.print_body(question.body, show.err)
             if not (sys.stdin.isatty() and typer.confirm(f"{self.name}, do you approve?", default=False, err=True)):
                 raise RefusedError("The change was not confirmed at the terminal.", remedy="Confirm with --yes.")
-        return Answer(by=self.name, decision=APPROVED, reason=self.reason or "", responder=shell_responder())
+        return _answer(self.name, APPROVED, self.reason)
 
     def show(self, body: str) -> None:
-        """Nothing: the results of a dry run are the lines of the features."""
+        """Print nothing: a dry run prints the result of each feature."""
+
+
+def _answer(name: str, decision: str, reason: str | None) -> Answer:
+    return Answer(by=name, decision=decision, reason=reason or "", responder=shell_responder())

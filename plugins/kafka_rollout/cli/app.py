@@ -58,16 +58,16 @@ COMMANDS: Mapping[str, _Command] = {
         "Show the plan of an upgrade and its findings. Exit code 3 if the plan has blockers. Read-only.",
     ),
     "roll": _Command(
-        "upgrade.roll",
+        "changes.roll",
         "Upgrade a cluster to a release, node by node through the gates. --finalize after-approval continues "
         "with its features.",
     ),
     "retry": _Command(
-        "retry.retry",
+        "changes.retry",
         "Start the node again at which a run stopped, and wait for its gate. First fix the error in the node's log.",
     ),
     "roll-back": _Command(
-        "upgrade.roll_back", "Roll back the nodes of a run to their previous release, from the node where it stopped."
+        "changes.roll_back", "Roll back the nodes of a run to their previous release, from the node where it stopped."
     ),
     "verify": _Command(
         "commands.verify",
@@ -78,7 +78,7 @@ COMMANDS: Mapping[str, _Command] = {
         "Write the report of a run again (default: the newest run) and print its paths, the JSON file last.",
     ),
     "downgrade": _Command(
-        "downgrade.downgrade",
+        "changes.downgrade",
         "Downgrade a cluster to an older release and its levels: scans, loss report, levels, then node by node.",
     ),
     "scan": _Command(
@@ -91,7 +91,7 @@ COMMANDS: Mapping[str, _Command] = {
         "(`demo --help`).",
         _PASSED_ON,
     ),
-    "demo-clean": _Command("commands.demo_clean", "Stop everything that the demo started.", _PASSED_ON),
+    "demo-clean": _Command("commands.demo_clean", "Stop everything that demos of this checkout started."),
     "metadata": _Command("metadata.metadata_app", "The metadata log: losses, scan, snapshot, trim, install."),
     "features": _Command(
         "features.features_app",

@@ -1,13 +1,14 @@
 """The commands that have no group: each step of a roll, by the same code as the DAGs."""
 
-# ruff: noqa: PLR0917 - a command's options are its parameters
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated
 
 import typer
 
 from kafka_rollout.cli import show
+from kafka_rollout.cli.feature_table import print_levels
 from kafka_rollout.cli.options import (
     AsJson,
     ClusterName,
@@ -22,7 +23,9 @@ from kafka_rollout.composition.clusters import get_catalogue, get_cluster, list_
 from kafka_rollout.composition.pages import write_run_report
 from kafka_rollout.composition.records import list_runs
 from kafka_rollout.domain.model.errors import RefusedError, UserError
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
+from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.planning.release_path import target_finding
 from kafka_rollout.domain.planning.request import FinalizePolicy
@@ -36,13 +39,36 @@ from kafka_rollout.steps.verify import verify as verify_cluster
 def clusters(as_json: AsJson = False) -> None:
     """List the clusters of the inventory."""
     found = list_clusters()
-    show.print_json(found) if as_json else show.print_clusters(found)
+    if as_json:
+        show.print_json(found)
+        return
+    rows = []
+    for spec in found.values():
+        connections = [name for name in (spec.connection_id, spec.controller_connection_id) if name]
+        nodes = (", ".join(str(node.node_id) for node in some) for some in (spec.controllers, spec.brokers))
+        rows.append((spec.name, spec.owner, spec.runtime, *nodes, ", ".join(connections) or "none (PLAINTEXT)"))
+    show.print_table(("Cluster", "Owner", "Runtime", "Controllers", "Brokers", "Connection"), rows)
 
 
 def catalogue(as_json: AsJson = False) -> None:
     """List the supported releases and their facts."""
     known = get_catalogue()
-    show.print_json({str(r): known.get(r) for r in known}) if as_json else show.print_catalogue(known)
+    if as_json:
+        show.print_json({str(r): known.get(r) for r in known})
+        return
+    rows = []
+    for release in known:
+        facts = known.get(release)
+        level = facts.features[METADATA_VERSION].supported
+        names = f"{facts.metadata_version_name(level.min)} to {facts.metadata_version_name(level.max)}"
+        others = ", ".join(
+            f"{name} {feature.supported}"
+            for name, feature in sorted(facts.features.items())
+            if name != METADATA_VERSION
+        )
+        coordinators, java = facts.coordinator_class.value, f"{facts.java_minimum} or later"
+        rows.append((release, coordinators, f"{level} ({names})", java, others or None))
+    show.print_table(("Release", "Coordinators (KIP-915)", "metadata.version", "Java", "Other features"), rows)
 
 
 def observe(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:
@@ -53,7 +79,7 @@ def observe(cluster: ClusterName, as_json: AsJson = False, connection_file: Conn
     if as_json:
         show.print_json({"state": state, "findings": verdict.findings})
     else:
-        show.print_state(ports.cluster, state)
+        _print_state(ports.cluster, state)
         show.print_findings(verdict.findings)
 
 
@@ -110,21 +136,56 @@ def report(cluster: ClusterName, run: RunId = None, connection_file: ConnectionF
     with open_ports(cluster, run or known[0], connection_file) as (ports, _, _security):
         dry_run = (ports.run.attachment("report.json") or {}).get("outcome") == Outcome.DRY_RUN  # and stays a dry run
         page, data = write_run_report(ports, ports.run.load_plan(), dry_run=dry_run, settings=settings)
-    show.out.print(show.as_text(f"report: {page}"), soft_wrap=True)
-    show.out.print(show.as_text(data), soft_wrap=True)
+    show.say(f"report: {page}")
+    show.say(data)
 
 
 def demo(context: typer.Context) -> None:
     """Start a real cluster, test traffic and Airflow on this machine, and run an upgrade through the DAG (`demo
     --help`).
     """
-    from kafka_rollout.demo import main as run_demo
+    from kafka_rollout.demo.run import main
 
-    raise typer.Exit(run_demo(context.args))
+    raise typer.Exit(main(context.args))
 
 
-def demo_clean(context: typer.Context) -> None:
-    """Stop everything that the demo started."""
-    from kafka_rollout.demo import clean
+def demo_clean() -> None:
+    """Stop everything that demos of this checkout started."""
+    from kafka_rollout.demo.cleaning import demo_clean
 
-    raise typer.Exit(clean(context.args))
+    stopped = demo_clean()
+    show.say(f"Stopped {stopped} processes of demos." if stopped else "No demo is running.")
+
+
+def _print_state(cluster: ClusterSpec, state: ClusterState) -> None:
+    quorum = state.quorum
+    leader = "unknown" if quorum is None else str(quorum.leader_id)
+    show.say(f"{cluster.name}: cluster id {state.cluster_id}, active controller {leader}")
+    rows = []
+    for node in cluster.nodes:
+        seen = state.nodes[node.node_id]
+        metrics = seen.metrics
+        levels = metrics and (metrics.current_metadata_version_prometheus, metrics.current_metadata_version_jolokia)
+        rows.append(
+            (
+                f"{node.name} ({node.node_id})",
+                ", ".join(sorted(node.roles)),
+                seen.release,
+                seen.process.pid,
+                levels and " / ".join("–" if level is None else str(level) for level in levels),
+                metrics and metrics.java_version,
+                quorum and quorum.lag(node.node_id),
+                seen.problem,
+            )
+        )
+    show.print_table(("Node", "Roles", "Release", "Process", "CurrentMetadataVersion", "Java", "Lag", "Problem"), rows)
+    print_levels(state)
+    under = sum(len(p.isr) < p.min_isr or p.leader < 0 for p in state.partitions)
+    groups = Counter(group.type for group in state.groups)
+    show.say(
+        f"{len(state.partitions)} partitions, {under} under min ISR or without a leader; groups: "
+        f"{', '.join(f'{count} {kind}' for kind, count in groups.items()) or 'none'}; "
+        f"{len(state.transactions)} transactional ids"
+    )
+    for question in state.unanswered:
+        show.say_marked("Query failed:", "yellow", question)

@@ -6,7 +6,6 @@ import time
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName
@@ -23,13 +22,13 @@ Run = Annotated[str, typer.Option("--run", help="Id of the run (see `runs list`)
 @db_app.command("upgrade")
 def db_upgrade() -> None:
     """Create or upgrade the tables. PostgreSQL needs this once per version; SQLite does it by itself."""
-    show.out.print(show.as_text(f"{records.upgrade_database()} has the tables of this version."))
+    show.say(f"{records.upgrade_database()} has the tables of this version.")
 
 
 @db_app.command("check")
 def db_check() -> None:
     """Check that the database can be reached and has the tables of this version."""
-    show.out.print(show.as_text(f"{records.check_database()} has the tables of this version."))
+    show.say(f"{records.check_database()} has the tables of this version.")
 
 
 @runs_app.command("list")
@@ -40,7 +39,7 @@ def runs_list(cluster: ClusterName, as_json: AsJson = False) -> None:
         show.print_json(list(known))
         return
     for run_id in known:
-        show.out.print(show.as_text(run_id), soft_wrap=True)
+        show.say(run_id)
 
 
 @runs_app.command("show")
@@ -50,12 +49,12 @@ def runs_show(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
     if as_json:
         show.print_json(events)
         return
-    table = Table("Time (UTC)", "Event", "Content", box=None, pad_edge=False)
+    rows = []
     for event in events:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(float(event["at"])))
         content = ", ".join(f"{key}={value}" for key, value in event.items() if key not in {"at", "kind"})
-        table.add_row(at, show.as_text(str(event["kind"])), show.as_text(content[:300]))
-    show.out.print(table)
+        rows.append((at, event["kind"], content[:300]))
+    show.print_table(("Time (UTC)", "Event", "Content"), rows)
 
 
 @runs_app.command("verify")
@@ -67,7 +66,7 @@ def runs_verify(cluster: ClusterName, run: Run) -> None:
             f"The history of run {run} of cluster {cluster} was changed. {wrong}",
             remedy="Compare it with a backup of the database. Do not rely on the approvals after this event.",
         )
-    show.out.print(show.as_text(f"The history of run {run} is complete and unchanged."), soft_wrap=True)
+    show.say(f"The history of run {run} is complete and unchanged.")
 
 
 def _known(cluster: str, run: str) -> str:

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
+from rich.text import Text
 
-from kafka_rollout.cli.show import as_text, out
+from kafka_rollout.cli.show import out, print_table, say, say_marked
 from kafka_rollout.domain.features.outcomes import FeatureOutcome
 from kafka_rollout.domain.model.quorum import find_unlisted_brokers, find_unlisted_controllers
 from kafka_rollout.domain.model.state import ClusterState, NodeFeatures
@@ -36,7 +36,7 @@ def describe_json(cluster: ClusterSpec, state: ClusterState) -> dict[str, Any]:
                 "finalized": state.finalized.get(name),
                 "finalized_min": best.finalized_min.get(name) if best else None,
                 "supported": {str(node_id): _range(node.features, name) for node_id, node in state.nodes.items()},
-                "differs": sorted(_differing(_told(state, name))),
+                "differs": sorted(_differing(_ranges(state, name))),
             }
             for name in _names(state)
         ],
@@ -60,37 +60,38 @@ def describe_json(cluster: ClusterSpec, state: ClusterState) -> dict[str, Any]:
     }
 
 
-def print_description(cluster: ClusterSpec, state: ClusterState) -> None:
-    """Print one row per feature. Ranges that only some nodes have are marked."""
+def print_levels(state: ClusterState) -> None:
+    """Print one row per feature: finalized level and the range of every node. Ranges unlike most are marked."""
     best = _newest(state)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("Feature", "Finalized", "Supported by the nodes"):
-        table.add_column(column, overflow="fold")
+    rows: list[tuple[object, ...]] = []
     for name in _names(state):
         level, low = state.finalized.get(name), best.finalized_min.get(name) if best else None
-        shown = "-" if level is None else str(level) if low in {None, level, 0} else f"{low}-{level}"
-        told = _told(state, name)
-        odd = _differing(told)
+        ranges = _ranges(state, name)
+        odd = _differing(ranges)
         groups: dict[str, list[int]] = {}
-        for node_id, text in told.items():
+        for node_id, text in ranges.items():
             groups.setdefault(text, []).append(node_id)
         lines = [
-            f"[bold yellow]! {as_text(text)}: {nodes(ids)}[/bold yellow]"
-            if set(ids) & odd
-            else f"{as_text(text)}: {nodes(ids)}"
+            Text(f"! {text}: {nodes(ids)}", "bold yellow") if set(ids) & odd else Text(f"{text}: {nodes(ids)}")
             for text, ids in groups.items()
         ]
-        table.add_row(as_text(name), shown, "\n".join(lines))
-    out.print(table)
+        rows.append((name, level if low in {None, level, 0} else f"{low}-{level}", Text("\n").join(lines)))
+    print_table(("Feature", "Finalized", "Supported by"), rows)
+
+
+def print_description(cluster: ClusterSpec, state: ClusterState) -> None:
+    """Print the levels, the epoch, and the nodes that differ or did not respond."""
+    best = _newest(state)
+    print_levels(state)
     out.print(f"Epoch: {'none reported' if best is None or best.epoch is None else best.epoch}")
     for node_id, node in sorted(state.nodes.items()):
         for sentence in _stands_out(node.features, state.finalized) if node.features else ():
-            out.print(f"[yellow]Node {node_id} reports {as_text(sentence)}[/yellow]")
+            say_marked(f"Node {node_id} reports", "yellow", sentence)
         if node.features is None:
-            out.print(f"[yellow]Node {node_id} does not respond: {as_text(node.problem)}[/yellow]")
+            say_marked(f"Node {node_id} does not respond:", "yellow", node.problem)
     problems = {node.problem for node in state.nodes.values()}
     for sentence in (sentence for sentence in state.unanswered if sentence not in problems):
-        out.print(f"[yellow]Query failed:[/yellow] {as_text(sentence)}")
+        say_marked("Query failed:", "yellow", sentence)
     for kind, ghosts in (
         ("Broker", find_unlisted_brokers(cluster, state)),
         ("Controller", find_unlisted_controllers(cluster, state)),
@@ -104,7 +105,7 @@ def print_description(cluster: ClusterSpec, state: ClusterState) -> None:
 
 def print_outcomes(outcomes: Sequence[FeatureOutcome]) -> None:
     for outcome in outcomes:
-        out.print(as_text(str(outcome)), soft_wrap=True)
+        say(outcome)
     if not outcomes:
         out.print("No change needed.")
 
@@ -114,17 +115,17 @@ def _names(state: ClusterState) -> list[str]:
     return sorted(names | set(state.finalized))
 
 
-def _told(state: ClusterState, name: str) -> dict[int, str]:
+def _ranges(state: ClusterState, name: str) -> dict[int, str]:
     return {
         node_id: _NO_ANSWER if node.features is None else str(node.features.supported.get(name, _NOT_KNOWN))
         for node_id, node in sorted(state.nodes.items())
     }
 
 
-def _differing(told: Mapping[int, str]) -> set[int]:
+def _differing(ranges: Mapping[int, str]) -> set[int]:
     """Return the nodes that differ from most nodes."""
-    usual = Counter(told.values()).most_common(1)[0][0] if told else ""
-    return {node_id for node_id, text in told.items() if text != usual}
+    usual = Counter(ranges.values()).most_common(1)[0][0] if ranges else ""
+    return {node_id for node_id, text in ranges.items() if text != usual}
 
 
 def _stands_out(features: NodeFeatures, finalized: Mapping[str, int]) -> list[str]:

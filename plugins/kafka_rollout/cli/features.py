@@ -1,28 +1,26 @@
 """Feature levels from a shell (KIP-584): describe, upgrade-all, downgrade-all, update."""
-# ruff: noqa: PLR0917 - a command's options are its parameters
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kafka_rollout.cli import show
-from kafka_rollout.cli.answers import ScriptAnswers
+from kafka_rollout.cli.answers import ScriptAnswers, shell_responder
 from kafka_rollout.cli.feature_table import describe_json, print_description, print_outcomes
 from kafka_rollout.cli.options import (
-    Approved,
+    Approver,
     AsJson,
     ClusterName,
     ConnectionFile,
     Reason,
     TakeOver,
     Yes,
-    continue_run,
     open_ports,
+    require_name,
 )
 from kafka_rollout.cli.services import NoServices
 from kafka_rollout.domain.features.outcomes import FeatureOutcome, exit_code
@@ -39,6 +37,7 @@ from kafka_rollout.domain.planning.request import DowngradeType, Request
 from kafka_rollout.domain.run.events import ApprovalOf
 from kafka_rollout.steps.common.approval import refuse_stranger, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.take_over import take_over_run
 from kafka_rollout.steps.features.race import look_for_narrower_nodes
 from kafka_rollout.steps.features.update import observe_features, planned_outcomes
 from kafka_rollout.steps.procedures.features import FEATURES
@@ -69,7 +68,7 @@ Safety = Annotated[
         ),
     ),
 ]
-ReleaseVersion = Annotated[str | None, typer.Option("--release-version", help="A release of the catalogue.")]
+ReleaseVersion = Annotated[str | None, typer.Option(help="A release of the catalogue.")]
 
 
 @features_app.command("describe")
@@ -86,7 +85,7 @@ def describe(cluster: ClusterName, as_json: AsJson = False, connection_file: Con
 @features_app.command("upgrade-all")
 def upgrade_everything(
     cluster: ClusterName,
-    approve_as: Approved = None,
+    approve_as: Approver = None,
     reason: Reason = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -97,22 +96,15 @@ def upgrade_everything(
 
     kraft.version is never changed implicitly.
     """
-    way = _Way(
-        approve_as=approve_as,
-        reason=reason,
-        dry_run=dry_run,
-        yes=yes,
-        as_json=as_json,
-        connection_file=connection_file,
-    )
-    _change(cluster, FeatureOrder(action=FeatureAction.UPGRADE_ALL), way, unsafe=False)
+    order = FeatureOrder(action=FeatureAction.UPGRADE_ALL)
+    _change(cluster, order, False, approve_as, reason, dry_run, yes, as_json, connection_file)
 
 
 @features_app.command("downgrade-all")
 def downgrade_everything(
     cluster: ClusterName,
-    release_version: Annotated[str, typer.Option("--release-version", help="A release of the catalogue.")],
-    approve_as: Approved = None,
+    release_version: Annotated[str, typer.Option(help="A release of the catalogue.")],
+    approve_as: Approver = None,
     reason: Reason = None,
     dry_run: DryRun = False,
     safe: Safety = None,
@@ -124,15 +116,7 @@ def downgrade_everything(
     support.
     """
     order = FeatureOrder(action=FeatureAction.DOWNGRADE_ALL, release=Release.parse(release_version))
-    way = _Way(
-        approve_as=approve_as,
-        reason=reason,
-        dry_run=dry_run,
-        yes=yes,
-        as_json=as_json,
-        connection_file=connection_file,
-    )
-    _change(cluster, order, way, unsafe=safe is False)
+    _change(cluster, order, safe is False, approve_as, reason, dry_run, yes, as_json, connection_file)
 
 
 @features_app.command("update")
@@ -140,18 +124,14 @@ def update(
     cluster: ClusterName,
     upgrade: Annotated[
         list[str] | None,
-        typer.Option(
-            "--upgrade", help=("feature:level to add or raise; a comma-separated list, or repeat the option.")
-        ),
+        typer.Option(help="feature:level to add or raise; a comma-separated list, or repeat the option."),
     ] = None,
     downgrade: Annotated[
-        list[str] | None, typer.Option("--downgrade", help="feature:level to lower to; a level below 1 deletes.")
+        list[str] | None, typer.Option(help="feature:level to lower to; a level below 1 deletes.")
     ] = None,
-    delete: Annotated[
-        list[str] | None, typer.Option("--delete", help="Feature to delete (remove its finalization).")
-    ] = None,
+    delete: Annotated[list[str] | None, typer.Option(help="Feature to delete (remove its finalization).")] = None,
     release_version: ReleaseVersion = None,
-    approve_as: Approved = None,
+    approve_as: Approver = None,
     reason: Reason = None,
     dry_run: DryRun = False,
     safe: Safety = None,
@@ -169,61 +149,47 @@ def update(
         release=None if release_version is None else Release.parse(release_version),
         may_lower=safe is not None,
     )
-    way = _Way(
-        approve_as=approve_as,
-        reason=reason,
-        dry_run=dry_run,
-        yes=yes,
-        as_json=as_json,
-        connection_file=connection_file,
-    )
-    _change(cluster, order, way, unsafe=safe is False)
+    _change(cluster, order, safe is False, approve_as, reason, dry_run, yes, as_json, connection_file)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
-    """Approver and output form of a change."""
-
-    approve_as: str | None
-    reason: str | None
-    dry_run: bool
-    yes: bool
-    as_json: bool
-    connection_file: Path | None
-
-    def __post_init__(self) -> None:
-        if not self.dry_run and not (self.approve_as and self.reason):
-            raise UserError(
-                "A feature change needs a named approval.", remedy="Add --approve-as NAME --reason TEXT, or --dry-run."
-            )
-
-
-def _change(cluster: str, order: FeatureOrder, way: _Way, *, unsafe: bool) -> None:
+def _change(
+    cluster: str,
+    order: FeatureOrder,
+    unsafe: bool,
+    approve_as: str | None,
+    reason: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    connection_file: Path | None,
+) -> None:
+    if not dry_run:
+        require_name("A feature change", approve_as, reason, remedy=", or --dry-run")
     request = Request(
         features=lambda: order,
-        dry_run=way.dry_run,
+        dry_run=dry_run,
         waits=False,
         downgrade_type=DowngradeType.UNSAFE if unsafe else DowngradeType.SAFE,
     )
-    with open_ports(cluster, None, way.connection_file) as (ports, _, _security):
-        if not way.dry_run:
-            refuse_stranger(ports.cluster, way.approve_as or "")  # before anything is asked of the cluster
-        answers = ScriptAnswers(cluster=ports.cluster, name=way.approve_as, reason=way.reason, confirms=not way.yes)
-        _run(ports, request, answers, as_json=way.as_json)
+    with open_ports(cluster, None, connection_file) as (ports, _, _security):
+        if not dry_run:
+            refuse_stranger(ports.cluster, approve_as or "")  # before any query of the cluster
+        answers = ScriptAnswers(cluster=ports.cluster, name=approve_as, reason=reason, confirms=not yes)
+        _run(ports, request, answers, as_json=as_json)
 
 
 @features_app.command("resume")
 def resume(
     cluster: ClusterName,
-    run: Annotated[str, typer.Option("--run", help="The interrupted run.")],
-    approve_as: Approved = None,
+    run: Annotated[str, typer.Option(help="The interrupted run.")],
+    approve_as: Approver = None,
     take_over: TakeOver = False,
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
     """Continue an approved run: existing levels are reported, the others are set."""
     with open_ports(cluster, run, connection_file) as (ports, _, _security):
-        continue_run(ports, approve_as, take_over=take_over)
+        take_over_run(ports, approve_as, shell_responder(), wanted=take_over)
         plan = ports.run.load_plan()
         if plan.release_steps:
             raise UserError(f"Run {run} is not a feature run.", remedy="Continue it with `roll --run`, or in its DAG.")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, Interval, Timeout, open_ports
@@ -93,22 +92,21 @@ def list_(
     if not groups:
         show.out.print(_NO_GROUPS)
         return
-    table = Table("Group", "Type", "State", "Protocol", "Assignor", "Members", "Static", "Lag")
-    for group in groups:
-        table.add_row(
-            *map(show.as_text, (group.group_id, group.type, group.state, group.protocol_type, group.assignor)),
-            str(len(group.members)),
-            show.as_text(", ".join(group.static_members)),
-            "?" if group.lag is None else str(group.lag),
+    rows = [
+        (
+            *(group.group_id, group.type, group.state, group.protocol_type, group.assignor),
+            *(len(group.members), ", ".join(group.static_members), "?" if group.lag is None else group.lag),
         )
-    show.out.print(table)
+        for group in groups
+    ]
+    show.print_table(("Group", "Type", "State", "Protocol", "Assignor", "Members", "Static", "Lag"), rows)
     for group in groups:
         if group.connect or group.problem:
-            show.out.print(show.as_text(f"{group.group_id}: {group.problem or group.connect}"))
+            show.say(f"{group.group_id}: {group.problem or group.connect}")
         for member in group.members:
-            show.out.print(show.as_text(f"  {group.group_id} · {_of_member(group, member)}"))
+            show.say(f"  {group.group_id} · {_of_member(group, member)}")
     if left_out:
-        show.out.print(show.as_text(left_out))
+        show.say(left_out)
 
 
 def _of_member(group: DescribedGroup, member: GroupMember) -> str:
@@ -178,13 +176,13 @@ def watch(
             seen = _look(asking.ports, kinds, releases)
             status = waiting.seen(seen, asking.ports.clock.now())
             if status.message != said:
-                show.out.print(show.as_text(status.message))
+                show.say(status.message)
                 said = status.message
             if status.done:
                 break
             asking.ports.clock.sleep(interval)
     for condition in seen.conditions:
-        show.out.print(show.as_text(f"{'✓' if condition.holds else '✗'} {condition.name}: {condition.evidence}"))
+        show.say(f"{'✓' if condition.holds else '✗'} {condition.name}: {condition.evidence}")
     if status.state is not WatchState.HELD:
         raise typer.Exit(RefusedError.exit_code)
 
@@ -202,24 +200,20 @@ def _print(plans: tuple[GroupPlan, ...], facts: ClusterFacts, to: Goal) -> None:
     if not plans:
         show.out.print(_NO_GROUPS)
         return
-    table = Table("Group", "Type", "State", "Assignor", "Members", "Static", "Bounces")
+    rows = []
     for each in plans:
         group = each.group
-        bounces = "all at once" if each.bounces is None and each.steps else each.bounces
-        table.add_row(
-            *map(show.as_text, (group.group_id, group.type, group.state, group.assignor)),
-            str(len(group.members)),
-            str(len(group.static_members)),
-            "not possible" if bounces is None else str(bounces),
-        )
-    show.out.print(table)
+        bounces = each.bounces if each.bounces is not None else "all at once" if each.steps else "not possible"
+        counts = len(group.members), len(group.static_members), bounces
+        rows.append((group.group_id, group.type, group.state, group.assignor, *counts))
+    show.print_table(("Group", "Type", "State", "Assignor", "Members", "Static", "Bounces"), rows)
     for each in plans:
         if each.steps:
-            show.out.print(f"{show.as_text(each.group.group_id)}:")
+            show.say(f"{each.group.group_id}:")
         for number, step in enumerate(each.steps, start=1):
-            show.out.print(f"  {number}. {show.as_text(step)}")
+            show.say(f"  {number}. {step}")
         if each.note:
-            show.out.print(show.as_text(f"{each.group.group_id}: {each.note}"))
+            show.say(f"{each.group.group_id}: {each.note}")
     show.print_findings(tuple(each.finding for each in plans if each.finding))
     if to is Goal.CLASSIC and any(each.steps for each in plans):
         show.out.print(

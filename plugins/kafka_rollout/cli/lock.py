@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from kafka_rollout.cli import show
+from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.options import ClusterName
-from kafka_rollout.cli.shell_user import shell_responder
 from kafka_rollout.composition.clusters import get_cluster
 from kafka_rollout.composition.records import open_lock
 from kafka_rollout.domain.model.errors import UserError
@@ -28,7 +28,7 @@ def lock_show(cluster: ClusterName) -> None:
         show.out.print(f"No run holds the lock of {cluster}.")
         return
     until = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(held.expires_at))
-    show.out.print(show.as_text(f"Run {held.holder} holds the lock of {cluster} until {until}: {held.purpose}"))
+    show.say(f"Run {held.holder} holds the lock of {cluster} until {until}: {held.purpose}")
 
 
 @lock_app.command("break")
@@ -45,6 +45,4 @@ def lock_break(
         raise UserError("Breaking a lock needs the name of an approver.", remedy="Add --by NAME.")
     refuse_stranger(spec, by)
     held = open_lock(settings).break_(spec.name, f"{by.strip()} ({shell_responder()})")
-    show.out.print(
-        "No run held the lock." if held is None else show.as_text(f"Lock of {held.holder} ({held.purpose}) was broken.")
-    )
+    show.say("No run held the lock." if held is None else f"Lock of {held.holder} ({held.purpose}) was broken.")

@@ -5,7 +5,6 @@ All commands work on directories, without a cluster or an inventory. Only `trim`
 the directory.
 """
 
-# ruff: noqa: PLR0917 - a command's options are its parameters
 from __future__ import annotations
 
 import json
@@ -112,7 +111,7 @@ def snapshot(
         f"loaded and compared by {', '.join(map(str, written.proved_by))}.",
         soft_wrap=True,
     )
-    show.out.print(show.as_text(written.path), soft_wrap=True)
+    show.say(written.path)
 
 
 @metadata_app.command("trim")
@@ -144,7 +143,7 @@ def trim_command(
         return
     target = None if release is None else log.release(release)
     result = log.undo_trim() if undo else log.trim(release=target)
-    show.out.print(show.as_text(result.sentence), soft_wrap=True)
+    show.say(result.sentence)
 
 
 @metadata_app.command("choose")
@@ -197,13 +196,13 @@ def install_command(
     Stop all nodes of the cluster and run this on every node before you start the first one.
     """
     log = _open(log_dir, cluster_id)
-    show.out.print(show.as_text(log.install(snapshot_file, log.release(release))), soft_wrap=True)
+    show.say(log.install(snapshot_file, log.release(release)))
 
 
 @metadata_app.command("uninstall")
 def uninstall_command(log_dir: LogDir, cluster_id: ClusterId = None) -> None:
     """Restore the files from before the newest `install`, unless a broker has registered since."""
-    show.out.print(show.as_text(_open(log_dir, cluster_id).uninstall()), soft_wrap=True)
+    show.say(_open(log_dir, cluster_id).uninstall())
 
 
 def _open(directory: Path, cluster_id: str | None) -> MetadataLog:
@@ -232,14 +231,14 @@ def _print_losses(report: LossReport) -> None:
     _print_entries("lost", report.losses)
     _print_entries("default only", report.default_only)
     for note in report.notes:
-        show.out.print(f"[yellow]note[/yellow] {show.as_text(note)}", soft_wrap=True)
+        show.say_marked("note", "yellow", note)
     if not report.losses:
         show.out.print("No loss of metadata.")
 
 
 def _print_entries(title: str, entries: tuple[Loss, ...]) -> None:
     for loss in entries:
-        show.out.print(f"[red]{title}[/red] {show.as_text(loss.sentence)}", soft_wrap=True)
+        show.say_marked(title, "red", loss.sentence)
 
 
 def _print_scan(found: MetadataScan) -> None:
@@ -250,9 +249,9 @@ def _print_scan(found: MetadataScan) -> None:
     )
     for failure in found.failures:
         where = f"{failure.file}, offset {failure.offset}"
-        show.out.print(f"[red]fails[/red] {show.as_text(where)}: {show.as_text(failure.reason)}", soft_wrap=True)
-        show.out.print(f"  by {show.as_text(failure.decided_by)}", soft_wrap=True)
+        show.say_marked("fails", "red", f"{where}: {failure.reason}")
+        show.say(f"  by {failure.decided_by}")
     for remedy in found.remedies:
-        show.out.print(f"[green]remedy[/green] {show.as_text(remedy)}", soft_wrap=True)
+        show.say_marked("remedy", "green", remedy)
     for note in found.notes:
-        show.out.print(f"[yellow]note[/yellow] {show.as_text(note)}", soft_wrap=True)
+        show.say_marked("note", "yellow", note)

@@ -1,4 +1,4 @@
-"""Options that the commands share, and opening the ports of a cluster."""
+"""Options that several commands share, and the ports of a cluster for a command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafka_rollout.cli.shell_user import shell_responder
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.composition.clusters import get_cluster
 from kafka_rollout.composition.credentials import read_credentials
@@ -19,7 +18,6 @@ from kafka_rollout.composition.records import list_runs, run_folder
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.take_over import take_over_run
 
 if TYPE_CHECKING:
     from kafka_rollout.composition.credentials import ClientSecurity
@@ -28,38 +26,33 @@ ClusterName = Annotated[str, typer.Option("--cluster", "-c", help="Name in the i
 Target = Annotated[str, typer.Option("--to", help="Target release, for example 4.3.1.")]
 RunId = Annotated[str | None, typer.Option("--run", help="Run to resume or read; default: a new run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonFile = Annotated[str | None, typer.Option("--json", metavar="FILE", help="File for the JSON result; - prints it.")]
 ConnectionFile = Annotated[
     Path | None,
-    typer.Option(
-        "--connection-file", help=("JSON file with credentials and TLS settings, mode 0600; default: PLAINTEXT.")
-    ),
+    typer.Option(help="JSON file with credentials and TLS settings, mode 0600; default: PLAINTEXT."),
 ]
-Approved = Annotated[str | None, typer.Option("--approve-as", help="Name of the approver.")]
-Reason = Annotated[str | None, typer.Option("--reason", help="Reason, as a sentence; stored in the run history.")]
+Approver = Annotated[str | None, typer.Option("--approve-as", help="Name of the approver.")]
+Reason = Annotated[str | None, typer.Option(help="Reason, as a sentence; stored in the run history.")]
 TakeOver = Annotated[
     bool,
     typer.Option("--take-over", help="Continue a DAG's run from this shell, as the approver of --approve-as."),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask at the terminal; the named approver has decided.")]
-Soak = Annotated[
-    float, typer.Option("--soak", help="Seconds in which every check must pass before the next node.", min=0)
-]
-Looks = Annotated[int, typer.Option("--looks", help="Number of consecutive checks that must pass.", min=1)]
-Interval = Annotated[float, typer.Option("--interval", help="Seconds between two checks.", min=0)]
+Soak = Annotated[float, typer.Option(help="Seconds in which every check must pass before the next node.", min=0)]
+Looks = Annotated[int, typer.Option(help="Number of consecutive checks that must pass.", min=1)]
+Interval = Annotated[float, typer.Option(help="Seconds between two checks.", min=0)]
 Timeout = Annotated[
-    float,
-    typer.Option("--timeout", help=("Gate timeout in seconds: if the gate has not passed by then, it fails."), min=1),
+    float, typer.Option(help="Gate timeout in seconds: if the gate has not passed by then, it fails.", min=1)
 ]
-
-
+Ledger = Annotated[
+    bool,
+    typer.Option("--ledger", help="Run test traffic during the run and compare acknowledged with consumed records."),
+]
 SnapshotInterval = Annotated[
     int | None,
     typer.Option(
-        "--snapshot-interval",
-        help=(
-            "Seconds: lowers the metadata snapshot interval when each node restarts, so that Kafka writes a "
-            "snapshot soon after finalizing."
-        ),
+        help="Seconds: lowers the metadata snapshot interval when each node restarts, so that Kafka writes a "
+        "snapshot soon after finalizing.",
         min=5,
         max=3600,
     ),
@@ -75,24 +68,33 @@ def milliseconds(seconds: int | None) -> int | None:
     return None if seconds is None else 1000 * seconds
 
 
-def continue_run(ports: ClusterPorts, approve_as: str | None, *, take_over: bool) -> None:
-    """Take the run over where it is a DAG's; raises RefusedError unless an approver asked for that."""
-    take_over_run(ports, approve_as, shell_responder(), wanted=take_over)
+def require_name(change: str, approve_as: str | None, reason: str | None, *, remedy: str = "") -> None:
+    """Raise UserError without an approver and a reason. `change`: its subject, such as `An upgrade`."""
+    if not approve_as or not reason:
+        raise UserError(f"{change} needs a named approval.", remedy=f"Add --approve-as NAME --reason TEXT{remedy}.")
 
 
 @contextmanager
 def open_ports(
     cluster: str, run: str | None, connection_file: Path | None
 ) -> Iterator[tuple[ClusterPorts, Settings, ClientSecurity | None]]:
+    """Open the ports of a cluster, for an existing run or (`run` None) for a new one."""
     settings = Settings.from_environment()
     security = read_credentials(get_cluster(cluster, settings), connection_file)
-    if run is not None and run not in list_runs(cluster, settings):
-        raise UserError(
-            f"Cluster {cluster} has no run {run}.",
-            remedy=f"Runs of this cluster: {', '.join(list_runs(cluster, settings)[:5]) or 'none'}.",
-        )
+    if run is not None:
+        require_run(cluster, run, settings)
     with open_cluster_ports(cluster, run or new_run_id(), security, settings) as ports:
         yield ports, settings, security
+
+
+def require_run(cluster: str, run: str, settings: Settings) -> None:
+    """Raise UserError, with the newest runs of the cluster, for a run that it does not have."""
+    known = list_runs(cluster, settings)
+    if run not in known:
+        raise UserError(
+            f"Cluster {cluster} has no run {run}.",
+            remedy=f"Runs of this cluster: {', '.join(known[:5]) or 'none'}.",
+        )
 
 
 def ledger_folder(settings: Settings, cluster: str) -> Path:

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from kafka_rollout.cli.services import ShellServices
-from kafka_rollout.cli.show import as_text, err
-from kafka_rollout.domain.model.errors import RefusedError, RolloutError
-from kafka_rollout.domain.model.plan import Direction, Plan
+from kafka_rollout.cli.show import ProgressLines, err, say
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.model.errors import RefusedError, RolloutError, UserError
+from kafka_rollout.domain.model.plan import Direction, NodeStep, Plan, ReleaseStep
 from kafka_rollout.domain.planning.request import Request
-from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
+from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes, last_act
 from kafka_rollout.domain.run.projections.offline import can_be_undone, is_undoing
+from kafka_rollout.ports.answers import Answers, Question
+from kafka_rollout.steps.common import lock
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.node_steps import is_way_back
+from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.roll.node import retry_node
 from kafka_rollout.steps.runner import Runner
 from kafka_rollout.steps.step import Procedure
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kafka_rollout.ports.answers import Answers
 
 INTERRUPTED = 130
 
@@ -71,7 +74,7 @@ def _runner(
         try:
             yield runner
         except KeyboardInterrupt:
-            err.print(f"Interrupted. Continue with --run {as_text(ports.run_id)}: the run continues where it stopped.")
+            say(f"Interrupted. Continue with --run {ports.run_id}: the run continues where it stopped.", err)
             raise
         except RolloutError:
             if runner.plan is not None:
@@ -81,7 +84,7 @@ def _runner(
 
 def _stopped(ports: ClusterPorts) -> int:
     command = command_of(ports, ports.run.load_plan())
-    err.print(f"Stopped at a safe point. Continue with: {as_text(command)}", soft_wrap=True)
+    say(f"Stopped at a safe point. Continue with: {command}", err)
     return INTERRUPTED
 
 
@@ -105,7 +108,50 @@ def _show_ways_on(ports: ClusterPorts, plan: Plan) -> None:
     else:
         ways = [("wait on", command_of(ports, plan)), ("start the node again", again), back]
     for what, command in ways:
-        err.print(as_text(f"{what}: {command}"), soft_wrap=True)
+        say(f"{what}: {command}", err)
+
+
+def start_node_again(ports: ClusterPorts, policy: GatePolicy, answers: Answers) -> None:
+    """Ask, start the node at which the run stopped, and wait for its gate after the start."""
+    plan = ports.run.load_plan()
+    release_step, node_step = _stopped_at(ports, plan)
+    progress = ProgressLines()
+    what = f"{node_step.name} ({node_step.node_id}) on {release_step.to_release}"
+    with lock.lock_before_run(ports, f"Start {what} again."):
+        question = Question(what=ApprovalOf.FAILED_GATE, body=f"**Start {what} again**")
+        answer = answers.ask(question)
+        if answer is None or answer.decision != APPROVED:
+            raise RefusedError(f"{what} is not started again.", remedy="The cluster stays in its current state.")
+        record_approval(
+            ports,
+            ApprovalOf.FAILED_GATE,
+            answer.by,
+            "Retry",
+            answer.reason,
+            responder=answer.responder,
+            text=question.body,
+        )
+    try:
+        progress.say(f"starting {what} again")
+        retry_node(ports, plan, release_step.key, node_step.node_id)
+        gate = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node_step.node_id)
+        wait_for_gate(ports, plan, gate, policy, progress.on_check)
+    finally:
+        lock.release_lock(ports)
+    say(f"The gate passed. Continue with: {command_of(ports, plan, back=is_way_back(plan, release_step))}", err)
+
+
+def _stopped_at(ports: ClusterPorts, plan: Plan) -> tuple[ReleaseStep, NodeStep]:
+    """Return the node step at which the run stopped: the node that it stopped or started last."""
+    act = None if plan.offline else last_act(ports.run.events())
+    release_step = None if act is None else plan.release_step(act.release_step)
+    node_step = None if act is None or release_step is None else release_step.node_step(act.node_id)
+    if release_step is None or node_step is None:
+        raise UserError(
+            f"Run {ports.run_id} has not stopped a node, so there is no node to start again.",
+            remedy=f"Continue the run: {command_of(ports, plan)}",
+        )
+    return release_step, node_step
 
 
 @contextmanager

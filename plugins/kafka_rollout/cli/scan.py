@@ -1,5 +1,4 @@
 """The command `scan`: the releases that can load these coordinator logs."""
-# ruff: noqa: PLR0917 - a command's options are its parameters
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.text import Text
 
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import ConnectionFile
@@ -149,37 +148,34 @@ def _check_source(catalogue: Catalogue, cluster: str | None, log_dirs: Sequence[
 def print_scan(result: ScanResult) -> None:
     """Print the verdicts by release and log, the first failures, and the unreadable parts."""
     topics = sorted({log.topic for log in result.logs})
-    table = Table("Release", *topics, box=None, pad_edge=False, header_style="bold")
     by_cell: dict[tuple[Release, str], list[ReleaseVerdict]] = defaultdict(list)
     for verdict in result.verdicts:
         by_cell[verdict.release, verdict.topic].append(verdict)
-    for release in sorted({verdict.release for verdict in result.verdicts}):
-        table.add_row(str(release), *(_cell(by_cell[release, topic]) for topic in topics))
-    show.out.print(table)
-    for release in sorted({verdict.release for verdict in result.verdicts}):
+    releases = sorted({verdict.release for verdict in result.verdicts})
+    rows = [(release, *(_cell(by_cell[release, topic]) for topic in topics)) for release in releases]
+    show.print_table(("Release", *topics), rows)
+    for release in releases:
         for verdict in result.failing(release)[:1]:
             if failure := verdict.first_failure:
                 where = f"{verdict.topic}-{verdict.partition} at offset {failure.offset}"
-                show.out.print(show.as_text(f"{release} fails first on {where}: {failure.reason}"), soft_wrap=True)
+                show.say(f"{release} fails first on {where}: {failure.reason}")
     for copy in result.copies:
         if copy.chosen and not copy.why.startswith("It is the only"):
-            show.out.print(
-                show.as_text(f"{copy.topic}-{copy.partition}: read {copy.directory}. {copy.why}"), soft_wrap=True
-            )
+            show.say(f"{copy.topic}-{copy.partition}: read {copy.directory}. {copy.why}")
     for damage in result.damage:
         text = f"{damage.file}, byte {damage.position}: {damage.sentence}"
-        show.out.print(f"[yellow]damage[/yellow] {show.as_text(text)}", soft_wrap=True)
+        show.say_marked("damage", "yellow", text)
 
 
-def _cell(verdicts: list[ReleaseVerdict]) -> str:
+def _cell(verdicts: list[ReleaseVerdict]) -> Text | None:
     counts = Counter(verdict.verdict for verdict in verdicts)
     if not counts:
-        return "–"
+        return None
     worst = worst_of(counts)
     share = "" if counts[worst] == len(verdicts) else f" ({counts[worst]} of {len(verdicts)} partitions)"
     colour = _COLOURS.get(worst, "dim")
-    return f"[{colour}]{worst.value.replace('_', ' ')}[/{colour}]{share}"
+    return Text.assemble((worst.value.replace("_", " "), colour), share)
 
 
 def _say(line: str) -> None:
-    show.err.print(show.as_text(f"scan: {line}"), soft_wrap=True)
+    show.say(f"scan: {line}", show.err)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson
@@ -41,22 +40,16 @@ def scans_list(
         try:
             rows.append((scan, scan.load()))
         except FatalError as error:  # the other scans can be read
-            show.err.print(show.as_text(str(error)), soft_wrap=True)
+            show.say(str(error), show.err)
     if as_json:
         show.print_json([_summary(scan, result) for scan, result in rows])
         return
-    table = Table("Cluster", "Scan", "Records", "Bytes", "Partitions", "Failing releases", box=None, pad_edge=False)
+    cells = []
     for scan, result in rows:
-        failing = [str(r) for r, verdict in result.standing.items() if verdict is LoadVerdict.FAILS]
-        table.add_row(
-            show.as_text(scan.cluster),
-            scan.name,
-            f"{result.records:,}",
-            size(result.log_bytes),
-            str(len(result.logs)),
-            ", ".join(failing) or "none",
-        )
-    show.out.print(table)
+        failing = ", ".join(str(r) for r, verdict in result.standing.items() if verdict is LoadVerdict.FAILS)
+        sizes = f"{result.records:,}", size(result.log_bytes), len(result.logs)
+        cells.append((scan.cluster, scan.name, *sizes, failing or "none"))
+    show.print_table(("Cluster", "Scan", "Records", "Bytes", "Partitions", "Failing releases"), cells)
 
 
 @scans_app.command("show")
@@ -80,8 +73,8 @@ def scans_show(
     for tag in tags:
         field = f"{tag.record} {tag.value_version}, {tag.name or 'unknown field'} (tag {tag.tag})"
         passed_over = ", ".join(map(str, tag.ignored_by))
-        _say(f"{passed_over} ignores {field}. {tag.loss}")
-    _say(f"report: {kept.page}")
+        show.say(f"{passed_over} ignores {field}. {tag.loss}")
+    show.say(f"report: {kept.page}")
 
 
 @scans_app.command("compare")
@@ -123,19 +116,17 @@ def _summary(kept: KeptScan, result: ScanResult) -> dict[str, Any]:
 
 def _print_remedy(remedy: Remedy) -> None:
     show.out.print()
-    show.out.print(
-        f"[{'red' if remedy.fails else 'yellow'}]{remedy.release}[/] {show.as_text(remedy.sentence)}", soft_wrap=True
-    )
+    show.say_marked(remedy.release, "red" if remedy.fails else "yellow", remedy.sentence)
     for number, step in enumerate(remedy.steps, start=1):
         time_left = "" if step.within_ms is None else f" (at most {in_words(step.within_ms)})"
-        _say(f"{number}. {step.title}{time_left}")
-        _say(f"   {step.sentence}")
+        show.say(f"{number}. {step.title}{time_left}")
+        show.say(f"   {step.sentence}")
         for owner in step.concerned[:_SHOWN]:
-            _say(f"   - {_called(owner)}")
+            show.say(f"   - {_called(owner)}")
         if more := len(step.concerned) + step.concerned_left_out - len(step.concerned[:_SHOWN]):
-            _say(f"   and {more:,} more")
+            show.say(f"   and {more:,} more")
         for change in step.settings_in_words:
-            _say(f"   {change}")
+            show.say(f"   {change}")
 
 
 def _called(owner: Concerned) -> str:
@@ -143,7 +134,7 @@ def _called(owner: Concerned) -> str:
 
 
 def _print_comparison(earlier: KeptScan, later: KeptScan, comparison: ScanComparison) -> None:
-    _say(f"{earlier.name} to {later.name}, {_apart(comparison)} apart")
+    show.say(f"{earlier.name} to {later.name}, {_apart(comparison)} apart")
     for title, colour, changes in (("worse", "red", comparison.worse), ("better", "green", comparison.better)):
         show.out.print(f"[{colour}]{title}[/{colour}]: {len(changes)}")
         _print_changes(changes)
@@ -152,25 +143,23 @@ def _print_comparison(earlier: KeptScan, later: KeptScan, comparison: ScanCompar
             value = "tombstones" if found.value_version is None else f"value version {found.value_version}"
             where = f"{found.topic}-{found.partition}"
             records = max(found.before, found.after)
-            _say(f"{title}: {where}, key version {found.key_version}, {value}: {records:,} records")
+            show.say(f"{title}: {where}, key version {found.key_version}, {value}: {records:,} records")
         if len(classes) > _SHOWN:
-            _say(f"and {len(classes) - _SHOWN:,} more kinds that are {title}")
+            show.say(f"and {len(classes) - _SHOWN:,} more kinds that are {title}")
     grown = sum(growth.bytes_after - growth.bytes_before for growth in comparison.growth)
-    _say(f"bytes: {'less by' if grown < 0 else 'more by'} {size(abs(grown))} in {len(comparison.growth)} partitions")
+    show.say(
+        f"bytes: {'less by' if grown < 0 else 'more by'} {size(abs(grown))} in {len(comparison.growth)} partitions"
+    )
     for sentence in comparison.not_compared:
-        _say(sentence)
+        show.say(sentence)
 
 
 def _print_changes(changes: tuple[VerdictChange, ...]) -> None:
     for change in changes[:_SHOWN]:
-        _say(f"  {change}")
+        show.say(f"  {change}")
     if len(changes) > _SHOWN:
-        _say(f"  and {len(changes) - _SHOWN:,} more")
+        show.say(f"  and {len(changes) - _SHOWN:,} more")
 
 
 def _apart(comparison: ScanComparison) -> str:
     return in_words(round(abs(comparison.after_at - comparison.before_at) * 1000))
-
-
-def _say(line: str) -> None:
-    show.out.print(show.as_text(line), soft_wrap=True)

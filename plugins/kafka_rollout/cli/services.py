@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafka_rollout.cli.background import monitor_groups, run_traffic
-from kafka_rollout.cli.show import ProgressLines, as_text, err, out
+from kafka_rollout.cli.show import ProgressLines, err, say
 from kafka_rollout.composition.pages import write_run_report
 from kafka_rollout.composition.scans import scan_cluster
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
@@ -55,10 +55,10 @@ class ShellServices:
     def report(self, *, dry_run: bool) -> None:
         plan = self.ports.run.load_plan()
         page, data = write_run_report(self.ports, plan, dry_run=dry_run, settings=self.settings)
-        out.print(as_text(f"report: {page}"), soft_wrap=True)
-        out.print(as_text(data), soft_wrap=True)
+        say(f"report: {page}")
+        say(data)
         if plan.offline and (took := outage_sentence(self.ports.run.events(), expected_outage_s(self.ports))):
-            err.print(as_text(took), soft_wrap=True)
+            say(took, err)
 
 
 def shell_services(

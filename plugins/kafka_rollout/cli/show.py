@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
@@ -21,9 +20,7 @@ from kafka_rollout.domain.gates.check import GateCheck
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.outside_text import escape_invisible, escape_json
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.model.releases import Catalogue, Release, VersionRange
-from kafka_rollout.domain.model.state import ClusterState
-from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.model.releases import Release, VersionRange
 from kafka_rollout.steps.common.approval import approval_body
 from kafka_rollout.steps.roll.walk import Progress
 
@@ -83,86 +80,23 @@ def print_json(value: Any) -> None:
     print(escape_json(json.dumps(plain(value), indent=2, ensure_ascii=False)))
 
 
-def print_clusters(clusters: Mapping[str, ClusterSpec]) -> None:
-    table = _table("Cluster", "Owner", "Runtime", "Controllers", "Brokers", "Connection")
-    for spec in clusters.values():
-        connections = [name for name in (spec.connection_id, spec.controller_connection_id) if name]
-        table.add_row(
-            spec.name,
-            spec.owner,
-            spec.runtime,
-            ", ".join(str(node.node_id) for node in spec.controllers),
-            ", ".join(str(node.node_id) for node in spec.brokers),
-            ", ".join(connections) or "none (PLAINTEXT)",
-        )
-    out.print(table)
+def say(line: object, console: Console = out) -> None:
+    """Print one line of text from outside."""
+    console.print(as_text(line), soft_wrap=True)
 
 
-def print_catalogue(catalogue: Catalogue) -> None:
-    table = _table("Release", "Coordinators (KIP-915)", "metadata.version", "Java", "Other features")
-    for release in catalogue:
-        facts = catalogue.get(release)
-        features = dict(facts.features)
-        level = features.pop("metadata.version").supported
-        others = ", ".join(f"{name} {feature.supported}" for name, feature in sorted(features.items()))
-        table.add_row(
-            str(release),
-            facts.coordinator_class.value,
-            f"{level} ({facts.metadata_version_name(level.min)} to {facts.metadata_version_name(level.max)})",
-            f"{facts.java_minimum} or later",
-            others or "–",
-        )
-    out.print(table)
+def say_marked(mark: object, style: str, line: object) -> None:
+    """Print one line of text from outside after a coloured word."""
+    out.print(f"[{style}]{as_text(mark)}[/{style}] {as_text(line)}", soft_wrap=True)
 
 
-def print_state(cluster: ClusterSpec, state: ClusterState) -> None:
-    quorum = state.quorum
-    leader = "unknown" if quorum is None else str(quorum.leader_id)
-    out.print(f"[bold]{cluster.name}[/bold]  cluster id {as_text(state.cluster_id)}, active controller {leader}")
-    table = _table("Node", "Roles", "Release", "Process", "CurrentMetadataVersion", "Java", "Lag", "Problem")
-    for node in cluster.nodes:
-        seen = state.nodes[node.node_id]
-        metrics = seen.metrics
-        lag = quorum.lag(node.node_id) if quorum else None
-        current = (
-            f"{_or(metrics.current_metadata_version_prometheus)} / {_or(metrics.current_metadata_version_jolokia)}"
-            if metrics
-            else "–"
-        )
-        table.add_row(
-            f"{node.name} ({node.node_id})",
-            ", ".join(sorted(node.roles)),
-            _or(seen.release),
-            _or(seen.process.pid),
-            current,
-            as_text(_or(metrics.java_version if metrics else None)),
-            _or(lag),
-            as_text(seen.problem),
-        )
-    out.print(table)
-    print_levels(state)
-    under = [p.name for p in state.partitions if len(p.isr) < p.min_isr or p.leader < 0]
-    groups = Counter(group.type for group in state.groups)
-    out.print(
-        f"{len(state.partitions)} partitions, {len(under)} under min ISR or without a leader; groups: "
-        f"{as_text(', '.join(f'{count} {kind}' for kind, count in groups.items()) or 'none')}; "
-        f"{len(state.transactions)} transactional ids"
-    )
-    for question in state.unanswered:
-        out.print(f"[yellow]query failed:[/yellow] {as_text(question)}")
-
-
-def print_levels(state: ClusterState) -> None:
-    """Print the finalized levels and the range that every node supports."""
-    table = _table("Feature", "Finalized", "Supported by")
-    names = {name for node in state.nodes.values() if node.features for name in node.features.supported}
-    for name in sorted(names | set(state.finalized)):
-        ranges: dict[str, list[int]] = {}
-        for node_id, node in sorted(state.nodes.items()):
-            told = "no response" if node.features is None else str(node.features.supported.get(name, "not supported"))
-            ranges.setdefault(told, []).append(node_id)
-        told = "; ".join(f"{text}: nodes {', '.join(map(str, ids))}" for text, ids in ranges.items())
-        table.add_row(as_text(name), str(state.finalized.get(name, 0)), told)
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table. Cells are text from outside; a cell that is a Rich `Text` keeps its markup, None shows as –."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else as_text("–" if cell is None else cell) for cell in row))
     out.print(table)
 
 
@@ -177,15 +111,14 @@ def print_body(text: str, console: Console = out) -> None:
 
 def print_findings(findings: tuple[Finding, ...]) -> None:
     for finding in findings:
-        colour = _COLOURS[finding.severity]
-        out.print(f"[{colour}]{finding.severity.value}[/{colour}] {as_text(finding.code)} {as_text(finding.subject)}")
-        out.print(f"  {as_text(finding.sentence)} {as_text(finding.remedy)}")
+        say_marked(finding.severity.value, _COLOURS[finding.severity], f"{finding.code} {finding.subject}")
+        say(f"  {finding.sentence} {finding.remedy}")
 
 
 def print_look(look: GateCheck) -> None:
     for condition in look.conditions:
-        mark = "[green]✓[/green]" if condition.holds else "[red]✗[/red]"
-        out.print(f"{mark} {as_text(condition.name)}: {as_text(condition.evidence)}")
+        mark = ("✓", "green") if condition.holds else ("✗", "red")
+        say_marked(*mark, f"{condition.name}: {condition.evidence}")
 
 
 class ProgressLines:
@@ -215,7 +148,7 @@ class ProgressLines:
             return
         self._last, self._said_at = subject, now
         line = line if len(line) <= self.LONGEST else f"{line[: self.LONGEST]}…"
-        err.print(as_text(f"{time.strftime('%H:%M:%S')} {line} {clock}".rstrip()), soft_wrap=True)
+        say(f"{time.strftime('%H:%M:%S')} {line} {clock}".rstrip(), err)
 
 
 class Silent:
@@ -226,17 +159,6 @@ class Silent:
     def on_check(self, seen: GateCheck, message: str) -> None: ...
 
     def say(self, line: str) -> None: ...
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column)
-    return table
-
-
-def _or(value: object) -> str:
-    return "–" if value is None else str(value)
 
 
 def _span(seconds: float) -> str:

@@ -18,8 +18,7 @@ from kafka_rollout.cli import commands
 from kafka_rollout.cli import services as cli_services
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.options import new_run_id
-from kafka_rollout.cli.retry import start_once_more
-from kafka_rollout.cli.run import INTERRUPTED, run_procedure, stop_signal
+from kafka_rollout.cli.run import INTERRUPTED, run_procedure, start_node_again, stop_signal
 from kafka_rollout.cli.services import shell_services
 from kafka_rollout.cli.show import plain
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder
@@ -62,7 +61,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("roll -c fake --to 4.3 --dry-run", 2, "'4.3' is not a Kafka release"),
         ("roll -c fake --to 4.3.1 --run never", 2, "has no run never"),
         ("roll-back -c fake --run never", 2, "has no run never"),
-        ("retry -c fake --run never", 2, "A retry needs a named approver"),
+        ("retry -c fake --run never", 2, "A retry needs a named approval"),
         ("report -c fake", 2, "has no run yet"),
         ("features update -c fake --upgrade group.version", 2, "is not in the form feature:level"),
         ("features update -c fake --upgrade group.version:1", 2, "needs a named approval"),
@@ -180,7 +179,7 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     ports = fake_bench(cluster, home)
     plan_upgrade(ports, R431, finalize=False)
     with pytest.raises(UserError, match="has not stopped a node"):
-        start_once_more(ports, policy, answers_of(ports))
+        start_node_again(ports, policy, answers_of(ports))
     cluster.cannot_start.add((3, R431))
     with pytest.raises(RefusedError, match="after node 3 failed"):
         roll(ports)
@@ -188,9 +187,9 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     assert "start the node again: kafka-rollout retry --cluster fake --run run-1" in told
     assert "roll back: kafka-rollout roll-back --cluster fake --run run-1" in told
     with pytest.raises(RefusedError, match="mallory is not an approver"):
-        start_once_more(ports, policy, answers_of(ports, name="mallory", reason="I can"))
+        start_node_again(ports, policy, answers_of(ports, name="mallory", reason="I can"))
     cluster.cannot_start.clear()
-    start_once_more(ports, policy, answers_of(ports))
+    start_node_again(ports, policy, answers_of(ports))
     assert "Continue with: kafka-rollout roll --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
     assert ("failed-gate", "alice", "Retry") in {(a.what, a.by, a.decision) for a in approvals(ports.run.events())}
     assert change_lock(home).holder("fake") is None
