@@ -1,8 +1,8 @@
 """A private Airflow on free ports of loopback, and a client of its REST API: for the demo and for tests.
 
 `airflow standalone` runs scheduler, triggerer, DAG processor and API server under one parent. It is stopped by
-SIGINT (SIGTERM leaves its children behind), and what does not end in time is ended by process id. Only processes of
-its own session are ended: brokers that a task started live in sessions of their own and stay.
+SIGINT (SIGTERM leaves its children behind). Processes of its session that do not stop in time are killed by process
+id. Brokers that a task started run in other sessions and keep running.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, Self
 
 import httpx
 import psutil
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from kafka_rollout.adapters.system.clock import SystemClock
 from kafka_rollout.adapters.system.free_ports import free_ports
@@ -30,12 +31,11 @@ from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
 from kafka_rollout.ports.clock import Clock
 
-# Airflow's scheduler loses a task whose answer comes before it has seen the asking process end: half a second on an
-# idle machine, several on a busy one.
+# Airflow's scheduler loses a task that is answered before the scheduler has seen the exit of the asking process: after
+# 0.5 s on an idle machine, after several seconds on a busy one.
 SECONDS_BEFORE_ANSWER = 6.0
-TASKS_PER_PAGE = 500  # more than a page is asked for page by page
-DONE = frozenset({"success", "failed"})
-_MORE_ATTEMPTS, _BETWEEN_ATTEMPTS_S = 2, 1.0
+_MAX_TASKS = 5000  # of one run; Airflow returns them as one page
+_ATTEMPTS, _BETWEEN_ATTEMPTS_S = 3, 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class AirflowServer:
         return server
 
     def launch(self, command: str = "standalone") -> subprocess.Popen[bytes]:
-        """Start one of Airflow's commands with this server's environment, in a session of its own."""
+        """Start one of Airflow's commands with this server's environment, in a new session."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # it calls `airflow` by name
         return start_session(
             [sys.executable, "-m", "airflow", command],
@@ -121,9 +121,7 @@ class AirflowServer:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
-                raise FatalError(
-                    f"Airflow ended by itself with exit code {self.process.returncode}.", remedy=self._log_end()
-                )
+                raise FatalError(f"Airflow exited with code {self.process.returncode}.", remedy=self._log_end())
             if self.healthy():
                 return
             time.sleep(0.3)
@@ -134,7 +132,7 @@ class AirflowServer:
         return f"The end of {self.console_log}:\n" + "\n".join(text[-lines:])
 
     def healthy(self) -> bool:
-        """Whether scheduler, triggerer, DAG processor and database say so."""
+        """Return whether scheduler, triggerer, DAG processor and database report it."""
         try:
             answer = httpx.get(f"{self.url}/api/v2/monitor/health", timeout=5.0).json()
         except (httpx.HTTPError, ValueError):
@@ -145,14 +143,14 @@ class AirflowServer:
         )
 
     def client(self, user: str | None = None) -> AirflowClient:
-        """A client signed in as one of the users (the first, if none is named)."""
+        """Return a client for one of the users (default: the first)."""
         for known in self.users:
             if user in (None, known.name):
                 return AirflowClient(url=self.url, user=known.name, password=known.password)
         raise UserError(f"This Airflow has no user {user}.", remedy=f"It has {', '.join(u.name for u in self.users)}.")
 
     def stop(self, *, deadline_s: float = 30.0) -> None:
-        """End Airflow by SIGINT; whatever of its session is left after the deadline is killed by process id."""
+        """Stop Airflow by SIGINT; kill the processes of its session that run after the deadline."""
         own = session_members({self.process.pid})
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
@@ -181,7 +179,7 @@ def _own_environment(home: Path, api: int, task_logs: int, trigger_logs: int) ->
         "AIRFLOW__API__PORT": str(api),
         "AIRFLOW__API__BASE_URL": f"http://localhost:{api}",
         "AIRFLOW__API__WORKERS": "1",
-        "AIRFLOW__API__MAXIMUM_PAGE_LIMIT": str(TASKS_PER_PAGE),
+        "AIRFLOW__API__MAXIMUM_PAGE_LIMIT": str(_MAX_TASKS),
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://localhost:{api}/execution/",
         "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(task_logs),
         "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(trigger_logs),
@@ -191,23 +189,35 @@ def _own_environment(home: Path, api: int, task_logs: int, trigger_logs: int) ->
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
         "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-        # A proxy of the machine must not be asked for addresses of loopback.
+        # Requests to loopback must not go through a proxy of the machine.
         "NO_PROXY": "localhost,127.0.0.1",
         "no_proxy": "localhost,127.0.0.1",
     }
 
 
 def _log_line(line: Any) -> str:
-    """One line of a task's log as text, with the exception that it tells of."""
+    """Return one line of a task's log as text, with its exception."""
     if isinstance(line, str):
         return line
     errors = [f"{error['exc_type']}: {error['exc_value']}" for error in line.get("error_detail") or ()]
     return " ".join([str(line.get("event", line)), *errors])
 
 
+def _send(http: httpx.Client, method: str, path: str, **kwargs: Any) -> Any:
+    try:
+        answer = http.request(method, path, **kwargs)
+    except httpx.HTTPError as error:
+        raise TransientError(f"Airflow at {http.base_url} did not answer {method} {path}: {error}.") from error
+    if answer.status_code >= 500:
+        raise TransientError(f"Airflow answered {method} {path} with {answer.status_code}: {answer.text[:300]}.")
+    if answer.is_error:
+        raise UserError(f"Airflow answered {method} {path} with {answer.status_code}: {answer.text[:500]}.")
+    return answer.json() if answer.content else None
+
+
 @dataclass(slots=True, kw_only=True)
 class AirflowClient:
-    """Airflow's REST API (v2) as far as we use it, signed in as one user."""
+    """The calls of Airflow's REST API (v2) that are used here, signed in as one user."""
 
     url: str
     user: str
@@ -216,44 +226,29 @@ class AirflowClient:
     _http: httpx.Client | None = field(default=None, init=False, repr=False)
 
     def call(self, method: str, path: str, **kwargs: Any) -> Any:
-        """The JSON answer to a request; signs in first. Raises TransientError (no answer, 5xx) or UserError."""
+        """Return the JSON answer to a request; signs in first. Raises TransientError (no answer, 5xx) or UserError."""
         if self._http is None:
-            self._http = self._sign_in()
-        try:
-            answer = self._http.request(method, path, **kwargs)
-        except httpx.HTTPError as error:
-            raise TransientError(f"Airflow at {self.url} did not answer {method} {path}: {error}.") from error
-        if answer.status_code >= 500:
-            raise TransientError(f"Airflow answered {method} {path} with {answer.status_code}: {answer.text[:300]}.")
-        if answer.is_error:
-            raise UserError(f"Airflow answered {method} {path} with {answer.status_code}: {answer.text[:500]}.")
-        return answer.json() if answer.content else None
-
-    def _sign_in(self) -> httpx.Client:
-        # trust_env=False: no proxy between this machine and itself.
-        http = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
-        try:
-            answer = http.post("/auth/token", json={"username": self.user, "password": self.password})
-        except httpx.HTTPError as error:
-            raise TransientError(f"Airflow at {self.url} did not answer the sign-in: {error}.") from error
-        if answer.status_code >= 500:
-            raise TransientError(f"Airflow at {self.url} answered the sign-in with {answer.status_code}.")
-        if answer.is_error:
-            raise UserError(f"Airflow does not let {self.user} in ({answer.status_code}).")
-        http.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
-        return http
+            # trust_env=False: no proxy between this machine and itself.
+            http = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
+            credentials = {"username": self.user, "password": self.password}
+            token = _send(http, "POST", "/auth/token", json=credentials)["access_token"]
+            http.headers["Authorization"] = f"Bearer {token}"
+            self._http = http
+        return _send(self._http, method, path, **kwargs)
 
     def get(self, path: str, **params: Any) -> Any:
-        """GET of a path below /api/v2. It changes nothing, so who has no answer asks again: the database is locked for
-        a moment now and then, and a busy machine takes its time."""
-        for _ in range(_MORE_ATTEMPTS):
-            with suppress(TransientError):
-                return self.call("GET", f"/api/v2{path}", params=params)
-            self.clock.sleep(_BETWEEN_ATTEMPTS_S)
-        return self.call("GET", f"/api/v2{path}", params=params)
+        """GET of a path below /api/v2. Tries three times: Airflow's database is locked from time to time."""
+        attempts = Retrying(
+            retry=retry_if_exception_type(TransientError),
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_fixed(_BETWEEN_ATTEMPTS_S),
+            sleep=self.clock.sleep,
+            reraise=True,
+        )
+        return attempts(self.call, "GET", f"/api/v2{path}", params=params)
 
     def wait_for_dag(self, dag_id: str, *, timeout_s: float = 90.0) -> None:
-        """Until the DAG processor has read the DAG; raises the import errors if it could not."""
+        """Wait until the DAG processor has read the DAG. Raises UserError with the import errors after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -262,12 +257,12 @@ class AirflowClient:
             except UserError:
                 if time.monotonic() > deadline:
                     errors = self.get("/importErrors")["import_errors"]
-                    said = "; ".join(f"{e['filename']}: {e['stack_trace'][-300:]}" for e in errors) or "none"
-                    raise UserError(f"Airflow does not know the DAG {dag_id}. Import errors: {said}.") from None
+                    texts = "; ".join(f"{e['filename']}: {e['stack_trace'][-300:]}" for e in errors) or "none"
+                    raise UserError(f"Airflow does not know the DAG {dag_id}. Import errors: {texts}.") from None
             time.sleep(0.5)
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any], *, run_id: str | None = None) -> str:
-        """Start a run; the answer is its id. Bad values are answered 400 and raised as UserError."""
+        """Start a run and return its id. Raises UserError for bad values (400)."""
         body: dict[str, Any] = {"logical_date": None, "conf": dict(conf)}
         if run_id is not None:
             body["dag_run_id"] = run_id
@@ -277,16 +272,9 @@ class AirflowClient:
         return str(self.get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
 
     def tasks(self, dag_id: str, run_id: str) -> dict[str, dict[str, Any]]:
-        """All task instances of a run, by task id."""
-        found: dict[str, dict[str, Any]] = {}
-        path, offset = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", 0
-        while True:
-            # By id: Airflow's own order is none, and pages of it overlap.
-            page = self.get(path, limit=TASKS_PER_PAGE, offset=offset, order_by="id")
-            found.update((task["task_id"], task) for task in page["task_instances"])
-            offset += len(page["task_instances"])
-            if not page["task_instances"] or offset >= page["total_entries"]:
-                return found
+        """Return the task instances of a run, by task id."""
+        page = self.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", limit=_MAX_TASKS)
+        return {task["task_id"]: task for task in page["task_instances"]}
 
     def task_states(self, dag_id: str, run_id: str) -> dict[str, str | None]:
         return {task_id: task["state"] for task_id, task in self.tasks(dag_id, run_id).items()}
@@ -299,7 +287,7 @@ class AirflowClient:
         return "\n".join(_log_line(line) for line in content)
 
     def questions(self, dag_id: str, run_id: str) -> dict[str, dict[str, Any]]:
-        """What a person is asked at this moment, by task id."""
+        """Return the decision requests that are open now, by task id."""
         details = self.get(f"/dags/{dag_id}/dagRuns/{run_id}/hitlDetails", response_received=False)["hitl_details"]
         return {
             detail["task_instance"]["task_id"]: detail
@@ -308,7 +296,7 @@ class AirflowClient:
         }
 
     def answer(self, dag_id: str, run_id: str, task_id: str, option: str, **entered: Any) -> None:
-        """Answer a question as this user; `entered` are the form's fields. Waits first (SECONDS_BEFORE_ANSWER)."""
+        """Answer a decision request as this user; `entered`: the form's fields. Waits SECONDS_BEFORE_ANSWER first."""
         time.sleep(SECONDS_BEFORE_ANSWER)
         self.call(
             "PATCH",

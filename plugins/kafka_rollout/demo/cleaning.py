@@ -1,10 +1,8 @@
-"""Ending what demos of this checkout started, and nothing else."""
+"""Stops the processes that demos of this checkout started, and no others."""
 
 from __future__ import annotations
 
-import argparse
 import signal
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,36 +17,25 @@ _AIRFLOW_S = 20.0
 _KILL_S = 5.0
 
 
-def clean(arguments: Sequence[str] = ()) -> int:
-    """`kafka-rollout demo-clean`: end all demos of this checkout."""
-    parser = argparse.ArgumentParser(
-        prog="kafka-rollout demo-clean", description="End what demos of this checkout started, and nothing else."
-    )
-    parser.parse_args(list(arguments))
-    ended = demo_clean(DEMOS)
-    print(f"Ended {ended} processes of demos below {DEMOS}." if ended else "No demo is running.")
-    return 0
-
-
-def demo_clean(below: Path) -> int:
-    """End the demos whose folders lie directly below a folder; how many processes there were."""
+def demo_clean(below: Path = DEMOS) -> int:
+    """Stop the demos whose folders are in a folder; return the number of stopped processes."""
     ended = 0
     for path in sorted(below.glob("*")) if below.is_dir() else ():
         driver = DemoFolder(path).driver()
         if driver is not None and driver.pid != psutil.Process().pid:
             ended += 1
-            _end(driver, signal.SIGTERM, _DRIVER_S)  # it takes its own demo down
+            _end(driver, signal.SIGTERM, _DRIVER_S)  # the driver stops its own demo
         ended += end_demo(path)
     return ended
 
 
 def end_demo(path: Path, *, deadline_s: float = 20.0) -> int:
-    """End Airflow and what it started, then the brokers, then the controllers of one demo."""
+    """Stop Airflow and its processes, then the brokers, then the controllers of one demo; return their number."""
     own = _processes(path)
     for process in own:
         with suppress(psutil.Error):
             if "standalone" in process.cmdline():
-                _end(process, signal.SIGINT, _AIRFLOW_S)  # SIGTERM would leave its children behind
+                _end(process, signal.SIGINT, _AIRFLOW_S)  # SIGTERM leaves its children behind
     left = [process for process in {*own, *_processes(path)} if _is_alive(process)]
     for process in left:
         with suppress(psutil.Error):
@@ -58,7 +45,7 @@ def end_demo(path: Path, *, deadline_s: float = 20.0) -> int:
 
 
 def _processes(path: Path) -> list[psutil.Process]:
-    """Processes with the demo's mark in the environment that they were started with, and the sessions they lead."""
+    """Return the processes that were started with the demo's mark in their environment, and their sessions."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):

@@ -1,4 +1,4 @@
-"""The demo's cluster: three controllers, three brokers, a few topics and somebody who uses them."""
+"""The demo's cluster: three controllers, three brokers, three topics, a producer and a consumer group."""
 
 from __future__ import annotations
 
@@ -14,19 +14,23 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.demo.folder import DemoFolder
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.model.errors import FatalError
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.features.rules import METADATA_VERSION_FLOOR
+from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.domain.model.releases import METADATA_VERSION, MetadataVersionLevel, Release, ReleaseFacts
 from kafka_rollout.domain.model.topology import ClusterSpec
 
 NAME = "demo"
 TOPICS = {"orders": 6, "payments": 3, "shipments": 3}  # topic → partitions
 _PAUSE_S = 0.1
-# A snapshot with the new level is waited for after finalizing; an hour, Kafka's own interval, is long for a demo.
+# After finalizing, the run waits for a snapshot with the new level. Kafka's default interval of one hour is too long.
 SNAPSHOT_INTERVAL_MS = 10_000
 
 
 def create_cluster(folder: DemoFolder, release: Release, *, metadata_version: str | None = None) -> LocalCluster:
-    """A 3+3 cluster on `release` with the demo's topics, in service; at its newest level, or at one by name."""
+    """Start a cluster of three controllers and three brokers with the demo's topics; return when it is in service.
+
+    `metadata_version`: name of a level such as 3.4-IV0; default: the newest of the release.
+    """
     settings = folder.settings
     cluster = LocalCluster.create(
         folder.path,
@@ -50,15 +54,35 @@ def _create_topics(spec: ClusterSpec) -> None:
         try:
             future.result()
         except KafkaException as error:
-            raise FatalError(f"The demo's topic {topic} could not be made: {error}.") from None
+            raise FatalError(f"The demo's topic {topic} could not be created: {error}.") from None
+
+
+def lowerable_from(source: ReleaseFacts, target: ReleaseFacts) -> MetadataVersionLevel:
+    """Return the metadata.version at which a demo of a downgrade starts.
+
+    It is the highest level of `source` that released Kafka can lower to the highest level of `target`: no level between
+    them changed metadata. Raises UserError if `source` does not support the highest level of `target`.
+    """
+    highest = target.features[METADATA_VERSION].supported.max
+    levels = {level.level: level for level in source.metadata_versions}
+    if highest not in levels:
+        raise UserError(
+            f"Kafka {source.release} does not support metadata.version {highest}, the highest of {target.release}.",
+            remedy="Choose releases that are closer to each other.",
+        )
+    found = levels[highest]
+    if highest < METADATA_VERSION_FLOOR:  # no level is lowered to it
+        return found
+    while (above := levels.get(found.level + 1)) is not None and not above.changed:
+        found = above
+    return found
 
 
 @contextmanager
 def live_traffic(spec: ClusterSpec) -> Iterator[None]:
-    """A shop that writes and a group `billing` that reads, for as long as the block lasts.
+    """Produce to the demo's topics and consume them with the group `billing` while the block runs.
 
-    Only scenery, so that the cluster has topics, groups and connections of its own; what is proved about records is
-    proved by the ledger.
+    The cluster then has groups and connections of its own. Lost records are found by the test traffic, not by these.
     """
     end = threading.Event()
     threads = [threading.Thread(target=work, args=(spec, end), daemon=True) for work in (_produce, _consume)]

@@ -1,4 +1,4 @@
-"""One demo's folder, and the mark by which its processes are known."""
+"""The folder of a demo, and the mark in the environment of its processes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import psutil
 from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.settings import Settings
 
-# In the environment of Airflow and of all that it starts: by it `clean` tells them from everybody else's processes.
+# In the environment of Airflow and of all processes that it starts, so that `demo-clean` finds them.
 MARK = "KAFKA_ROLLOUT_DEMO"
 DEMOS = PROJECT_ROOT / ".demo"
 
 
 @dataclass(frozen=True, slots=True)
 class DemoFolder:
-    """Where the parts of a demo lie."""
+    """Paths of a demo."""
 
     path: Path
 
     @classmethod
     def create(cls, below: Path = DEMOS) -> DemoFolder:
-        """A new one, named by time and process; it remembers which process drives it."""
+        """Create a folder named by time and process id; driver.json identifies this process as the driver."""
         path = below.resolve() / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
         path.mkdir(parents=True)
         me = psutil.Process()
@@ -39,7 +39,7 @@ class DemoFolder:
 
     @property
     def settings(self) -> Settings:
-        """The demo's own inventory and home; the cache of releases is the machine's."""
+        """Return the demo's own inventory and home, with the machine's cache of releases."""
         machine = Settings.from_environment()
         return Settings(
             clusters=self.path / "clusters",
@@ -49,7 +49,7 @@ class DemoFolder:
         )
 
     def environment(self) -> dict[str, str]:
-        """What Airflow's processes must know to work on this demo's cluster."""
+        """Return the variables by which Airflow's processes find this demo's cluster."""
         settings = self.settings
         return {
             MARK: str(self.path),
@@ -60,7 +60,7 @@ class DemoFolder:
         }
 
     def driver(self) -> psutil.Process | None:
-        """The living process that drives this demo; its start time tells it from another with the same id."""
+        """Return the process that drives this demo, if it runs; identified by process id and start time."""
         try:
             noted = json.loads((self.path / "driver.json").read_text())
             process = psutil.Process(noted["pid"])

@@ -1,10 +1,10 @@
 """A real cluster on loopback: brokers and controllers of a release as processes of this machine.
 
-    python -m kafka_rollout.demo.local_cluster create --folder F --name N --release 3.9.1 [--layout combined]
-    python -m kafka_rollout.demo.local_cluster stop --folder F
+python -m kafka_rollout.demo.local_cluster create --folder F --name N --release 3.9.1 [--layout combined]
+python -m kafka_rollout.demo.local_cluster stop --folder F
 
-`create` writes the nodes' homes to F/nodes/<cluster>/<node>, the inventory to F/clusters/<cluster>.yaml (its path is
-the last line printed) and leaves the cluster running; `stop` ends the nodes below F and nothing else.
+`create` writes the nodes' homes to F/nodes/<cluster>/<node> and the inventory to F/clusters/<cluster>.yaml (its path
+is the last line printed). The cluster keeps running. `stop` stops the nodes below F and no others.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 
 _ATTEMPTS = 3
-_READY_S = 240.0  # a busy machine; nodes that died are told at once
-_ANSWER_S = 10.0  # of one node, to one question
+_READY_S = 240.0  # enough for a busy machine; a node that exits is reported at once
+_ANSWER_S = 10.0  # timeout of one request to one node
 _FIRST_DYNAMIC_QUORUM = Release(3, 9, 0)  # KIP-853
 
 
@@ -73,10 +73,10 @@ class LocalCluster:
         release_overrides: Mapping[str, Mapping[str, str]] | None = None,
         start: bool = True,
     ) -> LocalCluster:
-        """Format, start and describe a cluster; returns when every broker is in service.
+        """Format and start a cluster and write its inventory; returns when every broker is in service.
 
-        `separate` is `size` brokers (ids 1, 2, …) and as many controllers (101, 102, …), `combined` is `size` nodes
-        of both roles. `metadata_version` such as `3.4-IV0` (default: the release's own).
+        `separate`: `size` brokers (ids 1, 2, …) and the same number of controllers (101, 102, …); `combined`: `size`
+        nodes with both roles. `metadata_version`: such as `3.4-IV0`; default: the release's own.
         """
         if quorum == "dynamic" and release < _FIRST_DYNAMIC_QUORUM:
             raise UserError(f"Kafka {release} has no dynamic quorum.", remedy=f"Use {_FIRST_DYNAMIC_QUORUM} or later.")
@@ -84,7 +84,7 @@ class LocalCluster:
         inventory = folder / "clusters" / f"{name}.yaml"
         homes = folder / "nodes" / name
         if homes.exists():
-            raise UserError(f"There is a cluster in {homes} already.", remedy="Choose another folder or name.")
+            raise UserError(f"There is already a cluster in {homes}.", remedy="Choose another folder or name.")
         draft = ClusterDraft(
             name=name,
             homes=homes,
@@ -123,23 +123,24 @@ class LocalCluster:
                     shutil.rmtree(homes)
                     continue
                 raise
-        raise AssertionError("the last attempt returns or raises")
+        raise AssertionError("unreachable")
 
     def start(self) -> None:
-        """Controllers first; returns when every broker is in service."""
+        """Start the controllers, then the brokers; return when every broker is in service."""
         for node in self.spec.controllers_first:
             self.runtime.start(node)
         self.wait_until_ready()
 
     def wait_until_ready(self, *, within_s: float = _READY_S) -> None:
-        """Every node has started, every broker is registered and unfenced, by each one's own word, and the quorum has
-        a leader whom every controller follows."""
+        """Wait until every node has started, every broker reports all brokers as unfenced, and every controller
+        follows the quorum's leader. Raises FatalError if a node exits, TransientError after `within_s`."""
         deadline = time.monotonic() + within_s
         while True:
             dead = [node for node in self.spec.nodes if self.runtime.process(node).pid is None]
             if dead:
+                error = self._first_error(dead[0])
                 raise FatalError(
-                    f"Node {dead[0].name} of cluster {self.spec.name} ended while it started: {self._why(dead[0])}",
+                    f"Node {dead[0].name} of cluster {self.spec.name} exited while it started: {error}",
                     remedy=f"Read {dead[0].directory}/logs.",
                 )
             if _in_service(self.spec):
@@ -152,31 +153,31 @@ class LocalCluster:
             time.sleep(0.2)
 
     def stop(self, *, deadline_s: float = 20.0) -> None:
-        """Brokers first, then controllers; each of the two rounds is ended by process id after `deadline_s`."""
+        """Stop the brokers, then the controllers; after `deadline_s` each of the two groups is killed."""
         stop_nodes(self.folder / "nodes" / self.spec.name, deadline_s=deadline_s)
 
     def delete(self) -> None:
-        """Stop without waiting and remove the nodes' homes and the inventory."""
+        """Kill the nodes and remove their homes and the inventory."""
         self.stop(deadline_s=0.0)
         shutil.rmtree(self.folder / "nodes" / self.spec.name, ignore_errors=True)
         self.inventory_path.unlink(missing_ok=True)
 
     def lost_a_port(self) -> bool:
-        """Whether a node could not start because someone else had taken its port."""
+        """Return whether a node could not start because another process uses its port."""
         return any(
             "Address already in use" in "\n".join(self.runtime.log_tail(node, lines=400))
             or _file_has(Path(str(node.directory)) / "logs" / "stdout.log", "Address already in use")
             for node in self.spec.nodes
         )
 
-    def _why(self, node: NodeSpec) -> str:
+    def _first_error(self, node: NodeSpec) -> str:
         lines = self.runtime.log_tail(node, lines=200)
         errors = [line for line in lines if "ERROR" in line or "FATAL" in line or "Exception" in line]
-        return (errors or list(lines) or ["it left no log"])[0].strip()
+        return (errors or list(lines) or ["it wrote no log"])[0].strip()
 
 
 def stop_nodes(below: Path, *, deadline_s: float = 20.0) -> int:
-    """End the nodes whose server.properties lies below a folder, brokers before controllers; how many there were."""
+    """Stop the nodes whose server.properties is below a folder, brokers before controllers; return their number."""
     found = node_processes(below)
     controllers: list[psutil.Process] = []
     others: list[psutil.Process] = []
@@ -184,7 +185,7 @@ def stop_nodes(below: Path, *, deadline_s: float = 20.0) -> int:
         try:
             roles = server_properties.parse(path.read_text()).get("process.roles", "")
         except FileNotFoundError:
-            roles = ""  # its home was removed under it; the order no longer matters
+            roles = ""  # its home was removed; the order no longer matters
         (controllers if "controller" in roles else others).append(process)
     end_processes(others, deadline_s=deadline_s)
     end_processes(controllers, deadline_s=deadline_s)
@@ -192,9 +193,10 @@ def stop_nodes(below: Path, *, deadline_s: float = 20.0) -> int:
 
 
 def _in_service(spec: ClusterSpec) -> bool:
-    """Whether every node has come to the end of its start, every broker, asked itself, says that all of them are in
-    service, and every controller follows the quorum's leader. One may know of another's end, or of its return, a while
-    after the one that is asked first."""
+    """Return whether every node has started, every broker reports all brokers, and every controller follows the leader.
+
+    Every broker is queried, because one broker can learn later than another that a third one stopped or returned.
+    """
     wanted = {node.node_id for node in spec.brokers}
     nodes = ClusterConnections(spec, ClientSecurity(), timeout_s=_ANSWER_S)
     try:
@@ -213,7 +215,7 @@ def _in_service(spec: ClusterSpec) -> bool:
 
 
 def _has_started(node: NodeSpec) -> bool:
-    """Its app-info is there, which a node registers when all else of its start is done."""
+    """Return whether the node has registered app-info, which is the last part of its start."""
     alone = replace(node, prometheus_url=None)  # one agent is enough
     return node.jolokia_url is None or NodeMetricsReader(timeout_s=_ANSWER_S).read(alone).release is not None
 
@@ -239,12 +241,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     create.add_argument("--size", type=int, default=3)
     create.add_argument("--quorum", choices=get_args(Quorum), default="static")
     create.add_argument("--metadata-version")
-    stop = commands.add_parser("stop", help="end the nodes below a folder")
+    stop = commands.add_parser("stop", help="stop the nodes below a folder")
     stop.add_argument("--folder", type=Path, required=True)
     given = parser.parse_args(arguments)
     try:
         if given.command == "stop":
-            print(f"ended {stop_nodes(given.folder)} nodes below {given.folder}")
+            print(f"stopped {stop_nodes(given.folder)} nodes below {given.folder}")
             return 0
         settings = Settings.from_environment()
         cluster = LocalCluster.create(

@@ -1,4 +1,4 @@
-"""The nodes of a local cluster before they run: their description, configuration and formatted directories."""
+"""Description, configuration and formatted directories of the nodes of a local cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Quorum = Literal["static", "dynamic"]
 
 
 def _kafka_uuid() -> str:
-    """As Kafka writes them: URL-safe base64 of 16 bytes; never with a leading '-', which is read as an option."""
+    """Return 16 random bytes as URL-safe base64, without a leading '-', which a command would read as an option."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
@@ -32,7 +32,7 @@ def _kafka_uuid() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDraft:
-    """What a cluster is to be, before its ports are known."""
+    """A cluster before its ports are known."""
 
     name: str
     homes: Path
@@ -50,7 +50,7 @@ class ClusterDraft:
 
     @property
     def ports_needed(self) -> int:
-        """Each node: its listener (combined: two) and its two agents."""
+        """Return one port per listener and two per node for the metrics agents."""
         return self.size * 4 if self.layout == "combined" else self.size * 6
 
     def spec(self, ports: Sequence[int]) -> ClusterSpec:
@@ -93,10 +93,10 @@ class ClusterDraft:
             formatting.append((node, self._format(spec, node)))
         problems = []
         for node, process in formatting:
-            output, _ = process.communicate(timeout=300)  # a busy machine starts them all at once
+            output, _ = process.communicate(timeout=300)  # enough for a busy machine
             if process.returncode != 0:
-                said = [line for line in output.splitlines() if line.strip()]
-                problems.append(f"{node.name}: {said[-1] if said else 'no output'}")
+                printed = [line for line in output.splitlines() if line.strip()]
+                problems.append(f"{node.name}: {printed[-1] if printed else 'no output'}")
         if problems:
             raise FatalError(f"Formatting cluster {self.name} failed: {problems[0]}", remedy="See the message.")
 
@@ -124,7 +124,7 @@ class ClusterDraft:
         )
 
     def _config(self, spec: ClusterSpec, node: NodeSpec) -> dict[str, str]:
-        """Accepted by every release from 3.4 to 4.3: a roll must not need another file."""
+        """Return a configuration that every release from 3.4 to 4.3 accepts."""
         data = Path(str(node.directory)) / "data"
         copies = min(3, len(spec.brokers))
         in_sync = min(2, copies)

@@ -1,4 +1,4 @@
-"""`kafka-rollout demo`: from nothing to a report."""
+"""`kafka-rollout demo`: starts the cluster and Airflow, follows the run of the DAG, prints the report."""
 
 from __future__ import annotations
 
@@ -19,28 +19,26 @@ from kafka_rollout.composition.records import open_run
 from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
 from kafka_rollout.demo.approvals import Approve, Approver
 from kafka_rollout.demo.cleaning import end_demo
-from kafka_rollout.demo.cluster import NAME, create_cluster, live_traffic
+from kafka_rollout.demo.cluster import NAME, create_cluster, live_traffic, lowerable_from
 from kafka_rollout.demo.folder import DEMOS, DemoFolder
-from kafka_rollout.demo.levels import lowerable_from
 from kafka_rollout.demo.summary import show, succeeded
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.ports.run_store import RunStore
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.progress import Progress
 
 ADMIN, APPROVER = "admin", "approver"
 _POLL_S = 1.0
 _AIRFLOW_S = 600.0  # 20 s on an idle machine
-_UNANSWERED_S = 180.0
-_SILENCE_S = 20.0  # after this without news the clock is told again
+_NO_RESPONSE_S = 180.0
+_SILENCE_S = 20.0  # without news, the current tasks are printed after this time
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="kafka-rollout demo",
-        description="Start a real cluster with live traffic and Airflow, and upgrade or downgrade it by the DAG.",
+        description="Start a cluster, test traffic and Airflow on this machine; upgrade or downgrade through the DAG.",
     )
     parser.add_argument("--from", dest="source", default="3.9.1", metavar="RELEASE", help="default: 3.9.1")
     parser.add_argument("--to", dest="target", default="4.3.1", metavar="RELEASE", help="default: 4.3.1")
@@ -49,9 +47,9 @@ def main(arguments: Sequence[str]) -> int:
         nargs="?",
         choices=("ask", "auto"),
         const="ask",
-        help="ask the approvals here, or answer them by itself (auto); without it they wait in Airflow's UI",
+        help="request the approvals here (ask) or approve automatically (auto); default: in Airflow's UI",
     )
-    parser.add_argument("--keep", action="store_true", help="leave cluster and Airflow running (make clean ends them)")
+    parser.add_argument("--keep", action="store_true", help="keep cluster and Airflow running; `make clean` stops them")
     given = parser.parse_args(list(arguments))
     return run_demo(
         Release.parse(given.source),
@@ -64,11 +62,9 @@ def main(arguments: Sequence[str]) -> int:
 def run_demo(
     source: Release, target: Release, *, approve: Approve = "ui", keep: bool = False, below: Path = DEMOS
 ) -> int:
-    """Exit code 0 exactly when the run finished and the ledger lost nothing. Ends what it started, unless `keep`.
+    """Run the demo; return 0 if the run finished and the traffic check passed. An older `target` is a downgrade.
 
-    An older `target` is a downgrade.
-
-    The last line on the standard output is the path of the report's JSON form.
+    Stops everything it started, unless `keep`. The last line on standard output is the path of the report (JSON).
     """
     _check(source, target, Settings.from_environment())
     folder = DemoFolder.create(below)
@@ -78,16 +74,16 @@ def run_demo(
         try:
             report_path, report = demo.run()
         except BaseException as error:
-            if keep and isinstance(error, Exception):  # Ctrl-C always ends it
+            if keep and isinstance(error, Exception):  # Ctrl-C always stops it
                 console.print(kept(folder), soft_wrap=True)
             else:
-                demo.say(f"taking everything down; logs and records stay in {folder.path}")
+                demo.say(f"stopping everything; logs and run history stay in {folder.path}")
                 end_demo(folder.path)
             raise
         if keep:
             console.print(kept(folder), soft_wrap=True)
         else:
-            demo.say("taking everything down")
+            demo.say("stopping everything")
             end_demo(folder.path)
     show(console, report)
     console.print(f"Report: {report_path.with_suffix('.html')}", soft_wrap=True)
@@ -96,30 +92,30 @@ def run_demo(
 
 
 def kept(folder: DemoFolder) -> str:
-    """Where a demo that goes on is, and how a person reaches it from a shell."""
+    """Return the folder of a demo that keeps running, and the commands that reach its cluster from a shell."""
     settings = folder.settings
     return (
-        f"Kept running: {folder.path}. `make clean` ends it. From a shell:\n"
+        f"Kept running: {folder.path}. `make clean` stops it. From a shell:\n"
         f"export KAFKA_ROLLOUT_CLUSTERS={settings.clusters} KAFKA_ROLLOUT_HOME={settings.home}\n"
         f".venv/bin/kafka-rollout observe --cluster {NAME}"
     )
 
 
 def _check(source: Release, target: Release, settings: Settings) -> None:
-    """Before anything is started: both releases are known, and there is a way to go."""
+    """Check the releases before anything is started. Raises UserError."""
     catalogue = load_catalogue(settings.include)
     cache = ReleaseCache(settings.cache, settings.include)
     for release in (source, target):
         catalogue.get(release)
         if release not in cache.known():
             raise UserError(
-                f"Kafka {release} has no lock of its jars.",
+                f"There is no lock file for the jars of Kafka {release}.",
                 remedy=f"Choose one of {', '.join(map(str, cache.known()))}.",
             )
     if target == source:
         raise UserError(
-            f"The demo goes from one release to another, and both are {target}.",
-            remedy="Give a later TO for an upgrade, or an earlier one for a downgrade.",
+            f"The demo needs two different releases, but both are {target}.",
+            remedy="Set TO to a later release for an upgrade, or to an earlier one for a downgrade.",
         )
     for release in (source, target):
         cache.libs(release)
@@ -136,19 +132,19 @@ class _Demo:
     began: float
 
     @property
-    def goes_down(self) -> bool:
+    def is_downgrade(self) -> bool:
         return self.target < self.source
 
     @property
     def dag_id(self) -> str:
-        return f"kafka_{'downgrade' if self.goes_down else 'upgrade'}_{NAME}"
+        return f"kafka_{'downgrade' if self.is_downgrade else 'upgrade'}_{NAME}"
 
     def say(self, text: str) -> None:
         elapsed = int(time.monotonic() - self.began)
         self.console.print(f"[{elapsed // 60:2d}:{elapsed % 60:02d}] {text}", markup=False, soft_wrap=True)
 
     def run(self) -> tuple[Path, dict[str, Any]]:
-        """Cluster, traffic, Airflow, the run; where its report lies, and the report."""
+        """Start cluster, traffic and Airflow, follow the run; return the path of the report and the report."""
         self.say(f"starting three controllers and three brokers on Kafka {self.source} in {self.folder.path}")
         cluster = create_cluster(self.folder, self.source, metadata_version=self._level())
         self.say(f"the cluster is in service at {cluster.spec.bootstrap_servers}")
@@ -179,28 +175,23 @@ class _Demo:
         return self._report(run_id)
 
     def _parameters(self) -> dict[str, Any]:
-        """A downgrade keeps its own defaults: SAFE, and no outage."""
         return {
             "target_release": str(self.target),
-            **({} if self.goes_down else {"finalize": "after_approval"}),
+            **({} if self.is_downgrade else {"finalize": "after_approval"}),
             "ledger": True,
             "soak_seconds": 0,
             "gate_timeout_minutes": 10,
         }
 
     def _level(self) -> str | None:
-        """Of a downgrade: the highest level from which released Kafka goes down to the target's."""
-        if not self.goes_down:
+        if not self.is_downgrade:
             return None
         catalogue = load_catalogue(Settings.from_environment().include)
         return lowerable_from(catalogue.get(self.source), catalogue.get(self.target)).name
 
-    def _store(self, run_id: str) -> RunStore:
-        return open_run(NAME, run_id, self.folder.settings)
-
     def _follow(self, client: AirflowClient, run_id: str, approver: Approver) -> str:
-        """Tell what happens until the run is over; answers its questions on the way."""
-        progress, store = Progress(), self._store(run_id)
+        """Print the progress and answer the decision requests until the run has ended; return its state."""
+        progress, store = Progress(), open_run(NAME, run_id, self.folder.settings)
         plan: Plan | None = None
         answered = last_news = time.monotonic()
         while True:
@@ -210,7 +201,7 @@ class _Demo:
                 questions = client.questions(self.dag_id, run_id)
                 answered = time.monotonic()
             except TransientError:
-                if time.monotonic() - answered > _UNANSWERED_S:
+                if time.monotonic() - answered > _NO_RESPONSE_S:
                     raise
                 time.sleep(_POLL_S)
                 continue
@@ -221,7 +212,7 @@ class _Demo:
                 self.say(line)
                 last_news = time.monotonic()
             if state in ("success", "failed"):
-                self._tell_failures(client, run_id, tasks)
+                self._print_failures(client, run_id, tasks)
                 return state
             approver.handle(self.dag_id, run_id, questions, plan)
             if time.monotonic() - last_news > _SILENCE_S:
@@ -229,8 +220,8 @@ class _Demo:
                 self.say(_still(tasks, questions, progress.estimate(plan)))
             time.sleep(_POLL_S)
 
-    def _tell_failures(self, client: AirflowClient, run_id: str, tasks: Mapping[str, str | None]) -> None:
-        """Why each task failed, by the last error of its log."""
+    def _print_failures(self, client: AirflowClient, run_id: str, tasks: Mapping[str, str | None]) -> None:
+        """Print the last error in the log of each failed task."""
         for task_id in (task_id for task_id, state in tasks.items() if state == "failed"):
             with suppress(RolloutError):
                 log = client.log(self.dag_id, run_id, task_id)
@@ -239,7 +230,7 @@ class _Demo:
                     self.say(f"{task_id}: {errors[-1].split('Exception: ', 1)[1]}")
 
     def _report(self, run_id: str) -> tuple[Path, dict[str, Any]]:
-        store = self._store(run_id)
+        store = open_run(NAME, run_id, self.folder.settings)
         report: dict[str, Any] | None = store.attachment("report.json")
         if report is None:
             raise FatalError(
@@ -250,6 +241,6 @@ class _Demo:
 
 def _still(tasks: dict[str, str | None], questions: dict[str, Any], estimate: str) -> str:
     if questions:
-        return f"waiting for an answer: {', '.join(questions)}"
+        return f"waiting for an approver: {', '.join(questions)}"
     running = [task for task, state in tasks.items() if state in ("running", "deferred", "up_for_retry", "queued")]
-    return f"still at {', '.join(running) or 'scheduling'}" + (f"; {estimate}" if estimate else "")
+    return f"still running: {', '.join(running) or 'scheduling'}" + (f"; {estimate}" if estimate else "")

@@ -1,4 +1,4 @@
-"""The end of a demo, as a table on the terminal: read from the report, the same file that machines read."""
+"""The summary of a demo on the terminal, from the JSON report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafka_rollout.steps.progress import duration
 
 
 def succeeded(report: Mapping[str, Any]) -> bool:
-    """The upgrade finished, and the ledger, which must be there, lost nothing."""
+    """Return whether the run finished and the traffic check, which must exist, passed."""
     ledger = report.get("ledger") or {}
     return report.get("outcome") == "finished" and bool(ledger.get("ok"))
 
@@ -26,17 +26,17 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
     for line in _ledger_lines(report.get("ledger")):
         console.print(line)
     gates = report["gates"]
-    held = sum(gate["state"] in {"held", "holds"} for gate in gates)
-    console.print(f"Gates: {held} of {len(gates)} held; the report has the evidence of each.")
+    passed = sum(gate["state"] in {"held", "holds"} for gate in gates)
+    console.print(f"Gates: {passed} of {len(gates)} passed; the report shows the evidence of each.")
     for approval in report["approvals"]:
-        told = f"{approval['by']} {approval['decision']} '{approval['what']}': {approval['reason']}"
-        console.print(escape_invisible(told), markup=False)
+        line = f"{approval['by']} {approval['decision']} '{approval['what']}': {approval['reason']}"
+        console.print(escape_invisible(line), markup=False)
 
 
 def _nodes(report: Mapping[str, Any]) -> Table:
     table = Table(title="Nodes", title_justify="left")
-    for column in ("node", "runs", "starts", "turn took", "CurrentMetadataVersion"):
-        table.add_column(column, no_wrap=column == "node")
+    for column in ("Node", "Release", "Starts", "Node step took", "CurrentMetadataVersion"):
+        table.add_column(column, no_wrap=column == "Node")
     levels = {one["node_id"]: one for one in report["current_metadata_version"]}
     for node in report["nodes"]:
         node_steps = [
@@ -53,18 +53,18 @@ def _nodes(report: Mapping[str, Any]) -> Table:
     return table
 
 
-def _level(told: Mapping[str, Any]) -> str:
-    agents = {told.get("prometheus"), told.get("jolokia")} - {None}
-    if len(agents) == 1 and told.get("prometheus") == told.get("jolokia"):
+def _level(levels: Mapping[str, Any]) -> str:
+    agents = {levels.get("prometheus"), levels.get("jolokia")} - {None}
+    if len(agents) == 1 and levels.get("prometheus") == levels.get("jolokia"):
         return f"{agents.pop()} by both agents"
     if agents:
-        return f"Prometheus {told.get('prometheus')}, Jolokia {told.get('jolokia')}"
-    return f"{told.get('api_versions')} (ApiVersions)"
+        return f"Prometheus {levels.get('prometheus')}, Jolokia {levels.get('jolokia')}"
+    return f"{levels.get('api_versions')} (ApiVersions)"
 
 
 def _features(report: Mapping[str, Any]) -> Table:
     table = Table(title="Finalized features", title_justify="left")
-    for column in ("feature", "before", "after"):
+    for column in ("Feature", "Before", "After"):
         table.add_column(column)
     before, after = report["features"]["before"], report["features"]["after"]
     for feature in sorted({*before, *after}):
@@ -74,11 +74,11 @@ def _features(report: Mapping[str, Any]) -> Table:
 
 def _ledger_lines(ledger: Mapping[str, Any] | None) -> list[str]:
     if not ledger:
-        return ["Ledger: none."]
+        return ["Test traffic: none."]
     consumed = ", ".join(f"{consumer} {count}" for consumer, count in ledger["consumed"].items())
     longest = max(ledger["unavailable_s"].values(), default=0.0)
     lines = [
-        f"Ledger: {ledger['acknowledged']} records acknowledged; consumed: {consumed}; "
-        f"longest unavailability {longest:.1f} s; {'nothing lost' if ledger.get('ok') else 'NOT IN ORDER'}."
+        f"Test traffic: {ledger['acknowledged']} records acknowledged; consumed: {consumed}; "
+        f"longest unavailability {longest:.1f} s; {'check passed' if ledger.get('ok') else 'CHECK FAILED'}."
     ]
     return lines + [str(one["sentence"]) for one in ledger.get("discrepancies", ())]

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 PROGRAM = """
 import sys
 from pathlib import Path
-from kafka_rollout.demo import run_demo
+from kafka_rollout.demo.run import run_demo
 from kafka_rollout.domain.model.releases import Release
 try:
     code = run_demo(Release.parse(sys.argv[1]), Release.parse(sys.argv[2]), approve="auto", below=Path(sys.argv[3]))
@@ -55,7 +55,7 @@ def test_an_interrupted_demo_takes_down_what_it_started(tmp_path: Path, number: 
         demo.send_signal(number)
         output, _ = demo.communicate(timeout=300)
         assert demo.returncode == 130, output
-        assert "taking everything down" in output
+        assert "stopping everything" in output
         assert node_processes(tmp_path) == {}
     finally:
         demo.kill()

@@ -18,8 +18,8 @@ from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.demo.approvals import Approve, Approver
 from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.demo.cleaning import demo_clean, end_demo
+from kafka_rollout.demo.cluster import lowerable_from
 from kafka_rollout.demo.folder import MARK, DemoFolder
-from kafka_rollout.demo.levels import lowerable_from
 from kafka_rollout.demo.run import kept, main
 from kafka_rollout.demo.summary import show, succeeded
 from kafka_rollout.domain.model.errors import FatalError, UserError
@@ -107,7 +107,7 @@ def test_an_unattended_demo_rolls_back_when_a_gate_failed_and_gives_up_where_it_
     answering, _ = approver("auto", client)
     answering.handle("dag", "run", {"gate": question("Wait on", "Retry", "Roll back")}, plan())
     assert client.answers[0][1] == "Roll back"
-    with pytest.raises(FatalError, match="only a person can decide"):
+    with pytest.raises(FatalError, match="Only an approver can decide"):
         answering.handle("dag", "run", {"gate_snapshot": question("Wait on", "Retry")}, plan())
 
 
@@ -116,11 +116,11 @@ def test_at_the_terminal_a_choice_and_a_reason_are_asked_until_both_are_there() 
     answering, console = approver("ask", client, ["maybe", "2", "", "app", "looks good"])
     answering.handle("dag", "run", {"approve_plan": question("Approve", "Reject")}, plan())
     assert client.answers == [("approve_plan", "Approve", "looks good")]
-    assert "Without a reason" in console.export_text()
+    assert "needs a reason" in console.export_text()
 
 
 def test_a_terminal_that_ends_is_a_sentence() -> None:
-    with pytest.raises(UserError, match="terminal ended"):
+    with pytest.raises(UserError, match="terminal was closed"):
         approver("ask", Client())[0].handle("dag", "run", {"approve_plan": question("Approve")}, plan())
 
 
@@ -186,7 +186,15 @@ def test_the_summary_shows_nodes_features_and_ledger() -> None:
     console = Console(record=True, width=140, file=open(os.devnull, "w"))  # noqa: SIM115
     show(console, report())
     text = console.export_text()
-    for part in ("broker-1", "4.3.1: 1", "30 by both agents", "metadata.version", "21", "nothing lost", "1 of 1 held"):
+    for part in (
+        "broker-1",
+        "4.3.1: 1",
+        "30 by both agents",
+        "metadata.version",
+        "21",
+        "check passed",
+        "1 of 1 passed",
+    ):
         assert part in text
 
 
