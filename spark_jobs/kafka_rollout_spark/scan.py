@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from kafka_rollout.adapters.coordinator_logs.deleted_groups import is_asked
 from kafka_rollout.adapters.coordinator_logs.order import Facts, facts_of_order
 from kafka_rollout.adapters.releases.definitions import Schemas
-from kafka_rollout.domain.coordinator_logs.contents import take_inventory
+from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, take_inventory
 from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, OutOfOrder, OwnerRecords, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, judge, unknown_ends, unloadable_groups
 from kafka_rollout.domain.model.errors import FatalError
@@ -85,7 +85,7 @@ class Scanned:
         more = frame.count() - OWNERS_LISTED if len(rows) > OWNERS_LISTED else 0
         return tuple(parts.owner_records(row, live=self.spec.live) for row in rows[:OWNERS_LISTED]), more
 
-    def inventory(self) -> dict[str, Any] | None:
+    def inventory(self) -> GroupInventory | None:
         if self.frame is None:
             return None
         rows = self.frame.filter(F.col("kind") == RowKind.STATE).limit(STATES_LISTED).toArrow().to_pylist()
@@ -100,7 +100,7 @@ class Scanned:
                 groups_left_out=groups - sum(not group.offsets_only for group in taken.groups),
                 transactional_ids_left_out=ids - len(taken.transactional_ids),
             )
-        return taken.to_dict()
+        return taken.shortened()
 
     def deleted_while_pending(self, logs: LogsToRead) -> tuple[DeletedWhilePending, ...]:
         """Not looked for where records are not looked into."""

@@ -15,6 +15,7 @@ from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.domain.run.node_events import GatePassed
 from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.json_forms import to_json
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
@@ -58,8 +59,8 @@ def trigger(ports: ClusterPorts, *, plan_hash: str | None = None, timeout_s: flo
         cluster="fake",
         run_id="run-1",
         plan_hash=plan_hash or ports.run.load_plan().hash,
-        gate=GATE.to_dict(),
-        watch=watch.to_dict(),
+        gate=to_json(GATE),
+        watch=to_json(watch),
     )
 
 

@@ -19,6 +19,7 @@ from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.remedies import find_remedies
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.json_forms import from_json, to_json
 from kafka_rollout.wire.coordinator_records import ClassKey, classify
 from kafka_rollout.wire.record_batch import batches, payload, records
 from kafka_rollout_spark.kernel.spec import ScanDepth
@@ -41,7 +42,7 @@ def test_the_classes_are_those_that_an_independent_consumer_counted(
 ) -> None:
     result = scan(fixture_logs(release), depth=depth)
     expected = json.loads((FIXTURES / f"coordinator-logs-{release}" / "classes.json").read_text())["classes"]
-    found = [c.to_dict() for c in result.classes]
+    found = [to_json(c) for c in result.classes]
     assert sorted(found, key=str) == sorted(expected, key=str)
     assert not any(Release.parse(release.split("-", maxsplit=1)[0]) in found.releases for found in result.broken)
     assert result.damage == ()
@@ -52,15 +53,15 @@ def test_what_is_asked_deeply_is_answered(scan: Scan, fixture_logs: FixtureLogs)
     result = scan(fixture_logs("4.3.1-all-groups"))
     inventory = result.inventory
     assert inventory is not None
-    assert {group["type"] for group in inventory["groups"]} == {"classic", "consumer", "share", "streams"}
-    assert inventory["transactional_ids"]
-    assert inventory["commits"]["orders"] > 0
+    assert {group.type for group in inventory.groups} == {"classic", "consumer", "share", "streams"}
+    assert inventory.transactional_ids
+    assert inventory.commits["orders"] > 0
     # Only what some release does not load is told by its owner: not the classic groups.
     assert {o.owner for o in result.owners} == {"group", "transactional_id", "share_partition"}
     names = {t.name for t in result.tagged if t.key_version == 1 and t.value_version == 4}
     assert names == {"topicId"}
-    data = json.dumps(result.to_dict())
-    assert json.dumps(ScanResult.from_dict(json.loads(data)).to_dict()) == data
+    data = json.dumps(to_json(result))
+    assert json.dumps(to_json(from_json(ScanResult, json.loads(data)))) == data
 
 
 def test_groups_that_only_committed_offsets_are_in_the_inventory(scan: Scan, tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_groups_that_only_committed_offsets_are_in_the_inventory(scan: Scan, tmp
         (folder / f"{base:020}.log").write_bytes(planted.batch(base, list(enumerate(part, start=base))))
     inventory = scan(tmp_path).inventory
     assert inventory is not None
-    told = {group["name"]: (group["offsets_only"], group["partition"], group["type"]) for group in inventory["groups"]}
+    told = {group.name: (group.offsets_only, group.partition, group.type) for group in inventory.groups}
     assert told == {
         "simple": (True, 5, "classic"),
         "back again": (True, 5, "classic"),
@@ -223,8 +224,8 @@ def test_a_group_s_records_are_taken_by_what_lies_before_them(scan: Scan, tmp_pa
         stopped = {logs[found.partition].name for found in expected if Release(4, 1, 1) in found.releases}
         assert {"a streams group behind an offset", "a streams member behind its assignment"} < stopped
         assert "a streams group before its offset" not in stopped
-        data = json.loads(json.dumps(result.to_dict()))
-        assert ScanResult.from_dict(data).out_of_order == result.out_of_order
+        data = json.loads(json.dumps(to_json(result)))
+        assert from_json(ScanResult, data).out_of_order == result.out_of_order
         assert any(Release(3, 9, 1) in found.releases for found in expected) is told
     alone = scan(tmp_path, releases=[Release(4, 3, 1)])
     assert [found.releases for found in alone.out_of_order] == [
@@ -250,8 +251,8 @@ def test_a_group_that_is_deleted_in_an_open_transaction_stops_the_coordinators_o
     assert failing == {name: refused if name.startswith("3.") else set() for name in failing}
     assert {found.partition for found in result.deleted_while_pending} == refused
     assert {found.producers for found in result.deleted_while_pending} == {(7,), (8,)}
-    data = json.loads(json.dumps(result.to_dict()))
-    assert ScanResult.from_dict(data).deleted_while_pending == result.deleted_while_pending
+    data = json.loads(json.dumps(to_json(result)))
+    assert from_json(ScanResult, data).deleted_while_pending == result.deleted_while_pending
     live = scan(tmp_path, live=True)
     assert (live.verdicts, live.deleted_while_pending) == (result.verdicts, result.deleted_while_pending)
     (remedy,) = find_remedies(live, load_catalogue(PROJECT_ROOT / "include"), [Release(3, 9, 1)])

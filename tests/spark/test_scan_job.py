@@ -30,6 +30,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
 from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.json_forms import from_json
 from kafka_rollout.settings import Settings
 from kafka_rollout_spark import job
 from kafka_rollout_spark.kernel.spec import DecodingSpec
@@ -131,7 +132,7 @@ def test_files_are_whole_and_leave_no_drafts(tmp_path: Path) -> None:
         first_offset=0,
     )
     written = {path.name.split("-")[0]: path for path in write_parquet(result(), [owner] * 60_000, tmp_path / "new")}
-    assert ScanResult.from_dict(json.loads((tmp_path / "new" / "scan.json").read_text())) == result()
+    assert from_json(ScanResult, json.loads((tmp_path / "new" / "scan.json").read_text())) == result()
     assert pq.read_table(written["classes"]).to_pylist()[0]["value_version"] is None
     row = pq.read_table(written["verdicts"]).to_pylist()[0]
     assert (row["verdict"], row["failure_offset"], row["failure_reason"]) == ("fails", 0, "unknown key version 3")

@@ -15,6 +15,7 @@ import pytest
 
 from kafka_rollout.adapters.coordinator_logs.spark_submit import environment, spark_submit, submit
 from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
+from kafka_rollout.json_forms import to_json
 from kafka_rollout.settings import Settings
 from tests.spark.conftest import FixtureLogs, Scan
 from tests.waiting import wait_until
@@ -66,6 +67,6 @@ def test_two_workers_find_what_one_machine_finds(
     spread = [("spark.executor.memory", "500m"), ("spark.executor.cores", "1")]
     code, result = submit(request, Settings.from_environment(), master=master, extra_configuration=spread)
     here = replace(scan(logs, live=True), scanned_at=result.scanned_at)
-    assert (code, result.to_dict()) == (0, json.loads(json.dumps(here.to_dict())))
+    assert (code, to_json(result)) == (0, json.loads(json.dumps(to_json(here))))
     assert result.records > 0
     assert len(list((tmp_path / "work").glob("app-*/*/stderr"))) == WORKERS

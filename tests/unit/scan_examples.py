@@ -73,7 +73,7 @@ def small_scan(catalogue: Catalogue, *, at: float, consumer_groups: bool = True)
         sizes=(size(OFFSETS, 0, sum(found.count for found in classes)),),
         inventory=GroupInventory(
             groups=(group,), group_counts=(GroupCount(type="classic", state="Stable", groups=1, members=2),)
-        ).to_dict(),
+        ),
     )
 
 
@@ -146,7 +146,7 @@ def large_scan(catalogue: Catalogue, *, at: float = 1_763_697_600.0) -> ScanResu
                 sentence="A batch of 512 bytes at offset 8123: the CRC does not match.",
             ),
         ),
-        inventory=inventory().to_dict(),
+        inventory=inventory(),
     )
 
 

@@ -24,6 +24,7 @@ from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.outside_text import escape_json
 from kafka_rollout.domain.offline.log_choice import choose_log
+from kafka_rollout.json_forms import to_json
 
 _LARGE_MIB = 16
 
@@ -58,7 +59,7 @@ def losses(
     """Show the metadata that would be lost at a lower metadata.version. Read-only."""
     log = _open(log_dir, cluster_id)
     report = log.losses(to_level, release=log.release(release), properties=read_properties(config))
-    if not _json(json_file, report.to_dict()):
+    if not _json(json_file, to_json(report)):
         _print_losses(report)
 
 
@@ -174,7 +175,7 @@ def choose(
             "None of these logs contains the voters of the quorum.", remedy=("Use the logs of controllers.")
         )
     chosen = choose_log(logs, voters, {})
-    if not _json(json_file, {**chosen.to_dict(), "log_dir": str(by_node[chosen.node_id].root)}):
+    if not _json(json_file, {**to_json(chosen), "log_dir": str(by_node[chosen.node_id].root)}):
         show.out.print(
             f"node {chosen.node_id}, {show.as_text(by_node[chosen.node_id].root)}: ends at offset "
             f"{chosen.end_offset} in epoch {chosen.epoch}; logs of nodes {', '.join(map(str, chosen.read))} "

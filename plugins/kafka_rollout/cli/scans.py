@@ -17,6 +17,7 @@ from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.domain.coordinator_logs.tagged_fields import ignored_tags
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.wording import size
+from kafka_rollout.json_forms import to_json
 from kafka_rollout.ports.scan_history import KeptScan, ScanHistory
 
 scans_app = typer.Typer(help="Stored scans of the coordinator logs.", no_args_is_help=True)
@@ -65,7 +66,7 @@ def scans_show(
     remedies = find_remedies(result, catalogue)
     tags = ignored_tags(result, catalogue)
     if as_json:
-        show.print_json({**_summary(kept, result), "scan": result.to_dict(), "remedies": remedies, "tags": tags})
+        show.print_json({**_summary(kept, result), "scan": to_json(result), "remedies": remedies, "tags": tags})
         return
     print_scan(result)
     for remedy in remedies:

@@ -101,5 +101,5 @@ def scan_logs(
             json_file=Path(scratch) / "scan.json",
             on_progress=on_progress,
         )
-    ports.run.attach(file, result.to_dict())
+    ports.run.attach(file, result)
     return result

@@ -35,12 +35,12 @@ class RunStore(Protocol):
         """All events, oldest first. One of a newer version is `Unknown`."""
         ...
 
-    def attachment(self, name: str) -> Any | None:
-        """A document of the run as JSON (`ledger/verdict.json`); None when there is none."""
+    def attachment(self, name: str, kind: type | None = None) -> Any | None:
+        """Return a document as JSON data (`ledger/verdict.json`) or as a `kind`; None if there is none."""
         ...
 
     def attach(self, name: str, data: Any) -> None:
-        """Keep a document as JSON (`metadata/losses.json`), whole or not at all."""
+        """Store a value as a JSON document (`metadata/losses.json`), completely or not at all."""
         ...
 
     def page(self, name: str) -> str | None:

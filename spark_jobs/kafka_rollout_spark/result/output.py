@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from kafka_rollout.domain.coordinator_logs.findings import way_back_verdict
 from kafka_rollout.domain.coordinator_logs.scan import OwnerRecords, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.json_forms import to_json
 
 STANDARD_OUTPUT = "-"
 _ROWS_AT_ONCE = 50_000
@@ -75,7 +76,7 @@ _TABLES: Mapping[str, Mapping[str, pa.DataType]] = {
 
 def write_json(result: ScanResult, target: str) -> None:
     """`target` is a path, or `-` for standard output."""
-    text = json.dumps(result.to_dict(), indent=1) + "\n"
+    text = json.dumps(to_json(result), indent=1) + "\n"
     if target == STANDARD_OUTPUT:
         sys.stdout.write(text)
         return
@@ -88,11 +89,11 @@ def write_parquet(result: ScanResult, owners: Iterable[OwnerRecords], folder: Pa
     which may be more than the result lists.
     """
     rows: dict[str, Iterable[dict[str, Any]]] = {
-        "classes": (found.to_dict() for found in result.classes),
+        "classes": map(to_json, result.classes),
         "verdicts": map(_verdict_row, result.verdicts),
         "findings": _finding_rows(result),
-        "broken": (found.to_dict() for found in result.broken),
-        "tagged": (found.to_dict() for found in result.tagged),
+        "broken": map(to_json, result.broken),
+        "tagged": map(to_json, result.tagged),
         "owners": map(asdict, owners),
         "sizes": map(asdict, result.sizes),
         "damage": map(asdict, result.damage),
@@ -109,7 +110,7 @@ def write_parquet(result: ScanResult, owners: Iterable[OwnerRecords], folder: Pa
 
 
 def _verdict_row(verdict: ReleaseVerdict) -> dict[str, Any]:
-    row = verdict.to_dict()
+    row = to_json(verdict)
     failure = row.pop("first_failure") or {}
     return {**row, "failure_offset": failure.get("offset"), "failure_reason": failure.get("reason")}
 

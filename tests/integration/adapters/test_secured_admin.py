@@ -242,7 +242,7 @@ def test_the_coordinator_logs_are_scanned_over_tls_and_the_password_stays_out_of
     assert code == 0
     assert sum(c.count for c in result.classes if c.key_version == 1) == 3  # the deletion's tombstone is one
     assert result.inventory is not None
-    assert result.inventory["commits"] == {"orders": 3}
+    assert result.inventory.commits == {"orders": 3}
     assert [found.group for found in result.deleted_while_pending] == ["deleted"]
     assert PASSWORD not in str(result)
     with pytest.raises(RolloutError) as refused:

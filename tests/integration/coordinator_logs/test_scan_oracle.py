@@ -15,6 +15,7 @@ import pytest
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.json_forms import from_json
 from tests.integration.harness.load_oracle import Outcome, Place, load
 from tests.integration.harness.planted_logs import (
     PlantedLog,
@@ -98,7 +99,7 @@ def scanned(tmp_path_factory: pytest.TempPathFactory) -> Scanned:
     for release in RELEASES:
         command += ["--release", str(release)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
-    result = ScanResult.from_dict(json.loads(done.stdout))
+    result = from_json(ScanResult, json.loads(done.stdout))
     return Scanned(logs, {(v.release, (v.topic, v.partition)): v for v in result.verdicts})
 
 

@@ -17,6 +17,7 @@ from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.json_forms import from_json
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_oracle import what_happened
 from tests.integration.harness.cluster_contents import wait_until_all_know
@@ -53,7 +54,7 @@ def scanned(
     done = subprocess.run(
         [*command, "--release", str(release), *flags], capture_output=True, text=True, timeout=600, check=True
     )
-    result = ScanResult.from_dict(json.loads(done.stdout))
+    result = from_json(ScanResult, json.loads(done.stdout))
     return {(verdict.topic, verdict.partition): verdict for verdict in result.verdicts}
 
 

@@ -206,9 +206,7 @@ def test_records_that_the_target_cannot_load_refuse_it_and_not_the_release_befor
         classes=(COMMITS,),
         verdicts=judge(world.catalogue, (COMMITS,), list(world.catalogue)),
     )
-    monkeypatch.setattr(
-        cli_services, "scan_logs", lambda ports, *_: ports.run.attach(SCAN_BEFORE_ROLL, scanned.to_dict())
-    )
+    monkeypatch.setattr(cli_services, "scan_logs", lambda ports, *_: ports.run.attach(SCAN_BEFORE_ROLL, scanned))
     world.finalized = {"metadata.version": 8}
     code, ports = run(world, tmp_path, request("3.4.0", dry_run=True))
     plan = ports.run.load_plan()

@@ -85,7 +85,7 @@ def read_group_records(
 
 def records_of_scan(scan: ScanResult) -> GroupRecords:
     """The same by a scan with Spark. Raises RefusedError where it has more groups than it names."""
-    inventory = GroupInventory.from_dict(scan.inventory) if scan.inventory is not None else GroupInventory()
+    inventory = scan.inventory or GroupInventory()
     if inventory.groups_left_out:
         raise RefusedError(
             f"{OFFSETS_TOPIC} tells of {inventory.groups_left_out:,} groups more than a scan names.",

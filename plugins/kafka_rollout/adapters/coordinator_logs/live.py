@@ -20,7 +20,6 @@ from kafka_rollout.adapters.coordinator_logs.reading import PartitionReading
 from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.releases.definitions import load_schemas
-from kafka_rollout.domain.coordinator_logs.contents import GroupInventory
 from kafka_rollout.domain.coordinator_logs.incremental_scan import find_unscanned_ranges, merge_scans, releases_of
 from kafka_rollout.domain.coordinator_logs.scan import (
     OFFSETS_TOPIC,
@@ -183,8 +182,9 @@ def _alive(scan: ScanResult) -> frozenset[bytes]:
     """Groups whose GroupMetadata the scan found alive; one of a newer protocol may have left a tombstone of it."""
     if scan.inventory is None:
         return frozenset()
-    groups = GroupInventory.from_dict(scan.inventory).groups
-    return frozenset(group.name.encode() for group in groups if group.type == CLASSIC and not group.offsets_only)
+    return frozenset(
+        group.name.encode() for group in scan.inventory.groups if group.type == CLASSIC and not group.offsets_only
+    )
 
 
 def _is_of(group: DeletedWhilePending | OutOfOrder, log: LogRange) -> bool:

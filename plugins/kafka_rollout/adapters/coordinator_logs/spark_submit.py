@@ -24,6 +24,7 @@ from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.json_forms import from_json
 from kafka_rollout.settings import Settings
 
 
@@ -118,7 +119,7 @@ def submit(
             code = process.wait()
     if code not in (0, FAIL_ON_EXIT_CODE):
         raise _failure(code, problem, tail)
-    return code, ScanResult.from_dict(json.loads(request.json_file.read_text(encoding="utf-8")))
+    return code, from_json(ScanResult, json.loads(request.json_file.read_text(encoding="utf-8")))
 
 
 def scan_command(

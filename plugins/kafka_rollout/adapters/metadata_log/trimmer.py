@@ -47,6 +47,7 @@ from kafka_rollout.domain.metadata_log.trim import (
 )
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.json_forms import from_json, to_json
 
 _BACKUP = "kafka-rollout-trim-"
 _INDEXES = (".index", ".timeindex", ".txnindex")
@@ -184,7 +185,7 @@ class _Begun(Backup):
 
     @property
     def plan(self) -> TrimPlan:
-        return TrimPlan.from_dict(self.details["plan"])
+        return from_json(TrimPlan, self.details["plan"])
 
     def recorded(self, state: State, files: Files) -> Self:
         return self.record(state, files, like=self.folder / LEADER_EPOCHS)
@@ -210,7 +211,7 @@ def _prepare(folder: MetadataFolder, plan: TrimPlan, files: Files) -> _Begun:
         sha256[plan.segment] = sha256_of(folder.log / plan.source, plan.position)
     if LEADER_EPOCHS not in names:
         files.write(backup / LEADER_EPOCHS, write_epochs(()), like=folder.segments[-1])
-    begun = _Begun(folder=backup, state=State.TRIMMING, sha256=sha256, details={"plan": plan.to_dict()})
+    begun = _Begun(folder=backup, state=State.TRIMMING, sha256=sha256, details={"plan": to_json(plan)})
     return begun.recorded(State.TRIMMING, files)
 
 

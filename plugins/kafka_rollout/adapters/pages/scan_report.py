@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from kafka_rollout.adapters.pages.html import page_environment
 from kafka_rollout.adapters.pages.scan_plots import growth_plot, stack_plots
 from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, compare, trend
-from kafka_rollout.domain.coordinator_logs.contents import GroupInventory
 from kafka_rollout.domain.coordinator_logs.remedies import Remedy, find_remedies, in_words
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult, worst_of
 from kafka_rollout.domain.coordinator_logs.tagged_fields import ignored_tags
@@ -75,7 +74,7 @@ def render_scan(
         plots=stack_plots(scan, catalogue),
         growth=growth_plot(points),
         points=points,
-        inventory=None if scan.inventory is None else GroupInventory.from_dict(scan.inventory),
+        inventory=scan.inventory,
         ranges={(log.topic, log.partition): log for log in scan.logs},
         live_known=bool(scan.classes) and all(found.live is not None for found in scan.classes),
         listed=LISTED,

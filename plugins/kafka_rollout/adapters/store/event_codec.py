@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
-
-from pydantic import TypeAdapter, ValidationError
 
 from kafka_rollout.domain.run.events import Event, Unknown
 from kafka_rollout.domain.run.kinds import KINDS
+from kafka_rollout.json_forms import from_json, to_json
 
 
 def encode(event: Event) -> tuple[str, dict[str, Any]]:
-    """(kind, data); data is plain JSON without `at`."""
+    """Return (kind, data); data is plain JSON without `at`."""
     if isinstance(event, Unknown):
         return event.recorded_kind, dict(event.data)
-    return event.kind, _adapter(event.kind).dump_python(event, mode="json", exclude={"at"})
+    return event.kind, {name: value for name, value in to_json(event).items() if name != "at"}
 
 
 def decode(kind: str, at: float, data: Mapping[str, Any]) -> Event:
-    """The event; `Unknown` for a kind of a newer version and for data that do not fit the kind.
+    """Return the event; `Unknown` for a kind of a newer version and for data that do not fit the kind.
 
     Fields that a newer version added to a known kind are ignored.
     """
-    if kind not in KINDS:
-        return Unknown(at=at, recorded_kind=kind, data=dict(data))
     try:
-        event: Event = _adapter(kind).validate_python({**data, "at": at})
-    except ValidationError:
+        event: Event = from_json(KINDS[kind], {**data, "at": at})
+    except (KeyError, ValueError):
         return Unknown(at=at, recorded_kind=kind, data=dict(data))
     return event
-
-
-@cache
-def _adapter(kind: str) -> TypeAdapter[Any]:
-    return TypeAdapter(KINDS[kind])

@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import to_jsonable_python
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from kafka_rollout.adapters.store.artifacts import Artifacts, artifact_key
@@ -27,9 +25,8 @@ from kafka_rollout.domain.gates.check import BeforeStop
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import Event
+from kafka_rollout.json_forms import from_json, to_json
 
-_PLAN = TypeAdapter(Plan)
-_BEFORE_STOP = TypeAdapter(BeforeStop)
 _NO_HASH = "0" * 64  # before the first event
 _REPORT, _REPORT_PAGE = "report.json", "report.html"
 
@@ -58,7 +55,7 @@ class SqlRunStore:
     def save_plan(self, plan: Plan) -> None:
         with self._writing() as (connection, run):
             connection.execute(delete(plans).where(plans.c.run == run.id))
-            connection.execute(insert(plans).values(run=run.id, body=_PLAN.dump_json(plan).decode()))
+            connection.execute(insert(plans).values(run=run.id, body=json.dumps(to_json(plan), ensure_ascii=False)))
 
     def load_plan(self) -> Plan:
         """Raises UserError when the run has none, FatalError when it cannot be read."""
@@ -69,15 +66,15 @@ class SqlRunStore:
                 f"Run {self.run_id} of cluster {self.cluster} has no plan.", remedy="Plan first, in the same run."
             )
         try:
-            return _PLAN.validate_json(body)
-        except ValidationError:
+            return from_json(Plan, json.loads(body))
+        except ValueError:
             raise FatalError(
                 f"The plan of run {self.run_id} of cluster {self.cluster} is damaged.",
                 remedy="Start a new run; it plans again from what the cluster runs now.",
             ) from None
 
     def save_before_stop(self, release_step: str, before: BeforeStop, *, anew: bool = False) -> None:
-        body = _BEFORE_STOP.dump_json(before).decode()
+        body = json.dumps(to_json(before), ensure_ascii=False)
         with self._writing() as (connection, run):
             which = (
                 before_stops.c.run == run.id,
@@ -96,8 +93,8 @@ class SqlRunStore:
         with self._database.reading() as connection:
             body = connection.execute(query.where(*self._this(), *which)).scalar_one_or_none()
         try:
-            return None if body is None else _BEFORE_STOP.validate_json(body)
-        except ValidationError:
+            return None if body is None else from_json(BeforeStop, json.loads(body))
+        except ValueError:
             raise FatalError(
                 f"The state of node {node_id} before its stop, in run {self.run_id}, is damaged.",
                 remedy="Compare the node's partitions by hand before you continue.",
@@ -149,11 +146,12 @@ class SqlRunStore:
             return f"The events after event {len(rows)} are missing: the run recorded {run.event_count}."
         return ""
 
-    def attachment(self, name: str) -> Any | None:
-        """A document as JSON (`ledger/verdict.json`); None when the run has none."""
+    def attachment(self, name: str, kind: type | None = None) -> Any | None:
+        """Return a document as JSON data (`ledger/verdict.json`) or as a `kind`; None if the run has none."""
         content = self.page(name)
         try:
-            return None if content is None else json.loads(content)
+            data = None if content is None else json.loads(content)
+            return data if data is None or kind is None else from_json(kind, data)
         except ValueError:
             raise FatalError(
                 f"The document {self.location(name)} of run {self.run_id} is damaged.",
@@ -169,7 +167,7 @@ class SqlRunStore:
         return self._documents.read(self._key(name)).decode()
 
     def attach(self, name: str, data: Any) -> None:
-        self.attach_page(name, json.dumps(to_jsonable_python(data), ensure_ascii=False))
+        self.attach_page(name, json.dumps(to_json(data), ensure_ascii=False))
 
     def attach_page(self, name: str, content: str) -> None:
         """Write a document, then its row: what has a row is whole."""
@@ -189,7 +187,7 @@ class SqlRunStore:
         self._documents.remove(self._key(name))
 
     def write_report(self, html: str, data: Mapping[str, Any]) -> tuple[str, str]:
-        self.attach_page(_REPORT, json.dumps(to_jsonable_python(data), indent=1, ensure_ascii=False))
+        self.attach_page(_REPORT, json.dumps(to_json(data), indent=1, ensure_ascii=False))
         self.attach_page(_REPORT_PAGE, html)
         return self.location(_REPORT_PAGE), self.location(_REPORT)
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import to_jsonable_python
 from sqlalchemy import Row, delete, insert, select
 
 from kafka_rollout.adapters.store.artifacts import Artifacts, artifact_key
@@ -23,6 +22,7 @@ from kafka_rollout.adapters.store.database import Database
 from kafka_rollout.adapters.store.tables import alerts, scans
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, UserError
+from kafka_rollout.json_forms import from_json, to_json
 
 KEPT = 60  # scans of a cluster: two months of daily ones
 SCANNED, ALERT = "scanned", "alert"  # kinds of events
@@ -55,8 +55,8 @@ class KeptScan:
     def load(self) -> ScanResult:
         """Raises FatalError for a damaged or missing result."""
         try:
-            return ScanResult.from_dict(json.loads(self.documents.read(self.key(_RESULT))))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return from_json(ScanResult, json.loads(self.documents.read(self.key(_RESULT))))
+        except ValueError as error:
             raise FatalError(
                 f"Scan {self.name} of {self.cluster} in {self.location} cannot be read ({type(error).__name__}).",
                 remedy="Move its folder away; the other scans stay.",
@@ -108,7 +108,7 @@ class SqlScanHistory:
         moment = round(result.scanned_at * 1000)
         folder = f"{_name(moment)}-{secrets.token_hex(4)}"
         kept = KeptScan(cluster=self.cluster, name="", folder=folder, documents=self._documents)
-        self._documents.write(kept.key(_RESULT), json.dumps(result.to_dict()).encode())
+        self._documents.write(kept.key(_RESULT), json.dumps(to_json(result)).encode())
         self._documents.write(kept.key(_PAGE), page.encode())
         if parquet is not None:
             self._documents.write_folder(kept.key(_TABLES), parquet)
@@ -132,7 +132,7 @@ class SqlScanHistory:
         which = (alerts.c.cluster == self.cluster, alerts.c.run_id == run_id)
         with self._database.serialized() as connection:
             if connection.execute(select(alerts.c.run_id).where(*which)).first() is None:
-                body = json.dumps(to_jsonable_python(alert), ensure_ascii=False)
+                body = json.dumps(to_json(alert), ensure_ascii=False)
                 at = self._database.now(connection)
                 connection.execute(insert(alerts).values(cluster=self.cluster, run_id=run_id, at=at, body=body))
 

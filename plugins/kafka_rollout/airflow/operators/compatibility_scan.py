@@ -104,6 +104,8 @@ class AlertOperator(BaseOperator):
             alert = not_scanned(self.cluster, problem, report)
             ScanAlertNotifier(alert)(context)
             raise AirflowFailException(f"{alert.headline} {problem}")
+        from kafka_rollout.json_forms import to_json
+
         with errors_for_airflow():
             comparison = self._comparison(scanned["scan"])
         if comparison is None:
@@ -112,7 +114,7 @@ class AlertOperator(BaseOperator):
             raise AirflowSkipException("No verdict got worse.")
         alert = got_worse(comparison, report)
         ScanAlertNotifier(alert)(context)
-        return {"headline": alert.headline, "worse": [change.to_dict() for change in comparison.worse]}
+        return {"headline": alert.headline, "worse": [to_json(change) for change in comparison.worse]}
 
     def _comparison(self, scan: str) -> ScanComparison | None:
         """Compare with the newest earlier scan of the same releases."""

@@ -56,7 +56,7 @@ class ScanForRunOperator(SparkScanOperator):
 
         with cluster_ports(self.cluster, context) as ports:
             ports.run.attach_page(page_of(self.file), render_scan_page(result, ports.catalogue))
-            ports.run.attach(self.file, result.to_dict())
+            ports.run.attach(self.file, result)
             record_done(ports, self.task_id)
             where = ports.run.location(self.file)
         self.log.info("%s records in %s partitions: %s", result.records, len(result.logs), where)

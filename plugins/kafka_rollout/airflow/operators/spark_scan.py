@@ -62,6 +62,7 @@ class SparkScanOperator(SparkSubmitOperator):
         from kafka_rollout.composition.scans import spark_job
         from kafka_rollout.domain.coordinator_logs.scan import ScanResult
         from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
+        from kafka_rollout.json_forms import from_json
         from kafka_rollout.settings import Settings
 
         settings = Settings.from_environment()
@@ -82,7 +83,7 @@ class SparkScanOperator(SparkSubmitOperator):
             self.conf = dict(job.configuration)
             os.environ["PATH"] = f"{job.submit.parent}{os.pathsep}{os.environ['PATH']}"
             self._submit(context)
-        return ScanResult.from_dict(json.loads(result.read_text(encoding="utf-8")))
+        return from_json(ScanResult, json.loads(result.read_text(encoding="utf-8")))
 
     def _submit(self, context: Context) -> None:
         try:

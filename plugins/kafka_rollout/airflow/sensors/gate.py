@@ -15,6 +15,7 @@ from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.airflow.common.requests import request_of
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GateWatch, WatchState, WatchStatus
+from kafka_rollout.json_forms import to_json
 from kafka_rollout.steps.gates.policy import policy_of
 from kafka_rollout.steps.step import Reaction, Step
 from kafka_rollout.steps.step_history import record_skipped
@@ -109,8 +110,8 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
                 cluster=self.cluster,
                 run_id=str(context["run_id"]),
                 plan_hash=plan.hash,
-                gate=ref.to_dict(),
-                watch=watch.to_dict(),
+                gate=to_json(ref),
+                watch=to_json(watch),
             ),
             method_name="watched",
         )

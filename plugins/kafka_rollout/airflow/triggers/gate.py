@@ -14,6 +14,7 @@ from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.domain.gates.ref import GateRef
 from kafka_rollout.domain.gates.watch import GateWatch, WatchState, WatchStatus
 from kafka_rollout.domain.model.errors import RolloutError, TransientError
+from kafka_rollout.json_forms import from_json, to_json
 from kafka_rollout.steps.gates.checks import look
 from kafka_rollout.steps.gates.waiting import record_outcome
 from kafka_rollout.steps.planning.check import check_plan
@@ -66,7 +67,7 @@ class GateTrigger(OneLineLogs, BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        watch = GateWatch.from_dict(self.watch)
+        watch = from_json(GateWatch, self.watch)
         watcher = _Watcher(self, watch)
         try:
             security = await KafkaClusterHook(self.cluster).asecurity()
@@ -78,11 +79,11 @@ class GateTrigger(OneLineLogs, BaseTrigger):
                     self.log.info("%s", status.message)
                 if status.done:
                     yield TriggerEvent(
-                        {"state": status.state.value, "message": status.message, "watch": watch.to_dict()}
+                        {"state": status.state.value, "message": status.message, "watch": to_json(watch)}
                     )
                     return
         except RolloutError as error:
-            yield TriggerEvent({"state": ERROR, "message": str(error), "watch": watch.to_dict()})
+            yield TriggerEvent({"state": ERROR, "message": str(error), "watch": to_json(watch)})
         finally:
             await asyncio.to_thread(watcher.close)
 
@@ -93,7 +94,7 @@ class _Watcher:
     def __init__(self, trigger: GateTrigger, watch: GateWatch) -> None:
         self._trigger = trigger
         self._watch = watch
-        self._ref = GateRef.from_dict(trigger.gate)
+        self._ref = from_json(GateRef, trigger.gate)
         self._open: AbstractContextManager[ClusterPorts] | None = None
         self._bench: ClusterPorts | None = None
         self._unanswered = WatchStatus(state=WatchState.WAITING, message="")

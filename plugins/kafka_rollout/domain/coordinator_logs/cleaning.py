@@ -17,8 +17,7 @@ Source: LogCleanerManager, Cleaner, UnifiedLog and MemoryRecords of 3.4.0 and 4.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 NO_LIMIT = 2**63 - 1  # Long.MAX_VALUE: Kafka's default of max.compaction.lag.ms
@@ -78,13 +77,6 @@ class CleaningConfig:
             known=True,
             own=tuple(name for name in CLEANING_SETTINGS if name in set(own)),
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> CleaningConfig:
-        return cls(**{**data, "own": tuple(data["own"])})
 
     @property
     def compacted(self) -> bool:

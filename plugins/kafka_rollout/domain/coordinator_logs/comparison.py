@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from kafka_rollout.domain.coordinator_logs.scan import Failure, LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.model.releases import Release
@@ -31,17 +30,6 @@ class VerdictChange:
         text = f"{self.topic}-{self.partition} on {self.release}: {was}, now {_WORDS[self.after]}"
         failure = self.first_failure
         return text if failure is None else f"{text} at offset {failure.offset}: {failure.reason}"
-
-    def to_dict(self) -> dict[str, Any]:
-        failure = self.first_failure
-        return {
-            "release": str(self.release),
-            "topic": self.topic,
-            "partition": self.partition,
-            "before": None if self.before is None else str(self.before),
-            "after": str(self.after),
-            "first_failure": None if failure is None else {"offset": failure.offset, "reason": failure.reason},
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 GROUP_METADATA = "GroupMetadata"  # the only group record of the classic protocol
 TRANSACTION_LOG = "TransactionLog"
 SHARE_SNAPSHOT = "ShareSnapshot"
 
-LISTED = 10_000  # limit of groups and transactional ids in the JSON form; the counts include all
+LISTED = 10_000  # limit of groups and transactional ids in a scan; the counts include all
 
 _MODERN = re.compile(
     r"(Consumer|Share|Streams)Group(Metadata|MemberMetadata|TargetAssignmentMetadata|CurrentMemberAssignment|Topology)"
@@ -99,29 +99,16 @@ class GroupInventory:
     groups_left_out: int = 0
     transactional_ids_left_out: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form: the first `LISTED` of each, those with members or in a transaction first."""
+    def shortened(self) -> GroupInventory:
+        """Return at most `LISTED` groups and transactional ids, those with members or in a transaction first."""
         groups = sorted(self.groups, key=lambda group: (-group.members, group.name, group.type))
         ids = sorted(self.transactional_ids, key=lambda known: (-known.partitions, known.name))
-        shown = replace(
+        return replace(
             self,
             groups=tuple(groups[:LISTED]),
             transactional_ids=tuple(ids[:LISTED]),
             groups_left_out=self.groups_left_out + max(0, len(groups) - LISTED),
             transactional_ids_left_out=self.transactional_ids_left_out + max(0, len(ids) - LISTED),
-        )
-        return asdict(shown)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> GroupInventory:
-        return cls(
-            groups=tuple(GroupSummary(**group) for group in data["groups"]),
-            transactional_ids=tuple(TransactionalIdSummary(**known) for known in data["transactional_ids"]),
-            group_counts=tuple(GroupCount(**counted) for counted in data["group_counts"]),
-            transactional_id_counts=data["transactional_id_counts"],
-            commits=data["commits"],
-            groups_left_out=data["groups_left_out"],
-            transactional_ids_left_out=data["transactional_ids_left_out"],
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig, SettingChange, defaults_of
-from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, GroupSummary
+from kafka_rollout.domain.coordinator_logs.contents import GroupSummary
 from kafka_rollout.domain.coordinator_logs.incompatible_records import (
     NEWER_GROUPS,
     Family,
@@ -205,9 +205,8 @@ def _known(scan: ScanResult) -> Mapping[tuple[str, str], str]:
     """Return (kind, name) of a group or id → its state in the inventory."""
     if scan.inventory is None:
         return {}
-    inventory = GroupInventory.from_dict(scan.inventory)
-    known = {("group", group.name): _about(group) for group in inventory.groups}
-    return known | {("transactional_id", each.name): each.state for each in inventory.transactional_ids}
+    known = {("group", group.name): _about(group) for group in scan.inventory.groups}
+    return known | {("transactional_id", each.name): each.state for each in scan.inventory.transactional_ids}
 
 
 def _about(group: GroupSummary) -> str:

@@ -6,11 +6,12 @@ verdicts.py evaluates the records for each release; findings.py and remedies.py 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
+from kafka_rollout.domain.coordinator_logs.contents import GroupInventory
 from kafka_rollout.domain.model.releases import Release
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -61,11 +62,14 @@ class RecordKind:
     first_offset: int
     live: int | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        data = asdict(self)
-        if self.live is None:
-            del data["live"]
-        return data
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: Any) -> dict[str, Any]:
+        """`live` is left out of the JSON form if it is None, for adapters that use pydantic."""
+        return {**handler(source), "serialization": {"type": "function-wrap", "function": _without_unknown_live}}
+
+
+def _without_unknown_live(kind: RecordKind, serialize: Any) -> dict[str, Any]:
+    return {name: value for name, value in serialize(kind).items() if name != "live" or value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +101,6 @@ class BrokenRecords:
     def failure(self) -> Failure:
         return Failure(offset=self.first_offset, reason=self.reason)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "releases": [str(release) for release in self.releases]}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> BrokenRecords:
-        return cls(**{**data, "releases": tuple(Release.parse(text) for text in data["releases"])})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaggedFields:
@@ -123,13 +120,6 @@ class TaggedFields:
     first_offset: int
     name: str | None
     known_by: tuple[Release, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "known_by": [str(release) for release in self.known_by]}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> TaggedFields:
-        return cls(**{**data, "known_by": tuple(Release.parse(text) for text in data["known_by"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,10 +154,6 @@ class DeletedWhilePending:
     group: str
     producers: tuple[int, ...]
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> DeletedWhilePending:
-        return cls(**{**data, "producers": tuple(data["producers"])})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class OutOfOrder:
@@ -184,13 +170,6 @@ class OutOfOrder:
     value_version: int | None
     releases: tuple[Release, ...]
     complaint: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "releases": [str(release) for release in self.releases]}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> OutOfOrder:
-        return cls(**{**data, "releases": tuple(Release.parse(text) for text in data["releases"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,36 +234,13 @@ class ReleaseVerdict:
     ignored: int = 0
     first_failure: Failure | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        failure = self.first_failure
-        return {
-            "release": str(self.release),
-            "topic": self.topic,
-            "partition": self.partition,
-            "verdict": str(self.verdict),
-            "ignored": self.ignored,
-            "first_failure": None if failure is None else {"offset": failure.offset, "reason": failure.reason},
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ReleaseVerdict:
-        failure = data["first_failure"]
-        return cls(
-            release=Release.parse(data["release"]),
-            topic=data["topic"],
-            partition=data["partition"],
-            verdict=LoadVerdict(data["verdict"]),
-            ignored=data["ignored"],
-            first_failure=None if failure is None else Failure(offset=failure["offset"], reason=failure["reason"]),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanResult:
     """One scan of coordinator logs. `scanned_at`: epoch seconds. `logs`: the ranges that were read, each once.
 
     `cluster`: name in the inventory, or a label if directories were read. `owners_left_out`: number of owners that are
-    not listed. `inventory`: JSON form of GroupInventory (contents.py); None if it was not created. `cleaning`: topic
+    not listed. `inventory`: None if it was not created. `cleaning`: topic
     configuration by topic, if the cluster reported it. `new_group_coordinator`: evaluated for brokers whose
     configuration enables it (Catalogue.configured). `deleted_while_pending`: the groups of the "pending" entries of
     `broken`. `out_of_order`: the groups of its "order" entries.
@@ -304,7 +260,7 @@ class ScanResult:
     damage: tuple[Damage, ...] = ()
     deleted_while_pending: tuple[DeletedWhilePending, ...] = ()
     out_of_order: tuple[OutOfOrder, ...] = ()
-    inventory: Mapping[str, Any] | None = None
+    inventory: GroupInventory | None = None
     cleaning: Mapping[str, CleaningConfig] = field(default_factory=dict)
     new_group_coordinator: bool = False
 
@@ -352,37 +308,3 @@ class ScanResult:
             for found in self.broken
             if verdict.release in found.releases
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form: field name → value or list of objects."""
-        data: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        for name, kind in _LISTS.items():
-            to_dict = getattr(kind, "to_dict", asdict)
-            data[name] = [to_dict(value) for value in data[name]]
-        data["cleaning"] = {topic: config.to_dict() for topic, config in self.cleaning.items()}
-        return data
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ScanResult:
-        held = {each.name: data[each.name] for each in fields(cls) if each.name in data}
-        for name, kind in _LISTS.items():
-            from_dict = getattr(kind, "from_dict", lambda value, kind=kind: kind(**value))
-            held[name] = tuple(from_dict(value) for value in held.get(name, ()))
-        cleaning = held.get("cleaning", {})
-        held["cleaning"] = {topic: CleaningConfig.from_dict(config) for topic, config in cleaning.items()}
-        return cls(**held)
-
-
-_LISTS: Mapping[str, Any] = {
-    "logs": LogRange,
-    "classes": RecordKind,
-    "verdicts": ReleaseVerdict,
-    "sizes": LogSize,
-    "broken": BrokenRecords,
-    "tagged": TaggedFields,
-    "owners": OwnerRecords,
-    "copies": LogCopy,
-    "damage": Damage,
-    "deleted_while_pending": DeletedWhilePending,
-    "out_of_order": OutOfOrder,
-}

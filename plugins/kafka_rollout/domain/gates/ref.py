@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 
 class GateKind(StrEnum):
@@ -28,14 +26,6 @@ class GateRef:
     kind: GateKind
     release_step: str | None = None
     node_id: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON form, for a trigger's arguments."""
-        return {"kind": self.kind.value, "release_step": self.release_step, "node_id": self.node_id}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> GateRef:
-        return cls(kind=GateKind(data["kind"]), release_step=data["release_step"], node_id=data["node_id"])
 
     def __str__(self) -> str:
         return f"{self.kind.value} of node {self.node_id}" if self.node_id is not None else self.kind.value

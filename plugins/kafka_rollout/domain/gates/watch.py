@@ -7,10 +7,8 @@ the time in. So a trigger, a sensor and the command line use one rule.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from kafka_rollout.domain.gates.check import PROCESS, GateCheck
 from kafka_rollout.domain.model.errors import UserError
@@ -41,13 +39,6 @@ class GatePolicy:
             if getattr(self, name) < 0:
                 raise UserError(f"{name} of a gate is negative.", remedy="Set it to 0 seconds or more.")
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> GatePolicy:
-        return cls(**data)
-
 
 class WatchState(StrEnum):
     WAITING = "waiting"
@@ -69,10 +60,7 @@ class WatchStatus:
 
 @dataclass(slots=True, kw_only=True)
 class GateWatch:
-    """The checks of one gate so far.
-
-    With `to_dict` and `from_dict` a new trigger can continue the watch of another one.
-    """
+    """The checks of one gate so far. A new trigger can continue the watch of another one."""
 
     policy: GatePolicy
     started_at: float | None = None
@@ -118,17 +106,3 @@ class GateWatch:
         if waited >= self.policy.timeout_s + self.policy.soak_s or gone >= GONE_S:
             return WatchStatus(state=WatchState.FAILED, message=f"failed after {waited:.0f} s; {message}")
         return WatchStatus(state=WatchState.WAITING, message=message)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "policy": self.policy.to_dict(),
-            "started_at": self.started_at,
-            "held_in_a_row": self.held_in_a_row,
-            "held_since": self.held_since,
-            "gone_since": self.gone_since,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> GateWatch:
-        rest = {key: value for key, value in data.items() if key != "policy"}
-        return cls(policy=GatePolicy.from_dict(data["policy"]), **rest)

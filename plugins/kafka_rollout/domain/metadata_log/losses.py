@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 REGISTRATION_FLOOR = "3.7-IV0"
@@ -55,9 +55,6 @@ class LossReport:
     default_only: tuple[Loss, ...]
     kafka_said: tuple[str, ...]
     notes: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 # Fields that identify the object, by record definition.

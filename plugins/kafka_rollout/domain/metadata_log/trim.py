@@ -9,10 +9,9 @@ reverse order.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.numbers import parse_number
@@ -42,13 +41,6 @@ class TrimPlan:
     def segment(self) -> str:
         """File name of the log's first segment afterwards."""
         return f"{self.start_offset:020}.log"
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> TrimPlan:
-        return cls(**{**data, "removed": tuple(data["removed"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

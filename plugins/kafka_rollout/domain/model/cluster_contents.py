@@ -7,7 +7,7 @@ not either: offsets grow, and retention raises the start offset of a partition.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_rollout.domain.model.wording import few
@@ -35,13 +35,6 @@ class ClusterInventory:
     unasked: Mapping[str, str]
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     subscriptions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ClusterInventory:
-        return cls(**{**data, "acls": tuple(data["acls"])})
 
     @property
     def counts(self) -> dict[str, int]:

@@ -10,9 +10,8 @@ replaces it by the snapshot (KafkaMetadataLog.truncateToLatestSnapshot).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.errors import RefusedError, UserError
@@ -67,14 +66,6 @@ class ChosenLog:
     def snapshot(self) -> str:
         """File name of the snapshot."""
         return f"{self.end_offset:020}-{self.snapshot_epoch:010}.checkpoint"
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ChosenLog:
-        lists = {name: tuple(data[name]) for name in ("voters", "read", "not_read")}
-        return cls(**{**{name: data[name] for name in cls.__slots__}, **lists})
 
 
 def choose_log(logs: Sequence[NodeLog], voters: Collection[int], not_read: Mapping[int, str]) -> ChosenLog:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from kafka_rollout.domain.model.cluster_contents import (
     PARTS,
     ClusterInventory,
@@ -26,23 +24,22 @@ def take_inventory(ports: ClusterPorts) -> ClusterInventory:
 
     After the first change of the run, the first inventory stays as the base.
     """
-    kept = ports.run.attachment(BEFORE)
+    kept: ClusterInventory | None = ports.run.attachment(BEFORE, ClusterInventory)
     if kept is not None and has_acted(ports.run.events()):
-        return ClusterInventory.from_dict(kept)
+        return kept
     found = ports.admin.inventory()
-    ports.run.attach(BEFORE, found.to_dict())
+    ports.run.attach(BEFORE, found)
     ports.run.record(ContentsTaken(counts=found.counts))
     return found
 
 
 def compare_inventory(ports: ClusterPorts) -> tuple[Difference, ...]:
     """Return and record every difference. Raises FatalError if the run has no inventory from before."""
-    kept = ports.run.attachment(BEFORE)
-    if kept is None:
+    before: ClusterInventory | None = ports.run.attachment(BEFORE, ClusterInventory)
+    if before is None:
         raise FatalError(
             "This run has no inventory from before its first change.", remedy=("No comparison is possible.")
         )
-    before = ClusterInventory.from_dict(kept)
     after = ports.admin.inventory(configured_groups=before.group_configs)
     found = compare_inventories(before, after, unserved=unserved_types(levels_now(ports).finalized))
     ports.run.attach(
@@ -51,7 +48,7 @@ def compare_inventory(ports: ClusterPorts) -> tuple[Difference, ...]:
             "before": before.counts,
             "after": after.counts,
             "unasked": {PARTS.get(part, part): why for part, why in after.unasked.items()},
-            "differences": [asdict(difference) for difference in found],
+            "differences": found,
         },
     )
     ports.run.record(ContentsCompared(counts=after.counts, differences=len(found)))

@@ -64,7 +64,7 @@ def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | N
         report = _losses(ports, plan, level)
     except RolloutError as error:
         return replace_findings(ports, LOSS_CODES, (*losses_unknown(str(error)), *settings)), None
-    ports.run.attach(LOSSES, report.to_dict())
+    ports.run.attach(LOSSES, report)
     ports.run.record(
         LossesReported(
             from_level=report.from_level,

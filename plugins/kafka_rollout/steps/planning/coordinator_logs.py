@@ -17,8 +17,8 @@ _THEN = "Then start a new run, which plans from the current state."
 
 def scan_before_roll(ports: ClusterPorts) -> ScanResult | None:
     """Return the run's scan from before the first stop; None if it has none."""
-    data = ports.run.attachment(SCAN_BEFORE_ROLL)
-    return None if data is None else ScanResult.from_dict(data)
+    scan: ScanResult | None = ports.run.attachment(SCAN_BEFORE_ROLL, ScanResult)
+    return scan
 
 
 def logs_findings(ports: ClusterPorts, scan: ScanResult | None, plan: Plan) -> tuple[Finding, ...]:

@@ -131,11 +131,10 @@ def check_features(call: StepCall) -> dict[str, Any]:
 def evaluate_scan(call: StepCall) -> dict[str, Any]:
     """Check that the previous release could still load the coordinator logs as they are now."""
     ports = call.ports
-    data = ports.run.attachment(SCAN_VERDICT)
-    if data is None:
+    result: ScanResult | None = ports.run.attachment(SCAN_VERDICT, ScanResult)
+    if result is None:
         return {"sentence": "The coordinator logs were not scanned."}
     previous = previous_release(ports, call.plan)
-    result = ScanResult.from_dict(data)
     verdict = way_back_verdict(result, previous)
     if not result.logs:  # no group and no transaction ever existed: nothing to load, nothing unknown
         verdict = Verdict(question=verdict.question)

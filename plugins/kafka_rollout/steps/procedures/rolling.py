@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.model.plan import ReleaseStepPosition
@@ -140,7 +140,7 @@ def _stop_all(call: StepCall) -> list[int]:
 
 
 def _choose_log(call: StepCall) -> object:
-    return offline.choose(call.ports, call.plan).to_dict()
+    return asdict(offline.choose(call.ports, call.plan))
 
 
 def _write_snapshot(call: StepCall) -> str:

@@ -182,7 +182,7 @@ def test_spark_reads_what_is_too_long_and_says_if_it_does_not_name_all_groups(
     monkeypatch: pytest.MonkeyPatch, left_out: int
 ) -> None:
     group = GroupSummary(name="billing", type="consumer", state="Stable", members=1, partition=0)
-    inventory = GroupInventory(groups=(group,), groups_left_out=left_out).to_dict()
+    inventory = GroupInventory(groups=(group,), groups_left_out=left_out)
     scan = replace(scan_to(3), inventory=inventory)
     monkeypatch.setattr(coordinator_logs.scan_submit, "scan_command", lambda *_, **__: (0, scan))
     logs = of_groups(monkeypatch, (COMMIT_KEY, COMMIT), longest=0)
@@ -258,7 +258,7 @@ def test_a_group_that_the_scan_found_alive_is_not_read_for_again(monkeypatch: py
     group = GroupSummary(name="g", type="classic", state="Stable", members=1, partition=0)
     for known, times in ((group, 1), (replace(group, type="consumer"), 2), (replace(group, offsets_only=True), 2)):
         read.clear()
-        logs.scan_on(replace(scan_to(2), inventory=GroupInventory(groups=(known,)).to_dict()))
+        logs.scan_on(replace(scan_to(2), inventory=GroupInventory(groups=(known,))))
         assert [what.start for what in read] == [2, 0][:times]
 
 

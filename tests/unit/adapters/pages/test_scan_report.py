@@ -67,7 +67,7 @@ def test_the_page_says_by_which_group_coordinator_it_judges_and_which_groups_hav
     page = text_of(render_scan(scan, catalogue))
     assert told not in page
     assert only not in page
-    inventory = GroupInventory(groups=(simple,)).to_dict()
+    inventory = GroupInventory(groups=(simple,))
     page = text_of(render_scan(replace(scan, new_group_coordinator=True, inventory=inventory), catalogue))
     assert told in page
     assert only in page
@@ -92,7 +92,7 @@ def test_the_page_fetches_nothing(catalogue: Catalogue) -> None:
 def test_more_groups_than_are_listed_are_counted(catalogue: Catalogue) -> None:
     scan = large_scan(catalogue)
     assert scan.inventory is not None
-    more = len(scan.inventory["groups"]) - LISTED
+    more = len(scan.inventory.groups) - LISTED
     assert f"and {more:,} more" in text_of(render_scan(scan, catalogue))
 
 

@@ -64,6 +64,3 @@ def test_the_log_of_the_share_coordinator_is_not_compacted() -> None:
 
 def test_compaction_beside_deletion_is_compaction() -> None:
     assert CleaningConfig(policy="delete, compact").compacted
-    assert CleaningConfig.from_dict(CleaningConfig(own=("segment.ms",)).to_dict()) == CleaningConfig(
-        own=("segment.ms",)
-    )

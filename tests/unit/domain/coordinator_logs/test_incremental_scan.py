@@ -16,6 +16,7 @@ from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, LogRange, Lo
 from kafka_rollout.domain.coordinator_logs.verdicts import judge
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.json_forms import from_json, to_json
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 CATALOGUE = load_catalogue(PROJECT_ROOT / "include")
@@ -141,7 +142,7 @@ def test_a_scan_is_carried_on_by_the_group_coordinator_that_the_brokers_start() 
         first = scan_of(written, 0, 1)
         first = replace(first, verdicts=judge(catalogue, first.classes, (asked,)), new_group_coordinator=new)
         assert [verdict.verdict for verdict in first.verdicts] == [expected]
-        told = ScanResult.from_dict(first.to_dict())
+        told = from_json(ScanResult, to_json(first))
         whole = merge_scans(CATALOGUE, told, scan_of(written, 1, 2))
         assert whole.new_group_coordinator is new
         assert [verdict.verdict for verdict in whole.verdicts if verdict.topic == OFFSETS][:1] == [expected]

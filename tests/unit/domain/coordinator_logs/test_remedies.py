@@ -20,6 +20,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
 )
 from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, judge, unloadable_groups
 from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.json_forms import from_json, to_json
 from tests.paths import INCLUDE
 
 OFFSETS, TRANSACTIONS, SHARE_STATE = "__consumer_offsets", "__transaction_state", "__share_group_state"
@@ -77,10 +78,10 @@ def remedy(
         verdicts=judge(catalogue, classes, [release], broken=broken),
         owners=tuple(owners),
         broken=tuple(broken),
-        inventory=inventory.to_dict() if inventory else None,
+        inventory=inventory,
         cleaning={OFFSETS: cleaning} if cleaning else {},
     )
-    (found,) = find_remedies(ScanResult.from_dict(scan.to_dict()), catalogue)
+    (found,) = find_remedies(from_json(ScanResult, to_json(scan)), catalogue)
     return found
 
 
@@ -295,7 +296,7 @@ def test_groups_out_of_order_are_to_be_deleted_and_cleaned(catalogue: Catalogue)
         verdicts=(),
         broken=broken,
         out_of_order=groups,
-        inventory=inventory.to_dict(),
+        inventory=inventory,
     )
     (found,) = find_remedies(scan, catalogue, [R411])
     assert found.fails

@@ -33,6 +33,7 @@ from kafka_rollout.domain.model.releases import (
     ReleaseFacts,
     VersionRange,
 )
+from kafka_rollout.json_forms import from_json, to_json
 
 OFFSETS = "__consumer_offsets"
 OLD, TOLERANT, NEW = Release(3, 4, 0), Release(3, 4, 1), Release(4, 3, 1)
@@ -285,7 +286,7 @@ def test_the_json_form_reads_back_to_the_same_result() -> None:
             ),
         ),
     )
-    assert ScanResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+    assert from_json(ScanResult, json.loads(json.dumps(to_json(result)))) == result
 
 
 def way_back(

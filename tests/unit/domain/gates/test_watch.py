@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kafka_rollout.domain.gates.check import PROCESS, Condition, GateCheck
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState
 from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.json_forms import from_json, to_json
 
 
 def _look(holds: bool) -> GateCheck:
@@ -54,7 +55,7 @@ def test_a_process_that_is_gone_is_not_waited_for_to_the_gates_end_but_may_come_
 
     watch = GateWatch(policy=GatePolicy(timeout_s=1800))
     assert [watch.seen(look(up), at).state for at, up in ((0, False), (59, False), (60, True), (61, False))] == [W] * 4
-    watch = GateWatch.from_dict(json.loads(json.dumps(watch.to_dict())))
+    watch = from_json(GateWatch, json.loads(json.dumps(to_json(watch))))
     assert watch.seen(look(False), 120).state is W
     status = watch.seen(look(False), 121)
     assert status.state is F
@@ -103,7 +104,7 @@ def test_a_watch_goes_on_from_its_dictionary_as_if_nothing_had_happened(
     whole, first = GateWatch(policy=policy), GateWatch(policy=policy)
     for i, holds in enumerate(looks):
         if i == cut:
-            first = GateWatch.from_dict(json.loads(json.dumps(first.to_dict())))
+            first = from_json(GateWatch, json.loads(json.dumps(to_json(first))))
         assert first.seen(_look(holds), float(i)) == whole.seen(_look(holds), float(i))
 
 

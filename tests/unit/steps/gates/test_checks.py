@@ -21,10 +21,6 @@ RELEASE_STEP = "3.9.1-to-4.3.1"
 AFTER = GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=12)
 
 
-def test_a_reference_survives_json() -> None:
-    assert GateRef.from_dict(AFTER.to_dict()) == AFTER
-
-
 def test_leadership_comes_back_because_it_is_asked_for(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     replace_node(ports, plan, RELEASE_STEP, 12)
     assert cluster.topics["orders-1"].leader != 12

@@ -53,7 +53,7 @@ def planned(ports: ClusterPorts, *classes: RecordKind) -> Plan:
         classes=classes,
         verdicts=judge(ports.catalogue, classes, list(ports.catalogue), partitions=[(OFFSETS, 0)]),
     )
-    ports.run.attach(SCAN_BEFORE_ROLL, scan.to_dict())
+    ports.run.attach(SCAN_BEFORE_ROLL, scan)
     plan = plan_upgrade(ports, R431, finalize=True, with_logs=True)
     if not plan.blockers:
         record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "a quiet evening")

@@ -38,7 +38,7 @@ def rolled(cluster: FakeCluster, home: Path, *, scanned: bool = True) -> tuple[C
         verdicts=judge(cluster.catalogue, (COMMIT,), list(cluster.catalogue)),
     )
     if scanned:
-        ports.run.attach(SCAN_BEFORE_ROLL, scan.to_dict())
+        ports.run.attach(SCAN_BEFORE_ROLL, scan)
     plan = plan_upgrade(ports, R431, finalize=False)
     (told,) = [finding for finding in plan.findings if finding.code == "WAY-BACK-ENDS"]
     assert "A rollback reaches at most 3.4.1" in told.sentence
