@@ -17,11 +17,15 @@ class FakeClock:
     def __init__(self, on_sleep: Callable[[float], object] = lambda seconds: None) -> None:
         self.on_sleep = on_sleep
         self.slept: list[float] = []
-        self._now = time.time()
-        self._began = self._now
+        self.set(time.time(), reading_s=_A_READING_S)
+
+    def set(self, now: float, *, reading_s: float) -> None:
+        """Start again at `now` (epoch seconds); each reading takes `reading_s`."""
+        self._now = self._began = now
+        self._reading_s = reading_s
 
     def now(self) -> float:
-        self._now += _A_READING_S
+        self._now += self._reading_s
         return self._now
 
     def monotonic(self) -> float:

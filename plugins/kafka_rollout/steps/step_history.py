@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from kafka_rollout.domain.run.events import APPROVED, Approval, Event, Planned, StepDone, StepsJumped, StepSkipped
+from kafka_rollout.domain.run.log_events import TrafficCompared
 from kafka_rollout.domain.run.node_events import GatePassed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.step import Events, Procedure, Step, matches
+from kafka_rollout.steps.step import Events, Procedure, Service, Step, matches
 
 
 class StepState(StrEnum):
@@ -20,12 +21,13 @@ class StepState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLine:
-    """One step of a run for a person: `reason` says why it was skipped."""
+    """One step of a run. `reason`: why it was skipped. `at`: when it was done or skipped (epoch s), None if open."""
 
     id: str
     label: str
     state: StepState
     reason: str = ""
+    at: float | None = None
 
 
 def record_done(ports: ClusterPorts, task_id: str) -> None:
@@ -55,23 +57,28 @@ def has_finished(events: Events, task_id: str) -> bool:
 
 
 def step_lines(procedure: Procedure, events: Events) -> tuple[StepLine, ...]:
-    """Every step of the procedure but those of single nodes, in their order."""
-    steps = [(task_id, step) for task_id, step in procedure if "*" not in task_id and not step.joins]
-    found = {task_id: (StepState.OPEN, "") for task_id, _ in steps}
+    """Every step of the procedure except those of single nodes, and report and outcome, which follow the history."""
+    omitted = {Service.REPORT, Service.OUTCOME}
+    steps = [
+        (task_id, step)
+        for task_id, step in procedure
+        if "*" not in task_id and not step.joins and step.service not in omitted
+    ]
+    traffic = [task_id for task_id, step in steps if step.service in {Service.START_TRAFFIC, Service.STOP_TRAFFIC}]
+    found = {task_id: StepLine(id=task_id, label=step.label, state=StepState.OPEN) for task_id, step in steps}
+
+    def mark(task_ids: Iterable[str], event: Event, state: StepState, reason: str = "") -> None:
+        for task_id in found.keys() & set(task_ids):
+            found[task_id] = replace(found[task_id], state=state, reason=reason, at=event.at)
+
     for event in events:
-        for task_id in _done_by(event, steps):
-            found[task_id] = (StepState.DONE, "")
-        if isinstance(event, StepSkipped) and event.step in found:
-            found[event.step] = (StepState.SKIPPED, event.reason)
+        mark(_done_by(event, steps), event, StepState.DONE)
+        if isinstance(event, StepSkipped):
+            mark(traffic if event.step in traffic else (event.step,), event, StepState.SKIPPED, event.reason)
         elif isinstance(event, StepsJumped):
-            found[event.step] = (StepState.DONE, "")
-            for task_id in _between(procedure, event.step, event.past):
-                if task_id in found:
-                    found[task_id] = (StepState.SKIPPED, event.reason)
-    return tuple(
-        StepLine(id=task_id, label=step.label, state=found[task_id][0], reason=found[task_id][1])
-        for task_id, step in steps
-    )
+            mark((event.step,), event, StepState.DONE)
+            mark(_between(procedure, event.step, event.past), event, StepState.SKIPPED, event.reason)
+    return tuple(found.values())
 
 
 def _done_by(event: Event, steps: Iterable[tuple[str, Step]]) -> tuple[str, ...]:
@@ -83,6 +90,8 @@ def _done_by(event: Event, steps: Iterable[tuple[str, Step]]) -> tuple[str, ...]
             return tuple(task_id for task_id, step in steps if step.gate == event.ref.kind)
         case Approval() if event.decision == APPROVED:
             return tuple(task_id for task_id, step in steps if step.approval and step.approval.of == event.what)
+        case TrafficCompared():
+            return tuple(task_id for task_id, step in steps if step.service is Service.STOP_TRAFFIC)
         case _:
             return ()
 

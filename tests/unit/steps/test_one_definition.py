@@ -62,7 +62,9 @@ def test_a_step_of_the_definition_is_run_told_shown_and_reported(
     assert "greeting the nodes" in capsys.readouterr().err, "the command line runs it and says so"
     events = ports.run.events()
     report = build_report_of_run(ports, ports.run.load_plan(), procedure=procedure)
-    assert {"id": "greet_nodes", "label": LABEL, "state": "done", "reason": ""} in report["steps"]
+    (listed,) = [line for line in report["steps"] if line["id"] == "greet_nodes"]
+    assert (listed["label"], listed["state"], listed["reason"]) == (LABEL, "done", "")
+    assert listed["at"] in {event.at for event in events}
     told = Progress(procedure=procedure).lines(None, (), {"greet_nodes": "running"})
     assert list(told) == ["greeting the nodes"]
     (shown,) = [line for line in page.steps_of(procedure, events) if line["label"] == LABEL]

@@ -22,6 +22,7 @@ from kafka_rollout.steps.features.levels import finalize
 from kafka_rollout.steps.features.snapshot import prove_snapshot
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.procedures.of_run import build_report_of_run
 from kafka_rollout.steps.report.run import GROUPS_WATCHED, build_report
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
 from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
@@ -120,7 +121,7 @@ def test_the_page_shows_what_was_seen_of_groups_that_have_partitions(ports: Clus
             at,
         )
     ports.run.attach(GROUPS_WATCHED, watch.to_dict())  # type: ignore[attr-defined]
-    html = render(build_report(ports, plan))
+    html = render(build_report_of_run(ports, plan))
     assert "1 of 1 rebalanced" in html
     assert "<td>&lt;b&gt;</td><td>classic, range</td>" in html
     assert '<td class="n">1</td><td class="n">4.5 s</td>' in html
@@ -159,4 +160,4 @@ def test_a_rejected_approval_and_a_dry_run_read_as_such(ports: ClusterPorts, clu
     assert build_report(ports, plan, dry_run=True)["outcome"] == "dry_run"
     record_approval(ports, ApprovalOf.ROLL, "alice", REJECTED, "month's end")
     assert outcome(ports, plan) == ("refused", "Nothing was changed: alice answered 'rejected' (month's end).")
-    assert render(build_report(ports, plan))
+    assert render(build_report_of_run(ports, plan))

@@ -49,7 +49,8 @@ function nodeChips(run) {
 function stepList(run) {
   const list = el("ol", undefined, "steps");
   for (const step of run.steps) {
-    list.append(el("li", `${step.label}: ${step.state}${step.reason ? ` (${step.reason})` : ""}`, step.state));
+    const at = step.at ? ` at ${new Date(step.at * 1000).toLocaleTimeString()}` : "";
+    list.append(el("li", `${step.label}: ${step.state}${at}${step.reason ? ` (${step.reason})` : ""}`, step.state));
   }
   return list;
 }
