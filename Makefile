@@ -1,4 +1,4 @@
-# `make help` lists what there is. Every target makes .venv first if it is missing or its lock changed.
+# `make help` lists the targets. Every target creates .venv first if it is missing or its lock changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-browser setup-postgres demo test test-fast test-full lint bench bench-roll bench-rebalance bench-scan bench-scan-start lock clean
@@ -9,14 +9,14 @@ FROM ?= 3.9.1
 TO ?= 4.3.1
 APPROVE ?=
 ARGS ?=
-# Files of tests side by side: most of their time is waiting for brokers and for Airflow. In the order of their names
-# the long ones come early.
+# Test files run in parallel: most of their time they wait for brokers and for Airflow. Sorted by name, the long ones start
+# early.
 WORKERS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
-help: ## this list
+help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## .venv from the lock, with kafka-rollout in its bin folder
+setup: ## create .venv from the lock; kafka-rollout is in its bin folder
 	@tools/bootstrap.sh
 
 setup-browser: setup
@@ -25,47 +25,47 @@ setup-browser: setup
 setup-postgres:
 	@tools/postgres.sh
 
-demo: setup ## a real cluster rolled from FROM to TO, up or down, under live traffic (APPROVE=auto: unattended)
+demo: setup ## upgrade or downgrade a real cluster from FROM to TO with test traffic (APPROVE=auto: unattended)
 	@$(CACHE) $(FROM) $(TO) agents >/dev/null
 	@$(BIN)/kafka-rollout demo --from $(FROM) --to $(TO) $(if $(APPROVE),--approve $(APPROVE)) $(ARGS)
 
-test-fast: setup ## tests without a JVM, in under a minute
+test-fast: setup ## run the tests that need no Java, in less than a minute
 	$(BIN)/python -m pytest -n 2 -m "not (jvm or airflow or spark or integration or browser or full)" tests/unit tests/architecture $(ARGS)
 
-test: setup setup-browser ## all tests, real brokers included, but the larger matrix
+test: setup setup-browser ## run all tests, with real brokers, except the larger matrix
 	@$(CACHE) 3.4.0 3.4.1 3.9.1 4.0.1 4.1.1 4.2.1 4.3.1 agents >/dev/null
 	$(BIN)/python -m pytest $(WORKERS) -m "not full" $(ARGS)
 
-test-full: setup setup-browser setup-postgres ## the larger matrix as well
+test-full: setup setup-browser setup-postgres ## run all tests with the larger matrix
 	$(BIN)/python -m pytest $(WORKERS) --hypothesis-profile=exploring $(ARGS)
 
-lint: setup ## ruff, mypy and the direction of imports
+lint: setup ## check with ruff, mypy and import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy plugins/kafka_rollout spark_jobs tools
 	$(BIN)/lint-imports
 
-bench: bench-roll bench-rebalance bench-scan bench-scan-start ## all benchmarks
+bench: bench-roll bench-rebalance bench-scan bench-scan-start ## run all benchmarks
 
-bench-roll: setup ## the same roll by a bare script and by the DAG
+bench-roll: setup ## compare the same roll by a bare script and by the DAG
 	$(BIN)/python bench/roll.py $(ARGS)
 
-bench-rebalance: setup ## groups that rebalance by each protocol, side by side
+bench-rebalance: setup ## compare groups that rebalance by each protocol
 	@$(CACHE) 4.3.1 agents >/dev/null
 	$(BIN)/python bench/rebalance.py $(ARGS)
 
-bench-scan: setup ## scans of coordinator logs beside what else could read them (12 GB of disk; ARGS=--quick)
+bench-scan: setup ## compare scans of coordinator logs with other readers (12 GB of disk; ARGS=--quick)
 	@$(CACHE) 4.3.1 agents >/dev/null
 	$(BIN)/python bench/scan.py $(ARGS)
 
-bench-scan-start: setup ## a scan of a small log and a bare Spark session, in turn
+bench-scan-start: setup ## compare a scan of a small log with a bare Spark session
 	$(BIN)/python bench/scan_start.py $(ARGS)
 
-lock: setup ## resolve requirements.in anew into requirements.txt
+lock: setup ## resolve requirements.in into requirements.txt again
 	$(BIN)/uv pip compile requirements.in --override requirements-overrides.txt --python-version 3.11 --universal \
 	  --generate-hashes --custom-compile-command "make lock" --quiet --output-file requirements.txt
 
-clean: ## end what this checkout started, and remove what it made (not the shared cache of releases)
+clean: ## stop the demos of this checkout and remove its files (not the shared cache of releases)
 	@if [ -x $(BIN)/kafka-rollout ]; then $(BIN)/kafka-rollout demo-clean; fi
 	rm -rf .demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse metastore_db
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
