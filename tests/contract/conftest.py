@@ -18,9 +18,9 @@ from kafka_rollout.ports.cluster_admin import ClusterAdmin
 from kafka_rollout.ports.node_runtime import NodeRuntime
 from tests.fake_cluster import FakeCluster
 from tests.fakes import FakeAdmin, FakeRuntime
-from tests.integration.conftest import MakeCluster, make_shared_cluster, release_cache
+from tests.integration.conftest import MakeCluster, class_archives, make_shared_cluster, release_cache
 
-__all__ = ["make_shared_cluster", "release_cache"]
+__all__ = ["class_archives", "make_shared_cluster", "release_cache"]
 
 RELEASE = Release.parse("4.3.1")
 TOPIC = "orders"

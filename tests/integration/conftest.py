@@ -17,6 +17,7 @@ from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings
+from tests.class_archives import ClassArchives
 from tests.integration.harness.airflow_harness import House
 from tests.integration.harness.feature_harness import Command
 
@@ -27,13 +28,20 @@ MakeCluster = Callable[..., LocalCluster]
 
 
 @pytest.fixture(scope="session")
-def release_cache() -> ReleaseCache:
+def class_archives() -> ClassArchives:
     settings = Settings.from_environment()
-    return ReleaseCache(settings.cache, settings.include)
+    archives = ClassArchives(ReleaseCache(settings.cache, settings.include), settings.cache)
+    archives.use()
+    return archives
+
+
+@pytest.fixture(scope="session")
+def release_cache(class_archives: ClassArchives) -> ReleaseCache:
+    return class_archives.cache
 
 
 @pytest.fixture
-def make_cluster(tmp_path: Path, release_cache: ReleaseCache) -> Iterator[MakeCluster]:
+def make_cluster(tmp_path: Path, release_cache: ReleaseCache, class_archives: ClassArchives) -> Iterator[MakeCluster]:
     """`make_cluster("3.9.1", layout="combined", …)`: LocalCluster.create in the test's own folder."""
     numbers = count(1)
     made: list[Path] = []
@@ -42,6 +50,7 @@ def make_cluster(tmp_path: Path, release_cache: ReleaseCache) -> Iterator[MakeCl
         folder = tmp_path / f"cluster-{next(numbers)}"
         made.append(folder)  # before the start: also a cluster that fails half-way is ended
         name = name or f"test-{next(numbers)}"
+        class_archives.record(Release.parse(release))
         return LocalCluster.create(folder, name, Release.parse(release), cache=release_cache, **options)
 
     yield make
@@ -50,13 +59,16 @@ def make_cluster(tmp_path: Path, release_cache: ReleaseCache) -> Iterator[MakeCl
 
 
 @pytest.fixture(scope="module")
-def make_shared_cluster(tmp_path_factory: pytest.TempPathFactory, release_cache: ReleaseCache) -> Iterator[MakeCluster]:
+def make_shared_cluster(
+    tmp_path_factory: pytest.TempPathFactory, release_cache: ReleaseCache, class_archives: ClassArchives
+) -> Iterator[MakeCluster]:
     """As make_cluster, for clusters that all tests of a module look at."""
     made: list[Path] = []
 
     def make(release: str, *, name: str = "shared", **options: Any) -> LocalCluster:
         folder = tmp_path_factory.mktemp(name)
         made.append(folder)
+        class_archives.record(Release.parse(release))
         return LocalCluster.create(folder, name, Release.parse(release), cache=release_cache, **options)
 
     yield make

@@ -1,0 +1,88 @@
+"""Class archives (AppCDS) of Kafka releases: a node of a test starts with half the CPU time.
+
+The archives belong to the tests alone: Java calls archives with agents "for testing purposes only". `$JAVA_HOME` of the
+tests is a folder whose `bin/java` adds the archive of the release on the class path, if there is one. Java itself
+checks that the archive fits its own build and the jars, and starts without it otherwise.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import stat
+import tempfile
+from pathlib import Path
+
+from kafka_rollout.adapters.releases import java
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.model.errors import RolloutError
+from kafka_rollout.domain.model.releases import Release
+
+_AGENTS_ALLOWED = "-XX:+UnlockDiagnosticVMOptions -XX:+AllowArchivingWithJavaAgent"
+_QUIET = "-XX:-PrintWarnings -Xlog:cds=off -Xlog:cds+dynamic=off"
+_STOP_S = 120.0  # the JVM writes the archive when it exits
+_WRAPPER = """#!/bin/sh
+# Add the class archive of the Kafka release on the class path.
+for argument in "$@"; do
+  case "$argument" in
+  */libs/\\*)
+    release="${argument%/libs/*}"
+    archive="FOLDER/${release##*/}.jsa"
+    [ -s "$archive" ] && exec "JAVA" OPTIONS -XX:SharedArchiveFile="$archive" "$@" ;;
+  esac
+done
+exec "JAVA" "$@"
+"""
+
+
+class ClassArchives:
+    """The archives of one Java, in the cache folder."""
+
+    def __init__(self, cache: ReleaseCache, folder: Path) -> None:
+        self.cache = cache
+        self.java = java.java_binary()
+        self.folder = folder / "class-archives" / hashlib.sha256(os.fsencode(self.java)).hexdigest()[:8]
+
+    def use(self) -> None:
+        """Make `$JAVA_HOME` the folder that adds the archives; for this process and the processes it starts."""
+        wrapper = self.folder / "home" / "bin" / "java"
+        wrapper.parent.mkdir(parents=True, exist_ok=True)
+        draft = wrapper.with_name(f"java.{os.getpid()}")
+        words = {"FOLDER": str(self.folder), "JAVA": str(self.java), "OPTIONS": f"{_AGENTS_ALLOWED} {_QUIET}"}
+        draft.write_text(re.sub("|".join(words), lambda found: words[found[0]], _WRAPPER))
+        draft.chmod(draft.stat().st_mode | stat.S_IXUSR)
+        draft.replace(wrapper)
+        os.environ["JAVA_HOME"] = str(wrapper.parent.parent)
+        java.java_home.cache_clear()
+
+    def record(self, release: Release) -> None:
+        """Start and stop a node once to write the archive of a release; an empty file if Java cannot write one."""
+        archive = self.folder / f"{self.cache.libs(release).parent.name}.jsa"
+        if archive.exists():
+            return
+        with (self.folder / f"{archive.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not archive.exists():
+                draft = archive.with_suffix(".draft")
+                draft.unlink(missing_ok=True)
+                self._run_node(release, draft)
+                draft.touch()
+                draft.replace(archive)
+
+    def _run_node(self, release: Release, archive: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="kafka-rollout-classes-") as folder:
+            cluster = LocalCluster.create(
+                Path(folder), "classes", release, cache=self.cache, layout="combined", size=1, start=False
+            )
+            for node in cluster.spec.nodes:
+                options = Path(str(node.directory)) / "jvm.options"
+                options.write_text(f"{options.read_text()}-XX:ArchiveClassesAtExit={archive} {_AGENTS_ALLOWED}\n")
+            try:
+                cluster.start()
+            except RolloutError:  # a Java without archives of its own: nothing is gained, nothing is lost
+                archive.unlink(missing_ok=True)
+            finally:
+                cluster.stop(deadline_s=_STOP_S)
