@@ -1,0 +1,23 @@
+"""The folders of the unit tests mirror the packages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.paths import ROOT
+
+UNIT = ROOT / "tests" / "unit"
+PACKAGES = ROOT / "plugins" / "kafka_rollout"
+OUTSIDE = {"spark": ROOT / "spark_jobs" / "kafka_rollout_spark", "tools": ROOT / "tools"}
+
+
+def package_of(folder: Path) -> Path:
+    """The package that a folder of unit tests is about."""
+    parts = folder.relative_to(UNIT).parts
+    return OUTSIDE[parts[0]].joinpath(*parts[1:]) if parts and parts[0] in OUTSIDE else PACKAGES.joinpath(*parts)
+
+
+def test_each_folder_of_unit_tests_has_the_name_of_a_package() -> None:
+    folders = {path.parent for path in UNIT.rglob("test_*.py")}
+    assert [folder for folder in folders if not list(package_of(folder).glob("*.py"))] == []
+    assert package_of(UNIT / "spark" / "kernel") == ROOT / "spark_jobs" / "kafka_rollout_spark" / "kernel"
