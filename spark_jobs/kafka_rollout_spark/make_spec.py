@@ -9,7 +9,7 @@ from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, ordere
 from kafka_rollout.adapters.releases.definitions import Schemas
 from kafka_rollout.domain.coordinator_logs.contents import describes_owner
 from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, LoadVerdict, RecordKind
-from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.wire.layouts import Layout
 from kafka_rollout_spark.kernel.spec import DecodingSpec, LayoutUse, RecordUse, ScanDepth
@@ -92,5 +92,8 @@ def _loaded_by_all(
                 count=1,
                 first_offset=0,
             )
-            if {v.verdict for v in judge(catalogue, [one], releases)} <= {LoadVerdict.LOADS, LoadVerdict.NOT_LOADED}:
+            if {v.verdict for v in evaluate_records(catalogue, [one], releases)} <= {
+                LoadVerdict.LOADS,
+                LoadVerdict.NOT_LOADED,
+            }:
                 yield record.topic, record.key_version, value_version

@@ -16,7 +16,12 @@ from kafka_rollout.adapters.coordinator_logs.order import Facts, facts_of_order
 from kafka_rollout.adapters.releases.definitions import Schemas
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, take_inventory
 from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, OutOfOrder, OwnerRecords, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, judge, unknown_ends, unloadable_groups
+from kafka_rollout.domain.coordinator_logs.verdicts import (
+    evaluate_records,
+    groups_out_of_order,
+    unknown_ends,
+    unloadable_groups,
+)
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth, buckets_for
@@ -190,7 +195,7 @@ def make_result(question: Question, logs: LogsToRead, scanned: Scanned) -> ScanR
         scanned_at=scanned.scanned_at,
         logs=logs.ranges,
         classes=classes,
-        verdicts=judge(
+        verdicts=evaluate_records(
             question.catalogue,
             classes,
             question.releases,

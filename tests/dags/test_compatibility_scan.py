@@ -16,7 +16,7 @@ from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.releases.catalogue import load_catalogue, release_names
 from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from tests.dags.conftest import spec_with_homes
 from tests.dags.dag_run import run_dag
 from tests.records import scan_history
@@ -35,13 +35,13 @@ CATALOGUE = load_catalogue(PROJECT_ROOT / "include")
 
 
 def scan_of(*classes: RecordKind, releases: list[str] | None = None) -> ScanResult:
-    judged = [release for release in CATALOGUE if releases is None or str(release) in releases]
+    evaluated = [release for release in CATALOGUE if releases is None or str(release) in releases]
     return ScanResult(
         cluster="fake",
         scanned_at=time.time(),
         logs=(LogRange(topic=OFFSETS, partition=0, start=0, end=sum(c.count for c in classes)),),
         classes=classes,
-        verdicts=judge(CATALOGUE, classes, judged, partitions=[(OFFSETS, 0)]),
+        verdicts=evaluate_records(CATALOGUE, classes, evaluated, partitions=[(OFFSETS, 0)]),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.groups.records import no_members_condition
@@ -273,5 +273,5 @@ def scan_of(runs: FakeRuns, *classes: RecordKind) -> ScanResult:
         scanned_at=0.0,
         logs=(LogRange(topic=COMMITS.topic, partition=0, start=0, end=4),),
         classes=classes,
-        verdicts=judge(catalogue, classes, list(catalogue)),
+        verdicts=evaluate_records(catalogue, classes, list(catalogue)),
     )

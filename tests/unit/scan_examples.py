@@ -21,7 +21,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ScanResult,
     TaggedFields,
 )
-from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.model.releases import Catalogue, Release
 
 OFFSETS, TRANSACTIONS, SHARE_STATE = "__consumer_offsets", "__transaction_state", "__share_group_state"
@@ -69,7 +69,7 @@ def small_scan(catalogue: Catalogue, *, at: float, consumer_groups: bool = True)
         scanned_at=at,
         logs=logs,
         classes=tuple(classes),
-        verdicts=judge(catalogue, classes, list(catalogue), partitions=[(OFFSETS, 0)]),
+        verdicts=evaluate_records(catalogue, classes, list(catalogue), partitions=[(OFFSETS, 0)]),
         sizes=(size(OFFSETS, 0, sum(found.count for found in classes)),),
         inventory=GroupInventory(
             groups=(group,), group_counts=(GroupCount(type="classic", state="Stable", groups=1, members=2),)
@@ -126,7 +126,7 @@ def large_scan(catalogue: Catalogue, *, at: float = 1_763_697_600.0) -> ScanResu
         scanned_at=at,
         logs=tuple(LogRange(topic=topic, partition=n, start=0, end=totals[topic, n]) for topic, n in places),
         classes=tuple(classes),
-        verdicts=judge(catalogue, classes, list(catalogue), broken=broken, partitions=places),
+        verdicts=evaluate_records(catalogue, classes, list(catalogue), broken=broken, partitions=places),
         sizes=tuple(size(topic, n, totals[topic, n]) for topic, n in places),
         broken=broken,
         tagged=(

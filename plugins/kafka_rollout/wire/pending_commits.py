@@ -55,7 +55,7 @@ class PendingCommits:
             for group, offsets in self._waiting.pop(batch.producer_id, {}).items():
                 if kind == _COMMIT and self.groups is not None:
                     self._loaded[group] |= offsets
-                self._judge(group, marker.offset)
+                self._evaluate(group, marker.offset)
             return
 
     def look_into(self, data: bytes, record: RecordSpan, what: ClassKey) -> None:
@@ -74,7 +74,7 @@ class PendingCommits:
             if topic is None:
                 return
             self._note_offset(group, key[VERSION_BYTES : at + _PARTITION_BYTES], is_there)
-        self._judge(group, record.offset)
+        self._evaluate(group, record.offset)
 
     def suspects(self) -> frozenset[bytes]:
         """Groups that are deleted and have offsets which wait; of a log that was added from its beginning."""
@@ -127,7 +127,7 @@ class PendingCommits:
             else:
                 loaded.discard(offset_of)
 
-    def _judge(self, group: bytes, offset: int) -> None:
+    def _evaluate(self, group: bytes, offset: int) -> None:
         if self.groups is None:
             return
         waits = any(groups.get(group) for groups in self._waiting.values())

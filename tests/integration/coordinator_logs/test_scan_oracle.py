@@ -108,7 +108,7 @@ def scanned(tmp_path_factory: pytest.TempPathFactory) -> Scanned:
     params=[r if str(r) in ALWAYS else pytest.param(r, marks=pytest.mark.full) for r in RELEASES],
     ids=str,
 )
-def judged(
+def evaluated(
     request: pytest.FixtureRequest,
     scanned: Scanned,
     tmp_path_factory: pytest.TempPathFactory,
@@ -126,23 +126,23 @@ def what_happened(outcome: Outcome) -> tuple[LoadVerdict, int]:
     return (LoadVerdict.LOADS_IGNORING if outcome.ignored else LoadVerdict.LOADS), outcome.ignored
 
 
-def test_the_broker_does_with_every_log_what_the_scan_says(judged: Judged) -> None:
+def test_the_broker_does_with_every_log_what_the_scan_says(evaluated: Judged) -> None:
     wrong = []
-    for name, _, verdict, outcome in judged:
+    for name, _, verdict, outcome in evaluated:
         said = (verdict.verdict, 0 if verdict.first_failure else verdict.ignored)
         if said != what_happened(outcome):
             wrong.append(f"{name}: the scan says {said} {verdict.first_failure}, the broker {outcome}")
     assert wrong == []
 
 
-def test_it_fails_at_the_record_that_the_scan_names(judged: Judged) -> None:
+def test_it_fails_at_the_record_that_the_scan_names(evaluated: Judged) -> None:
     """Where the broker names no offset: the log loads without the record and fails with it at its end."""
-    cuts = judged.scanned.cuts(judged.release)
-    for name, place, verdict, outcome in judged:
+    cuts = evaluated.scanned.cuts(evaluated.release)
+    for name, place, verdict, outcome in evaluated:
         if verdict.first_failure is None:
             continue
         offset = verdict.first_failure.offset
-        without, until = (judged.outcomes[cut_place] for cut_place in cuts[place])
+        without, until = (evaluated.outcomes[cut_place] for cut_place in cuts[place])
         assert without.ended, f"{name}, without offset {offset}: {without}"
         assert not without.failed, f"{name}, without offset {offset}: {without}"
         assert until.failed, f"{name}, up to offset {offset}: {until}"
@@ -150,10 +150,10 @@ def test_it_fails_at_the_record_that_the_scan_names(judged: Judged) -> None:
     assert len(cuts) > 10
 
 
-def test_it_loads_what_ends_before_the_records_that_would_block_it(judged: Judged) -> None:
-    cuts = judged.scanned.cuts(judged.release)
-    for place in judged.scanned.blocked(judged.release):
-        without = judged.outcomes[cuts[place][0]]
+def test_it_loads_what_ends_before_the_records_that_would_block_it(evaluated: Judged) -> None:
+    cuts = evaluated.scanned.cuts(evaluated.release)
+    for place in evaluated.scanned.blocked(evaluated.release):
+        without = evaluated.outcomes[cuts[place][0]]
         assert without.ended, place
         assert not without.failed, place
 
@@ -176,9 +176,9 @@ def test_it_never_ends_loading_a_log_that_the_scan_calls_endless(
     assert outcome.ignored > 1000 * verdict.ignored
 
 
-def test_the_reason_is_in_the_broker_s_own_words(judged: Judged) -> None:
+def test_the_reason_is_in_the_broker_s_own_words(evaluated: Judged) -> None:
     quoted = 0
-    for name, _, verdict, outcome in judged:
+    for name, _, verdict, outcome in evaluated:
         if verdict.first_failure and (words := _QUOTED.search(verdict.first_failure.reason)):
             assert words[1] in outcome.words, name
             quoted += 1

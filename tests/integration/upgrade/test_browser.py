@@ -14,7 +14,7 @@ from kafka_rollout.adapters.pages.scan_report import render_scan
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import (
     APPROVER,
@@ -158,7 +158,7 @@ def scanned() -> ScanResult:
         scanned_at=time.time() - 3 * 3600,
         logs=(LogRange(topic=topic, partition=0, start=0, end=42),),
         classes=classes,
-        verdicts=judge(catalogue, classes, list(catalogue)),
+        verdicts=evaluate_records(catalogue, classes, list(catalogue)),
     )
 
 

@@ -13,7 +13,7 @@ from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import shell_services
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile
@@ -204,7 +204,7 @@ def test_records_that_the_target_cannot_load_refuse_it_and_not_the_release_befor
         scanned_at=0.0,
         logs=(LogRange(topic=COMMITS.topic, partition=0, start=0, end=4),),
         classes=(COMMITS,),
-        verdicts=judge(world.catalogue, (COMMITS,), list(world.catalogue)),
+        verdicts=evaluate_records(world.catalogue, (COMMITS,), list(world.catalogue)),
     )
     monkeypatch.setattr(cli_services, "scan_logs", lambda ports, *_: ports.run.attach(SCAN_BEFORE_ROLL, scanned))
     world.finalized = {"metadata.version": 8}

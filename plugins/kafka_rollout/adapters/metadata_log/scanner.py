@@ -185,25 +185,25 @@ def scan_metadata_log(
     newest = checkpoints[-1] if checkpoints and (facts.starts_from_snapshot or start > 0) else None
     contents = read_contents(folder, snapshot=newest)
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name, image_classes(cache, release) as classes:
-        judge = Judge.of(classes, cache, Path(name))
-        failures = [*_beside(folder, judge, contents)]
+        evaluate_records = Judge.of(classes, cache, Path(name))
+        failures = [*_beside(folder, evaluate_records, contents)]
         outlines = []
         image = classes.empty()
         if newest:
-            loaded = judge.snapshot(newest.path)
+            loaded = evaluate_records.snapshot(newest.path)
             outlines.append(loaded.outline)
             image, failure = loaded.image, loaded.failure
         else:
             failure = None
         if failure is None:
-            replayed = judge.log(folder, contents, image)
+            replayed = evaluate_records.log(folder, contents, image)
             outlines.append(replayed.outline)
             failure = replayed.failure
         ways: tuple[str, ...] = ()
         way = None
         if failure is not None:
             failures.append(failure)
-            way = _way_out(folder, judge, failure, outlines[-1], cache)
+            way = _way_out(folder, evaluate_records, failure, outlines[-1], cache)
             ways = remedies(release, way, settings or {})
     if any(one.where == "bootstrap" for one in failures):
         ways += (
@@ -226,34 +226,36 @@ def scan_metadata_log(
     )
 
 
-def _beside(folder: MetadataFolder, judge: Judge, contents: LogContents) -> Iterator[ReplayFailure]:
+def _beside(folder: MetadataFolder, evaluate_records: Judge, contents: LogContents) -> Iterator[ReplayFailure]:
     """The files beside the log that every start reads, and kraft.version, which stands in control records."""
     if folder.bootstrap is not None:
-        why = judge.classes.bootstrap_problem(folder.root)
+        why = evaluate_records.classes.bootstrap_problem(folder.root)
         if why:
             yield ReplayFailure(
                 where="bootstrap",
                 file=BOOTSTRAP,
                 offset=0,
-                reason=f"Every start reads it, and {judge.facts.release} cannot: {why.rstrip('.')}.",
-                decided_by=judge.by_classes,
+                reason=f"Every start reads it, and {evaluate_records.facts.release} cannot: {why.rstrip('.')}.",
+                decided_by=evaluate_records.by_classes,
             )
     state = folder.log / QUORUM_STATE
     version = json.loads(state.read_text()).get("data_version", 0) if state.is_file() else 0
     reason = None
-    if version > judge.classes.quorum_state_version():
-        reason = f"Its data_version is {version}, and {judge.facts.release} reads none above"
-        reason += f" {judge.classes.quorum_state_version()}: the quorum is a dynamic one (KIP-853)."
-    elif contents.kraft.version not in judge.supported.get(KRAFT_VERSION, VersionRange(0, 0)):
-        reason = f"kraft.version is {contents.kraft.version}, and {judge.facts.release} knows no dynamic quorum."
+    if version > evaluate_records.classes.quorum_state_version():
+        reason = f"Its data_version is {version}, and {evaluate_records.facts.release} reads none above"
+        reason += f" {evaluate_records.classes.quorum_state_version()}: the quorum is a dynamic one (KIP-853)."
+    elif contents.kraft.version not in evaluate_records.supported.get(KRAFT_VERSION, VersionRange(0, 0)):
+        reason = (
+            f"kraft.version is {contents.kraft.version}, and {evaluate_records.facts.release} knows no dynamic quorum."
+        )
     if reason:
         yield ReplayFailure(
-            where="quorum-state", file=QUORUM_STATE, offset=0, reason=reason, decided_by=judge.by_classes
+            where="quorum-state", file=QUORUM_STATE, offset=0, reason=reason, decided_by=evaluate_records.by_classes
         )
 
 
 def _way_out(
-    folder: MetadataFolder, judge: Judge, failure: ReplayFailure, outline: _Outline, cache: ReleaseCache
+    folder: MetadataFolder, evaluate_records: Judge, failure: ReplayFailure, outline: _Outline, cache: ReleaseCache
 ) -> WayOut:
     """Looks whether a snapshot that is there, or one of the log's end, would be replayed."""
     last = max([failure.offset, *(offset for offset, _ in outline.refused)]) if failure.where == "log" else None
@@ -262,14 +264,14 @@ def _way_out(
         newest is not None
         and last is not None
         and newest.end_offset > last
-        and judge.snapshot(newest.path).failure is None
+        and evaluate_records.snapshot(newest.path).failure is None
     )
     end_problem = None
     if not usable:
-        with load_log(folder, cache, known_releases(cache.include)[-1], judge.work) as loaded:
-            written = judge.work / "end.checkpoint"
+        with load_log(folder, cache, known_releases(cache.include)[-1], evaluate_records.work) as loaded:
+            written = evaluate_records.work / "end.checkpoint"
             loaded.classes.write_records(loaded.image, written, level=loaded.level)
-        if (at_end := judge.snapshot(written).failure) is not None:
+        if (at_end := evaluate_records.snapshot(written).failure) is not None:
             end_problem = at_end.reason
     timestamp = None
     if last is not None:
@@ -281,7 +283,7 @@ def _way_out(
         newest_snapshot=newest.end_offset if newest and usable else None,
         end_problem=end_problem,
         segment_timestamp=timestamp,
-        starts_from_snapshot=judge.facts.starts_from_snapshot,
+        starts_from_snapshot=evaluate_records.facts.starts_from_snapshot,
     )
 
 

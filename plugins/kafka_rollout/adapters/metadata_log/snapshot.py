@@ -158,13 +158,13 @@ def _prove(  # noqa: PLR0917
 ) -> None:
     load_catalogue(cache.include).get(target)
     with image_classes(cache, target) as classes:
-        judge = Judge.of(classes, cache, work)
-        if kraft_version not in judge.supported.get(KRAFT_VERSION, VersionRange(0, 0)):
+        evaluate_records = Judge.of(classes, cache, work)
+        if kraft_version not in evaluate_records.supported.get(KRAFT_VERSION, VersionRange(0, 0)):
             raise RefusedError(
                 f"kraft.version is {kraft_version}, and Kafka {target} knows no dynamic quorum (KIP-853).",
                 remedy="There is no way back to a static one: choose a release from 3.9 on.",
             )
-        loaded = judge.snapshot(written)
+        loaded = evaluate_records.snapshot(written)
         if loaded.failure is not None:
             raise RefusedError(
                 f"Kafka {target} cannot start from a snapshot at metadata.version {level}: "

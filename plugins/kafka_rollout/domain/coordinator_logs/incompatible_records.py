@@ -17,7 +17,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ReleaseVerdict,
     ScanResult,
 )
-from kafka_rollout.domain.coordinator_logs.verdicts import UNREADABLE_VALUE, judge
+from kafka_rollout.domain.coordinator_logs.verdicts import UNREADABLE_VALUE, evaluate_records
 from kafka_rollout.domain.model.releases import Catalogue, RecordTypeFacts, Release
 
 
@@ -138,7 +138,7 @@ class IncompatibleRecords:
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _Evaluated:
     """Records of one kind in one partition, and the reason why the release stops at them or skips them."""
 
     records: RecordKind | BrokenRecords
@@ -151,29 +151,29 @@ def find_incompatible_records(
 ) -> tuple[IncompatibleRecords, ...]:
     """Return the incompatible records of the release; those that stop it first."""
     catalogue = catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
-    held: defaultdict[tuple[object, ...], list[_Judged]] = defaultdict(list)
-    for judged in _judged(scan, catalogue, release):
-        found = judged.records
+    held: defaultdict[tuple[object, ...], list[_Evaluated]] = defaultdict(list)
+    for evaluated in _evaluate_kinds(scan, catalogue, release):
+        found = evaluated.records
         part = found.part if isinstance(found, BrokenRecords) else ""
-        held[found.topic, found.key_version, found.value_version, part, judged.stops].append(judged)
+        held[found.topic, found.key_version, found.value_version, part, evaluated.stops].append(evaluated)
     offences = [_offence(catalogue, release, members) for members in held.values()]
     return tuple(sorted(offences, key=lambda o: (not o.stops, o.topic, o.key_version or -1, o.value_version or -1)))
 
 
-def _judged(scan: ScanResult, catalogue: Catalogue, release: Release) -> Iterator[_Judged]:
+def _evaluate_kinds(scan: ScanResult, catalogue: Catalogue, release: Release) -> Iterator[_Evaluated]:
     """Evaluate each record kind alone, with the rules for whole partitions."""
     pairs: list[tuple[RecordKind | BrokenRecords, ReleaseVerdict]] = [
-        (found, judge(catalogue, (found,), (release,))[0]) for found in scan.classes
+        (found, evaluate_records(catalogue, (found,), (release,))[0]) for found in scan.classes
     ]
-    pairs += [(found, judge(catalogue, (), (release,), broken=(found,))[0]) for found in scan.broken]
+    pairs += [(found, evaluate_records(catalogue, (), (release,), broken=(found,))[0]) for found in scan.broken]
     for found, verdict in pairs:
         if verdict.first_failure is not None:
-            yield _Judged(found, verdict.first_failure.reason, True)
+            yield _Evaluated(found, verdict.first_failure.reason, True)
         elif verdict.verdict is LoadVerdict.LOADS_IGNORING:
-            yield _Judged(found, "it is skipped with a warning", False)
+            yield _Evaluated(found, "it is skipped with a warning", False)
 
 
-def _offence(catalogue: Catalogue, release: Release, members: Sequence[_Judged]) -> IncompatibleRecords:
+def _offence(catalogue: Catalogue, release: Release, members: Sequence[_Evaluated]) -> IncompatibleRecords:
     first = members[0].records
     knowing = [] if first.key_version is None else facts_of_type(catalogue, first.topic, first.key_version)
     return IncompatibleRecords(

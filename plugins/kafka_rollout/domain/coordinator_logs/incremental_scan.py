@@ -15,7 +15,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ScanResult,
     TaggedFields,
 )
-from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, judge, unloadable_groups
+from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records, groups_out_of_order, unloadable_groups
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Catalogue, Release
 
@@ -67,7 +67,7 @@ def merge_scans(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> S
         scanned_at=tail.scanned_at,
         logs=logs,
         classes=classes,
-        verdicts=judge(
+        verdicts=evaluate_records(
             configured,
             classes,
             releases_of(catalogue, before),

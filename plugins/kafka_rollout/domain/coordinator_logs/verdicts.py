@@ -24,7 +24,7 @@ GROUP_METADATA_KEY = 2
 UNREADABLE_VALUE = -1  # RecordKind.value_version of a value that is too short to have a version
 
 
-def judge(
+def evaluate_records(
     catalogue: Catalogue,
     classes: Iterable[RecordKind],
     releases: Sequence[Release],
@@ -44,13 +44,13 @@ def judge(
     for records in broken:
         held.setdefault((records.topic, records.partition), ([], []))[1].append(records)
     return tuple(
-        _judge_partition(catalogue.get(release), topic, partition, *found)
+        _evaluate_partition(catalogue.get(release), topic, partition, *found)
         for release in releases
         for (topic, partition), found in sorted(held.items())
     )
 
 
-def _judge_partition(
+def _evaluate_partition(
     release_facts: ReleaseFacts,
     topic: str,
     partition: int,

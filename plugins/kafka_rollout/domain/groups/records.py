@@ -14,7 +14,7 @@ from kafka_rollout.domain.coordinator_logs.incompatible_records import (
 )
 from kafka_rollout.domain.coordinator_logs.remedies import cleaned_when
 from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, BrokenRecords, LoadVerdict, RecordKind, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.described import CONSUMER, SHARE, STREAMS
 from kafka_rollout.domain.model.releases import Catalogue, Release
@@ -114,7 +114,9 @@ def _members(active: Collection[str], kinds: Collection[str]) -> Condition:
 
 
 def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Condition:
-    verdicts = judge(catalogue, records.classes, [release], broken=records.broken, partitions=records.partitions)
+    verdicts = evaluate_records(
+        catalogue, records.classes, [release], broken=records.broken, partitions=records.partitions
+    )
     failing = [verdict for verdict in verdicts if verdict.verdict is LoadVerdict.FAILS]
     name = f"{release} can load {OFFSETS_TOPIC}"
     if not failing:

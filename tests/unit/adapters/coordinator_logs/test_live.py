@@ -20,7 +20,7 @@ from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, GroupSummary
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, LogRange, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.groups.records import conversion_conditions
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Release
@@ -71,7 +71,7 @@ class FakeSource:
 
 def scan_to(end: int) -> ScanResult:
     logs = (LogRange(topic=OFFSETS, partition=0, start=0, end=end),)
-    verdicts = judge(CATALOGUE, (), [OLD, NEW], partitions=[(OFFSETS, 0)])
+    verdicts = evaluate_records(CATALOGUE, (), [OLD, NEW], partitions=[(OFFSETS, 0)])
     return ScanResult(cluster="fake", scanned_at=1.0, logs=logs, classes=(), verdicts=verdicts)
 
 
@@ -273,7 +273,7 @@ def test_an_order_that_the_cleaner_can_leave_is_found_wherever_the_scan_ended(
     monkeypatch.setattr(coordinator_logs, "FetchSource", Written)
     logs = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS)
     releases = [OLD, Release(4, 1, 1), NEW]
-    asked = judge(CATALOGUE, (), releases, partitions=[(OFFSETS, 0)])
+    asked = evaluate_records(CATALOGUE, (), releases, partitions=[(OFFSETS, 0)])
     nothing = ScanResult(cluster="fake", scanned_at=1.0, logs=(), classes=(), verdicts=asked)
     whole = logs.scan_on(nothing)
     group = f"order-{list(planted_orders()).index(log):02}".encode()

@@ -12,7 +12,7 @@ from kafka_rollout.adapters.pages.scan_report import LISTED, render_scan
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, GroupSummary
 from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import judge, unloadable_groups
+from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records, unloadable_groups
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from tests.paths import INCLUDE
 from tests.unit.scan_examples import HOSTILE, large_scan, small_scan
@@ -130,7 +130,9 @@ def test_of_deleted_groups_with_open_transactions_the_page_says_that_they_are_se
     group = DeletedWhilePending(topic="__consumer_offsets", partition=4, offset=2, group="left", producers=(7,))
     scan = replace(small_scan(catalogue, at=1.0), classes=(), deleted_while_pending=(group,))
     scan = replace(scan, broken=unloadable_groups(catalogue, scan.deleted_while_pending, [release]))
-    text = text_of(render_scan(replace(scan, verdicts=judge(catalogue, (), [release], broken=scan.broken)), catalogue))
+    text = text_of(
+        render_scan(replace(scan, verdicts=evaluate_records(catalogue, (), [release], broken=scan.broken)), catalogue)
+    )
     assert "Kafka 3.9.1 logs a load error for 1 deleted group" in text
     assert "serves the partition with an empty group" in text
     assert "left __consumer_offsets-4, producer 7" in text

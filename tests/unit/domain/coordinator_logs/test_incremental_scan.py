@@ -13,7 +13,7 @@ from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.incompatible_records import find_incompatible_records
 from kafka_rollout.domain.coordinator_logs.incremental_scan import find_unscanned_ranges, merge_scans
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, LogRange, LogSize, RecordKind, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.json_forms import from_json, to_json
@@ -60,7 +60,7 @@ def scan_of(written: list[tuple[tuple[str, int], int | None, int | None]], start
         scanned_at=float(end),
         logs=tuple(LogRange(topic=topic, partition=number, start=start, end=end) for topic, number in places),
         classes=classes,
-        verdicts=judge(CATALOGUE, classes, RELEASES, partitions=places),
+        verdicts=evaluate_records(CATALOGUE, classes, RELEASES, partitions=places),
     )
 
 
@@ -140,7 +140,7 @@ def test_a_scan_is_carried_on_by_the_group_coordinator_that_the_brokers_start() 
     for new, expected in ((False, LoadVerdict.LOADS_IGNORING), (True, LoadVerdict.LOADS)):
         catalogue = CATALOGUE.configured(new_group_coordinator=new)
         first = scan_of(written, 0, 1)
-        first = replace(first, verdicts=judge(catalogue, first.classes, (asked,)), new_group_coordinator=new)
+        first = replace(first, verdicts=evaluate_records(catalogue, first.classes, (asked,)), new_group_coordinator=new)
         assert [verdict.verdict for verdict in first.verdicts] == [expected]
         told = from_json(ScanResult, to_json(first))
         whole = merge_scans(CATALOGUE, told, scan_of(written, 1, 2))

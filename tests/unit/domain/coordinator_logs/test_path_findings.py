@@ -15,7 +15,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ReleaseVerdict,
     ScanResult,
 )
-from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings
@@ -119,7 +119,7 @@ def test_a_group_that_is_deleted_in_an_open_transaction_waits_for_its_end_and_ke
         scanned_at=0.0,
         logs=(LOG,),
         classes=(),
-        verdicts=judge(CATALOGUE, (), (ORIGIN, VIA, TARGET), broken=[pending]),
+        verdicts=evaluate_records(CATALOGUE, (), (ORIGIN, VIA, TARGET), broken=[pending]),
         broken=(pending,),
     )
     blocker, warning = path_findings(scan, ORIGIN, (VIA, TARGET))
@@ -152,7 +152,7 @@ def of_way_down(*classes: RecordKind, source: Release = EMITTING, gated: bool = 
         scanned_at=0.0,
         logs=(LOG,),
         classes=classes,
-        verdicts=judge(CATALOGUE, classes, [ORIGIN, source]),
+        verdicts=evaluate_records(CATALOGUE, classes, [ORIGIN, source]),
     )
     return list(path_findings(scan, source, (ORIGIN,), gated=CATALOGUE if gated else None))
 

@@ -18,7 +18,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     RecordKind,
     ScanResult,
 )
-from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, judge, unloadable_groups
+from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records, groups_out_of_order, unloadable_groups
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.json_forms import from_json, to_json
 from tests.paths import INCLUDE
@@ -75,7 +75,7 @@ def remedy(
         scanned_at=0.0,
         logs=(),
         classes=tuple(classes),
-        verdicts=judge(catalogue, classes, [release], broken=broken),
+        verdicts=evaluate_records(catalogue, classes, [release], broken=broken),
         owners=tuple(owners),
         broken=tuple(broken),
         inventory=inventory,
@@ -92,7 +92,11 @@ def kinds(found: Remedy) -> list[StepKind]:
 def test_a_release_that_loads_everything_needs_no_remedy(catalogue: Catalogue) -> None:
     classes = (records(1, 3, live=5),)
     scan = ScanResult(
-        cluster="orders", scanned_at=0.0, logs=(), classes=classes, verdicts=judge(catalogue, classes, [R340])
+        cluster="orders",
+        scanned_at=0.0,
+        logs=(),
+        classes=classes,
+        verdicts=evaluate_records(catalogue, classes, [R340]),
     )
     assert find_remedies(scan, catalogue) == ()
 

@@ -22,7 +22,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ScanResult,
     worst_of,
 )
-from kafka_rollout.domain.coordinator_logs.verdicts import judge, unknown_ends
+from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records, unknown_ends
 from kafka_rollout.domain.model.findings import Severity, Verdict
 from kafka_rollout.domain.model.releases import (
     Catalogue,
@@ -97,13 +97,15 @@ def broken(
 
 
 def verdict_on(release: Release, *classes: RecordKind) -> ReleaseVerdict:
-    (verdict,) = judge(CATALOGUE, classes, [release])
+    (verdict,) = evaluate_records(CATALOGUE, classes, [release])
     return verdict
 
 
 @pytest.mark.parametrize("value", [0, 3, None])
 def test_known_keys_with_values_in_range_or_tombstones_load_everywhere(value: int | None) -> None:
-    assert [v.verdict for v in judge(CATALOGUE, [held(1, value)], [OLD, TOLERANT, NEW])] == [LoadVerdict.LOADS] * 3
+    assert [v.verdict for v in evaluate_records(CATALOGUE, [held(1, value)], [OLD, TOLERANT, NEW])] == [
+        LoadVerdict.LOADS
+    ] * 3
 
 
 @pytest.mark.parametrize("value", [0, None])
@@ -133,14 +135,18 @@ def test_a_key_without_a_version_and_a_value_too_short_for_one_stop_every_releas
 
 @pytest.mark.parametrize("release", [OLD, TOLERANT, NEW])
 def test_a_key_that_does_not_parse_stops_every_release_that_knows_its_type(release: Release) -> None:
-    (verdict,) = judge(CATALOGUE, [held(1, 3)], [release], broken=[broken("key", key=1, value=None, first=5)])
+    (verdict,) = evaluate_records(
+        CATALOGUE, [held(1, 3)], [release], broken=[broken("key", key=1, value=None, first=5)]
+    )
     assert verdict.first_failure == Failure(offset=5, reason="broken key: it does not parse")
     unknown = broken("key", key=8, value=0, first=5)
-    assert [v.verdict for v in judge(CATALOGUE, [], [release], broken=[unknown])] == [LoadVerdict.LOADS]
+    assert [v.verdict for v in evaluate_records(CATALOGUE, [], [release], broken=[unknown])] == [LoadVerdict.LOADS]
 
 
 def test_a_value_that_does_not_parse_stops_the_releases_that_would_parse_it() -> None:
-    verdicts = judge(CATALOGUE, [held(3, 0)], [OLD, TOLERANT, NEW], broken=[broken("value", key=3, value=0, first=7)])
+    verdicts = evaluate_records(
+        CATALOGUE, [held(3, 0)], [OLD, TOLERANT, NEW], broken=[broken("value", key=3, value=0, first=7)]
+    )
     assert [v.verdict for v in verdicts] == [LoadVerdict.FAILS, LoadVerdict.LOADS_IGNORING, LoadVerdict.FAILS]
     failures = [v.first_failure.reason for v in verdicts if v.first_failure]
     assert failures == ["unknown key version 3", "broken value: it does not parse"]
@@ -148,7 +154,7 @@ def test_a_value_that_does_not_parse_stops_the_releases_that_would_parse_it() ->
 
 def test_a_value_that_parses_by_one_release_s_layout_is_broken_for_the_others_alone() -> None:
     mine = broken("value", key=1, value=3, first=7, releases=(NEW,))
-    verdicts = judge(CATALOGUE, [held(1, 3)], [OLD, TOLERANT, NEW], broken=[mine])
+    verdicts = evaluate_records(CATALOGUE, [held(1, 3)], [OLD, TOLERANT, NEW], broken=[mine])
     assert [v.verdict for v in verdicts] == [LoadVerdict.LOADS, LoadVerdict.LOADS, LoadVerdict.FAILS]
 
 
@@ -161,30 +167,30 @@ TRANSACTIONS, SHARES = "__transaction_state", "__share_group_state"
 
 
 def test_the_transaction_coordinator_ignores_unknown_value_versions_since_4_3() -> None:
-    before, since = judge(REAL, [of_4_3(TRANSACTIONS, 0, 2)], [Release(4, 2, 1), Release(4, 3, 1)])
+    before, since = evaluate_records(REAL, [of_4_3(TRANSACTIONS, 0, 2)], [Release(4, 2, 1), Release(4, 3, 1)])
     assert before.first_failure is not None
     assert '"Unknown version 2 from the transaction log message value"' in before.first_failure.reason
     assert (since.verdict, since.ignored) == (LoadVerdict.LOADS_IGNORING, 3)
-    (too_short,) = judge(REAL, [of_4_3(TRANSACTIONS, 0, -1)], [Release(4, 3, 1)])
+    (too_short,) = evaluate_records(REAL, [of_4_3(TRANSACTIONS, 0, -1)], [Release(4, 3, 1)])
     assert too_short.verdict is LoadVerdict.FAILS
 
 
 @pytest.mark.parametrize("value", [0, None])
 def test_4_0_reads_the_state_of_share_groups_and_then_refuses_it(value: int | None) -> None:
-    (verdict,) = judge(REAL, [of_4_3(OFFSETS, 15, value)], [Release(4, 0, 1)])
+    (verdict,) = evaluate_records(REAL, [of_4_3(OFFSETS, 15, value)], [Release(4, 0, 1)])
     assert verdict.first_failure is not None
     assert '"Received an unknown record type 15"' in verdict.first_failure.reason
 
 
 def test_a_share_update_without_a_value_stops_the_share_coordinator_and_4_0_does_not_start_it() -> None:
-    verdicts = judge(REAL, [of_4_3(SHARES, 1, None)], [Release(4, 0, 1), Release(4, 3, 1)])
+    verdicts = evaluate_records(REAL, [of_4_3(SHARES, 1, None)], [Release(4, 0, 1), Release(4, 3, 1)])
     assert [v.verdict for v in verdicts] == [LoadVerdict.NOT_LOADED, LoadVerdict.FAILS]
-    verdicts = judge(REAL, [of_4_3(SHARES, 0, None)], [Release(4, 3, 1)])
+    verdicts = evaluate_records(REAL, [of_4_3(SHARES, 0, None)], [Release(4, 3, 1)])
     assert [v.verdict for v in verdicts] == [LoadVerdict.LOADS]
 
 
 def test_an_intolerant_release_s_own_complaint_is_quoted() -> None:
-    (verdict,) = judge(REAL, [of_4_3(OFFSETS, 3, None)], [OLD])
+    (verdict,) = evaluate_records(REAL, [of_4_3(OFFSETS, 3, None)], [OLD])
     assert verdict.first_failure is not None
     assert verdict.first_failure.reason == 'unknown key version 3: "Unknown group metadata message version: 3"'
 
@@ -214,7 +220,7 @@ def test_unknown_keys_at_the_end_stall_the_transaction_coordinators_of_3_4_1_to_
 def test_a_release_that_stalls_at_the_end_of_a_log_fails_there() -> None:
     classes = [of_4_3(TRANSACTIONS, 0, 0), of_4_3(TRANSACTIONS, 7, 0)]
     stalled = unknown_ends(REAL, [(classes[0], 4), (classes[1], 5)], [TOLERANT])
-    before, stalls = judge(REAL, classes, [OLD, TOLERANT], broken=stalled)
+    before, stalls = evaluate_records(REAL, classes, [OLD, TOLERANT], broken=stalled)
     assert before.first_failure is not None
     assert before.first_failure.reason.startswith("unknown key version 7")
     assert stalls.first_failure is not None
@@ -235,7 +241,7 @@ def test_a_log_that_a_release_has_no_coordinator_for_is_not_loaded() -> None:
 
 
 def test_partitions_without_records_have_a_verdict_too() -> None:
-    verdicts = judge(CATALOGUE, [held(3, 0)], [OLD], partitions=[(OFFSETS, 0), (OFFSETS, 1)])
+    verdicts = evaluate_records(CATALOGUE, [held(3, 0)], [OLD], partitions=[(OFFSETS, 0), (OFFSETS, 1)])
     assert [(v.partition, v.verdict) for v in verdicts] == [(0, LoadVerdict.FAILS), (1, LoadVerdict.LOADS)]
 
 
@@ -246,7 +252,7 @@ def test_the_json_form_reads_back_to_the_same_result() -> None:
         scanned_at=1.5,
         logs=(LogRange(topic=OFFSETS, partition=0, start=0, end=12),),
         classes=classes,
-        verdicts=judge(CATALOGUE, classes, [OLD, NEW]),
+        verdicts=evaluate_records(CATALOGUE, classes, [OLD, NEW]),
         sizes=(
             LogSize(
                 topic=OFFSETS,
@@ -293,7 +299,7 @@ def way_back(
     *classes: RecordKind, to: Release, asked: Release | None = None, broken: tuple[BrokenRecords, ...] = ()
 ) -> Verdict:
     """`asked`: the release that was judged, if it is another one."""
-    verdicts = judge(CATALOGUE, classes, [asked or to], broken=broken)
+    verdicts = evaluate_records(CATALOGUE, classes, [asked or to], broken=broken)
     scan = ScanResult(cluster="c", scanned_at=0.0, logs=(), classes=classes, verdicts=verdicts, broken=broken)
     return way_back_verdict(scan, to)
 
@@ -329,10 +335,10 @@ def test_where_only_deleted_groups_of_open_transactions_fail_no_cleaner_is_waite
 def test_a_record_that_stops_the_load_comes_before_deleted_groups_wherever_it_lies() -> None:
     """They are looked for when the whole log is read."""
     pending = broken("pending", key=2, value=None, first=4)
-    (verdict,) = judge(CATALOGUE, [held(3, 0, first=7)], [OLD], broken=[pending])
+    (verdict,) = evaluate_records(CATALOGUE, [held(3, 0, first=7)], [OLD], broken=[pending])
     assert verdict.first_failure is not None
     assert verdict.first_failure.offset == 7
-    (verdict,) = judge(CATALOGUE, [held(3, 0, first=7)], [TOLERANT], broken=[pending])
+    (verdict,) = evaluate_records(CATALOGUE, [held(3, 0, first=7)], [TOLERANT], broken=[pending])
     assert verdict.first_failure == pending.failure
     (finding,) = way_back(held(3, 0, first=7), to=OLD, broken=(pending,)).findings
     assert "serve" not in finding.sentence

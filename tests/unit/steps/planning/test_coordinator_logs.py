@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.domain.coordinator_logs.path_findings import CLEANED_AT_GATE
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.errors import RefusedError
@@ -51,7 +51,7 @@ def planned(ports: ClusterPorts, *classes: RecordKind) -> Plan:
         scanned_at=1.0,
         logs=(LogRange(topic=OFFSETS, partition=0, start=0, end=sum(c.count for c in classes)),),
         classes=classes,
-        verdicts=judge(ports.catalogue, classes, list(ports.catalogue), partitions=[(OFFSETS, 0)]),
+        verdicts=evaluate_records(ports.catalogue, classes, list(ports.catalogue), partitions=[(OFFSETS, 0)]),
     )
     ports.run.attach(SCAN_BEFORE_ROLL, scan)
     plan = plan_upgrade(ports, R431, finalize=True, with_logs=True)

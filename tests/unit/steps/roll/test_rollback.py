@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
-from kafka_rollout.domain.coordinator_logs.verdicts import judge
+from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
@@ -35,7 +35,7 @@ def rolled(cluster: FakeCluster, home: Path, *, scanned: bool = True) -> tuple[C
         scanned_at=0.0,
         logs=(LogRange(topic=COMMIT.topic, partition=0, start=0, end=4),),
         classes=(COMMIT,),
-        verdicts=judge(cluster.catalogue, (COMMIT,), list(cluster.catalogue)),
+        verdicts=evaluate_records(cluster.catalogue, (COMMIT,), list(cluster.catalogue)),
     )
     if scanned:
         ports.run.attach(SCAN_BEFORE_ROLL, scan)
