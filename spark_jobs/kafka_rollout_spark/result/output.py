@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafka_rollout.domain.coordinator_logs.findings import way_back_verdict
+from kafka_rollout.domain.coordinator_logs.findings import check_rollback
 from kafka_rollout.domain.coordinator_logs.scan import OwnerRecords, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.json_forms import to_json
@@ -117,7 +117,7 @@ def _verdict_row(verdict: ReleaseVerdict) -> dict[str, Any]:
 
 def _finding_rows(result: ScanResult) -> Iterator[dict[str, Any]]:
     for release in result.standing:
-        for finding in way_back_verdict(result, release).findings:
+        for finding in check_rollback(result, release).findings:
             topic = finding.subject.removeprefix("topic ")
             yield {"release": str(release), "topic": topic, **asdict(finding)}
 

@@ -20,7 +20,7 @@ from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.coordinator_logs.findings import way_back_verdict
+from kafka_rollout.domain.coordinator_logs.findings import check_rollback
 from kafka_rollout.domain.coordinator_logs.remedies import find_remedies
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, LogRange, ScanResult
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
@@ -147,9 +147,9 @@ def test_every_partition_has_a_verdict_of_every_release(scanned: Scanned) -> Non
 
 
 def test_the_way_back_is_closed_to_the_intolerant_and_loses_groups_for_the_tolerant(scanned: Scanned) -> None:
-    codes = {f.code for f in way_back_verdict(scanned.result, INTOLERANT).findings}
+    codes = {f.code for f in check_rollback(scanned.result, INTOLERANT).findings}
     assert codes == {"WAY-BACK-CLOSED"}
-    codes = {f.code for f in way_back_verdict(scanned.result, TOLERANT).findings}
+    codes = {f.code for f in check_rollback(scanned.result, TOLERANT).findings}
     assert codes == {"WAY-BACK-IGNORES"}
 
 

@@ -60,7 +60,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProcessRuns:
 @pytest.fixture
 def soon_cleaned(make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch) -> Start:
     """Start a cluster whose cleaner can be hurried to two seconds."""
-    monkeypatch.setattr(scan_cleaning, "HURRIED_MS", 2_000)
+    monkeypatch.setattr(scan_cleaning, "FASTER_MS", 2_000)
 
     def start(release: str, level: str, feature: str) -> LocalCluster:
         cluster = make_cluster(
@@ -85,10 +85,10 @@ def committed(cluster: LocalCluster, group: str) -> int:
     return sum(max(place.offset, 0) for place in places)
 
 
-def hurry(cluster: LocalCluster, runs: ProcessRuns) -> int:
+def speed_up_cleaning(cluster: LocalCluster, runs: ProcessRuns) -> int:
     """Let the cleaner come soon, and write records, whose commits are what closes segments, until the gate holds."""
     servers, written = cluster.spec.bootstrap_servers, 0
-    alter(servers, CleaningConfig().hurry(CONSUMER_OFFSETS))
+    alter(servers, CleaningConfig().faster_settings(CONSUMER_OFFSETS))
     until = time.monotonic() + 2 * DEADLINE_S
     while not gate_holds(runs.home):
         assert time.monotonic() < until, "the cleaner was not there twice"
@@ -130,7 +130,7 @@ def test_an_intolerant_release_is_reached_when_its_groups_are_converted_and_clea
                 in told
             )
             assert finalized(cluster, cluster.spec.nodes[0])["group.version"] == 1, "nothing fell yet"
-            written += hurry(cluster, runs)
+            written += speed_up_cleaning(cluster, runs)
 
         with meanwhile(convert_and_hurry):
             state, states, record = runs.run(cluster, "kafka_downgrade", target_release="3.4.0")
@@ -169,7 +169,7 @@ def test_a_release_that_does_not_parse_records_of_share_groups_is_reached_when_t
             admin = AdminClient({"bootstrap.servers": servers})  # must live until it has answered
             admin.delete_consumer_groups(["early"])["early"].result(DEADLINE_S)
             wait_for_gate(runs.home, {"the tombstones of their records are written": True, "4.0.1 can load": False})
-            hurry(cluster, runs)
+            speed_up_cleaning(cluster, runs)
 
         with meanwhile(delete_and_hurry):
             state, states, record = runs.run(cluster, "kafka_downgrade", target_release="4.0.1")

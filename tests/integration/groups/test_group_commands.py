@@ -83,7 +83,7 @@ def test_an_intolerant_release_is_waited_for_until_the_cleaner_has_removed_what_
     cluster: LocalCluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers = cluster.spec.bootstrap_servers
-    monkeypatch.setattr(scan_cleaning, "HURRIED_MS", 2_000)
+    monkeypatch.setattr(scan_cleaning, "FASTER_MS", 2_000)
     make_offsets_topic(servers)
     plant(servers, CONSUMER_OFFSETS, 0, [(versioned(99, b"one"), versioned(7)), (versioned(99, b"one"), None)], "none")
     with open_cluster_ports(cluster.spec.name, "watching") as ports:
@@ -91,15 +91,15 @@ def test_an_intolerant_release_is_waited_for_until_the_cleaner_has_removed_what_
         assert not loads.holds
         assert "max.compaction.lag.ms=2000" in loads.evidence
         assert look_at_conversion(ports, (), [TOLERANT]).holds
-        hurried = CleaningConfig().hurry(CONSUMER_OFFSETS)
-        alter(servers, hurried)
+        faster = CleaningConfig().faster_settings(CONSUMER_OFFSETS)
+        alter(servers, faster)
 
         def is_clean() -> bool:
             plant(servers, CONSUMER_OFFSETS, 0, [(NO_GROUP, None)], "none")  # an append is what closes a segment
             return look_at_conversion(ports, (), [INTOLERANT]).holds
 
         wait_until(is_clean, "the cleaner was there twice")
-        alter(servers, hurried, back=True)  # the tests behind this one read the log more than once
+        alter(servers, faster, back=True)  # the tests behind this one read the log more than once
         wait_until_all_know(cluster.spec)
 
 

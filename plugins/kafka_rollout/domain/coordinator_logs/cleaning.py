@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 NO_LIMIT = 2**63 - 1  # Long.MAX_VALUE: Kafka's default of max.compaction.lag.ms
 
-HURRIED_MS = MINUTE
+FASTER_MS = MINUTE
 
 POLICY, SEGMENT_MS, SEGMENT_BYTES = "cleanup.policy", "segment.ms", "segment.bytes"
 DELETE_RETENTION, DIRTY_RATIO = "delete.retention.ms", "min.cleanable.dirty.ratio"
@@ -112,16 +112,16 @@ class CleaningConfig:
         one = self.pass_within_ms
         return None if one is None else 2 * one + self.delete_retention_ms
 
-    def hurried(self) -> CleaningConfig:
-        """The same topic with the settings of `hurry`, to compute the times with them."""
+    def with_faster_cleaning(self) -> CleaningConfig:
+        """The same topic with the settings of `faster_settings`, to compute the times with them."""
         return replace(
             self,
-            delete_retention_ms=min(self.delete_retention_ms, HURRIED_MS),
+            delete_retention_ms=min(self.delete_retention_ms, FASTER_MS),
             min_compaction_lag_ms=0,
-            max_compaction_lag_ms=min(self.max_compaction_lag_ms, HURRIED_MS),
+            max_compaction_lag_ms=min(self.max_compaction_lag_ms, FASTER_MS),
         )
 
-    def hurry(self, topic: str, *, tombstones: bool = True) -> tuple[SettingChange, ...]:
+    def faster_settings(self, topic: str, *, tombstones: bool = True) -> tuple[SettingChange, ...]:
         """Return temporary settings for faster cleaning; empty for a topic that is not compacted.
 
         `tombstones`: tombstones must be removed too.
@@ -132,7 +132,7 @@ class CleaningConfig:
         """
         if not self.compacted:
             return ()
-        wanted = self.hurried()
+        wanted = self.with_faster_cleaning()
         values = {
             MIN_LAG: (self.min_compaction_lag_ms, wanted.min_compaction_lag_ms),
             MAX_LAG: (self.max_compaction_lag_ms, wanted.max_compaction_lag_ms),

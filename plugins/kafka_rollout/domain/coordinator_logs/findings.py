@@ -67,7 +67,7 @@ class Failing:
         return f"{of_unserved}. {TRANSACTIONS_TO_END}" if self.served else of_unserved
 
 
-def way_back_verdict(scan: ScanResult, release: Release) -> Verdict:
+def check_rollback(scan: ScanResult, release: Release) -> Verdict:
     """Return whether `release`, which ran before, can still load the coordinator logs.
 
     A rollback that is no longer possible is a warning that an approver can accept. A missing scan is a blocker.
@@ -86,12 +86,12 @@ def way_back_verdict(scan: ScanResult, release: Release) -> Verdict:
             remedy=f"Scan the coordinator logs again with --release {release}.",
         )
         return Verdict(question=question, findings=(unknown,))
-    found = (_way_back_finding(scan, topic, held, release) for topic, held in sorted(by_topic.items()))
+    found = (_rollback_finding(scan, topic, held, release) for topic, held in sorted(by_topic.items()))
     findings = [finding for finding in found if finding is not None]
     return Verdict(question=question, findings=tuple(findings))
 
 
-def _way_back_finding(
+def _rollback_finding(
     scan: ScanResult, topic: str, verdicts: Sequence[ReleaseVerdict], release: Release
 ) -> Finding | None:
     if failing := Failing.among(scan, verdicts):

@@ -37,11 +37,11 @@ class Family(StrEnum):
 
 
 NEWER_GROUPS = frozenset({Family.CONSUMER_GROUPS, Family.STREAMS_GROUPS, Family.SHARE_GROUPS})
-ENDED_WITH_GROUPS = NEWER_GROUPS | {Family.OUT_OF_ORDER}
+REMOVED_WITH_GROUPS = NEWER_GROUPS | {Family.OUT_OF_ORDER}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffendingPartition:
+class AffectedPartition:
     """Records of one kind in one partition.
 
     `live`: number of current records (newest of their key); None: not determined.
@@ -68,7 +68,7 @@ class IncompatibleRecords:
     reason: str
     stops: bool
     known: bool
-    partitions: tuple[OffendingPartition, ...]
+    partitions: tuple[AffectedPartition, ...]
     part: str = ""
 
     @property
@@ -112,7 +112,7 @@ class IncompatibleRecords:
         return self.part in ("key", "value") or self.key_version is None or self.value_version == UNREADABLE_VALUE
 
     @property
-    def to_be_ended(self) -> int | None:
+    def to_be_removed(self) -> int | None:
         """Number of records that the cleaner does not remove unless a newer record is written; None: unknown."""
         if self.tombstones:
             return 0
@@ -156,7 +156,7 @@ def find_incompatible_records(
         found = evaluated.records
         part = found.part if isinstance(found, BrokenRecords) else ""
         held[found.topic, found.key_version, found.value_version, part, evaluated.stops].append(evaluated)
-    offences = [_offence(catalogue, release, members) for members in held.values()]
+    offences = [_incompatible(catalogue, release, members) for members in held.values()]
     return tuple(sorted(offences, key=lambda o: (not o.stops, o.topic, o.key_version or -1, o.value_version or -1)))
 
 
@@ -173,7 +173,7 @@ def _evaluate_kinds(scan: ScanResult, catalogue: Catalogue, release: Release) ->
             yield _Evaluated(found, "it is skipped with a warning", False)
 
 
-def _offence(catalogue: Catalogue, release: Release, members: Sequence[_Evaluated]) -> IncompatibleRecords:
+def _incompatible(catalogue: Catalogue, release: Release, members: Sequence[_Evaluated]) -> IncompatibleRecords:
     first = members[0].records
     knowing = [] if first.key_version is None else facts_of_type(catalogue, first.topic, first.key_version)
     return IncompatibleRecords(
@@ -186,7 +186,7 @@ def _offence(catalogue: Catalogue, release: Release, members: Sequence[_Evaluate
         stops=members[0].stops,
         part=first.part if isinstance(first, BrokenRecords) else "",
         partitions=tuple(
-            OffendingPartition(
+            AffectedPartition(
                 partition=found.partition, count=found.count, first_offset=found.first_offset, live=found.live
             )
             for found in sorted((member.records for member in members), key=lambda found: found.partition)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from kafka_rollout.domain.coordinator_logs.cleaning import defaults_of
 from kafka_rollout.domain.coordinator_logs.findings import Failing
 from kafka_rollout.domain.coordinator_logs.incompatible_records import (
-    ENDED_WITH_GROUPS,
+    REMOVED_WITH_GROUPS,
     facts_of_type,
     find_incompatible_records,
 )
@@ -24,11 +24,11 @@ from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.releases import Catalogue, Release
 
 CLEANED_AT_GATE = "LOGS-TO-BE-CLEANED"
-_ENDED_AND_CLEANED = (
+_REMOVED_AND_CLEANED = (
     "Open the scan report. It lists the groups and transactional ids that wrote the records. Convert or "
     "remove them and wait until the log cleaner has removed the records"
 )
-_ENDINGS = {
+_REMOVALS = {
     "__share_group_state": (
         "Stop the members of the share groups. Delete the groups, then delete this topic. The log cleaner "
         "does not run on it. Kafka creates the topic again for the next share group"
@@ -55,22 +55,22 @@ def path_findings(
         by_release[verdict.release][verdict.topic].append(verdict)
     findings = [
         _to_be_cleaned(finding, scan)
-        if gated is not None and topic == OFFSETS_TOPIC and _ends_at_gate(scan, gated, source, release)
+        if gated is not None and topic == OFFSETS_TOPIC and _is_resolved_at_gate(scan, gated, source, release)
         else finding
         for release in path
         for topic, verdicts in sorted(by_release[release].items())
-        if (finding := _of_path(release, topic, verdicts, scan)) is not None
+        if (finding := _path_finding(release, topic, verdicts, scan)) is not None
     ]
     findings += [_unknown(release) for release in path if not by_release[release]]
     findings += [
-        _of_origin(source, topic, failing)
+        _source_finding(source, topic, failing)
         for topic, verdicts in sorted(by_release[source].items())
         if (failing := Failing.among(scan, verdicts))
     ]
     return tuple(findings)
 
 
-def _of_path(release: Release, topic: str, verdicts: Sequence[ReleaseVerdict], scan: ScanResult) -> Finding | None:
+def _path_finding(release: Release, topic: str, verdicts: Sequence[ReleaseVerdict], scan: ScanResult) -> Finding | None:
     if failing := Failing.among(scan, verdicts):
         return Finding(
             code="LOGS-NOT-LOADABLE",
@@ -78,7 +78,7 @@ def _of_path(release: Release, topic: str, verdicts: Sequence[ReleaseVerdict], s
             subject=f"{release}, topic {topic}",
             sentence=failing.sentence,
             remedy=(
-                f"{failing.remedy(_ENDINGS.get(topic, _ENDED_AND_CLEANED))}. Or choose a release that can load them."
+                f"{failing.remedy(_REMOVALS.get(topic, _REMOVED_AND_CLEANED))}. Or choose a release that can load them."
             ),
         )
     if ignored := sum(verdict.ignored for verdict in verdicts):
@@ -101,18 +101,18 @@ def _of_path(release: Release, topic: str, verdicts: Sequence[ReleaseVerdict], s
     return None
 
 
-def _ends_at_gate(scan: ScanResult, catalogue: Catalogue, source: Release, release: Release) -> bool:
+def _is_resolved_at_gate(scan: ScanResult, catalogue: Catalogue, source: Release, release: Release) -> bool:
     """Return whether only groups of newer types stop the release, and `source` writes tombstones for their records."""
     stopping = [
-        offence
-        for offence in find_incompatible_records(scan, catalogue, release)
-        if offence.stops and offence.topic == OFFSETS_TOPIC
+        found
+        for found in find_incompatible_records(scan, catalogue, release)
+        if found.stops and found.topic == OFFSETS_TOPIC
     ]
     return bool(stopping) and all(
-        offence.family in ENDED_WITH_GROUPS
-        and offence.key_version is not None
-        and source in dict(facts_of_type(catalogue, OFFSETS_TOPIC, offence.key_version))
-        for offence in stopping
+        found.family in REMOVED_WITH_GROUPS
+        and found.key_version is not None
+        and source in dict(facts_of_type(catalogue, OFFSETS_TOPIC, found.key_version))
+        for found in stopping
     )
 
 
@@ -130,7 +130,7 @@ def _to_be_cleaned(finding: Finding, scan: ScanResult) -> Finding:
     )
 
 
-def _of_origin(source: Release, topic: str, failing: Failing) -> Finding:
+def _source_finding(source: Release, topic: str, failing: Failing) -> Finding:
     unavailable = (
         "Expect the groups or transactional ids of these partitions to be unavailable until their node runs "
         "the next release"

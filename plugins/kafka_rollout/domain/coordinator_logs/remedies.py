@@ -15,12 +15,11 @@ from enum import StrEnum
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig, SettingChange, defaults_of
 from kafka_rollout.domain.coordinator_logs.contents import GroupSummary
 from kafka_rollout.domain.coordinator_logs.incompatible_records import (
-    NEWER_GROUPS,
     Family,
     IncompatibleRecords,
     find_incompatible_records,
 )
-from kafka_rollout.domain.coordinator_logs.removal_actions import choose_removal_action
+from kafka_rollout.domain.coordinator_logs.removal_actions import ONE_ACTION, choose_removal_action
 from kafka_rollout.domain.coordinator_logs.scan import OwnerRecords, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import producers_in_words
 from kafka_rollout.domain.model.releases import Catalogue, Release
@@ -28,16 +27,13 @@ from kafka_rollout.domain.model.wording import count
 
 NAMED = 50  # limit of groups and ids that a remedy step lists
 
-# Families with one removal action for all record kinds. In other families each kind has its own action.
-_ENDED_TOGETHER = frozenset({*NEWER_GROUPS, Family.LOG_ENDS, Family.OPEN_TRANSACTIONS, Family.OUT_OF_ORDER})
-
 
 class StepKind(StrEnum):
     END = "end"  # convert, delete or remove the writers of the records
     THROUGH = "through"  # possible only through another release
-    HURRY = "hurry"  # temporary settings for faster cleaning
+    FASTER = "hurry"  # temporary settings for faster cleaning
     WAIT = "wait"
-    PUT_BACK = "put back"
+    RESTORE = "put back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +59,7 @@ class RemedyStep:
     @property
     def settings_in_words(self) -> tuple[str, ...]:
         """The settings as text: `__consumer_offsets: max.compaction.lag.ms=60000`, or the previous value."""
-        if self.kind is not StepKind.PUT_BACK:
+        if self.kind is not StepKind.RESTORE:
             return tuple(f"{change.topic}: {change.name}={change.value}" for change in self.settings)
         return tuple(
             f"{change.topic}: delete {change.name}"
@@ -88,22 +84,22 @@ class Remedy:
 
     @property
     def fails(self) -> bool:
-        return any(offence.stops for offence in self.offences)
+        return any(found.stops for found in self.offences)
 
     @property
     def sentence(self) -> str:
-        stopping = [offence for offence in self.offences if offence.stops]
+        stopping = [found for found in self.offences if found.stops]
         if not stopping:
-            ignored = sum(offence.count for offence in self.offences)
+            ignored = sum(found.count for found in self.offences)
             return f"{self.release} loads these logs and ignores {_records(ignored)} of unknown types or versions."
-        if all(offence.pending for offence in stopping):
-            groups = count(sum(offence.count for offence in stopping), "deleted group")
+        if all(found.pending for found in stopping):
+            groups = count(sum(found.count for found in stopping), "deleted group")
             return (
                 f"Kafka {self.release} logs a load error for {groups} whose only offsets belong to open "
                 "transactions, but it serves their partitions. End these transactions. You do not need to "
                 "wait for the log cleaner."
             )
-        records = _records(sum(offence.count for offence in stopping))
+        records = _records(sum(found.count for found in stopping))
         if self.waiting_is_enough is None:
             return (
                 f"{records} stop {self.release}. Scan with --live to find out whether waiting for the log "
@@ -114,7 +110,7 @@ class Remedy:
                 f"{records} stop {self.release}. All of them are superseded: wait until the log cleaner has "
                 "removed them."
             )
-        alive = sum(offence.to_be_ended or 0 for offence in stopping)
+        alive = sum(found.to_be_removed or 0 for found in stopping)
         return (
             f"{records} stop {self.release}. {alive:,} of them are current: first convert, delete or stop "
             "what writes them."
@@ -137,41 +133,41 @@ def find_remedies(
 def _remedy(
     scan: ScanResult, catalogue: Catalogue, release: Release, offences: tuple[IncompatibleRecords, ...]
 ) -> Remedy:
-    stopping = [offence for offence in offences if offence.stops]
-    to_be_ended = [offence.to_be_ended for offence in stopping]
-    endings = _endings(scan, catalogue, release, offences)
-    hurry, after = _cleaning_steps([offence for offence in stopping if offence.cleaned], scan.cleaning)
+    stopping = [found for found in offences if found.stops]
+    to_remove = [found.to_be_removed for found in stopping]
+    removals = _removal_steps(scan, catalogue, release, offences)
+    faster, after = _cleaning_steps([found for found in stopping if found.cleaned], scan.cleaning)
     # Faster cleaning starts at once, unless a change to another release comes first: these settings are for about an
     # hour.
-    through = any(step.kind is StepKind.THROUGH for step in endings)
+    through = any(step.kind is StepKind.THROUGH for step in removals)
     return Remedy(
         release=release,
         offences=offences,
-        waiting_is_enough=False if any(to_be_ended) else None if None in to_be_ended else True,
-        steps=(*endings, *hurry, *after) if through else (*hurry, *endings, *after),
+        waiting_is_enough=False if any(to_remove) else None if None in to_remove else True,
+        steps=(*removals, *faster, *after) if through else (*faster, *removals, *after),
     )
 
 
-def _endings(
+def _removal_steps(
     scan: ScanResult, catalogue: Catalogue, release: Release, offences: Sequence[IncompatibleRecords]
 ) -> list[RemedyStep]:
     """Return the removal actions in the order of the families. Superseded records need none."""
     known = _known(scan)
     by_family: defaultdict[Family, list[IncompatibleRecords]] = defaultdict(list)
-    for offence in offences:
-        if offence.to_be_ended != 0:
-            by_family[offence.family].append(offence)
+    for found in offences:
+        if found.to_be_removed != 0:
+            by_family[found.family].append(found)
     steps = []
     for family in Family:
         held = by_family[family]
-        for together in [held] if held and family in _ENDED_TOGETHER else [[offence] for offence in held]:
+        for together in [held] if held and family in ONE_ACTION else [[found] for found in held]:
             concerned = _concerned_by(scan, release, family, together, known)
-            ending = choose_removal_action(catalogue, release, family, together[0])
+            action = choose_removal_action(catalogue, release, family, together[0])
             steps.append(
                 RemedyStep(
-                    kind=StepKind.THROUGH if ending.through_releases else StepKind.END,
-                    title=ending.title,
-                    sentence=ending.sentence,
+                    kind=StepKind.THROUGH if action.through_releases else StepKind.END,
+                    title=action.title,
+                    sentence=action.sentence,
                     concerned=tuple(concerned[:NAMED]),
                     concerned_left_out=max(0, len(concerned) - NAMED),
                 )
@@ -220,7 +216,7 @@ def _concerned(
     owners: Iterable[OwnerRecords], offences: Sequence[IncompatibleRecords], known: Mapping[tuple[str, str], str]
 ) -> list[Concerned]:
     """Return the owners of current records of these kinds, most records first (of all records without --live)."""
-    wanted = {(offence.topic, offence.key_version, offence.value_version) for offence in offences}
+    wanted = {(found.topic, found.key_version, found.value_version) for found in offences}
     records: defaultdict[tuple[str, str], int] = defaultdict(int)
     for owner in owners:
         if (owner.topic, owner.key_version, owner.value_version) in wanted and owner.live != 0:
@@ -234,17 +230,17 @@ def _cleaning_steps(
     """Return the cleaning steps for the topics with incompatible records: settings before, wait, settings after."""
     changes: list[SettingChange] = []
     waits: list[RemedyStep] = []
-    for topic in sorted({offence.topic for offence in stopping}):
+    for topic in sorted({found.topic for found in stopping}):
         config = cleaning.get(topic, defaults_of(topic))
         # The conversion or deletion of a group writes tombstones, which can be of types that the release does not
         # support.
         tombstones = any(o.tombstones or o.out_of_order or not o.known for o in stopping if o.topic == topic)
         waits.append(_wait(topic, config, tombstones=tombstones))
-        changes += config.hurry(topic, tombstones=tombstones)
+        changes += config.faster_settings(topic, tombstones=tombstones)
     if not changes:
         return [], waits
-    hurry = RemedyStep(
-        kind=StepKind.HURRY,
+    faster = RemedyStep(
+        kind=StepKind.FASTER,
         title="Set temporary settings for faster cleaning",
         sentence=(
             "Use kafka-configs.sh with entity type topics. With max.compaction.lag.ms, the next append after "
@@ -255,14 +251,14 @@ def _cleaning_steps(
         settings=tuple(changes),
     )
     put_back = RemedyStep(
-        kind=StepKind.PUT_BACK,
+        kind=StepKind.RESTORE,
         title="Restore the settings and scan again",
         sentence=(
             "Small segments and frequent cleaning load the brokers. The scan shows when no incompatible record is left."
         ),
         settings=tuple(changes),
     )
-    return [hurry], [*waits, put_back]
+    return [faster], [*waits, put_back]
 
 
 def _wait(topic: str, config: CleaningConfig, *, tombstones: bool) -> RemedyStep:
@@ -276,7 +272,7 @@ def _wait(topic: str, config: CleaningConfig, *, tombstones: bool) -> RemedyStep
                 "(share.coordinator.state.topic.prune.interval.ms, 5 minutes by default)."
             ),
         )
-    soon = config.hurried()
+    soon = config.with_faster_cleaning()
     now_ms, soon_ms = (each.tombstones_gone_within_ms if tombstones else each.pass_within_ms for each in (config, soon))
     passes = (
         "Tombstones of unknown types stop the release too. The log cleaner removes them in its second pass, "
@@ -293,12 +289,12 @@ def _wait(topic: str, config: CleaningConfig, *, tombstones: bool) -> RemedyStep
     source = (
         "the topic's configuration" if config.known else ("Kafka's defaults (the topic configuration was not read)")
     )
-    hurried = "" if soon_ms in (None, now_ms) else f"; with the settings above at most {in_words(soon_ms or 0)}"
+    faster = "" if soon_ms in (None, now_ms) else f"; with the settings above at most {in_words(soon_ms or 0)}"
     return RemedyStep(
         kind=StepKind.WAIT,
         title=f"Wait for the log cleaner on {topic}",
         sentence=(
-            f"{passes} By {source}, {bound}{hurried}. The active segment is never cleaned. An append "
+            f"{passes} By {source}, {bound}{faster}. The active segment is never cleaned. An append "
             f"closes it when it has {config.segment_bytes / 2**20:g} MiB or its first record is "
             f"{in_words(config.closed_after_ms)} old. So the last records stay in a partition without "
             "appends. No pass goes beyond an open transaction."
@@ -312,16 +308,16 @@ def cleaned_when(topic: str, config: CleaningConfig) -> str:
 
     The line includes the settings for faster cleaning. In a partition without appends the cleaner never removes them.
     """
-    now_ms, soon_ms = config.tombstones_gone_within_ms, config.hurried().tombstones_gone_within_ms
+    now_ms, soon_ms = config.tombstones_gone_within_ms, config.with_faster_cleaning().tombstones_gone_within_ms
     when = (
         "no upper limit, because only the size of the log triggers the cleaner"
         if now_ms is None
         else f"cleaned within {in_words(now_ms)}"
     )
-    changes = ", ".join(f"{change.name}={change.value}" for change in config.hurry(topic))
-    hurry = f"; within {in_words(soon_ms)} with temporary settings {changes} on {topic}" if changes and soon_ms else ""
+    changes = ", ".join(f"{change.name}={change.value}" for change in config.faster_settings(topic))
+    faster = f"; within {in_words(soon_ms)} with temporary settings {changes} on {topic}" if changes and soon_ms else ""
     appends = "; both passes of the log cleaner need an append to the partition: a commit or a rebalance of a group"
-    return f"{when}{hurry}{appends if config.compacted else ''}"
+    return f"{when}{faster}{appends if config.compacted else ''}"
 
 
 def _records(number: int) -> str:

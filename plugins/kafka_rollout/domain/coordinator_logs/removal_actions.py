@@ -23,62 +23,65 @@ class RemovalAction:
     through_releases: tuple[Release, ...] = ()
 
 
-_CONSUMER_GROUPS = RemovalAction(
-    title="First convert these groups to the classic protocol, or delete them",
-    sentence=(
-        "Restart their members one by one with group.protocol=classic. When the last member has restarted, "
-        "the coordinator converts the group to a classic group and writes tombstones for its newer records. "
-        "Its committed offsets stay. This needs group.consumer.migration.policy bidirectional (the default "
-        "of 4.x) or downgrade. An empty group is converted when a classic member joins it. Or delete it with "
-        "`kafka-consumer-groups.sh --delete`, which also deletes its offsets."
+# Families with one removal action for all record kinds. In other families each kind has its own action.
+ONE_ACTION: Mapping[Family, RemovalAction] = {
+    Family.CONSUMER_GROUPS: RemovalAction(
+        title="First convert these groups to the classic protocol, or delete them",
+        sentence=(
+            "Restart their members one by one with group.protocol=classic. When the last member has restarted, "
+            "the coordinator converts the group to a classic group and writes tombstones for its newer records. "
+            "Its committed offsets stay. This needs group.consumer.migration.policy bidirectional (the default "
+            "of 4.x) or downgrade. An empty group is converted when a classic member joins it. Or delete it with "
+            "`kafka-consumer-groups.sh --delete`, which also deletes its offsets."
+        ),
     ),
-)
-_STREAMS_GROUPS = RemovalAction(
-    title="Stop these streams applications and start them with group.protocol=classic, or delete the groups",
-    sentence=(
-        "A streams group with members cannot be converted. An empty one is converted when a classic member "
-        "joins it, which writes tombstones for its newer records. Or delete it with `kafka-streams-groups.sh "
-        "--delete`, which also deletes its offsets."
+    Family.STREAMS_GROUPS: RemovalAction(
+        title="Stop these streams applications and start them with group.protocol=classic, or delete the groups",
+        sentence=(
+            "A streams group with members cannot be converted. An empty one is converted when a classic member "
+            "joins it, which writes tombstones for its newer records. Or delete it with `kafka-streams-groups.sh "
+            "--delete`, which also deletes its offsets."
+        ),
     ),
-)
-_SHARE_GROUPS = RemovalAction(
-    title="Stop the members of these share groups and delete the groups",
-    sentence=(
-        "A share group cannot be converted. `kafka-share-groups.sh --delete` writes tombstones for its "
-        "records. Kafka then forgets which records were delivered and acknowledged."
+    Family.SHARE_GROUPS: RemovalAction(
+        title="Stop the members of these share groups and delete the groups",
+        sentence=(
+            "A share group cannot be converted. `kafka-share-groups.sh --delete` writes tombstones for its "
+            "records. Kafka then forgets which records were delivered and acknowledged."
+        ),
     ),
-)
-_LOG_ENDS = RemovalAction(
-    title="Restart one transactional producer per partition: initTransactions() writes a new record",
-    sentence=(
-        "The release skips records of unknown types. If such records are the last in a `__transaction_state` "
-        "partition, the coordinator reads them in an endless loop and never finishes loading. Restart one "
-        "transactional producer for each of these partitions, immediately before a broker of the release "
-        "leads the partition. Then scan again."
+    Family.LOG_ENDS: RemovalAction(
+        title="Restart one transactional producer per partition: initTransactions() writes a new record",
+        sentence=(
+            "The release skips records of unknown types. If such records are the last in a `__transaction_state` "
+            "partition, the coordinator reads them in an endless loop and never finishes loading. Restart one "
+            "transactional producer for each of these partitions, immediately before a broker of the release "
+            "leads the partition. Then scan again."
+        ),
     ),
-)
-_OPEN_TRANSACTIONS = RemovalAction(
-    title="End the transactions that commit offsets for these deleted groups",
-    sentence=(
-        "Each group was deleted while a transaction had committed offsets for it. The release logs a load "
-        "error after it has loaded the partition, and serves the partition with an empty group. Let the "
-        "producer commit or abort, or stop it. The coordinator aborts a transaction that is open for longer "
-        "than transaction.timeout.ms of the producer (1 minute by default). A transaction that no "
-        "coordinator knows is hanging: list it with `kafka-transactions.sh find-hanging --topic "
-        "__consumer_offsets --partition N` and end it with `kafka-transactions.sh abort`. Then scan again. "
-        "You do not need to wait for the log cleaner."
+    Family.OPEN_TRANSACTIONS: RemovalAction(
+        title="End the transactions that commit offsets for these deleted groups",
+        sentence=(
+            "Each group was deleted while a transaction had committed offsets for it. The release logs a load "
+            "error after it has loaded the partition, and serves the partition with an empty group. Let the "
+            "producer commit or abort, or stop it. The coordinator aborts a transaction that is open for longer "
+            "than transaction.timeout.ms of the producer (1 minute by default). A transaction that no "
+            "coordinator knows is hanging: list it with `kafka-transactions.sh find-hanging --topic "
+            "__consumer_offsets --partition N` and end it with `kafka-transactions.sh abort`. Then scan again. "
+            "You do not need to wait for the log cleaner."
+        ),
     ),
-)
-_OUT_OF_ORDER = RemovalAction(
-    title="Delete these groups, or use a release that accepts this record order",
-    sentence=(
-        "The log cleaner kept an old record of each group, usually a committed offset, and removed the "
-        "records before it. The release then assigns newer records to a wrong group type (KAFKA-20254). Save "
-        "the committed offsets. Stop the members and delete the group, which also deletes its offsets. "
-        "Restore the offsets after the group exists again. While the group exists, each rebalance followed "
-        "by a cleaning pass can create this order again."
+    Family.OUT_OF_ORDER: RemovalAction(
+        title="Delete these groups, or use a release that accepts this record order",
+        sentence=(
+            "The log cleaner kept an old record of each group, usually a committed offset, and removed the "
+            "records before it. The release then assigns newer records to a wrong group type (KAFKA-20254). Save "
+            "the committed offsets. Stop the members and delete the group, which also deletes its offsets. "
+            "Restore the offsets after the group exists again. While the group exists, each rebalance followed "
+            "by a cleaning pass can create this order again."
+        ),
     ),
-)
+}
 _SHADOWED_BY: Mapping[Family, str] = {
     Family.OFFSETS: "let every group commit all its offsets again",
     Family.TRANSACTIONAL_IDS: "restart the producer of every transactional id, or let the id expire",
@@ -87,24 +90,14 @@ _SHADOWED_BY: Mapping[Family, str] = {
 
 
 def choose_removal_action(
-    catalogue: Catalogue, release: Release, family: Family, offence: IncompatibleRecords
+    catalogue: Catalogue, release: Release, family: Family, found: IncompatibleRecords
 ) -> RemovalAction:
     """Return how to remove the current records so that `release` can load the log."""
-    if family is Family.CONSUMER_GROUPS:
-        return _CONSUMER_GROUPS
-    if family is Family.STREAMS_GROUPS:
-        return _STREAMS_GROUPS
-    if family is Family.SHARE_GROUPS:
-        return _SHARE_GROUPS
-    if family is Family.LOG_ENDS:
-        return _LOG_ENDS
-    if family is Family.OPEN_TRANSACTIONS:
-        return _OPEN_TRANSACTIONS
-    if family is Family.OUT_OF_ORDER:
-        return _OUT_OF_ORDER
-    if offence.unreadable:
+    if family in ONE_ACTION:
+        return ONE_ACTION[family]
+    if found.unreadable:
         return RemovalAction(
-            title=f"Replace the unreadable records: {offence.title}",
+            title=f"Replace the unreadable records: {found.title}",
             sentence=(
                 "No release of the catalogue wrote them. Copy the directory of the partition. Then supersede "
                 "them with newer records: commit the offset again, let the group rebalance, restart the "
@@ -112,20 +105,20 @@ def choose_removal_action(
                 "superseded."
             ),
         )
-    if family is Family.UNKNOWN or offence.key_version is None or offence.value_version is None:
+    if family is Family.UNKNOWN or found.key_version is None or found.value_version is None:
         return RemovalAction(
-            title=f"Find the writer of the records of key version {offence.key_version}",
+            title=f"Find the writer of the records of key version {found.key_version}",
             sentence=(
                 "No release of the catalogue knows this type. A newer Kafka release or another program wrote "
                 "it. Only that writer can write the tombstones that let the log cleaner remove them."
             ),
         )
     return _newer_value(
-        facts_of_type(catalogue, offence.topic, offence.key_version),
+        facts_of_type(catalogue, found.topic, found.key_version),
         release,
         family,
-        what=f"{offence.record} {offence.value_version}",
-        value_version=offence.value_version,
+        what=f"{found.record} {found.value_version}",
+        value_version=found.value_version,
     )
 
 

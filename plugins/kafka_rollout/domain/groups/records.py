@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.contents import StateRecord, camel_fields
 from kafka_rollout.domain.coordinator_logs.incompatible_records import (
-    ENDED_WITH_GROUPS,
+    REMOVED_WITH_GROUPS,
     Family,
     find_incompatible_records,
 )
@@ -136,13 +136,13 @@ def _until_it_can(catalogue: Catalogue, records: GroupRecords, release: Release)
     scan = ScanResult(
         cluster="", scanned_at=records.read_at, logs=(), classes=records.classes, broken=records.broken, verdicts=()
     )
-    stopping = [offence for offence in find_incompatible_records(scan, catalogue, release) if offence.stops]
-    cleaned = [offence for offence in stopping if not offence.pending]
-    if others := [offence.title for offence in cleaned if offence.family not in (*ENDED_WITH_GROUPS, Family.UNKNOWN)]:
+    stopping = [found for found in find_incompatible_records(scan, catalogue, release) if found.stops]
+    cleaned = [found for found in stopping if not found.pending]
+    if others := [found.title for found in cleaned if found.family not in (*REMOVED_WITH_GROUPS, Family.UNKNOWN)]:
         return f"no group conversion removes them: {few(others)}; `kafka-rollout scan` lists the removal actions"
     if not cleaned:
         return "end the transactions that commit offsets for such groups; you do not need to wait for the log cleaner"
-    if all(offence.out_of_order for offence in cleaned):
+    if all(found.out_of_order for found in cleaned):
         end = "delete the groups with incompatible record order, then: "
     else:
         alive = sorted(records.alive_of(SERVED_BY.values()))

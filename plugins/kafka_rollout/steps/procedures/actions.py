@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from kafka_rollout.domain.coordinator_logs.findings import way_back_verdict
+from kafka_rollout.domain.coordinator_logs.findings import check_rollback
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.features.outcomes import Result
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
@@ -135,7 +135,7 @@ def evaluate_scan(call: StepCall) -> dict[str, Any]:
     if result is None:
         return {"sentence": "The coordinator logs were not scanned."}
     previous = previous_release(ports, call.plan)
-    verdict = way_back_verdict(result, previous)
+    verdict = check_rollback(result, previous)
     if not result.logs:  # no group and no transaction ever existed: nothing to load, nothing unknown
         verdict = Verdict(question=verdict.question)
     for finding in verdict.findings:

@@ -45,21 +45,21 @@ def test_hurrying_lowers_what_waits_and_puts_back_what_was_the_topics_own() -> N
     config = CleaningConfig.from_settings(
         {"min.compaction.lag.ms": "3600000", "delete.retention.ms": "7200000"}, own=["delete.retention.ms"]
     )
-    assert config.hurry(OFFSETS) == (
+    assert config.faster_settings(OFFSETS) == (
         SettingChange(topic=OFFSETS, name="min.compaction.lag.ms", value="0", put_back=None),
         SettingChange(topic=OFFSETS, name="max.compaction.lag.ms", value="60000", put_back=None),
         SettingChange(topic=OFFSETS, name="delete.retention.ms", value="60000", put_back="7200000"),
     )
-    assert config.hurried().tombstones_gone_within_ms == 3 * MINUTE + 30 * SECOND
+    assert config.with_faster_cleaning().tombstones_gone_within_ms == 3 * MINUTE + 30 * SECOND
 
 
 def test_a_topic_that_is_quick_already_needs_no_hurry() -> None:
-    assert CleaningConfig(max_compaction_lag_ms=SECOND, delete_retention_ms=0).hurry(OFFSETS) == ()
+    assert CleaningConfig(max_compaction_lag_ms=SECOND, delete_retention_ms=0).faster_settings(OFFSETS) == ()
 
 
 def test_the_log_of_the_share_coordinator_is_not_compacted() -> None:
     config = defaults_of("__share_group_state")
-    assert (config.compacted, config.pass_within_ms, config.hurry("__share_group_state")) == (False, None, ())
+    assert (config.compacted, config.pass_within_ms, config.faster_settings("__share_group_state")) == (False, None, ())
 
 
 def test_compaction_beside_deletion_is_compaction() -> None:

@@ -104,7 +104,7 @@ def test_a_release_that_loads_everything_needs_no_remedy(catalogue: Catalogue) -
 def test_when_all_is_dead_waiting_is_enough(catalogue: Catalogue) -> None:
     found = remedy(catalogue, R340, [records(3, 0, live=0), records(3, None, live=5)])
     assert found.waiting_is_enough is True
-    assert kinds(found) == [StepKind.HURRY, StepKind.WAIT, StepKind.PUT_BACK]
+    assert kinds(found) == [StepKind.FASTER, StepKind.WAIT, StepKind.RESTORE]
     assert "wait until the log cleaner has removed them" in found.sentence
 
 
@@ -129,8 +129,8 @@ def test_tombstones_of_an_unknown_type_wait_for_two_passes_and_the_retention(cat
 
 
 def test_what_newer_records_of_a_known_type_shadow_needs_one_pass(catalogue: Catalogue) -> None:
-    (hurry, wait, _) = remedy(catalogue, R340, [records(1, 4, live=0)]).steps
-    assert [change.name for change in hurry.settings] == ["max.compaction.lag.ms"]
+    (faster, wait, _) = remedy(catalogue, R340, [records(1, 4, live=0)]).steps
+    assert [change.name for change in faster.settings] == ["max.compaction.lag.ms"]
     assert "One pass" in wait.sentence
     assert "Kafka's defaults (the topic configuration was not read), there is no upper limit" in wait.sentence
     assert wait.within_ms == 75_000
@@ -167,7 +167,7 @@ def test_consumers_go_back_before_streams_share_groups_and_transactions(catalogu
 def test_offsets_that_a_release_always_writes_anew_lead_only_through_a_tolerant_release(catalogue: Catalogue) -> None:
     found = remedy(catalogue, R340, [records(1, 4, live=5)], owners=[owner("billing", 1, 4, live=5)])
     step = found.steps[0]
-    assert kinds(found) == [StepKind.THROUGH, StepKind.HURRY, StepKind.WAIT, StepKind.PUT_BACK]
+    assert kinds(found) == [StepKind.THROUGH, StepKind.FASTER, StepKind.WAIT, StepKind.RESTORE]
     assert "3.4.1, 3.7.2, 3.9.1, 4.0.1" in step.title
     assert "4.1.1, 4.2.1, 4.3.1 always write OffsetCommit 4" in step.sentence
     assert step.concerned == (Concerned("billing"),)
@@ -305,7 +305,7 @@ def test_groups_out_of_order_are_to_be_deleted_and_cleaned(catalogue: Catalogue)
     (found,) = find_remedies(scan, catalogue, [R411])
     assert found.fails
     assert found.waiting_is_enough is False
-    assert kinds(found) == [StepKind.HURRY, StepKind.END, StepKind.WAIT, StepKind.PUT_BACK]
+    assert kinds(found) == [StepKind.FASTER, StepKind.END, StepKind.WAIT, StepKind.RESTORE]
     assert found.steps[1].title.startswith("Delete these groups")
     assert [(one.name, one.about) for one in found.steps[1].concerned] == [
         ("late", "streams, Empty, 0 members"),

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.demo.checkout import PROJECT_ROOT
-from kafka_rollout.domain.coordinator_logs.findings import way_back_verdict
+from kafka_rollout.domain.coordinator_logs.findings import check_rollback
 from kafka_rollout.domain.coordinator_logs.scan import (
     BrokenRecords,
     Failure,
@@ -301,7 +301,7 @@ def way_back(
     """`asked`: the release that was judged, if it is another one."""
     verdicts = evaluate_records(CATALOGUE, classes, [asked or to], broken=broken)
     scan = ScanResult(cluster="c", scanned_at=0.0, logs=(), classes=classes, verdicts=verdicts, broken=broken)
-    return way_back_verdict(scan, to)
+    return check_rollback(scan, to)
 
 
 def test_a_closed_way_back_is_one_warning_a_topic_and_names_the_first_partition() -> None:
