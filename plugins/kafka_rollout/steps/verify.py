@@ -31,8 +31,8 @@ def verify(ports: ClusterPorts) -> Verification:
     state = observe(ports)
     levels = state.finalized
     return Verification(
-        finalized=cluster_gates.finalized(ports.cluster, state, levels),
-        metadata_version=cluster_gates.metadata_version(
+        finalized=cluster_gates.check_finalized(ports.cluster, state, levels),
+        metadata_version=cluster_gates.check_metadata_version(
             ports.cluster, ports.catalogue, state, levels.get(METADATA_VERSION, 0)
         ),
         verdict=cluster_findings(ports.cluster, ports.catalogue, state),

@@ -22,7 +22,7 @@ class Checkpoint(Protocol):
     def modified_at(self) -> float: ...
 
 
-def finalized(
+def check_finalized(
     cluster: ClusterSpec, state: ClusterState, targets: Mapping[str, int], *, after_epoch: int | None = None
 ) -> GateCheck:
     """Check that every node reports every level itself, with an epoch.
@@ -70,7 +70,7 @@ def _levels(
     return Condition(name=name, holds=True, evidence=f"ApiVersions reports {levels}, epoch {features.epoch}")
 
 
-def snapshots(
+def check_snapshots(
     cluster: ClusterSpec,
     state: ClusterState,
     checkpoints: Mapping[int, Sequence[Checkpoint]],
@@ -133,7 +133,7 @@ def _by_metric(node: NodeSpec, seen: NodeState | None, observed_at: float, final
     return Condition(name=name, holds=age > 0, evidence=f"SnapshotEmitter wrote its latest snapshot {when}")
 
 
-def metadata_version(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, level: int) -> GateCheck:
+def check_metadata_version(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, level: int) -> GateCheck:
     """Check that every node runs at metadata.version `level`, by CurrentMetadataVersion of both agents.
 
     If the release has no such metric, or the inventory lists no agent, the check uses the finalized level of

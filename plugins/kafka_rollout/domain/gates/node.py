@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck
-from kafka_rollout.domain.model.quorum import caught_up, spare_voters
+from kafka_rollout.domain.model.quorum import check_caught_up, check_spare_voters
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState, PartitionState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.wording import count, few
 
 
-def seen_before_stop(state: ClusterState, node_id: int, release: Release, at: float) -> BeforeStop:
+def state_before_stop(state: ClusterState, node_id: int, release: Release, at: float) -> BeforeStop:
     """Return the state to store before a node stops. `release`: the release it runs; `at`: epoch seconds."""
     return BeforeStop(
         node_id=node_id,
@@ -33,7 +33,7 @@ def seen_before_stop(state: ClusterState, node_id: int, release: Release, at: fl
     )
 
 
-def before_stop(cluster: ClusterSpec, state: ClusterState, node: NodeSpec) -> GateCheck:
+def check_before_stop(cluster: ClusterSpec, state: ClusterState, node: NodeSpec) -> GateCheck:
     """Check whether `node` can be stopped now."""
     conditions = [_answered(state, node), *_others_up(cluster, state, node), _quorum_without(state, node)]
     conditions.append(_all_served(state.partitions))
@@ -43,7 +43,7 @@ def before_stop(cluster: ClusterSpec, state: ClusterState, node: NodeSpec) -> Ga
     return GateCheck(gate=f"before node {node.node_id}", at=state.observed_at, conditions=tuple(conditions))
 
 
-def after_start(
+def check_after_start(
     cluster: ClusterSpec, state: ClusterState, node: NodeSpec, *, before: BeforeStop | None, expected: Release
 ) -> GateCheck:
     """Check whether `node` is back on release `expected`.
@@ -75,7 +75,7 @@ def after_start(
     return GateCheck(gate=f"after node {node.node_id}", at=state.observed_at, conditions=tuple(conditions))
 
 
-def led_elsewhere(state: ClusterState, node_id: int, before: BeforeStop | None) -> tuple[PartitionState, ...]:
+def find_lost_leaderships(state: ClusterState, node_id: int, before: BeforeStop | None) -> tuple[PartitionState, ...]:
     """List the partitions that `node_id` must lead again: preferred leader, in sync, and led by it before its stop."""
     return tuple(
         p
@@ -160,7 +160,7 @@ def _quorum_without(state: ClusterState, node: NodeSpec) -> Condition:
         )
     if not node.is_controller:
         return Condition(name="quorum without it", holds=True, evidence=f"node {node.node_id} is not a voter")
-    holds, evidence = spare_voters(state.quorum, node.node_id, state.observed_at)
+    holds, evidence = check_spare_voters(state.quorum, node.node_id, state.observed_at)
     return Condition(name="quorum without it", holds=holds, evidence=evidence)
 
 
@@ -170,7 +170,7 @@ def _quorum_of(state: ClusterState, node: NodeSpec) -> Condition:
         return Condition(name="quorum", holds=False, evidence="the quorum is unknown")
     if node.is_controller and node.node_id not in {v.replica_id for v in quorum.voters}:
         return Condition(name="quorum", holds=False, evidence=f"node {node.node_id} is not a voter of the quorum")
-    holds, evidence = caught_up(quorum, node.node_id, state.observed_at)
+    holds, evidence = check_caught_up(quorum, node.node_id, state.observed_at)
     return Condition(name="quorum", holds=holds, evidence=evidence)
 
 

@@ -11,7 +11,7 @@ LAG_RECORDS = 20
 CAUGHT_UP_MS = 5_000
 
 
-def caught_up(quorum: QuorumState, replica_id: int, observed_at: float) -> tuple[bool, str]:
+def check_caught_up(quorum: QuorumState, replica_id: int, observed_at: float) -> tuple[bool, str]:
     """Return whether a voter or observer is caught up with the leader, and the evidence.
 
     `observed_at`: epoch seconds.
@@ -52,10 +52,10 @@ def majority(voters: int) -> int:
     return voters // 2 + 1
 
 
-def spare_voters(quorum: QuorumState, without: int, observed_at: float) -> tuple[bool, str]:
+def check_spare_voters(quorum: QuorumState, without: int, observed_at: float) -> tuple[bool, str]:
     """Return whether the caught-up voters without node `without` are a majority of all voters, and the evidence."""
     others = [v.replica_id for v in quorum.voters if v.replica_id != without]
-    well = sorted(i for i in others if caught_up(quorum, i, observed_at)[0])
+    well = sorted(i for i in others if check_caught_up(quorum, i, observed_at)[0])
     needed = majority(len(quorum.voters))
     told = f"voters {', '.join(map(str, well)) or 'none'} are caught up, {needed} of {len(quorum.voters)} are needed"
     return len(well) >= needed, told

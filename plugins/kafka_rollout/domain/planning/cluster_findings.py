@@ -14,7 +14,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
-from kafka_rollout.domain.model.quorum import caught_up, find_unlisted_brokers, find_unlisted_controllers, majority
+from kafka_rollout.domain.model.quorum import (
+    check_caught_up,
+    find_unlisted_brokers,
+    find_unlisted_controllers,
+    majority,
+)
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, Catalogue, Release
 from kafka_rollout.domain.model.state import ClusterState, NodeState, PartitionState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
@@ -212,7 +217,7 @@ def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
             "Run at least three controllers.",
         )
     for voter in quorum.voters:
-        holds, evidence = caught_up(quorum, voter.replica_id, state.observed_at)
+        holds, evidence = check_caught_up(quorum, voter.replica_id, state.observed_at)
         if not holds:
             unknown = quorum.lag(voter.replica_id) is None
             yield Finding(

@@ -84,7 +84,7 @@ def look_before_stop(ports: ClusterPorts, node: NodeSpec) -> GateCheck:
     # A node that is down or hangs can be stopped, even if it does not respond.
     own = state.nodes[node.node_id].problem
     state = replace(state, unanswered=tuple(problem for problem in state.unanswered if problem != own))
-    return node_gates.before_stop(ports.cluster, state, node)
+    return node_gates.check_before_stop(ports.cluster, state, node)
 
 
 def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
@@ -93,12 +93,12 @@ def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
         return _nothing_to_wait_for(ports, ref, f"node {node.node_id} runs the release of a later release step")
     before = load_before_stop(ports, plan, release_step, node.node_id)
     state = observe_some(ports, (node,), metrics=True)
-    seen = node_gates.after_start(ports.cluster, state, node, before=before, expected=release_step.to_release)
+    seen = node_gates.check_after_start(ports.cluster, state, node, before=before, expected=release_step.to_release)
     if plan.offline:
         look_for_service(ports)
     if state.nodes[node.node_id].process.pid is None:
         seen = _with_last_words(ports, plan, node, seen)
-    elsewhere = node_gates.led_elsewhere(state, node.node_id, before)
+    elsewhere = node_gates.find_lost_leaderships(state, node.node_id, before)
     if not elsewhere:
         return seen
     asked = f"preferred leaders of {len(elsewhere)} partitions"
@@ -133,7 +133,7 @@ def _finalized(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     # The quorum too: older controllers report no levels, so their logs are compared.
     state = replace(_nodes_alone(ports, metrics=False), quorum=ports.admin.quorum())
     targets = {change.feature: change.target for change in plan.online_changes}
-    return cluster_gates.finalized(
+    return cluster_gates.check_finalized(
         ports.cluster, state, targets, after_epoch=asked.epoch_before if asked is not None else None
     )
 
@@ -141,7 +141,7 @@ def _finalized(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
 def _all_levels(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     # The quorum too, as in _finalized.
     state = observe_some(ports, ports.cluster.nodes, metrics=False)
-    return replace(cluster_gates.finalized(ports.cluster, state, plan.levels), gate=_gate_name(ref))
+    return replace(cluster_gates.check_finalized(ports.cluster, state, plan.levels), gate=_gate_name(ref))
 
 
 def _metadata_log(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
@@ -158,7 +158,7 @@ def _snapshot(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
         node.node_id: int(ports.runtime.config(node).get(SNAPSHOT_INTERVAL, _SNAPSHOT_INTERVAL_DEFAULT_MS))
         for node in ports.cluster.nodes
     }
-    seen = cluster_gates.snapshots(
+    seen = cluster_gates.check_snapshots(
         ports.cluster,
         _nodes_alone(ports, metrics=True),
         {node.node_id: ports.runtime.checkpoints(node) for node in ports.cluster.nodes},
@@ -189,7 +189,9 @@ def _metadata_version(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateChec
     # The quorum too: controllers that report no levels are checked by their logs.
     state = observe_some(ports, ports.cluster.nodes, metrics=True)
     level = plan.levels.get(METADATA_VERSION, state.finalized.get(METADATA_VERSION, 0))
-    return replace(cluster_gates.metadata_version(ports.cluster, ports.catalogue, state, level), gate=_gate_name(ref))
+    return replace(
+        cluster_gates.check_metadata_version(ports.cluster, ports.catalogue, state, level), gate=_gate_name(ref)
+    )
 
 
 def _groups(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from kafka_rollout.domain.gates.node import seen_before_stop
+from kafka_rollout.domain.gates.node import state_before_stop
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
@@ -247,7 +247,7 @@ def _record_before(ports: ClusterPorts, release_step: ReleaseStep) -> None:
     if state.quorum is None:
         raise TransientError("The quorum's voters were not reported.", remedy="Nothing was stopped. Repeat the step.")
     for node in ports.cluster.nodes:
-        before = seen_before_stop(state, node.node_id, release_step.from_release, ports.clock.now())
+        before = state_before_stop(state, node.node_id, release_step.from_release, ports.clock.now())
         ports.run.save_before_stop(release_step.key, before)
     voters = tuple(voter.replica_id for voter in state.quorum.voters)
     sentence = f"All nodes are requested to stop; the quorum's voters are {', '.join(map(str, voters))}."

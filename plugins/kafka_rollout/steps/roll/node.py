@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_rollout.domain.gates.check import GateCheck
-from kafka_rollout.domain.gates.node import seen_before_stop
+from kafka_rollout.domain.gates.node import state_before_stop
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
@@ -210,7 +210,7 @@ def _prepare_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
         node, look(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=release_step.key, node_id=node.node_id))
     )
     state = observe_some(ports, (node,), metrics=False)
-    seen = seen_before_stop(state, node.node_id, release_step.from_release, ports.clock.now())
+    seen = state_before_stop(state, node.node_id, release_step.from_release, ports.clock.now())
     # The first record of a requested stop counts: the node may have left its ISRs since.
     unfinished = stop_is_unfinished(ports.run.events(), release_step.key, node.node_id)
     ports.run.save_before_stop(release_step.key, seen, anew=not unfinished)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kafka_rollout.domain.gates.check import GateCheck
-from kafka_rollout.domain.gates.cluster import finalized, metadata_version, snapshots
+from kafka_rollout.domain.gates.cluster import check_finalized, check_metadata_version, check_snapshots
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
 from tests.unit.domain.builders import (
@@ -48,10 +48,10 @@ def _at(level: int, *, prometheus: int | None = 30, jolokia: int | None = 30) ->
 
 def test_finalized_holds_only_when_every_node_itself_reports_every_level() -> None:
     seen = _at(30)
-    assert finalized(SEPARATE, seen, {"metadata.version": 30}).holds
-    assert _failing(finalized(SEPARATE, seen, {"metadata.version": 30, "group.version": 1})) == [1, 2, 3, 4, 5, 6]
+    assert check_finalized(SEPARATE, seen, {"metadata.version": 30}).holds
+    assert _failing(check_finalized(SEPARATE, seen, {"metadata.version": 30, "group.version": 1})) == [1, 2, 3, 4, 5, 6]
     behind = replace(seen, nodes={**seen.nodes, 2: node_state(2, R431), 5: silent(5)})
-    look = finalized(SEPARATE, behind, {"metadata.version": 30})
+    look = check_finalized(SEPARATE, behind, {"metadata.version": 30})
     assert _failing(look) == [2, 5]
     assert "metadata.version 21 instead of 30" in look.waits_for
     assert "connection refused" in look.waits_for
@@ -59,21 +59,28 @@ def test_finalized_holds_only_when_every_node_itself_reports_every_level() -> No
 
 def test_finalized_needs_an_epoch_newer_than_before_finalizing() -> None:
     seen = _at(30)
-    assert finalized(SEPARATE, seen, {"metadata.version": 30}, after_epoch=99).holds
-    assert _failing(finalized(SEPARATE, seen, {"metadata.version": 30}, after_epoch=100)) == [1, 2, 3, 4, 5, 6]
+    assert check_finalized(SEPARATE, seen, {"metadata.version": 30}, after_epoch=99).holds
+    assert _failing(check_finalized(SEPARATE, seen, {"metadata.version": 30}, after_epoch=100)) == [1, 2, 3, 4, 5, 6]
     nameless = replace(
         seen, nodes=replace_node(seen, node_state(3, R431, finalized={"metadata.version": 30}, epoch=None))
     )
-    assert _failing(finalized(SEPARATE, nameless, {"metadata.version": 30})) == [3]
+    assert _failing(check_finalized(SEPARATE, nameless, {"metadata.version": 30})) == [3]
 
 
 def test_a_snapshot_file_counts_when_it_was_written_after_finalizing_and_ends_behind_it() -> None:
     files = {n.node_id: [File(100, 1, NOW - 900), File(500, 2, NOW - 5)] for n in SEPARATE.nodes}
-    assert snapshots(SEPARATE, state(), files, finalized_at=NOW - 10, after_offset=499).holds
-    assert _failing(snapshots(SEPARATE, state(), files, finalized_at=NOW - 4)) == [1, 2, 3, 4, 5, 6]
-    assert _failing(snapshots(SEPARATE, state(), files, finalized_at=NOW - 10, after_offset=500)) == [1, 2, 3, 4, 5, 6]
+    assert check_snapshots(SEPARATE, state(), files, finalized_at=NOW - 10, after_offset=499).holds
+    assert _failing(check_snapshots(SEPARATE, state(), files, finalized_at=NOW - 4)) == [1, 2, 3, 4, 5, 6]
+    assert _failing(check_snapshots(SEPARATE, state(), files, finalized_at=NOW - 10, after_offset=500)) == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+    ]
     files[4] = [File(100, 1, NOW - 900)]
-    look = snapshots(SEPARATE, state(), files, finalized_at=NOW - 10, interval_ms={4: 3_600_000})
+    look = check_snapshots(SEPARATE, state(), files, finalized_at=NOW - 10, interval_ms={4: 3_600_000})
     assert _failing(look) == [4]
     assert "3600 s" in look.waits_for
     evidence = next(c.evidence for c in look.conditions if c.holds)
@@ -87,15 +94,15 @@ def test_where_no_file_is_seen_the_metrics_tell_but_not_before_a_process_wrote_o
         }
         return state(nodes=nodes)
 
-    assert snapshots(SEPARATE, seen(3_000, 900), {}, finalized_at=NOW - 10).holds
+    assert check_snapshots(SEPARATE, seen(3_000, 900), {}, finalized_at=NOW - 10).holds
     for age, size in ((30_000, 900), (3_000, 0), (None, None)):
-        assert _failing(snapshots(SEPARATE, seen(age, size), {}, finalized_at=NOW - 10)) == [1, 2, 3, 4, 5, 6]
+        assert _failing(check_snapshots(SEPARATE, seen(age, size), {}, finalized_at=NOW - 10)) == [1, 2, 3, 4, 5, 6]
 
 
 def test_current_metadata_version_must_be_told_by_both_agents() -> None:
-    assert metadata_version(SEPARATE, catalogue(), _at(30), 30).holds
-    assert not metadata_version(SEPARATE, catalogue(), _at(30, jolokia=29), 30).holds
-    look = metadata_version(SEPARATE, catalogue(), _at(30, prometheus=None), 30)
+    assert check_metadata_version(SEPARATE, catalogue(), _at(30), 30).holds
+    assert not check_metadata_version(SEPARATE, catalogue(), _at(30, jolokia=29), 30).holds
+    look = check_metadata_version(SEPARATE, catalogue(), _at(30, prometheus=None), 30)
     assert not look.holds
     assert "Prometheus did not respond, Jolokia reports 30" in look.waits_for
 
@@ -104,16 +111,16 @@ def test_without_agents_or_without_the_metric_api_versions_tells_and_the_evidenc
     bare = ClusterSpec(
         name="bare", nodes=tuple(replace(n, prometheus_url=None, jolokia_url=None) for n in SEPARATE.nodes)
     )
-    look = metadata_version(bare, catalogue(), _at(30, prometheus=None, jolokia=None), 30)
+    look = check_metadata_version(bare, catalogue(), _at(30, prometheus=None, jolokia=None), 30)
     assert look.holds
     assert all("no metrics agent; ApiVersions reports 30" in c.evidence for c in look.conditions)
     old = state(
         nodes={n.node_id: node_state(n.node_id, R340, finalized={"metadata.version": 8}) for n in SEPARATE.nodes}
     )
-    look = metadata_version(SEPARATE, catalogue(), old, 8)
+    look = check_metadata_version(SEPARATE, catalogue(), old, 8)
     assert look.holds
     assert "3.4.0 has no CurrentMetadataVersion" in look.conditions[0].evidence
-    assert not metadata_version(SEPARATE, catalogue(), old, 9).holds
+    assert not check_metadata_version(SEPARATE, catalogue(), old, 9).holds
 
 
 def test_a_controller_that_names_no_levels_is_judged_by_its_log() -> None:
@@ -125,20 +132,20 @@ def test_a_controller_that_names_no_levels_is_judged_by_its_log() -> None:
     }
     seen = state(nodes=nodes, quorum=quorum([1, 2, 3], 3, n1=9_850))
     levels = {"metadata.version": 8}
-    assert _failing(finalized(SEPARATE, seen, levels)) == [1]
-    assert _failing(metadata_version(SEPARATE, catalogue(), seen, 8)) == [1]
-    assert "its log ends at 150" in finalized(SEPARATE, seen, levels).waits_for
-    assert _failing(finalized(SEPARATE, seen, {"metadata.version": 9})) == [1, 2, 3, 4, 5, 6]
-    assert _failing(finalized(SEPARATE, replace(seen, quorum=None), levels)) == [1, 2, 3]
+    assert _failing(check_finalized(SEPARATE, seen, levels)) == [1]
+    assert _failing(check_metadata_version(SEPARATE, catalogue(), seen, 8)) == [1]
+    assert "its log ends at 150" in check_finalized(SEPARATE, seen, levels).waits_for
+    assert _failing(check_finalized(SEPARATE, seen, {"metadata.version": 9})) == [1, 2, 3, 4, 5, 6]
+    assert _failing(check_finalized(SEPARATE, replace(seen, quorum=None), levels)) == [1, 2, 3]
 
 
 def test_without_a_change_every_node_that_answers_holds() -> None:
     seen = state(nodes={n.node_id: node_state(n.node_id, R340, finalized={}, epoch=None) for n in SEPARATE.nodes})
-    assert finalized(SEPARATE, seen, {}).holds
-    assert not finalized(SEPARATE, replace(seen, nodes=replace_node(seen, silent(6))), {}).holds
+    assert check_finalized(SEPARATE, seen, {}).holds
+    assert not check_finalized(SEPARATE, replace(seen, nodes=replace_node(seen, silent(6))), {}).holds
 
 
 def test_a_silent_node_holds_the_gate() -> None:
     seen = _at(30)
     silent_one = replace(seen, nodes=replace_node(seen, silent(6)))
-    assert _failing(metadata_version(SEPARATE, catalogue(), silent_one, 30)) == [6]
+    assert _failing(check_metadata_version(SEPARATE, catalogue(), silent_one, 30)) == [6]

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_rollout.domain.gates.check import GateCheck
-from kafka_rollout.domain.gates.node import after_start, before_stop, led_elsewhere, seen_before_stop
+from kafka_rollout.domain.gates.node import (
+    check_after_start,
+    check_before_stop,
+    find_lost_leaderships,
+    state_before_stop,
+)
 from kafka_rollout.domain.model.state import ClusterState, NodeState, ProcessState, RegisteredNodes
 from kafka_rollout.domain.model.topology import ClusterSpec
 from tests.unit.domain.builders import (
@@ -31,13 +36,13 @@ def _failing(look: GateCheck) -> set[str]:
 
 
 def _before(spec: ClusterSpec, seen: ClusterState, node_id: int) -> GateCheck:
-    return before_stop(spec, seen, spec.node(node_id))
+    return check_before_stop(spec, seen, spec.node(node_id))
 
 
 @pytest.mark.parametrize("spec", [COMBINED, SEPARATE], ids=["combined", "separate"])
 def test_every_node_of_a_well_cluster_may_be_stopped(spec: ClusterSpec) -> None:
     for node in spec.nodes:
-        look = before_stop(spec, state(spec), node)
+        look = check_before_stop(spec, state(spec), node)
         assert look.holds, look.waits_for
         assert all(c.evidence for c in look.conditions)
 
@@ -97,7 +102,7 @@ def test_two_voters_cannot_spare_one() -> None:
 @pytest.mark.parametrize("seen", [state(quorum=None), state(quorum=quorum([1, 2, 3], -1))])
 def test_an_unknown_quorum_holds_every_node(seen: ClusterState) -> None:
     for node in SEPARATE.nodes:
-        assert "quorum without it" in _failing(before_stop(SEPARATE, seen, node))
+        assert "quorum without it" in _failing(check_before_stop(SEPARATE, seen, node))
 
 
 def test_unanswered_questions_hold_but_the_silence_of_the_node_itself_does_not() -> None:
@@ -152,8 +157,8 @@ def test_a_stop_that_is_let_through_leaves_every_partition_a_living_in_sync_repl
 
 
 def _after(seen: ClusterState, node_id: int = 4, *, spec: ClusterSpec = SEPARATE) -> GateCheck:
-    before = seen_before_stop(state(spec), node_id, R391, NOW - 30)
-    return after_start(spec, seen, spec.node(node_id), before=before, expected=R431)
+    before = state_before_stop(state(spec), node_id, R391, NOW - 30)
+    return check_after_start(spec, seen, spec.node(node_id), before=before, expected=R431)
 
 
 def _rolled(node_id: int = 4, *, spec: ClusterSpec = SEPARATE, **other: object) -> ClusterState:
@@ -162,11 +167,11 @@ def _rolled(node_id: int = 4, *, spec: ClusterSpec = SEPARATE, **other: object) 
 
 
 def test_what_a_node_is_in_is_seen_before_its_stop() -> None:
-    before = seen_before_stop(state(COMBINED), 3, R391, NOW)
+    before = state_before_stop(state(COMBINED), 3, R391, NOW)
     assert before.in_isr == {"orders-0", "orders-1", "orders-2"}
     assert before.leads == {"orders-2"}
     assert before.was_active_controller
-    assert not seen_before_stop(state(COMBINED), 1, R391, NOW).was_active_controller
+    assert not state_before_stop(state(COMBINED), 1, R391, NOW).was_active_controller
 
 
 @pytest.mark.parametrize("node_id", [1, 3, 4])
@@ -196,8 +201,8 @@ def test_each_thing_that_is_missing_holds_the_gate_by_its_name() -> None:
 def test_being_out_of_an_isr_that_it_was_in_holds_the_gate_and_names_the_partition() -> None:
     out = tuple(partition("orders", i, [4, 5, 6], isr=[5, 6], leader=5) for i in range(9))
     seen = _rolled(partitions=out)
-    before = replace(seen_before_stop(state(), 4, R391, NOW), in_isr=frozenset(p.name for p in out), leads=frozenset())
-    look = after_start(SEPARATE, seen, SEPARATE.node(4), before=before, expected=R431)
+    before = replace(state_before_stop(state(), 4, R391, NOW), in_isr=frozenset(p.name for p in out), leads=frozenset())
+    look = check_after_start(SEPARATE, seen, SEPARATE.node(4), before=before, expected=R431)
     assert _failing(look) == {"in every ISR it was in"}
     assert "9 ISRs" in look.waits_for
     assert "orders-0" in look.waits_for
@@ -207,28 +212,30 @@ def test_being_out_of_an_isr_that_it_was_in_holds_the_gate_and_names_the_partiti
 def test_an_isr_that_it_was_not_in_before_and_a_deleted_partition_are_nothing_to_wait_for() -> None:
     kept = partition("orders", 0, [4, 5, 6])
     foreign = partition("other", 0, [5, 6, 4], isr=[5, 6])
-    before = seen_before_stop(state(partitions=(kept, partition("gone", 0, [4, 5, 6]))), 4, R391, NOW)
-    look = after_start(SEPARATE, _rolled(partitions=(kept, foreign)), SEPARATE.node(4), before=before, expected=R431)
+    before = state_before_stop(state(partitions=(kept, partition("gone", 0, [4, 5, 6]))), 4, R391, NOW)
+    look = check_after_start(
+        SEPARATE, _rolled(partitions=(kept, foreign)), SEPARATE.node(4), before=before, expected=R431
+    )
     assert look.holds, look.waits_for
 
 
 def test_without_a_record_every_replica_must_be_in_sync() -> None:
     seen = _rolled(partitions=(partition("other", 0, [5, 6, 4], isr=[5, 6]),))
-    look = after_start(SEPARATE, seen, SEPARATE.node(4), before=None, expected=R431)
+    look = check_after_start(SEPARATE, seen, SEPARATE.node(4), before=None, expected=R431)
     assert _failing(look) == {"in every ISR it was in"}
 
 
 def test_leadership_that_it_had_as_preferred_leader_must_come_back() -> None:
     elsewhere = (partition("orders", 0, [4, 5, 6], leader=5),)
     seen = _rolled(partitions=elsewhere)
-    before = seen_before_stop(state(), 4, R391, NOW)
+    before = state_before_stop(state(), 4, R391, NOW)
     assert _failing(_after(seen)) == {"leadership back"}
-    assert [p.name for p in led_elsewhere(seen, 4, before)] == ["orders-0"]
+    assert [p.name for p in find_lost_leaderships(seen, 4, before)] == ["orders-0"]
     out_of_sync = replace(seen, partitions=(partition("orders", 0, [4, 5, 6], isr=[5, 6], leader=5),))
-    assert led_elsewhere(out_of_sync, 4, before) == (), "an election could not bring it back yet"
+    assert find_lost_leaderships(out_of_sync, 4, before) == (), "an election could not bring it back yet"
     not_led_before = replace(before, leads=frozenset())
-    assert led_elsewhere(seen, 4, not_led_before) == ()
-    assert after_start(SEPARATE, seen, SEPARATE.node(4), before=not_led_before, expected=R431).holds
+    assert find_lost_leaderships(seen, 4, not_led_before) == ()
+    assert check_after_start(SEPARATE, seen, SEPARATE.node(4), before=not_led_before, expected=R431).holds
 
 
 def test_a_controller_must_be_a_voter_that_is_caught_up() -> None:
