@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any, Literal
 
 from kafka_rollout.domain.metadata_log.records import MetadataLogFacts
@@ -28,6 +29,16 @@ DEFAULTS: Mapping[str, int] = {
 """Settings that decide when the log is deleted up to a snapshot, with the defaults of 3.4 to 4.3 (KRaftConfigs,
 KafkaConfig).
 """
+
+
+class Readiness(StrEnum):
+    """The action that a metadata log needs before a release can start on it."""
+
+    READY = "ready"
+    TRIM = "trim"  # remove the log before the newest snapshot, while the node is stopped
+    SNAPSHOT = "snapshot"  # wait for a later snapshot first
+    LEVELS = "levels"  # the current metadata cannot be replayed
+    NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +95,31 @@ class MetadataScan:
     def first_failure(self) -> ReplayFailure | None:
         replayed = [one for one in self.failures if one.where in ("log", "snapshot")]
         return next(iter((*replayed, *self.failures)), None)
+
+    @property
+    def readiness(self) -> Readiness:
+        """The action that the log needs. A bootstrap.checkpoint with a level that is too high does not change it."""
+        if any(failure.where == "quorum-state" for failure in self.failures):
+            return Readiness.NEVER
+        if self.way is None:
+            return Readiness.READY
+        if self.way.end_problem:
+            return Readiness.LEVELS
+        usable = self.way.newest_snapshot is not None and not self.way.starts_from_snapshot
+        return Readiness.TRIM if usable else Readiness.SNAPSHOT
+
+    @property
+    def fails_at_bootstrap(self) -> bool:
+        """Whether the release cannot read bootstrap.checkpoint, which it reads at every start."""
+        return any(failure.where == "bootstrap" for failure in self.failures)
+
+    @property
+    def stop_sentence(self) -> str:
+        """The offset and reason at which the release stops, as one sentence; empty if it does not stop."""
+        first = self.first_failure
+        if first is None:
+            return ""
+        return f"{self.release} would stop at offset {first.offset} of {first.file}: {first.reason}"
 
     def to_dict(self) -> dict[str, Any]:
         data = asdict(self)

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
-from kafka_rollout.domain.metadata_log.readiness import Readiness, bootstrap_fails, readiness, why_not
-from kafka_rollout.domain.metadata_log.scan import MetadataScan
+from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness
 from kafka_rollout.domain.model.cluster_contents import PARTS, SETTINGS
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Plan
@@ -68,8 +67,8 @@ def metadata_findings(plan: Plan, scans: Sequence[tuple[int, MetadataScan]]) -> 
     groups: dict[tuple[Release, Readiness], list[tuple[int, MetadataScan]]] = defaultdict(list)
     bootstrap: dict[Release, list[tuple[int, MetadataScan]]] = defaultdict(list)
     for node_id, scan in scans:
-        groups[scan.release, readiness(scan)].append((node_id, scan))
-        if bootstrap_fails(scan):
+        groups[scan.release, scan.readiness].append((node_id, scan))
+        if scan.fails_at_bootstrap:
             bootstrap[scan.release].append((node_id, scan))
     for (release, needs), found in groups.items():
         ids, first = [node_id for node_id, _ in found], found[0][1]
@@ -100,12 +99,12 @@ def _finding(plan: Plan, release: Release, needs: Readiness, ids: Sequence[int],
             code="METADATA-LOG-NOT-REPLAYABLE",
             severity=Severity.BLOCKER,
             subject=f"{release}, {nodes(ids)}",
-            sentence=f"On the metadata log of {nodes(ids)} {why_not(first)}",
+            sentence=f"On the metadata log of {nodes(ids)} {first.stop_sentence}",
             remedy=" ".join(first.remedies),
         )
     if needs is Readiness.READY or plan.offline or first.way is None:  # an offline snapshot replaces the log
         return None
-    sentence = f"On the current metadata log of {nodes(ids)}, {why_not(first)}"
+    sentence = f"On the current metadata log of {nodes(ids)}, {first.stop_sentence}"
     if first.way.starts_from_snapshot:
         return Finding(
             code="METADATA-LOG-SNAPSHOT",

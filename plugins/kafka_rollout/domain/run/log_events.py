@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kafka_rollout.domain.metadata_log.readiness import Readiness
-from kafka_rollout.domain.metadata_log.scan import ReplayFailure
+from kafka_rollout.domain.metadata_log.scan import Readiness, ReplayFailure
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import Event
 from kafka_rollout.domain.traffic_check import LedgerVerdict

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from kafka_rollout.domain.gates.check import Condition, GateCheck
 from kafka_rollout.domain.metadata_log.losses import LossReport
-from kafka_rollout.domain.metadata_log.readiness import Readiness, bootstrap_fails, readiness, why_not
-from kafka_rollout.domain.metadata_log.scan import MetadataScan
+from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.domain.model.findings import Finding
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
@@ -100,9 +99,9 @@ def look_at_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
         for node_id in unseen
     ]
     for node_id, scan in scans:
-        needs = readiness(scan)
+        needs = scan.readiness
         holds = needs in {Readiness.READY, Readiness.TRIM}
-        told = why_not(scan)
+        told = scan.stop_sentence
         evidence = {
             Readiness.READY: f"{scan.release} replays it, from {scan.starts_at}",
             Readiness.TRIM: f"{told} It is trimmed while the node is stopped",
@@ -123,19 +122,21 @@ def refuse_unreadable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep
     if not goes_down(plan, release_step):
         return
     scan = _scan(ports, plan, node, release_step.to_release)
-    needs = readiness(scan)
+    needs = scan.readiness
     if needs is Readiness.READY or (needs is Readiness.TRIM and node.node_id in planned_trims(ports.run.events())):
         return
     if needs is Readiness.SNAPSHOT:
         raise TransientError(
-            f"Node {node.node_id} cannot be stopped yet: {why_not(scan)}", remedy=" ".join(scan.remedies)
+            f"Node {node.node_id} cannot be stopped yet: {scan.stop_sentence}", remedy=" ".join(scan.remedies)
         )
     if needs is Readiness.TRIM:
         raise RefusedError(
-            f"The metadata log of node {node.node_id} needs a trim that was not approved: {why_not(scan)}",
+            f"The metadata log of node {node.node_id} needs a trim that was not approved: {scan.stop_sentence}",
             remedy="Clear check_metadata_logs with everything downstream: the new approval then lists this node.",
         )
-    raise RefusedError(f"On the metadata log of node {node.node_id} {why_not(scan)}", remedy=" ".join(scan.remedies))
+    raise RefusedError(
+        f"On the metadata log of node {node.node_id} {scan.stop_sentence}", remedy=" ".join(scan.remedies)
+    )
 
 
 def make_readable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
@@ -148,9 +149,9 @@ def make_readable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
     try:
         scan = _scan(ports, plan, node, release_step.to_release)
         directory = metadata_directory(ports, node)
-        if bootstrap_fails(scan):
+        if scan.fails_at_bootstrap:
             _replace_bootstrap(ports, plan, release_step, node, directory)
-        if readiness(scan) is Readiness.TRIM:
+        if scan.readiness is Readiness.TRIM:
             result = ports.metadata_logs.trim(directory, release=release_step.to_release, cluster_id=plan.cluster_id)
             ports.run.record(
                 Trimmed(
@@ -161,8 +162,8 @@ def make_readable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
                     start_offset=result.plan.start_offset if result.plan else None,
                 )
             )
-        elif readiness(scan) is not Readiness.READY:
-            raise RefusedError(why_not(scan), remedy=" ".join(scan.remedies))
+        elif scan.readiness is not Readiness.READY:
+            raise RefusedError(scan.stop_sentence, remedy=" ".join(scan.remedies))
     except TransientError:
         raise
     except RolloutError as error:
@@ -241,8 +242,8 @@ def _record(ports: ClusterPorts, stage: ScanStage, scans: Iterable[tuple[int, Me
                     node_id=node_id,
                     release=scan.release,
                     verdict=scan.verdict,
-                    readiness=readiness(scan),
-                    bootstrap_too_new=bootstrap_fails(scan),
+                    readiness=scan.readiness,
+                    bootstrap_too_new=scan.fails_at_bootstrap,
                     starts_at=scan.starts_at,
                     start_offset=scan.start_offset,
                     end_offset=scan.end_offset,

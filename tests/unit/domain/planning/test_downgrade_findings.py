@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
-from kafka_rollout.domain.metadata_log.readiness import Readiness, bootstrap_fails, readiness
-from kafka_rollout.domain.metadata_log.scan import MetadataScan, ReplayFailure, WayOut
+from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness, ReplayFailure, WayOut
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.downgrade_findings import loss_findings, metadata_findings, unseen_findings
@@ -73,8 +72,8 @@ def plan(*changes: FeatureChange, **other: Any) -> Plan:
     ],
 )
 def test_what_a_log_needs_follows_from_what_fails_and_what_would_not(found: MetadataScan, needs: Readiness) -> None:
-    assert readiness(found) is needs
-    assert bootstrap_fails(found) == any(one.where == "bootstrap" for one in found.failures)
+    assert found.readiness is needs
+    assert found.fails_at_bootstrap == any(one.where == "bootstrap" for one in found.failures)
 
 
 def test_a_record_that_has_to_be_cut_off_is_named_with_where_and_why_and_nodes_share_a_finding() -> None:

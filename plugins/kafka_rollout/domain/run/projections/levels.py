@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kafka_rollout.domain.metadata_log.readiness import Readiness
+from kafka_rollout.domain.metadata_log.scan import Readiness
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.run.events import Event
 from kafka_rollout.domain.run.feature_events import Finalized, Finalizing
