@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kafka_rollout.domain.metadata_log.losses import LossReport
-from kafka_rollout.domain.metadata_log.scan import MetadataScan, ReplayFailure, WayOut
+from kafka_rollout.domain.metadata_log.scan import MetadataScan, RemedyFacts, ReplayFailure
 from kafka_rollout.domain.metadata_log.trim import TrimResult
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
@@ -44,7 +44,7 @@ class FakeMetadataLogs:
         if (int(directory.name), release) in self._cluster.unreadable:
             reason = f"A FeatureLevelRecord sets group.version to 1, and controllers of {release} support none."
             failures = (ReplayFailure(where="log", file="0.log", offset=7, reason=reason, decided_by="the fake"),)
-            way = WayOut(
+            way = RemedyFacts(
                 directory=str(directory),
                 last_failing=7,
                 newest_snapshot=40,
@@ -62,7 +62,7 @@ class FakeMetadataLogs:
             records=(),
             remedies=(),
             notes=(),
-            way=way,
+            remedy_facts=way,
         )
 
     def trim(self, directory: Path, *, release: Release, cluster_id: str) -> TrimResult:

@@ -174,7 +174,7 @@ def watch(
             asking.ports.catalogue.get(each)
         while True:
             seen = _look(asking.ports, kinds, releases)
-            status = waiting.seen(seen, asking.ports.clock.now())
+            status = waiting.add(seen, asking.ports.clock.now())
             if status.message != said:
                 show.say(status.message)
                 said = status.message

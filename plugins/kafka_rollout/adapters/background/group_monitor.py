@@ -29,7 +29,7 @@ from kafka_rollout.adapters.store.database import open_database
 from kafka_rollout.adapters.store.leases import SqlChangeLock
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.domain.groups.described import DescribedGroup
-from kafka_rollout.domain.groups.monitor import GroupWatch
+from kafka_rollout.domain.groups.monitor import MonitoredGroups
 from kafka_rollout.domain.model.errors import RolloutError, TransientError
 from kafka_rollout.settings import Settings
 
@@ -100,7 +100,7 @@ class GroupWatcher:
         self._with = _process(told["only_with"])
         self._nodes = ClusterConnections(find_cluster(settings.clusters, self._cluster), security, timeout_s=_TIMEOUT_S)
         self._lock = SqlChangeLock(open_database(settings.database_url, password_file=settings.database_password_file))
-        self._watch = GroupWatch()
+        self._watch = MonitoredGroups()
         self._silent: set[int] = set()  # brokers that did not answer the last look
 
     def run(self, stop: Event) -> None:
@@ -108,7 +108,7 @@ class GroupWatcher:
         pause_s = 0.0
         while not stop.wait(pause_s):
             began = time.monotonic()
-            self._watch.seen(self._look(), began)
+            self._watch.add(self._look(), began)
             if began - written > _WRITE_EVERY_S:
                 self._write()
                 written = began

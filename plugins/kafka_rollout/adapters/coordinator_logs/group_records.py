@@ -18,7 +18,8 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ScanResult,
 )
 from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, unloadable_groups
-from kafka_rollout.domain.groups.records import SERVED_BY, GroupRecords, alive_by_type
+from kafka_rollout.domain.groups.records import GroupRecords, alive_by_type
+from kafka_rollout.domain.model.cluster_contents import SERVED_BY
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, RecordLayouts

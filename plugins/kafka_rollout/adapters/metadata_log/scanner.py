@@ -35,8 +35,8 @@ from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.domain.metadata_log.records import MetadataLogFacts, RecordType
 from kafka_rollout.domain.metadata_log.scan import (
     MetadataScan,
+    RemedyFacts,
     ReplayFailure,
-    WayOut,
     feature_problem,
     first_of,
     record_classes,
@@ -222,7 +222,7 @@ def scan_metadata_log(
         records=record_classes(_sum(outlines), facts),
         remedies=ways,
         notes=_notes(release, start, newest, contents),
-        way=way,
+        remedy_facts=way,
     )
 
 
@@ -256,7 +256,7 @@ def _beside(folder: MetadataFolder, evaluate_records: Judge, contents: LogConten
 
 def _way_out(
     folder: MetadataFolder, evaluate_records: Judge, failure: ReplayFailure, outline: _Outline, cache: ReleaseCache
-) -> WayOut:
+) -> RemedyFacts:
     """Looks whether a snapshot that is there, or one of the log's end, would be replayed."""
     last = max([failure.offset, *(offset for offset, _ in outline.refused)]) if failure.where == "log" else None
     newest = folder.checkpoints[-1] if folder.checkpoints else None
@@ -277,7 +277,7 @@ def _way_out(
     if last is not None:
         segment = max(path for path in folder.segments if int(path.stem) <= last)
         timestamp = next(batch.timestamp for batch in read_file(segment, last=True))
-    return WayOut(
+    return RemedyFacts(
         directory=str(folder.log),
         last_failing=last,
         newest_snapshot=newest.end_offset if newest and usable else None,

@@ -141,7 +141,7 @@ def _look_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, ref: Ga
     give_up = ports.clock.monotonic() + PATIENCE_S
     while True:
         seen = look(ports, plan, ref)
-        status = watch.seen(seen, ports.clock.now())
+        status = watch.add(seen, ports.clock.now())
         tell(context, f"{_name(ref)}: {status.message}")
         soaks_long = watch.held_since is not None and watch.policy.soak_s > PATIENCE_S
         if status.done or soaks_long or ports.clock.monotonic() >= give_up:

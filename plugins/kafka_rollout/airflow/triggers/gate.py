@@ -115,7 +115,7 @@ class _Watcher:
         try:
             plan = check_plan(self._bench, self._trigger.plan_hash)
             seen = look(self._bench, plan, self._ref)
-            status = self._watch.seen(seen, self._bench.clock.now())
+            status = self._watch.add(seen, self._bench.clock.now())
             record_outcome(self._bench, self._ref, seen, status)
             return status
         except TransientError as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kafka_rollout.domain.groups.records import SERVED_BY
+from kafka_rollout.domain.model.cluster_contents import SERVED_BY
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.state import ClusterState, GroupState
 from kafka_rollout.domain.model.wording import few

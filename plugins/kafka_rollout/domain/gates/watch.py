@@ -68,17 +68,17 @@ class GateWatch:
     held_since: float | None = None  # time of the check that completed the consecutive checks
     gone_since: float | None = None  # time of the first consecutive check without a process
 
-    def seen(self, look: GateCheck, now: float) -> WatchStatus:
+    def add(self, check: GateCheck, now: float) -> WatchStatus:
         """Record one gate check and return the new status.
 
         `now`: epoch seconds. A failed check resets the consecutive count and the soak.
         """
         if self.started_at is None:
             self.started_at = now
-        if not look.holds:
+        if not check.holds:
             self.held_in_a_row, self.held_since = 0, None
-            self._note_process(look, now)
-            return self._waiting(now, f"waits for {look.waits_for}")
+            self._note_process(check, now)
+            return self._waiting(now, f"waits for {check.waits_for}")
         self.gone_since = None
         self.held_in_a_row += 1
         if self.held_in_a_row < self.policy.looks:
@@ -90,11 +90,11 @@ class GateWatch:
             # After the gate timeout, a passing gate can finish its soak; a failed check fails the gate at once.
             message = f"soaks: {soaked:.0f} of {self.policy.soak_s:.0f} s"
             return WatchStatus(state=WatchState.WAITING, message=message)
-        looks = count(self.held_in_a_row, "check")
-        return WatchStatus(state=WatchState.HELD, message=f"passed after {now - self.started_at:.0f} s, {looks}")
+        checks = count(self.held_in_a_row, "check")
+        return WatchStatus(state=WatchState.HELD, message=f"passed after {now - self.started_at:.0f} s, {checks}")
 
-    def _note_process(self, look: GateCheck, now: float) -> None:
-        gone = any(condition.name == PROCESS and not condition.holds for condition in look.conditions)
+    def _note_process(self, check: GateCheck, now: float) -> None:
+        gone = any(condition.name == PROCESS and not condition.holds for condition in check.conditions)
         if not gone:
             self.gone_since = None
         elif self.gone_since is None:

@@ -124,12 +124,12 @@ def with_records(groups: Iterable[DescribedGroup], records: Iterable[StateRecord
     """Return the same groups with the assignors of their members that only the coordinator logs contain."""
     logged = logged_members(records)
     return tuple(
-        replace(group, members=tuple(_told(member, logged.get(group.group_id, {})) for member in group.members))
+        replace(group, members=tuple(_with_record(member, logged.get(group.group_id, {})) for member in group.members))
         for group in groups
     )
 
 
-def _told(member: GroupMember, logged: Mapping[str, LoggedMember]) -> GroupMember:
+def _with_record(member: GroupMember, logged: Mapping[str, LoggedMember]) -> GroupMember:
     known = logged.get(member.member_id)
     if known is None or not known.all_assignors_known:
         return member

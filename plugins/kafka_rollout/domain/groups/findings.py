@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from kafka_rollout.domain.groups.records import SERVED_BY
+from kafka_rollout.domain.model.cluster_contents import SERVED_BY
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.wording import few
 
 _NAMED = 30
-_WAITED_FOR = frozenset({"GROUPS-NOT-SERVED", "GROUPS-LOSE-THEIR-PROTOCOL"})
+_LEFT_TO_GATE = frozenset({"GROUPS-NOT-SERVED", "GROUPS-LOSE-THEIR-PROTOCOL"})
 
 
 def group_findings(catalogue: Catalogue, state: ClusterState, release: Release) -> tuple[Finding, ...]:
@@ -31,7 +31,9 @@ def group_findings(catalogue: Catalogue, state: ClusterState, release: Release) 
     return tuple(findings)
 
 
-def unserved_types(catalogue: Catalogue, finalized: Mapping[str, int], path: Iterable[Release]) -> frozenset[str]:
+def find_unserved_on_path(
+    catalogue: Catalogue, finalized: Mapping[str, int], path: Iterable[Release]
+) -> frozenset[str]:
     """Return the group types that some release of the path would not serve at these levels (`GROUPS-NOT-SERVED`)."""
     releases = tuple(path)
     return frozenset(
@@ -41,7 +43,7 @@ def unserved_types(catalogue: Catalogue, finalized: Mapping[str, int], path: Ite
     )
 
 
-def waited_for(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def leave_to_gate(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings for a run whose group gate comes later. The gate waits, so they do not block the plan."""
     return tuple(
         replace(
@@ -49,7 +51,7 @@ def waited_for(findings: Iterable[Finding]) -> tuple[Finding, ...]:
             severity=Severity.WARNING,
             remedy=f"{finding.remedy} The run waits for that (gate groups) before it changes the cluster.",
         )
-        if finding.code in _WAITED_FOR and finding.severity is Severity.BLOCKER
+        if finding.code in _LEFT_TO_GATE and finding.severity is Severity.BLOCKER
         else finding
         for finding in findings
     )

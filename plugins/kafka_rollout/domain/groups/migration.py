@@ -81,15 +81,15 @@ def plan_groups(groups: Iterable[DescribedGroup], goal: Goal, facts: ClusterFact
     writes the tombstones of the newer records, and group.version can be lowered only after that (KIP-848).
     """
     way = {Goal.COOPERATIVE: _to_cooperative, Goal.CONSUMER: _to_consumer, Goal.CLASSIC: _to_classic}[goal]
-    return tuple(sorted((_untold(group, goal) or way(group, facts) for group in groups), key=_turn))
+    return tuple(sorted((_undescribed(group, goal) or way(group, facts) for group in groups), key=_order))
 
 
-def _turn(plan: GroupPlan) -> tuple[bool, bool, int, str]:
+def _order(plan: GroupPlan) -> tuple[bool, bool, int, str]:
     group = plan.group
     return not plan.steps, group.is_empty, _ORDER.index(group.type) if group.type in _ORDER else -1, group.group_id
 
 
-def _untold(group: DescribedGroup, goal: Goal) -> GroupPlan | None:
+def _undescribed(group: DescribedGroup, goal: Goal) -> GroupPlan | None:
     """Return a blocked plan if the description of the group is incomplete; else None."""
     if group.problem:
         return _blocked(

@@ -16,7 +16,7 @@ from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY
 
 
 @dataclass(slots=True, kw_only=True)
-class GroupStory:
+class GroupHistory:
     """One group so far. `unowned_s`: partition → seconds unassigned; `unseen_s`: seconds without a description.
 
     A partition counts after it was first assigned. During a rebalance of a classic group no coordinator reports the
@@ -38,7 +38,7 @@ class GroupStory:
     _seen_before: bool = False
     _known: set[Partition] = field(default_factory=set)
 
-    def seen(self, group: DescribedGroup | None, since_s: float) -> None:
+    def add(self, group: DescribedGroup | None, since_s: float) -> None:
         """Record one check, `since_s` seconds after the previous one; None if no coordinator described the group."""
         self.watched_s += since_s
         if group is None or group.problem:
@@ -90,32 +90,32 @@ class GroupStory:
 
 
 @dataclass(slots=True, kw_only=True)
-class GroupWatch:
+class MonitoredGroups:
     """All groups of a cluster over time. Times: seconds of a monotonic clock."""
 
-    stories: dict[str, GroupStory] = field(default_factory=dict)
-    looks: int = 0
+    groups: dict[str, GroupHistory] = field(default_factory=dict)
+    checks: int = 0
     longest_pause_s: float = 0.0
     _last: float | None = None
 
-    def seen(self, groups: Iterable[DescribedGroup], at: float) -> None:
+    def add(self, groups: Iterable[DescribedGroup], at: float) -> None:
         since_s = 0.0 if self._last is None else at - self._last
         self._last = at
-        self.looks += 1
+        self.checks += 1
         self.longest_pause_s = max(self.longest_pause_s, since_s)
         by_id = {group.group_id: group for group in groups}
-        for group_id in self.stories.keys() | by_id.keys():
-            if group_id in self.stories:
-                self.stories[group_id].seen(by_id.get(group_id), since_s)
+        for group_id in self.groups.keys() | by_id.keys():
+            if group_id in self.groups:
+                self.groups[group_id].add(by_id.get(group_id), since_s)
             else:
-                self.stories[group_id] = GroupStory(group_id=group_id)
-                self.stories[group_id].seen(by_id[group_id], 0.0)
+                self.groups[group_id] = GroupHistory(group_id=group_id)
+                self.groups[group_id].add(by_id[group_id], 0.0)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form; groups that rebalanced come first."""
-        told = [story.to_dict() for story in self.stories.values()]
+        groups = [group.to_dict() for group in self.groups.values()]
         return {
-            "looks": self.looks,
+            "looks": self.checks,
             "longest_pause_s": round(self.longest_pause_s, 1),
-            "groups": sorted(told, key=lambda one: (-one["unowned_partition_s"], -one["rebalances"], one["group"])),
+            "groups": sorted(groups, key=lambda one: (-one["unowned_partition_s"], -one["rebalances"], one["group"])),
         }

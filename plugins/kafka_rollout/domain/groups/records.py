@@ -17,12 +17,10 @@ from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, BrokenReco
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.described import CONSUMER, SHARE, STREAMS
+from kafka_rollout.domain.model.cluster_contents import SERVED_BY
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.state import GroupState
 from kafka_rollout.domain.model.wording import count, few
-
-# Kafka serves groups of a type only while its feature is at 1 or higher (KafkaApis of 4.3.1).
-SERVED_BY = {"group.version": CONSUMER, "share.version": SHARE, "streams.version": STREAMS}
 
 _PREFIXES = {"ConsumerGroup": CONSUMER, "ShareGroup": SHARE, "StreamsGroup": STREAMS}
 

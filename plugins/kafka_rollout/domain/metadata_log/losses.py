@@ -117,7 +117,7 @@ def compare(before: Sequence[ImageRecord], after: Sequence[ImageRecord]) -> tupl
         if fields is None:
             kind = _WHOLE.get(record.name, record.name)
             losses.append(
-                Loss(kind=kind, subject=subject, sentence=(f"The {kind} of {subject} is lost{_told(record)}."))
+                Loss(kind=kind, subject=subject, sentence=(f"The {kind} of {subject} is lost{_level(record)}."))
             )
             continue
         for name, value in record.fields.items():
@@ -209,7 +209,7 @@ def _subject(record: ImageRecord, topics: Mapping[str, str]) -> str:
             return "the cluster"
 
 
-def _told(record: ImageRecord) -> str:
+def _level(record: ImageRecord) -> str:
     if record.name == "FeatureLevelRecord":
         return f" (level {record.fields['featureLevel']})"
     return ""

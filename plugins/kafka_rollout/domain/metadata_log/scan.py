@@ -73,7 +73,7 @@ class MetadataScan:
     """The scan of one metadata log. `failures`: in the order in which a starting node reaches them.
 
     `first_failure`: the first in snapshot and log, because the other files can be replaced; else the first of all.
-    `way`: facts for the remedies if the snapshot or the log fails; not part of the JSON form.
+    `remedy_facts`: facts for the remedies if the snapshot or the log fails; not part of the JSON form.
     """
 
     release: Release
@@ -85,7 +85,7 @@ class MetadataScan:
     records: tuple[RecordKind, ...]
     remedies: tuple[str, ...]
     notes: tuple[str, ...]
-    way: WayOut | None = None
+    remedy_facts: RemedyFacts | None = None
 
     @property
     def verdict(self) -> Literal["replays", "fails"]:
@@ -101,11 +101,11 @@ class MetadataScan:
         """The action that the log needs. A bootstrap.checkpoint with a level that is too high does not change it."""
         if any(failure.where == "quorum-state" for failure in self.failures):
             return Readiness.NEVER
-        if self.way is None:
+        if self.remedy_facts is None:
             return Readiness.READY
-        if self.way.end_problem:
+        if self.remedy_facts.end_problem:
             return Readiness.LEVELS
-        usable = self.way.newest_snapshot is not None and not self.way.starts_from_snapshot
+        usable = self.remedy_facts.newest_snapshot is not None and not self.remedy_facts.starts_from_snapshot
         return Readiness.TRIM if usable else Readiness.SNAPSHOT
 
     @property
@@ -123,7 +123,7 @@ class MetadataScan:
 
     def to_dict(self) -> dict[str, Any]:
         data = asdict(self)
-        del data["way"]
+        del data["remedy_facts"]
         data["release"] = str(self.release)
         first = self.first_failure
         return {"verdict": self.verdict, "first_failure": None if first is None else asdict(first), **data}
@@ -159,7 +159,7 @@ def record_classes(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WayOut:
+class RemedyFacts:
     """Facts for the remedies. `last_failing`: offset of the last failing record; None if the snapshot fails.
 
     `newest_snapshot`: end offset of the newest snapshot if the release can replay it and everything after it.
@@ -175,43 +175,43 @@ class WayOut:
     starts_from_snapshot: bool
 
 
-def remedies(release: Release, way: WayOut, settings: Mapping[str, str]) -> tuple[str, ...]:
+def remedies(release: Release, facts: RemedyFacts, settings: Mapping[str, str]) -> tuple[str, ...]:
     """Return the remedies, the fastest first.
 
     `settings`: configuration of the node; missing settings have their defaults.
     """
-    if way.end_problem:
+    if facts.end_problem:
         return (
-            f"{release} cannot replay the current metadata either: {way.end_problem.rstrip('.')}. First lower "
+            f"{release} cannot replay the current metadata either: {facts.end_problem.rstrip('.')}. First lower "
             f"the features (kafka-rollout features), metadata.version included, to levels that {release} "
             "supports. If Kafka refuses, only the offline downgrade is possible.",
         )
-    behind = "" if way.last_failing is None else f" after offset {way.last_failing}"
+    behind = "" if facts.last_failing is None else f" after offset {facts.last_failing}"
     next_snapshot = (
         f"a running node writes one after {_span('metadata.log.max.snapshot.interval.ms', settings)} or "
         f"{_size('metadata.log.max.record.bytes.between.snapshots', settings)}"
     )
-    if way.starts_from_snapshot:
+    if facts.starts_from_snapshot:
         return (
             (
                 f"Wait for a snapshot{behind}: {next_snapshot}. {release} starts from this snapshot and does not "
                 "read the log before it."
             ),
         )
-    trim = f"kafka-rollout metadata trim --log-dir {way.directory} --release {release}"
-    if way.newest_snapshot is not None:
+    trim = f"kafka-rollout metadata trim --log-dir {facts.directory} --release {release}"
+    if facts.newest_snapshot is not None:
         first = (
-            f"Stop the node and remove the log before the snapshot that ends at offset {way.newest_snapshot}: {trim}."
+            f"Stop the node and remove the log before the snapshot that ends at offset {facts.newest_snapshot}: {trim}."
         )
     else:
         first = (
             f"Wait for a snapshot{behind} ({next_snapshot}). Then stop the node and remove the log before the "
             f"snapshot: {trim}."
         )
-    return first, _wait(way, settings)
+    return first, _wait(facts, settings)
 
 
-def _wait(way: WayOut, settings: Mapping[str, str]) -> str:
+def _wait(facts: RemedyFacts, settings: Mapping[str, str]) -> str:
     sentence = (
         "Or wait until retention has deleted the start of the log. The segment must be closed, after "
         f"{_span('metadata.log.segment.ms', settings)} or {_size('metadata.log.segment.bytes', settings)}. A "
@@ -219,9 +219,9 @@ def _wait(way: WayOut, settings: Mapping[str, str]) -> str:
         f"{_span('metadata.max.retention.ms', settings)} or the log larger than "
         f"{_size('metadata.max.retention.bytes', settings)}"
     )
-    if way.segment_timestamp is None:
+    if facts.segment_timestamp is None:
         return f"{sentence}."
-    ready = way.segment_timestamp + _value("metadata.log.segment.ms", settings)
+    ready = facts.segment_timestamp + _value("metadata.log.segment.ms", settings)
     ready += _value("metadata.max.retention.ms", settings)
     date = datetime.fromtimestamp(ready / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
     return f"{sentence}. With these times about {date}, earlier only by size."

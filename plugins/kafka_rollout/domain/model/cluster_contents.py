@@ -12,7 +12,8 @@ from typing import Any
 
 from kafka_rollout.domain.model.wording import few
 
-_SERVED_FROM = {"consumer": "group.version", "share": "share.version", "streams": "streams.version"}
+# Kafka serves groups of a type only while its feature is at 1 or higher (KafkaApis of 4.3.1).
+SERVED_BY = {"group.version": "consumer", "share.version": "share", "streams.version": "streams"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +113,9 @@ def compare_inventories(
     )
 
 
-def unserved_types(levels: Mapping[str, int]) -> frozenset[str]:
+def find_unserved_types(levels: Mapping[str, int]) -> frozenset[str]:
     """Return the group types that brokers do not serve at these finalized levels."""
-    return frozenset(kind for kind, feature in _SERVED_FROM.items() if levels.get(feature, 0) < 1)
+    return frozenset(kind for feature, kind in SERVED_BY.items() if levels.get(feature, 0) < 1)
 
 
 def _unasked(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:

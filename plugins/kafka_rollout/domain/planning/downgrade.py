@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from kafka_rollout.domain.features.checks import range_findings
 from kafka_rollout.domain.features.rules import check_feature_support
-from kafka_rollout.domain.groups.findings import group_findings, waited_for
+from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
@@ -83,7 +83,7 @@ def make_downgrade_plan(
         release_steps=release_steps,
         feature_changes=changes,
         config_changes=config_changes(cluster, path, configs),
-        findings=tuple(f for f in dict.fromkeys(waited_for(findings)) if not (offline and f.code in OF_ROLLS)),
+        findings=tuple(f for f in dict.fromkeys(leave_to_gate(findings)) if not (offline and f.code in OF_ROLLS)),
         unsafe=unsafe,
         offline=offline,
     )

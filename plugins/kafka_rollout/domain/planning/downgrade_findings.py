@@ -102,10 +102,10 @@ def _finding(plan: Plan, release: Release, needs: Readiness, ids: Sequence[int],
             sentence=f"On the metadata log of {nodes(ids)} {first.stop_sentence}",
             remedy=" ".join(first.remedies),
         )
-    if needs is Readiness.READY or plan.offline or first.way is None:  # an offline snapshot replaces the log
+    if needs is Readiness.READY or plan.offline or first.remedy_facts is None:  # an offline snapshot replaces the log
         return None
     sentence = f"On the current metadata log of {nodes(ids)}, {first.stop_sentence}"
-    if first.way.starts_from_snapshot:
+    if first.remedy_facts.starts_from_snapshot:
         return Finding(
             code="METADATA-LOG-SNAPSHOT",
             severity=Severity.INFO,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafka_rollout.domain.features.checks import feature_changes, range_findings, way_back_findings
-from kafka_rollout.domain.groups.findings import group_findings, waited_for
+from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.domain.model.findings import Finding
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Catalogue, Release
@@ -76,7 +76,7 @@ def _findings(
         findings.append(ahead)
     for release in path[1:]:
         findings += range_findings(catalogue, state, release).findings
-        findings += waited_for(group_findings(catalogue, state, release))
+        findings += leave_to_gate(group_findings(catalogue, state, release))
     findings += way_back_findings(catalogue, state, source).findings
     findings += way_back_ends(catalogue, path, state.finalized)
     findings += config_findings(catalogue, source, target, configs, config_problems)

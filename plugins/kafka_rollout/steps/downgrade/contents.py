@@ -7,7 +7,7 @@ from kafka_rollout.domain.model.cluster_contents import (
     ClusterInventory,
     Difference,
     compare_inventories,
-    unserved_types,
+    find_unserved_types,
 )
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.run.log_events import ContentsCompared, ContentsTaken
@@ -41,7 +41,7 @@ def compare_inventory(ports: ClusterPorts) -> tuple[Difference, ...]:
             "This run has no inventory from before its first change.", remedy=("No comparison is possible.")
         )
     after = ports.admin.inventory(configured_groups=before.group_configs)
-    found = compare_inventories(before, after, unserved=unserved_types(levels_now(ports).finalized))
+    found = compare_inventories(before, after, unserved=find_unserved_types(levels_now(ports).finalized))
     ports.run.attach(
         COMPARED,
         {

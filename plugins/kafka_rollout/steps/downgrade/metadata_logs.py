@@ -248,7 +248,7 @@ def _record(ports: ClusterPorts, stage: ScanStage, scans: Iterable[tuple[int, Me
                     start_offset=scan.start_offset,
                     end_offset=scan.end_offset,
                     first_failure=scan.first_failure,
-                    last_failing=scan.way.last_failing if scan.way else None,
+                    last_failing=scan.remedy_facts.last_failing if scan.remedy_facts else None,
                     remedies=tuple(scan.remedies),
                 )
                 for node_id, scan in scans

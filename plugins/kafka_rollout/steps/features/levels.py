@@ -8,7 +8,7 @@ from dataclasses import replace
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.features.checks import feature_request_batches
 from kafka_rollout.domain.features.rules import check_feature_support
-from kafka_rollout.domain.groups.findings import waited_for
+from kafka_rollout.domain.groups.findings import leave_to_gate
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
@@ -42,7 +42,7 @@ def check_support(ports: ClusterPorts, plan: Plan, *, waits: bool = False) -> Ve
     targets = levels_of_changes(pending)
     own = check_feature_support(ports.cluster, ports.catalogue, state, targets, unsafe=plan.unsafe)
     if waits:
-        own = replace(own, findings=waited_for(own.findings))
+        own = replace(own, findings=leave_to_gate(own.findings))
     findings = list(own.findings)
     if targets and own.ok:
         # For the first request only: later requests depend on its result.

@@ -16,7 +16,7 @@ from kafka_rollout.domain.features.outcomes import FeatureOutcome, Result
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, FeatureRequest, levels_of
 from kafka_rollout.domain.features.rules import BAD_INPUT, check_feature_support, check_requests
 from kafka_rollout.domain.features.support import held_back_findings
-from kafka_rollout.domain.groups.findings import waited_for
+from kafka_rollout.domain.groups.findings import leave_to_gate
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
@@ -67,7 +67,7 @@ def plan_features(ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, wai
     requests = order.requests(ports.cluster, ports.catalogue, state)
     verdict = check_requests(ports.cluster, ports.catalogue, state, requests, unsafe=unsafe)
     if waits:
-        verdict = replace(verdict, findings=waited_for(verdict.findings))
+        verdict = replace(verdict, findings=leave_to_gate(verdict.findings))
     impossible = [finding for finding in verdict.findings if finding.code in BAD_INPUT]
     if impossible:
         raise UserError(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from kafka_rollout.domain.gates.check import Condition, GateCheck
-from kafka_rollout.domain.groups.findings import unserved_types
-from kafka_rollout.domain.groups.records import SERVED_BY, conversion_conditions, no_members_condition
+from kafka_rollout.domain.groups.findings import find_unserved_on_path
+from kafka_rollout.domain.groups.records import conversion_conditions, no_members_condition
+from kafka_rollout.domain.model.cluster_contents import SERVED_BY
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -35,7 +36,7 @@ def look_at_groups(ports: ClusterPorts, plan: Plan) -> GateCheck:
     if plan.direction is Direction.DOWNGRADE:
         return look_at_conversion(ports, falling_types(plan), releases)
     finalized = ports.admin.features(ports.cluster.brokers[0]).finalized if releases else {}
-    unserved = unserved_types(ports.catalogue, finalized, releases)
+    unserved = find_unserved_on_path(ports.catalogue, finalized, releases)
     conditions = (no_members_condition(ports.admin.groups(), unserved),) if unserved else ()
     return GateCheck(gate=GATE, at=ports.clock.now(), conditions=conditions)
 

@@ -29,7 +29,7 @@ def wait_for_gate(
     watch = GateWatch(policy=policy)
     while True:
         seen = look(ports, plan, ref)
-        status = watch.seen(seen, ports.clock.now())
+        status = watch.add(seen, ports.clock.now())
         if on_check is not None:
             on_check(seen, status.message)
         record_outcome(ports, ref, seen, status)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from kafka_rollout.domain.features.checks import range_findings
-from kafka_rollout.domain.groups.findings import group_findings, waited_for
+from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.findings import Finding, Verdict
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
@@ -82,7 +82,7 @@ def recheck(
     ranges = range_findings(ports.catalogue, state, plan.target, planned=falls)
     unserved = () if plan.unsafe else group_findings(ports.catalogue, state, plan.target)
     if waits:
-        unserved = waited_for(unserved)
+        unserved = leave_to_gate(unserved)
     host = () if stop is None else host_findings(ports, plan, *stop)
     found = (*now.findings, *ranges.findings, *unserved, *host)
     verdict = Verdict(

@@ -95,12 +95,12 @@ class _Walk:
             if self._asked_to_stop() or (k == 2 and self.canary is not None and not self.canary(bool(self.took))):
                 return False
             try:
-                self._turn(release_step, node_step, k, len(node_steps))
+                self._order(release_step, node_step, k, len(node_steps))
             except _StopAskedError:
                 return False
         return True
 
-    def _turn(self, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
+    def _order(self, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
         began = self.ports.clock.monotonic()
         after = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node_step.node_id)
         state = node_step_state(self.ports, self.plan, release_step.key, node_step.node_id)

@@ -19,7 +19,7 @@ def _look(holds: bool) -> GateCheck:
 
 def _states(policy: GatePolicy, looks: list[bool], step: float = 1.0) -> list[WatchState]:
     watch = GateWatch(policy=policy)
-    return [watch.seen(_look(holds), i * step).state for i, holds in enumerate(looks)]
+    return [watch.add(_look(holds), i * step).state for i, holds in enumerate(looks)]
 
 
 W, H, F = WatchState.WAITING, WatchState.HELD, WatchState.FAILED
@@ -37,8 +37,8 @@ def test_a_soak_must_hold_to_its_end_and_starts_anew_after_a_failing_look() -> N
 
 def test_a_timeout_fails_and_says_what_it_waited_for() -> None:
     watch = GateWatch(policy=GatePolicy(timeout_s=5))
-    assert watch.seen(_look(False), 100.0).state is W
-    status = watch.seen(_look(False), 105.0)
+    assert watch.add(_look(False), 100.0).state is W
+    status = watch.add(_look(False), 105.0)
     assert status.state is F
     assert "in every ISR: not in orders-0" in status.message
 
@@ -54,18 +54,18 @@ def test_a_process_that_is_gone_is_not_waited_for_to_the_gates_end_but_may_come_
         return GateCheck(gate="after node 1", at=0.0, conditions=(process, *_look(False).conditions))
 
     watch = GateWatch(policy=GatePolicy(timeout_s=1800))
-    assert [watch.seen(look(up), at).state for at, up in ((0, False), (59, False), (60, True), (61, False))] == [W] * 4
+    assert [watch.add(look(up), at).state for at, up in ((0, False), (59, False), (60, True), (61, False))] == [W] * 4
     watch = from_json(GateWatch, json.loads(json.dumps(to_json(watch))))
-    assert watch.seen(look(False), 120).state is W
-    status = watch.seen(look(False), 121)
+    assert watch.add(look(False), 120).state is W
+    status = watch.add(look(False), 121)
     assert status.state is F
     assert "its log says: broken" in status.message
 
 
 def test_messages_tell_the_look_and_what_is_waited_for() -> None:
     watch = GateWatch(policy=GatePolicy(looks=3))
-    assert "check 1 of 3" in watch.seen(_look(True), 0).message
-    assert "waits for in every ISR: not in orders-0" in watch.seen(_look(False), 1).message
+    assert "check 1 of 3" in watch.add(_look(True), 0).message
+    assert "waits for in every ISR: not in orders-0" in watch.add(_look(False), 1).message
 
 
 @pytest.mark.parametrize("bad", [{"looks": 0}, {"timeout_s": -1}, {"soak_s": -1}, {"interval_s": -1}])
@@ -105,7 +105,7 @@ def test_a_watch_goes_on_from_its_dictionary_as_if_nothing_had_happened(
     for i, holds in enumerate(looks):
         if i == cut:
             first = from_json(GateWatch, json.loads(json.dumps(to_json(first))))
-        assert first.seen(_look(holds), float(i)) == whole.seen(_look(holds), float(i))
+        assert first.add(_look(holds), float(i)) == whole.add(_look(holds), float(i))
 
 
 @given(policy=_policies, looks=st.lists(st.booleans(), min_size=200, max_size=200))

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.domain.groups.findings import group_findings, unserved_types, waited_for
+from kafka_rollout.domain.groups.findings import find_unserved_on_path, group_findings, leave_to_gate
 from kafka_rollout.domain.model.findings import Severity
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import GroupState
@@ -42,12 +42,12 @@ def test_classic_groups_and_groups_without_members_are_served_by_all() -> None:
 def test_what_the_gate_waits_for_stops_no_plan_and_what_it_does_not_know_still_does() -> None:
     (finding,) = group_findings(CATALOGUE, state(groups=(ACTIVE,)), NEW)
     other = replace(finding, code="RF-ONE-TOPIC")
-    told, kept = waited_for((finding, other))
+    told, kept = leave_to_gate((finding, other))
     assert (told.severity, kept) == (Severity.WARNING, other)
     assert "The run waits for that" in told.remedy
 
 
 def test_a_type_is_unserved_where_a_release_of_the_path_has_its_feature_and_no_level_is_finalized() -> None:
-    assert unserved_types(CATALOGUE, {}, [OLD]) == frozenset()
-    assert unserved_types(CATALOGUE, {}, [OLD, NEW]) == {"consumer", "share", "streams"}
-    assert unserved_types(CATALOGUE, {"group.version": 1, "share.version": 1}, [NEW]) == {"streams"}
+    assert find_unserved_on_path(CATALOGUE, {}, [OLD]) == frozenset()
+    assert find_unserved_on_path(CATALOGUE, {}, [OLD, NEW]) == {"consumer", "share", "streams"}
+    assert find_unserved_on_path(CATALOGUE, {"group.version": 1, "share.version": 1}, [NEW]) == {"streams"}

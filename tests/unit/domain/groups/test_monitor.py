@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafka_rollout.domain.groups.described import DescribedGroup, GroupMember
-from kafka_rollout.domain.groups.monitor import GroupWatch
+from kafka_rollout.domain.groups.monitor import MonitoredGroups
 
 
 def member(name: str, *partitions: int) -> GroupMember:
@@ -29,9 +29,9 @@ def bare(seen: DescribedGroup) -> DescribedGroup:
 
 def watched(*looks: DescribedGroup | None) -> dict[str, object]:
     """One look a second."""
-    watch = GroupWatch()
+    watch = MonitoredGroups()
     for at, seen in enumerate(looks):
-        watch.seen([seen] if seen else [], float(at))
+        watch.add([seen] if seen else [], float(at))
     (told,) = watch.to_dict()["groups"]
     return dict(told)
 

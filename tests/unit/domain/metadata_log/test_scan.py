@@ -7,8 +7,8 @@ import pytest
 from kafka_rollout.domain.metadata_log.records import MetadataLogFacts, MetadataRecordFacts
 from kafka_rollout.domain.metadata_log.scan import (
     MetadataScan,
+    RemedyFacts,
     ReplayFailure,
-    WayOut,
     feature_problem,
     first_of,
     record_classes,
@@ -29,7 +29,7 @@ FACTS = MetadataLogFacts(
     names={27: "RegisterControllerRecord"},
     starts_from_snapshot=False,
 )
-WAY = WayOut(
+WAY = RemedyFacts(
     directory="DIR",
     last_failing=9,
     newest_snapshot=None,

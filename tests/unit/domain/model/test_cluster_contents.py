@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.model.cluster_contents import ClusterInventory, compare_inventories, unserved_types
+from kafka_rollout.domain.model.cluster_contents import ClusterInventory, compare_inventories, find_unserved_types
 from kafka_rollout.json_forms import from_json, to_json
 
 BEFORE = ClusterInventory(
@@ -77,7 +77,7 @@ def test_what_is_gone_less_or_other_is_told(change: dict[str, Any], told: str) -
 
 
 def test_a_group_that_the_older_release_does_not_serve_is_foretold() -> None:
-    unserved = unserved_types({"group.version": 0})
+    unserved = find_unserved_types({"group.version": 0})
     assert unserved == {"consumer", "share", "streams"}
     after = replace(BEFORE, groups={"billing": BEFORE.groups["billing"]})
     (difference,) = compare_inventories(BEFORE, after, unserved=unserved)

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
-from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness, ReplayFailure, WayOut
+from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness, RemedyFacts, ReplayFailure
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.downgrade_findings import loss_findings, metadata_findings, unseen_findings
 
 OLD, NEW = Release(3, 4, 1), Release(4, 3, 1)
-WAY = WayOut(
+WAY = RemedyFacts(
     directory="DIR",
     last_failing=9,
     newest_snapshot=20,
@@ -25,7 +25,7 @@ FALLS = FeatureChange(
 )
 
 
-def scan(way: WayOut | None = None, *where: str) -> MetadataScan:
+def scan(way: RemedyFacts | None = None, *where: str) -> MetadataScan:
     return MetadataScan(
         release=OLD,
         directory="DIR",
@@ -39,7 +39,7 @@ def scan(way: WayOut | None = None, *where: str) -> MetadataScan:
         records=(),
         remedies=("Wait.",),
         notes=(),
-        way=way,
+        remedy_facts=way,
     )
 
 

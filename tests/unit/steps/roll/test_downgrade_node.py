@@ -89,7 +89,11 @@ def test_a_log_without_a_usable_snapshot_is_waited_for(
 
     def without_snapshot(*args: object, **kwargs: object) -> object:
         found = scan(*args, **kwargs)  # type: ignore[arg-type]
-        return found if found.way is None else replace(found, way=replace(found.way, newest_snapshot=None))
+        return (
+            found
+            if found.remedy_facts is None
+            else replace(found, remedy_facts=replace(found.remedy_facts, newest_snapshot=None))
+        )
 
     monkeypatch.setattr(ports.metadata_logs, "scan", without_snapshot)
     with pytest.raises(TransientError, match="cannot be stopped yet"):

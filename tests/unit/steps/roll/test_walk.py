@@ -12,7 +12,7 @@ from kafka_rollout.composition.pages import write_run_report
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.groups.described import DescribedGroup, GroupMember
-from kafka_rollout.domain.groups.monitor import GroupWatch
+from kafka_rollout.domain.groups.monitor import MonitoredGroups
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import APPROVED, REJECTED, ApprovalOf
@@ -110,10 +110,10 @@ def test_finalized_and_proved_is_finished_and_the_page_holds_every_gate(
 
 
 def test_the_page_shows_what_was_seen_of_groups_that_have_partitions(ports: ClusterPorts, plan: Plan) -> None:
-    watch = GroupWatch()
+    watch = MonitoredGroups()
     for at, assigned in ((0.0, (("orders", 0),)), (2.0, ()), (4.5, ())):
         member = GroupMember(client_id="app", host="/h", member_id="m", assigned=assigned)
-        watch.seen(
+        watch.add(
             [
                 DescribedGroup(group_id="<b>", type="classic", state="Stable", assignor="range", members=(member,)),
                 DescribedGroup(group_id="idle-one", type="classic", state="Empty"),
