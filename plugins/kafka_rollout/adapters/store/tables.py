@@ -1,10 +1,13 @@
 """Tables of the database. `REVISION` is the migration that makes them.
 
 Times are epoch seconds of the database's clock. Columns named `body` and `summary` hold JSON as text: the hash of an
-event is computed over that text, so the database must not reformat it.
+event is computed over that text, so the database must not reformat it. No column may be NULL.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -24,128 +27,99 @@ REVISION = "0001"
 
 metadata = MetaData()
 
-_ID = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only in a column of exactly this type
+_NAME = String(255)
+_HASH = String(64)
+_NUMBERED = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only in a column of exactly this type
+
+
+def _table(table: str, /, *constraints: Any, key: Collection[str] = (), **columns: Any) -> Table:
+    """A table with these columns, by name → type; `key` has the columns of the primary key.
+
+    Without a key, `id` numbers the rows. A key column `run` is the id of a run, whose removal deletes the rows.
+    """
+    made: list[Column[Any]] = []
+    if not key:
+        made.append(Column("id", _NUMBERED, primary_key=True, autoincrement=True))
+    if "run" in key:
+        made.append(Column("run", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True))
+    made += [Column(name, kind, primary_key=name in key, nullable=False) for name, kind in columns.items()]
+    return Table(table, metadata, *made, *constraints)
+
 
 # `event_count` and `last_hash` are those of the newest event: a removed tail does not match them.
-runs = Table(
+runs = _table(
     "runs",
-    metadata,
-    Column("id", _ID, primary_key=True, autoincrement=True),
-    Column("cluster", String(255), nullable=False),
-    Column("run_id", String(255), nullable=False),
-    Column("created_at", Float, nullable=False),
-    Column("updated_at", Float, nullable=False),
-    Column("event_count", Integer, nullable=False),
-    Column("last_hash", String(64), nullable=False),
     UniqueConstraint("cluster", "run_id", name="runs_cluster_run_id"),
+    cluster=_NAME,
+    run_id=_NAME,
+    created_at=Float,
+    updated_at=Float,
+    event_count=Integer,
+    last_hash=_HASH,
 )
 
-events = Table(
-    "events",
-    metadata,
-    Column("run", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
-    Column("number", Integer, primary_key=True),
-    Column("body", Text, nullable=False),
-    Column("hash", String(64), nullable=False),
-)
+events = _table("events", key=("run", "number"), number=Integer, body=Text, hash=_HASH)
 
-plans = Table(
-    "plans",
-    metadata,
-    Column("run", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
-    Column("body", Text, nullable=False),
-)
+plans = _table("plans", key=("run",), body=Text)
 
-before_stops = Table(
-    "before_stops",
-    metadata,
-    Column("run", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
-    Column("release_step", String(255), primary_key=True),
-    Column("node_id", Integer, primary_key=True),
-    Column("body", Text, nullable=False),
+before_stops = _table(
+    "before_stops", key=("run", "release_step", "node_id"), release_step=_NAME, node_id=Integer, body=Text
 )
 
 # Hashes of the configurations that the plan's check of the configuration has evaluated.
-fingerprints = Table(
-    "fingerprints",
-    metadata,
-    Column("run", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
-    Column("node_id", Integer, primary_key=True),
-    Column("hash", String(64), nullable=False),
-)
+fingerprints = _table("fingerprints", key=("run", "node_id"), node_id=Integer, hash=_HASH)
 
 # A row is committed after its artifact is written, and removed before the artifact is.
-artifacts = Table(
-    "artifacts",
-    metadata,
-    Column("run", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
-    Column("name", String(255), primary_key=True),
-    Column("size_bytes", BigInteger, nullable=False),
-    Column("written_at", Float, nullable=False),
-)
+artifacts = _table("artifacts", key=("run", "name"), name=_NAME, size_bytes=BigInteger, written_at=Float)
 
-# One row per cluster, kept when nobody holds the lease (`holder` is empty): `token` must never fall.
-leases = Table(
+# One row per cluster, kept when no run holds the lease (`holder` is empty): `token` must never fall.
+leases = _table(
     "leases",
-    metadata,
-    Column("cluster", String(255), primary_key=True),
-    Column("cluster_id", String(255), nullable=False),
-    Column("holder", String(255), nullable=False),
-    Column("purpose", Text, nullable=False),
-    Column("acquired_at", Float, nullable=False),
-    Column("expires_at", Float, nullable=False),
-    Column("token", BigInteger, nullable=False),
-    Column("lease_token", BigInteger, nullable=False),
+    key=("cluster",),
+    cluster=_NAME,
+    cluster_id=_NAME,
+    holder=_NAME,
+    purpose=Text,
+    acquired_at=Float,
+    expires_at=Float,
+    token=BigInteger,
+    lease_token=BigInteger,
 )
 
-lease_log = Table(
-    "lease_log",
-    metadata,
-    Column("id", _ID, primary_key=True, autoincrement=True),
-    Column("cluster", String(255), nullable=False),
-    Column("at", Float, nullable=False),
-    Column("what", String(32), nullable=False),
-    Column("body", Text, nullable=False),
-    Index("lease_log_cluster", "cluster"),
+lease_log = _table(
+    "lease_log", Index("lease_log_cluster", "cluster"), cluster=_NAME, at=Float, what=String(32), body=Text
 )
 
 # `run_id` is empty for a scan that the command line kept.
-scans = Table(
+scans = _table(
     "scans",
-    metadata,
-    Column("cluster", String(255), primary_key=True),
-    Column("name", String(32), primary_key=True),
-    Column("folder", String(64), nullable=False),
-    Column("run_id", String(255), nullable=False),
-    Column("kept_at", Float, nullable=False),
-    Column("summary", Text, nullable=False),
+    key=("cluster", "name"),
+    cluster=_NAME,
+    name=String(32),
+    folder=String(64),
+    run_id=_NAME,
+    kept_at=Float,
+    summary=Text,
 )
 
-alerts = Table(
-    "alerts",
-    metadata,
-    Column("cluster", String(255), primary_key=True),
-    Column("run_id", String(255), primary_key=True),
-    Column("at", Float, nullable=False),
-    Column("body", Text, nullable=False),
-)
+alerts = _table("alerts", key=("cluster", "run_id"), cluster=_NAME, run_id=_NAME, at=Float, body=Text)
 
 # Processes next to a run: `kind` is test traffic or the group monitor. `instance` is the process that the record
 # knows; `wanted` is what a worker asked for last, `state` what the process reported last.
-background = Table(
+background = _table(
     "background",
-    metadata,
-    Column("cluster", String(255), primary_key=True),
-    Column("run_id", String(255), primary_key=True),
-    Column("kind", String(16), primary_key=True),
-    Column("instance", String(64), nullable=False),
-    Column("wanted", String(16), nullable=False),
-    Column("state", String(16), nullable=False),
-    Column("host", String(255), nullable=False),
-    Column("pid", Integer, nullable=False),
-    Column("folder", Text, nullable=False),
-    Column("reported_at", Float, nullable=False),
-    Column("settings", Text, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("result", Text, nullable=False),
+    key=("cluster", "run_id", "kind"),
+    cluster=_NAME,
+    run_id=_NAME,
+    kind=String(16),
+    instance=String(64),
+    wanted=String(16),
+    state=String(16),
+    host=_NAME,
+    pid=Integer,
+    folder=Text,
+    reported_at=Float,
+    settings=Text,
+    status=Text,
+    result=Text,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -10,116 +12,76 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
+_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+_NAME = sa.String(255)
+
+
+def _create(table: str, /, *constraints: Any, key: tuple[str, ...], **columns: Any) -> None:
+    """Create a table with these columns, by name → type. `run` is a reference to the table `runs`."""
+    made = [sa.Column(name, kind, nullable=False) for name, kind in columns.items()]
+    if "run" in columns:
+        constraints += (sa.ForeignKeyConstraint(["run"], ["runs.id"], ondelete="CASCADE"),)
+    op.create_table(table, *made, *constraints, sa.PrimaryKeyConstraint(*key))
+
 
 def upgrade() -> None:
-    op.create_table(
-        "alerts",
-        sa.Column("cluster", sa.String(length=255), nullable=False),
-        sa.Column("run_id", sa.String(length=255), nullable=False),
-        sa.Column("at", sa.Float(), nullable=False),
-        sa.Column("body", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("cluster", "run_id"),
-    )
-    op.create_table(
+    _create("alerts", key=("cluster", "run_id"), cluster=_NAME, run_id=_NAME, at=sa.Float, body=sa.Text)
+    _create(
         "background",
-        sa.Column("cluster", sa.String(length=255), nullable=False),
-        sa.Column("run_id", sa.String(length=255), nullable=False),
-        sa.Column("kind", sa.String(length=16), nullable=False),
-        sa.Column("instance", sa.String(length=64), nullable=False),
-        sa.Column("wanted", sa.String(length=16), nullable=False),
-        sa.Column("state", sa.String(length=16), nullable=False),
-        sa.Column("host", sa.String(length=255), nullable=False),
-        sa.Column("pid", sa.Integer(), nullable=False),
-        sa.Column("folder", sa.Text(), nullable=False),
-        sa.Column("reported_at", sa.Float(), nullable=False),
-        sa.Column("settings", sa.Text(), nullable=False),
-        sa.Column("status", sa.Text(), nullable=False),
-        sa.Column("result", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("cluster", "run_id", "kind"),
+        key=("cluster", "run_id", "kind"),
+        cluster=_NAME,
+        run_id=_NAME,
+        kind=sa.String(16),
+        instance=sa.String(64),
+        wanted=sa.String(16),
+        state=sa.String(16),
+        host=_NAME,
+        pid=sa.Integer,
+        folder=sa.Text,
+        reported_at=sa.Float,
+        settings=sa.Text,
+        status=sa.Text,
+        result=sa.Text,
     )
-    op.create_table(
-        "lease_log",
-        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
-        sa.Column("cluster", sa.String(length=255), nullable=False),
-        sa.Column("at", sa.Float(), nullable=False),
-        sa.Column("what", sa.String(length=32), nullable=False),
-        sa.Column("body", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("id"),
-    )
+    _create("lease_log", key=("id",), id=_ID, cluster=_NAME, at=sa.Float, what=sa.String(32), body=sa.Text)
     op.create_index("lease_log_cluster", "lease_log", ["cluster"], unique=False)
-    op.create_table(
+    _create(
         "leases",
-        sa.Column("cluster", sa.String(length=255), nullable=False),
-        sa.Column("cluster_id", sa.String(length=255), nullable=False),
-        sa.Column("holder", sa.String(length=255), nullable=False),
-        sa.Column("purpose", sa.Text(), nullable=False),
-        sa.Column("acquired_at", sa.Float(), nullable=False),
-        sa.Column("expires_at", sa.Float(), nullable=False),
-        sa.Column("token", sa.BigInteger(), nullable=False),
-        sa.Column("lease_token", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("cluster"),
+        key=("cluster",),
+        cluster=_NAME,
+        cluster_id=_NAME,
+        holder=_NAME,
+        purpose=sa.Text,
+        acquired_at=sa.Float,
+        expires_at=sa.Float,
+        token=sa.BigInteger,
+        lease_token=sa.BigInteger,
     )
-    op.create_table(
+    _create(
         "runs",
-        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
-        sa.Column("cluster", sa.String(length=255), nullable=False),
-        sa.Column("run_id", sa.String(length=255), nullable=False),
-        sa.Column("created_at", sa.Float(), nullable=False),
-        sa.Column("updated_at", sa.Float(), nullable=False),
-        sa.Column("event_count", sa.Integer(), nullable=False),
-        sa.Column("last_hash", sa.String(length=64), nullable=False),
-        sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("cluster", "run_id", name="runs_cluster_run_id"),
+        key=("id",),
+        id=_ID,
+        cluster=_NAME,
+        run_id=_NAME,
+        created_at=sa.Float,
+        updated_at=sa.Float,
+        event_count=sa.Integer,
+        last_hash=sa.String(64),
     )
-    op.create_table(
+    _create(
         "scans",
-        sa.Column("cluster", sa.String(length=255), nullable=False),
-        sa.Column("name", sa.String(length=32), nullable=False),
-        sa.Column("folder", sa.String(length=64), nullable=False),
-        sa.Column("run_id", sa.String(length=255), nullable=False),
-        sa.Column("kept_at", sa.Float(), nullable=False),
-        sa.Column("summary", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("cluster", "name"),
+        key=("cluster", "name"),
+        cluster=_NAME,
+        name=sa.String(32),
+        folder=sa.String(64),
+        run_id=_NAME,
+        kept_at=sa.Float,
+        summary=sa.Text,
     )
-    op.create_table(
-        "artifacts",
-        sa.Column("run", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("name", sa.String(length=255), nullable=False),
-        sa.Column("size_bytes", sa.BigInteger(), nullable=False),
-        sa.Column("written_at", sa.Float(), nullable=False),
-        sa.ForeignKeyConstraint(["run"], ["runs.id"], ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("run", "name"),
-    )
-    op.create_table(
-        "before_stops",
-        sa.Column("run", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("release_step", sa.String(length=255), nullable=False),
-        sa.Column("node_id", sa.Integer(), nullable=False),
-        sa.Column("body", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["run"], ["runs.id"], ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("run", "release_step", "node_id"),
-    )
-    op.create_table(
-        "events",
-        sa.Column("run", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("number", sa.Integer(), nullable=False),
-        sa.Column("body", sa.Text(), nullable=False),
-        sa.Column("hash", sa.String(length=64), nullable=False),
-        sa.ForeignKeyConstraint(["run"], ["runs.id"], ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("run", "number"),
-    )
-    op.create_table(
-        "fingerprints",
-        sa.Column("run", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("node_id", sa.Integer(), nullable=False),
-        sa.Column("hash", sa.String(length=64), nullable=False),
-        sa.ForeignKeyConstraint(["run"], ["runs.id"], ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("run", "node_id"),
-    )
-    op.create_table(
-        "plans",
-        sa.Column("run", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("body", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["run"], ["runs.id"], ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("run"),
-    )
+    _create("artifacts", key=("run", "name"), run=_ID, name=_NAME, size_bytes=sa.BigInteger, written_at=sa.Float)
+    step = {"release_step": _NAME, "node_id": sa.Integer}
+    _create("before_stops", key=("run", *step), run=_ID, **step, body=sa.Text)
+    _create("events", key=("run", "number"), run=_ID, number=sa.Integer, body=sa.Text, hash=sa.String(64))
+    _create("fingerprints", key=("run", "node_id"), run=_ID, node_id=sa.Integer, hash=sa.String(64))
+    _create("plans", key=("run",), run=_ID, body=sa.Text)
