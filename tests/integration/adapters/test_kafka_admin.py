@@ -97,7 +97,7 @@ class Test340:
         found = admin.inventory(configured_groups=["billing"])
         assert (found.group_configs, found.subscriptions) == ({}, {})
         assert "has no configuration of groups" in found.unasked["group_configs"]
-        assert "does not offer ListConfigResources" in found.unasked["subscriptions"]
+        assert "does not support ListConfigResources" in found.unasked["subscriptions"]
         assert admin.settings() == {"group_configs": {}, "subscriptions": {}}
 
     def test_classic_groups_have_state_and_members(self, cluster: LocalCluster, admin: KafkaAdmin) -> None:

@@ -1,7 +1,7 @@
 """Administration of one cluster: features, quorum, registrations, partitions, leaders (port ClusterAdmin).
 
-Requests are sent one by one to the node that is meant: clients for whole clusters answer for whichever node they
-picked, fail on the older answers to DescribeQuorum, or do not speak to controllers.
+Each request goes to the node that it is about. Clients for whole clusters choose a node themselves, fail on older
+responses to DescribeQuorum, or cannot connect to controllers.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from typing import Any
 
 from kafka.protocol.admin import (
     DescribeClusterRequest,
-    DescribeConfigsRequest,
     DescribeQuorumRequest,
     ElectLeadersRequest,
 )
-from kafka.protocol.metadata import MetadataRequest
 
 from kafka_rollout.adapters.kafka.connection import ask_api_versions
 from kafka_rollout.adapters.kafka.contents import read_inventory, read_settings
 from kafka_rollout.adapters.kafka.coordinators import list_groups, list_transactions
 from kafka_rollout.adapters.kafka.features import node_features, send_feature_updates
+from kafka_rollout.adapters.kafka.queries import ResourceType, all_topics, describe_configs
 from kafka_rollout.adapters.kafka.requests import (
     ClusterConnections,
     Target,
@@ -51,19 +50,17 @@ DEFAULT_TIMEOUT_S = 10.0
 
 _METADATA_TOPIC = "__cluster_metadata"
 _CONTROLLER_ENDPOINTS = 2  # DescribeCluster's endpoint type of controllers (KIP-919)
-_TOPIC_RESOURCE = 2
 _MIN_ISR = "min.insync.replicas"
 _PREFERRED = 0  # ElectLeaders' election type
-# Answers to ElectLeaders after which nothing is left to be asked for: led already, or gone meanwhile.
+# Results of ElectLeaders that need no repetition: the leader is elected already, or the partition was deleted.
 _ELECTION_SETTLED = frozenset({"NONE", "ELECTION_NOT_NEEDED", "UNKNOWN_TOPIC_OR_PARTITION"})
 
 
 class KafkaAdmin:
     """ClusterAdmin over the addresses of the inventory.
 
-    Every call ends within `timeout_s` (seconds). Connections stay open between calls and are opened anew when dead;
-    there are no threads. Raises TransientError where nobody could answer now, RefusedError where a right or a
-    version is missing (naming it).
+    Every call ends within `timeout_s` (seconds). Connections stay open between calls and are opened again when lost.
+    Raises TransientError where no node responds now, RefusedError with the name of a missing right or version.
     """
 
     def __init__(
@@ -84,14 +81,10 @@ class KafkaAdmin:
         self._nodes.close()
 
     def cluster_id(self) -> str:
-        def accept(response: Any, target: Target) -> str:
-            _check(response, "DescribeCluster", target)
-            return str(response.cluster_id)
-
-        return str(self._nodes.first_answer(self._nodes.brokers, DescribeClusterRequest, accept))
+        return str(self._describe_cluster(self._nodes.brokers).cluster_id)
 
     def features(self, node: NodeSpec) -> NodeFeatures:
-        """ApiVersions of this very node: a broker (combined ones too) on its broker listener, else on the other."""
+        """ApiVersions of this node: on the broker listener if it has one, else on the controller listener."""
         target = broker_target(node) or controller_target(node)
         if target is None:
             raise UserError(
@@ -101,62 +94,56 @@ class KafkaAdmin:
         return node_features(ask_api_versions(lambda request: self._nodes.ask(target, request)))
 
     def quorum(self) -> QuorumState:
-        """DescribeQuorum of the leader of the metadata quorum: asked itself, or through a broker."""
-        # The leader of last time first, then the other controllers (a follower says at once that it is none), then
-        # brokers, which forward: through them an answer may take as long as an election.
-        controllers = sorted(self._nodes.controllers, key=lambda t: t.node_id != self._last_leader)
-        quorum: QuorumState = self._nodes.first_answer(
-            [*controllers, *self._nodes.brokers], _describe_quorum, _read_quorum
-        )
+        """DescribeQuorum of the leader of the metadata quorum, directly or through a broker."""
+        # Brokers last: they forward the request, and their answer can take as long as an election.
+        targets = [*self._controllers_leader_first(), *self._nodes.brokers]
+        quorum: QuorumState = self._nodes.first_answer(targets, _describe_quorum, _read_quorum)
         self._last_leader = quorum.leader_id
         return quorum
 
     def registered(self) -> RegisteredNodes:
-        """Brokers and controllers that the cluster's metadata names, also those that are gone for ever ("ghosts")."""
-
-        def accept(response: Any, target: Target) -> tuple[frozenset[int], frozenset[int] | None]:
-            _check(response, "DescribeCluster", target)
-            known = frozenset(broker.broker_id for broker in response.brokers)
-            if response.version < 2:
-                return known, None
-            return known, frozenset(broker.broker_id for broker in response.brokers if broker.is_fenced)
-
-        brokers, fenced = self._nodes.first_answer(
-            self._nodes.brokers, lambda: DescribeClusterRequest(include_fenced_brokers=True), accept
+        """Brokers and controllers in the cluster's metadata, including unlisted ones that no longer run."""
+        answer = self._describe_cluster(self._nodes.brokers, include_fenced_brokers=True)
+        return RegisteredNodes(
+            brokers=frozenset(broker.broker_id for broker in answer.brokers),
+            fenced=frozenset(broker.broker_id for broker in answer.brokers if broker.is_fenced)
+            if answer.version >= 2
+            else None,
+            controllers=self._registered_controllers(),
         )
-        return RegisteredNodes(brokers=brokers, fenced=fenced, controllers=self._registered_controllers())
 
     def _registered_controllers(self) -> frozenset[int] | None:
         if not self._nodes.controllers:
             return None
-
-        def accept(response: Any, target: Target) -> frozenset[int]:
-            if error_name(response.error_code) == "UNSUPPORTED_VERSION":
-                return frozenset()  # a new release below metadata.version 15 says that it has no registrations
-            _check(response, "DescribeCluster", target)
-            return frozenset(broker.broker_id for broker in response.brokers)
-
-        leader_first = sorted(self._nodes.controllers, key=lambda t: t.node_id != self._last_leader)
         try:
-            controllers: frozenset[int] = self._nodes.first_answer(
-                leader_first,
-                lambda: DescribeClusterRequest(endpoint_type=_CONTROLLER_ENDPOINTS, min_version=1),
-                accept,
+            answer = self._describe_cluster(
+                self._controllers_leader_first(), endpoint_type=_CONTROLLER_ENDPOINTS, min_version=1
             )
         except RefusedError:
             return None
-        # Below metadata.version 15 (3.7-IV0) no controller is registered, so an empty answer says nothing.
-        return controllers or None
+        # Below metadata.version 15 (3.7-IV0) no controller is registered, so an empty answer proves nothing.
+        return frozenset(broker.broker_id for broker in answer.brokers) or None
+
+    def _controllers_leader_first(self) -> list[Target]:
+        return sorted(self._nodes.controllers, key=lambda t: t.node_id != self._last_leader)
+
+    def _describe_cluster(self, targets: Sequence[Target], **fields: Any) -> Any:
+        """The first response to DescribeCluster; UNSUPPORTED_VERSION is no error, it comes with no nodes.
+
+        A new release below metadata.version 15 answers it for controllers.
+        """
+
+        def accept(response: Any, target: Target) -> Any:
+            if error_name(response.error_code) != "UNSUPPORTED_VERSION" or "endpoint_type" not in fields:
+                _check(response, "DescribeCluster", target)
+            return response
+
+        return self._nodes.first_answer(targets, lambda: DescribeClusterRequest(**fields), accept)
 
     def partitions(self) -> tuple[PartitionState, ...]:
-        """All partitions that the user may describe, internal topics included, by name."""
+        """All partitions that the user can describe, internal topics included, by name."""
 
-        def accept(response: Any, target: Target) -> tuple[Any, Target]:
-            return response, target
-
-        metadata, target = self._nodes.first_answer(
-            self._nodes.brokers, lambda: MetadataRequest(topics=None, allow_auto_topic_creation=False), accept
-        )
+        metadata, target = self._nodes.any_broker(all_topics)
         topics = {}
         for topic in metadata.topics:
             if error_name(topic.error_code) != "UNKNOWN_TOPIC_OR_PARTITION":  # being deleted
@@ -182,23 +169,12 @@ class KafkaAdmin:
         )
 
     def _min_insync_replicas(self, topics: Sequence[str], target: Target) -> dict[str, int]:
-        """Effective min.insync.replicas by topic, in one request; a topic deleted meanwhile is left out."""
+        """Effective min.insync.replicas by topic, in one request; a topic that was just deleted is left out."""
         if not topics:
             return {}
-        resource = DescribeConfigsRequest.DescribeConfigsResource
-        response = self._nodes.ask(
-            target,
-            DescribeConfigsRequest(
-                resources=[
-                    resource(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=[_MIN_ISR])
-                    for name in topics
-                ],
-                include_synonyms=False,
-                include_documentation=False,
-            ),
-        )
+        request = describe_configs([(ResourceType.TOPIC, name) for name in topics], [_MIN_ISR])
         values: dict[str, int] = {}
-        for result in response.results:
+        for result in self._nodes.ask(target, request).results:
             if error_name(result.error_code) == "UNKNOWN_TOPIC_OR_PARTITION":
                 continue
             raise_for_error(
@@ -220,36 +196,30 @@ class KafkaAdmin:
         return list_transactions(self._nodes, self._live_brokers())
 
     def inventory(self, *, configured_groups: Collection[str] = ()) -> ClusterInventory:
-        """What is in the cluster; raises TransientError while a leader or a coordinator does not answer."""
+        """The contents of the cluster; raises TransientError while a leader or a coordinator does not respond."""
         return read_inventory(self._nodes, self._live_brokers(), configured_groups)
 
     def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
         return read_settings(self._nodes, self._live_brokers())
 
     def _live_brokers(self) -> tuple[Target, ...]:
-        """The brokers that the cluster counts as alive, at the inventory's address or, if unknown to it, their own.
+        """The unfenced brokers at the inventory's address or, if the inventory lacks them, at their own.
 
-        A broker that is gone coordinates nothing; one that is alive and silent would leave a hole in the answer.
+        All of them must respond: each can coordinate groups that no other broker lists.
         """
-        ours = {target.node_id: target for target in self._nodes.brokers}
-
-        def accept(response: Any, target: Target) -> tuple[Target, ...]:
-            _check(response, "DescribeCluster", target)
-            return tuple(
-                ours.get(broker.broker_id)
-                or Target(
-                    node_id=broker.broker_id,
-                    address=f"{broker.host}:{broker.port}",
-                    who=f"Broker {broker.broker_id} at {broker.host}:{broker.port}",
-                )
-                for broker in sorted(response.brokers, key=lambda b: b.broker_id)
+        listed = {target.node_id: target for target in self._nodes.brokers}
+        return tuple(
+            listed.get(broker.broker_id)
+            or Target(
+                node_id=broker.broker_id,
+                address=f"{broker.host}:{broker.port}",
+                who=f"Broker {broker.broker_id} at {broker.host}:{broker.port}",
             )
-
-        live: tuple[Target, ...] = self._nodes.first_answer(self._nodes.brokers, DescribeClusterRequest, accept)
-        return live
+            for broker in sorted(self._describe_cluster(self._nodes.brokers).brokers, key=lambda b: b.broker_id)
+        )
 
     def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
-        """ElectLeaders in one request; raises TransientError naming the partitions whose preferred leader is away."""
+        """ElectLeaders in one request; raises TransientError with the partitions that got none."""
         if not partitions:
             return
         by_topic: defaultdict[str, list[int]] = defaultdict(list)
@@ -268,15 +238,14 @@ class KafkaAdmin:
             )
 
         def accept(response: Any, target: Target) -> list[str]:
-            raise_for_error(response.error_code, what="ElectLeaders", who=target.who, right="ALTER on CLUSTER")
+            allowed = {"what": "ElectLeaders", "who": target.who, "right": "ALTER on CLUSTER"}
+            raise_for_error(response.error_code, **allowed)
             refused = []
             for result in response.replica_election_results:
                 for partition in result.partition_result:
                     name = error_name(partition.error_code)
                     if name.endswith("AUTHORIZATION_FAILED"):
-                        raise_for_error(
-                            partition.error_code, what="ElectLeaders", who=target.who, right="ALTER on CLUSTER"
-                        )
+                        raise_for_error(partition.error_code, **allowed)
                     if name not in _ELECTION_SETTLED:
                         refused.append(f"{result.topic}-{partition.partition_id} ({name})")
             return refused
@@ -291,10 +260,10 @@ class KafkaAdmin:
     def update_features(
         self, targets: Mapping[str, int], *, validate_only: bool, unsafe: bool = False
     ) -> tuple[FeatureUpdateResult, ...]:
-        """UpdateFeatures of all `targets` in one request; a level below 1 takes a feature's finalization away.
+        """UpdateFeatures of all `targets` in one request; a level below 1 removes the feature.
 
-        Raises TransientError when the answer was lost: unless `validate_only`, the levels may then have been
-        finalized, so look them up before asking again.
+        Raises TransientError when the response was lost: unless `validate_only`, the levels may be finalized then, so
+        read them before you repeat the call.
         """
         if not targets:
             return ()
@@ -309,7 +278,7 @@ class KafkaAdmin:
         )
 
     def _finalized(self) -> Mapping[str, int]:
-        """Finalized levels by the broker with the highest epoch: one that lags would give the wrong upgrade type."""
+        """Finalized levels of the broker with the highest epoch: older levels would give the wrong upgrade type."""
         answers = []
         failures = []
         for node in self._cluster.brokers:
@@ -318,7 +287,7 @@ class KafkaAdmin:
             except (TransientError, RefusedError) as error:
                 failures.append(error)
         if not answers:
-            raise failures[0] if failures else TransientError("There is no broker to ask for finalized features.")
+            raise failures[0] if failures else TransientError("There is no broker to query for finalized features.")
         newest = max(answers, key=lambda f: -1 if f.epoch is None else f.epoch)
         if METADATA_VERSION not in newest.finalized:
             raise FatalError(
@@ -355,14 +324,13 @@ def _read_quorum(response: Any, target: Target) -> QuorumState:
 
 
 def _replicas(found: Iterable[Any]) -> tuple[ReplicaState, ...]:
-    """One for each id, the one that fetched last.
+    """One state for each id, the one that fetched last.
 
-    A broker that came from a release without directory ids (before KIP-853) stands there twice, as what it was and as
-    what it is, until the leader forgets the former after five minutes (LeaderState.OBSERVER_SESSION_TIMEOUT_MS).
+    A broker that came from a release without directory ids (before KIP-853) is listed twice, until the leader removes
+    the old entry after five minutes (LeaderState.OBSERVER_SESSION_TIMEOUT_MS).
     """
-    newest: dict[int, ReplicaState] = {}
-    for replica in sorted(map(_replica, found), key=lambda r: (r.last_fetch_ms or 0, r.log_end_offset)):
-        newest[replica.replica_id] = replica
+    by_age = sorted(map(_replica, found), key=lambda r: (r.last_fetch_ms or 0, r.log_end_offset))
+    newest = {replica.replica_id: replica for replica in by_age}
     return tuple(newest[replica_id] for replica_id in sorted(newest))
 
 

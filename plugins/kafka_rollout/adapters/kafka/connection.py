@@ -1,9 +1,9 @@
 """One connection to one node of a cluster: Kafka's protocol over a plain socket, message by message.
 
-A rollout must ask this very node, broker or controller, with its own time limit, also while others are gone. Clients
-that look after a whole cluster (bootstrap, metadata, background threads) stand in the way of that, and none of them
-speaks to controllers of 3.4. Messages, versions and SASL mechanisms are kafka-python's; nothing of them is logged,
-since an authentication request holds the password.
+A rollout queries one chosen broker or controller, with its own time limit, also while other nodes do not run. Clients
+for a whole cluster (bootstrap, metadata, background threads) cannot do that, and none of them connects to controllers
+of 3.4. Messages, versions and SASL mechanisms are kafka-python's. No message is logged, because an authentication
+request contains the password.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ CLIENT_ID = "kafka-rollout"
 _UNSUPPORTED_VERSION = 35
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 _MOST_HEADER_BYTES = 1024  # correlation id and tagged fields, of which no release has any
-# What a broken, silent or foreign peer looks like; undecodable bytes are ValueError, IndexError or struct.error.
+# Errors of a lost connection, a timeout or another protocol; undecodable bytes raise the last three.
 _NO_ANSWER = (OSError, ValueError, IndexError, struct.error)
 
 
 class NotSentError(TransientError):
-    """The node could not be reached: the request was never sent, so asking another node is safe."""
+    """The node could not be reached: the request was not sent, so it can be sent to another node."""
 
 
 class NotOfferedError(RefusedError):
-    """The node does not offer the request in a version that can say what is asked for: nothing was sent."""
+    """The node does not support the request in a version that has the needed fields: nothing was sent."""
 
 
 class NodeConnection:
-    """A lazily opened connection, one request at a time; safe to use from several threads.
+    """A connection that the first request opens, one request at a time; safe to use from several threads.
 
     `who` names the node in errors, for example `Node 3 (broker-3) at 127.0.0.1:9092`.
     """
@@ -56,23 +56,23 @@ class NodeConnection:
         self._link: _Link | None = None
 
     def ask(self, request: Any, *, timeout_s: float) -> Any:
-        """Send a request in the highest version that both sides know and return the response.
+        """Send a request in the highest version that both sides support and return the response.
 
-        Raises NotSentError (node not reached), TransientError (no answer), RefusedError (authentication, TLS, or a
-        request that the node does not offer in a fitting version).
+        Raises NotSentError (node not reached), TransientError (no response), RefusedError (authentication, TLS, or
+        no suitable version of the request).
         """
         what = type(request).__name__.removesuffix("Request")
         deadline = time.monotonic() + timeout_s
         if not self._lock.acquire(timeout=timeout_s):
-            raise NotSentError(f"{self.who} is still busy with an earlier question than {what}.")
+            raise NotSentError(f"{self.who} is still busy with an earlier request than {what}.")
         try:
             link = self._opened(deadline)
             try:
                 request.API_VERSION = link.versions.api_version(request)
             except kafka_errors.IncompatibleBrokerVersion:
                 raise NotOfferedError(
-                    f"{self.who} does not offer {what} in a version that can answer.",
-                    remedy="Its release is too old for this question.",
+                    f"{self.who} does not support {what} in a suitable version.",
+                    remedy="Its release is too old for this request.",
                 ) from None
             try:
                 return link.exchange(request, deadline)
@@ -131,7 +131,7 @@ class NodeConnection:
             raise
 
     def _authenticate(self, link: _Link, deadline: float) -> None:
-        """SASL handshake and exchange; the session's lifetime (KIP-368) is honoured by a new connection."""
+        """SASL handshake and exchange; a new connection replaces this one before the session expires (KIP-368)."""
         settings = self._security.kafka_python()
         name = settings["sasl_mechanism"]
         handshake = link.exchange(SaslHandshakeRequest(mechanism=name, version=1), deadline)
@@ -157,7 +157,7 @@ class NodeConnection:
 
 
 class _Link:
-    """An open socket that speaks Kafka's protocol; `versions` are known once negotiated."""
+    """An open socket with Kafka's protocol. `negotiate` sets `versions`."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
@@ -166,7 +166,7 @@ class _Link:
         self.renew_at = float("inf")
 
     def is_usable(self) -> bool:
-        """Whether an idle link may be used: session in time, and nothing came unasked, the stream's end included."""
+        """Whether an idle link can be used: its session is valid, and no bytes and no end of stream have arrived."""
         if time.monotonic() >= self.renew_at:
             return False
         try:
@@ -199,7 +199,7 @@ class _Link:
         response_class = request.header.get_response_class()
         header = io.BytesIO(answer[:_MOST_HEADER_BYTES])
         if response_class.parse_header(header).correlation_id != self._correlation_id:
-            raise ValueError("an answer to another question came")
+            raise ValueError("the response belongs to another request")
         return response_class.decode(answer[header.tell() :])
 
     def _receive(self, size: int, deadline: float) -> memoryview:
@@ -215,10 +215,10 @@ class _Link:
 
 
 def ask_api_versions(exchange: Any) -> Any:
-    """ApiVersions in the highest version that the node knows.
+    """ApiVersions in the highest version that the node supports.
 
-    Version 4 matters: only in it are features whose minimum is 0 told as they are (KAFKA-17011). A node that does not
-    know the version answers UNSUPPORTED_VERSION with the versions that it does know.
+    Only version 4 contains features whose minimum is 0 (KAFKA-17011). A node that does not support a version answers
+    UNSUPPORTED_VERSION with the versions that it supports.
     """
     version = ApiVersionsRequest.max_version
     while True:
@@ -246,7 +246,7 @@ def _tls_context(security: ClientSecurity) -> ssl.SSLContext:
         files = [security.ca_location, security.certificate_location, security.key_location]
         raise RefusedError(
             f"The TLS files {', '.join(f for f in files if f)} cannot be used: {error.strerror or error}.",
-            remedy="They must be readable PEM files that fit together.",
+            remedy="Use readable PEM files; the key must belong to the certificate.",
         ) from None
     return context
 

@@ -1,44 +1,44 @@
-"""What is in a cluster (domain/cluster_inventory), asked of the brokers that know it: leaders, coordinators, any."""
+"""The contents of a cluster (ClusterInventory), read from leaders, coordinators and any broker."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.admin import (
     DescribeAclsRequest,
     DescribeClientQuotasRequest,
-    DescribeConfigsRequest,
     DescribeUserScramCredentialsRequest,
     ListConfigResourcesRequest,
 )
-from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
-from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.consumer import OffsetFetchRequest
 
 from kafka_rollout.adapters.kafka.connection import NotOfferedError
-from kafka_rollout.adapters.kafka.coordinators import list_groups, listed_groups
+from kafka_rollout.adapters.kafka.coordinators import list_groups, list_groups_of
+from kafka_rollout.adapters.kafka.queries import LATEST, ResourceType, all_topics, describe_configs, list_offsets
 from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, error_name, raise_for_error
 from kafka_rollout.domain.model.cluster_contents import HIDDEN, ClusterInventory
 from kafka_rollout.domain.model.errors import TransientError
 
-_TOPIC, _BROKER, _CLIENT_METRICS, _GROUP = 2, 4, 16, 32  # resource types
 _AT_ONCE = 500  # groups in one request
-_LATEST = -1
 _ANY = 1
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _RESOURCES = {2: "topic", 3: "group", 4: "cluster", 5: "transactional id", 6: "delegation token", 7: "user"}
 _PATTERNS = {3: "", 4: "prefixed "}
 _PERMISSIONS = {2: "deny", 3: "allow"}
-# A group that went meanwhile, or one of a type that the finalized levels do not serve.
+# A group that was deleted after it was listed, or one of a type that the finalized levels do not support.
 _NO_OFFSETS = frozenset({"GROUP_ID_NOT_FOUND", "INVALID_GROUP_ID", "UNSUPPORTED_VERSION"})
 _UNSUPPORTED = frozenset({"UNSUPPORTED_VERSION", "INVALID_REQUEST"})
+# Kafka's ConfigSource of what was set for this resource itself: a broker also shows what is set for all brokers.
+_OWN_SOURCE = {ResourceType.TOPIC: 1, ResourceType.BROKER: 2, ResourceType.CLIENT_METRICS: 7, ResourceType.GROUP: 8}
+_OF_ALL_BROKERS = 3
 
 
 def read_inventory(
     nodes: ClusterConnections, live: Sequence[Target], configured_groups: Collection[str] = ()
 ) -> ClusterInventory:
-    """Raises TransientError where a broker does not answer, RefusedError naming a missing right."""
+    """Raises TransientError where a broker does not respond, RefusedError with a missing right."""
     topics, leaders = _topics(nodes)
     groups = _groups(nodes, live)
     unasked: dict[str, str] = {}
@@ -50,7 +50,7 @@ def read_inventory(
         groups=groups,
         configs=_configs(nodes, live, sorted(topics)),
         group_configs=_group_configs(nodes, live[0], sorted(of_groups), unasked),
-        subscriptions=_described(nodes, live[0], [(_CLIENT_METRICS, name, name) for name in subscriptions]),
+        subscriptions=_described(nodes, live[0], _named(ResourceType.CLIENT_METRICS, subscriptions)),
         acls=_acls(nodes, unasked),
         scram=_scram(nodes, unasked),
         quotas=_quotas(nodes),
@@ -59,31 +59,25 @@ def read_inventory(
 
 
 def read_settings(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict[str, dict[str, str]]]:
-    """Settings of the kinds that older releases do not know. Every broker is asked, for in the middle of a roll only
-    the newer ones can tell. Raises as `read_inventory` does."""
+    """Settings of the kinds that older releases do not support. Raises as `read_inventory` does.
+
+    Every broker is queried: during a rolling upgrade only the newer brokers can report them.
+    """
     found: dict[str, dict[str, dict[str, str]]] = {"group_configs": {}, "subscriptions": {}}
     configured = [(target, *_configured(nodes, target, {})) for target in live]
-    there: set[str] = set()
+    existing: set[str] = set()
     if any(listed is None for _, _, listed in configured):
-        there = {group.group_id for broker in live for group in listed_groups(nodes, broker)}
+        existing = {group.group_id for broker in live for group in list_groups_of(nodes, broker)}
     for target, subscriptions, listed in configured:
-        groups = sorted(there if listed is None else listed)
+        groups = sorted(existing if listed is None else listed)
         found["group_configs"] |= _group_configs(nodes, target, groups, {})
-        found["subscriptions"] |= _described(nodes, target, [(_CLIENT_METRICS, name, name) for name in subscriptions])
+        found["subscriptions"] |= _described(nodes, target, _named(ResourceType.CLIENT_METRICS, subscriptions))
     return found
-
-
-def _first(nodes: ClusterConnections, request: Callable[[], Any]) -> tuple[Any, Target]:
-    def accept(response: Any, target: Target) -> tuple[Any, Target]:
-        return response, target
-
-    answer: tuple[Any, Target] = nodes.first_answer(nodes.brokers, request, accept)
-    return answer
 
 
 def _topics(nodes: ClusterConnections) -> tuple[dict[str, dict[str, Any]], dict[int, dict[str, list[int]]]]:
     """Topics by name, and the partitions that each broker leads."""
-    response, target = _first(nodes, lambda: MetadataRequest(topics=None, allow_auto_topic_creation=False))
+    response, target = nodes.any_broker(all_topics)
     topics: dict[str, dict[str, Any]] = {}
     leaders: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for topic in response.topics:
@@ -97,7 +91,9 @@ def _topics(nodes: ClusterConnections) -> tuple[dict[str, dict[str, Any]], dict[
         }
         for partition in partitions:
             if partition.leader_id < 0:
-                raise TransientError(f"{topic.name}-{partition.partition_index} has no leader to ask for its end.")
+                raise TransientError(
+                    f"{topic.name}-{partition.partition_index} has no leader, so its end offset is unknown."
+                )
             leaders[partition.leader_id][topic.name].append(partition.partition_index)
     return topics, leaders
 
@@ -106,47 +102,31 @@ def _ends(
     nodes: ClusterConnections, live: Sequence[Target], leaders: Mapping[int, Mapping[str, Sequence[int]]]
 ) -> dict[str, int]:
     by_id = {target.node_id: target for target in live}
-    topic_ = ListOffsetsRequest.ListOffsetsTopic
-    partition_ = topic_.ListOffsetsPartition
     ends: dict[str, int] = {}
     for leader, topics in leaders.items():
         if leader not in by_id:
-            raise TransientError(f"Broker {leader}, which leads partitions, is not among those that answer.")
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=0,
-            topics=[
-                topic_(
-                    name=name,
-                    partitions=[
-                        partition_(partition_index=number, current_leader_epoch=-1, timestamp=_LATEST)
-                        for number in numbers
-                    ],
-                )
-                for name, numbers in topics.items()
-            ],
-        )
+            raise TransientError(f"Broker {leader}, which leads partitions, is not among the brokers that respond.")
         target = by_id[leader]
-        for topic in nodes.ask(target, request).topics:
+        for topic in nodes.ask(target, list_offsets(topics, LATEST)).topics:
             for partition in topic.partitions:
-                what = f"the end of {topic.name}-{partition.partition_index}"
+                what = f"the end offset of {topic.name}-{partition.partition_index}"
                 raise_for_error(partition.error_code, what=what, who=target.who, right="DESCRIBE on TOPIC")
                 ends[f"{topic.name}-{partition.partition_index}"] = partition.offset
     return dict(sorted(ends.items()))
 
 
 def _groups(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict[str, Any]]:
-    """Every coordinator is asked for its own; share groups keep their progress elsewhere."""
+    """Type and committed offsets by group; share groups have no committed offsets."""
     found: dict[str, dict[str, Any]] = {}
     for broker in live:
         listed = list_groups(nodes, [broker])
         for group in listed:
             found[group.group_id] = {"type": group.type, "offsets": {}}
-        asked = [group.group_id for group in listed if group.type != "share" and group.state != "Dead"]
-        if not asked:
+        committing = [group.group_id for group in listed if group.type != "share" and group.state != "Dead"]
+        if not committing:
             continue
         request = OffsetFetchRequest(
-            groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None) for name in asked],
+            groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None) for name in committing],
             require_stable=False,
             min_version=8,
             max_version=9,  # from 10 on topics have no names
@@ -166,30 +146,32 @@ def _groups(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict
 
 
 def _configs(nodes: ClusterConnections, live: Sequence[Target], topics: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Of topics, of each broker (asked itself), and of all brokers together."""
-    found = _described(nodes, live[0], [(_TOPIC, name, f"topic {name}") for name in topics])
-    found |= _described(nodes, live[0], [(_BROKER, "", "brokers")])
+    """Of topics, of each broker (from this broker), and of all brokers together."""
+    found = _described(nodes, live[0], _named(ResourceType.TOPIC, topics, "topic "))
+    found |= _described(nodes, live[0], [(ResourceType.BROKER, "", "brokers")])
     for broker in live:
-        found |= _described(nodes, broker, [(_BROKER, str(broker.node_id), f"broker {broker.node_id}")])
+        found |= _described(nodes, broker, _named(ResourceType.BROKER, [str(broker.node_id)], "broker "))
     return found
 
 
 def _configured(
     nodes: ClusterConnections, target: Target, unasked: dict[str, str]
 ) -> tuple[list[str], list[str] | None]:
-    """Names of client-metrics subscriptions, and of groups with a configuration; None where only those of groups that
-    are there can be asked for (before KIP-1142)."""
-    request = ListConfigResourcesRequest(resource_types=[_CLIENT_METRICS, _GROUP])
+    """Names of client-metrics subscriptions, and of groups with a configuration.
+
+    None instead of the groups where only the configuration of existing groups can be queried (before KIP-1142).
+    """
+    request = ListConfigResourcesRequest(resource_types=[ResourceType.CLIENT_METRICS, ResourceType.GROUP])
     try:
         answer = nodes.ask(target, request)
     except NotOfferedError as error:
         unasked["subscriptions"] = error.sentence
         return [], None
     raise_for_error(answer.error_code, what="configured resources", who=target.who, right="DESCRIBE_CONFIGS on CLUSTER")
-    names: dict[int, list[str]] = {_CLIENT_METRICS: [], _GROUP: []}
+    names: dict[int, list[str]] = defaultdict(list)
     for one in answer.config_resources:
         names[one.resource_type].append(one.resource_name)
-    return names[_CLIENT_METRICS], names[_GROUP] if request.API_VERSION >= 1 else None
+    return names[ResourceType.CLIENT_METRICS], names[ResourceType.GROUP] if request.API_VERSION >= 1 else None
 
 
 def _group_configs(
@@ -197,38 +179,38 @@ def _group_configs(
 ) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for begin in range(0, len(groups), _AT_ONCE):
-        asked = [(_GROUP, name, f"group {name}") for name in groups[begin : begin + _AT_ONCE]]
+        some = groups[begin : begin + _AT_ONCE]
         try:
-            found |= _described(nodes, target, asked)
+            found |= _described(nodes, target, _named(ResourceType.GROUP, some, "group "))
         except NotOfferedError as error:
             unasked["group_configs"] = error.sentence
             return {}
     return {shown.removeprefix("group "): values for shown, values in found.items()}
 
 
-def _described(
-    nodes: ClusterConnections, target: Target, resources: Sequence[tuple[int, str, str]]
-) -> dict[str, dict[str, str]]:
-    """What was set dynamically and lies in the metadata, by the shown name of (type, name, shown name).
+def _named(kind: ResourceType, names: Sequence[str], prefix: str = "") -> list[tuple[ResourceType, str, str]]:
+    return [(kind, name, f"{prefix}{name}") for name in names]
 
-    Other values come from files and defaults. Raises NotOfferedError where the node has no configuration of groups.
+
+def _described(
+    nodes: ClusterConnections, target: Target, resources: Sequence[tuple[ResourceType, str, str]]
+) -> dict[str, dict[str, str]]:
+    """Shown name → settings of the resources (type, name, shown name) that are set in the cluster's metadata.
+
+    Values of files and defaults are left out. Raises NotOfferedError where the node has no configuration of groups.
     """
     if not resources:
         return {}
-    named = {(kind, name): shown for kind, name, shown in resources}
-    resource = DescribeConfigsRequest.DescribeConfigsResource
-    request = DescribeConfigsRequest(
-        resources=[resource(resource_type=kind, resource_name=name, configuration_keys=None) for kind, name in named],
-        include_synonyms=False,
-        include_documentation=False,
-    )
+    named: dict[tuple[int, str], str] = {(kind, name): shown for kind, name, shown in resources}
     found: dict[str, dict[str, str]] = {}
-    for result in nodes.ask(target, request).results:
+    for result in nodes.ask(target, describe_configs(named)).results:
         shown = named[result.resource_type, result.resource_name]
+        kind = ResourceType(result.resource_type)
+        own = _OF_ALL_BROKERS if (kind, result.resource_name) == (ResourceType.BROKER, "") else _OWN_SOURCE[kind]
         error = error_name(result.error_code)
         if error == "UNKNOWN_TOPIC_OR_PARTITION":
             continue
-        if result.resource_type == _GROUP and error in _UNSUPPORTED:
+        if kind is ResourceType.GROUP and error in _UNSUPPORTED:
             raise NotOfferedError(f"{target.who} has no configuration of groups.", remedy="Its release is too old.")
         raise_for_error(
             result.error_code,
@@ -240,21 +222,15 @@ def _described(
         values = {
             one.name: HIDDEN if one.is_sensitive else str(one.value)
             for one in result.configs
-            if one.config_source == _own_source(result.resource_type, result.resource_name)
+            if one.config_source == own
         }
         if values:
             found[shown] = values
     return found
 
 
-def _own_source(kind: int, name: str) -> int:
-    """Kafka's ConfigSource of what was set for this very resource: a broker shows what is set for all of them, too."""
-    return {_TOPIC: 1, _BROKER: 2 if name else 3, _CLIENT_METRICS: 7, _GROUP: 8}[kind]
-
-
 def _acls(nodes: ClusterConnections, unasked: dict[str, str]) -> tuple[str, ...]:
-    response, target = _first(
-        nodes,
+    response, target = nodes.any_broker(
         lambda: DescribeAclsRequest(
             resource_type_filter=_ANY,
             resource_name_filter=None,
@@ -282,7 +258,7 @@ def _acls(nodes: ClusterConnections, unasked: dict[str, str]) -> tuple[str, ...]
 
 def _scram(nodes: ClusterConnections, unasked: dict[str, str]) -> dict[str, dict[str, Any]]:
     try:
-        response, target = _first(nodes, lambda: DescribeUserScramCredentialsRequest(users=None))
+        response, target = nodes.any_broker(lambda: DescribeUserScramCredentialsRequest(users=None))
     except NotOfferedError as error:  # before 3.5 a cluster in KRaft mode has no SCRAM users
         unasked["scram"] = error.sentence
         return {}
@@ -299,7 +275,7 @@ def _scram(nodes: ClusterConnections, unasked: dict[str, str]) -> dict[str, dict
 
 
 def _quotas(nodes: ClusterConnections) -> dict[str, dict[str, float]]:
-    response, target = _first(nodes, lambda: DescribeClientQuotasRequest(components=[], strict=False))
+    response, target = nodes.any_broker(lambda: DescribeClientQuotasRequest(components=[], strict=False))
     raise_for_error(response.error_code, what="quotas", who=target.who, right="DESCRIBE_CONFIGS on CLUSTER")
     return {
         " ".join(f"{one.entity_type} {one.entity_name or '(default)'}" for one in entry.entity): {

@@ -1,9 +1,9 @@
-"""Groups and transactional ids: every broker is asked for those that it coordinates."""
+"""Groups and transactional ids: every broker is queried for those that it coordinates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest, ListTransactionsRequest
@@ -13,15 +13,21 @@ from kafka_rollout.adapters.kafka.messages import (
     ShareGroupDescribeRequest,
     StreamsGroupDescribeRequest,
 )
-from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, error_name, raise_for_error
+from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, raise_for_error
+from kafka_rollout.domain.groups.described import CLASSIC, CONSUMER, SHARE, STREAMS
 from kafka_rollout.domain.model.state import GroupState, TransactionState
 
-_CLASSIC = "classic"
+_DESCRIBED_BY: dict[str, tuple[Any, str]] = {
+    CLASSIC: (DescribeGroupsRequest, "groups"),
+    CONSUMER: (ConsumerGroupDescribeRequest, "group_ids"),
+    SHARE: (ShareGroupDescribeRequest, "group_ids"),
+    STREAMS: (StreamsGroupDescribeRequest, "group_ids"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedGroup:
-    """What ListGroups says of a group; all are classic where the release does not say."""
+    """A group in a response to ListGroups. `type`: classic where the release reports none."""
 
     group_id: str
     type: str
@@ -29,14 +35,14 @@ class ListedGroup:
     protocol_type: str
 
 
-def listed_groups(nodes: ClusterConnections, broker: Target) -> tuple[ListedGroup, ...]:
-    """The groups that a broker coordinates; raises TransientError when it does not answer or still loads."""
+def list_groups_of(nodes: ClusterConnections, broker: Target) -> tuple[ListedGroup, ...]:
+    """The groups that a broker coordinates; raises TransientError when it does not respond or still loads."""
     response = nodes.ask(broker, ListGroupsRequest(states_filter=[], types_filter=[]))
     raise_for_error(response.error_code, what="ListGroups", who=broker.who, right="DESCRIBE on CLUSTER")
     return tuple(
         ListedGroup(
             group_id=group.group_id,
-            type=(group.group_type or _CLASSIC).lower(),  # before ListGroups v5 (KIP-848) there were no others
+            type=(group.group_type or CLASSIC).lower(),  # before ListGroups v5 (KIP-848) there were no others
             state=group.group_state or "",
             protocol_type=group.protocol_type or "",
         )
@@ -44,30 +50,38 @@ def listed_groups(nodes: ClusterConnections, broker: Target) -> tuple[ListedGrou
     )
 
 
+def describe_listed(
+    nodes: ClusterConnections, broker: Target, listed: Sequence[ListedGroup]
+) -> Iterator[tuple[ListedGroup, Any]]:
+    """Yield each group with its description, which can have an error code. One request per group type."""
+    for kind, (request, field) in _DESCRIBED_BY.items():
+        of_kind = {group.group_id: group for group in listed if group.type == kind}
+        if of_kind:
+            described = request(**{field: list(of_kind)}, include_authorized_operations=False)
+            for answer in nodes.ask(broker, described).groups:
+                yield of_kind[answer.group_id], answer
+
+
 def list_groups(nodes: ClusterConnections, brokers: Sequence[Target]) -> tuple[GroupState, ...]:
-    """Groups of all `brokers`, by id; raises TransientError when one of them does not answer or still loads."""
+    """Groups of all `brokers`, by id; raises TransientError when one of them does not respond or still loads.
+
+    Number of members None: the group was deleted after it was listed, or this user cannot describe it.
+    """
     groups: dict[str, GroupState] = {}
     for broker in brokers:
-        listed = listed_groups(nodes, broker)
+        listed = list_groups_of(nodes, broker)
         members = {
-            **_members(nodes, broker, _classic_request(_of_type(listed, _CLASSIC))),
-            **_members(nodes, broker, _described_by(ConsumerGroupDescribeRequest, _of_type(listed, "consumer"))),
-            **_members(nodes, broker, _described_by(ShareGroupDescribeRequest, _of_type(listed, "share"))),
-            **_members(nodes, broker, _described_by(StreamsGroupDescribeRequest, _of_type(listed, "streams"))),
+            group.group_id: len(answer.members)
+            for group, answer in describe_listed(nodes, broker, listed)
+            if answer.error_code == 0
         }
         for group in listed:
-            groups[group.group_id] = GroupState(
-                group_id=group.group_id,
-                type=group.type,
-                state=group.state,
-                protocol_type=group.protocol_type,
-                members=members.get(group.group_id),
-            )
+            groups[group.group_id] = GroupState(**asdict(group), members=members.get(group.group_id))
     return tuple(groups[group_id] for group_id in sorted(groups))
 
 
 def list_transactions(nodes: ClusterConnections, brokers: Sequence[Target]) -> tuple[TransactionState, ...]:
-    """Transactional ids of all `brokers`; raises TransientError when one does not answer or still loads."""
+    """Transactional ids of all `brokers`; raises TransientError when one does not respond or still loads."""
     found: dict[str, TransactionState] = {}
     for broker in brokers:
         response = nodes.ask(broker, ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
@@ -81,23 +95,3 @@ def list_transactions(nodes: ClusterConnections, brokers: Sequence[Target]) -> t
                 producer_id=transaction.producer_id,
             )
     return tuple(found[transactional_id] for transactional_id in sorted(found))
-
-
-def _of_type(listed: Sequence[ListedGroup], wanted: str) -> list[str]:
-    return [group.group_id for group in listed if group.type == wanted]
-
-
-def _classic_request(group_ids: list[str]) -> Any:
-    return DescribeGroupsRequest(groups=group_ids, include_authorized_operations=False) if group_ids else None
-
-
-def _described_by(request: Any, group_ids: list[str]) -> Any:
-    return request(group_ids=group_ids, include_authorized_operations=False) if group_ids else None
-
-
-def _members(nodes: ClusterConnections, broker: Target, request: Any) -> dict[str, int]:
-    """Number of members by group; groups that went meanwhile, or may not be described, are left out."""
-    if request is None:
-        return {}
-    groups: Iterable[Any] = nodes.ask(broker, request).groups
-    return {group.group_id: len(group.members) for group in groups if error_name(group.error_code) == "NONE"}

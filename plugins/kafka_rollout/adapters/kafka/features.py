@@ -1,4 +1,4 @@
-"""Feature versions on the wire: ApiVersions' answer, and UpdateFeatures (KIP-584, upgrade types of KIP-778)."""
+"""Feature versions: the response to ApiVersions, and UpdateFeatures (KIP-584, upgrade types of KIP-778)."""
 
 from __future__ import annotations
 
@@ -26,20 +26,19 @@ class UpgradeType(IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
-# Answers to the question itself, not about a feature: whoever was asked decided nothing that it tells.
+# Errors of the request itself, not of a feature: the response does not show whether a level was changed.
 _NOT_DECIDED = frozenset(
     {"REQUEST_TIMED_OUT", "NETWORK_EXCEPTION", "UNKNOWN_SERVER_ERROR", "CLUSTER_AUTHORIZATION_FAILED"}
 )
-# KIP-584: a server that is not the controller has applied nothing, so the new controller may be asked.
+# KIP-584: a server that is not the controller applied nothing, so the request can be sent to the new controller.
 _NOT_CONTROLLER = "NOT_CONTROLLER"
 _NEW_CONTROLLER_AFTER_S = 0.3
 
 
 def node_features(response: Any) -> NodeFeatures:
-    """Read an ApiVersions response; nodes that know no epoch answer −1 or leave it out.
+    """Read an ApiVersions response. Epoch −1 or none: the node does not know it.
 
-    Before ApiVersions v4 a node leaves out ranges that begin at 0 (KAFKA-17011): a feature's absence proves nothing
-    there.
+    Before ApiVersions v4 a node leaves out ranges that begin at 0 (KAFKA-17011), so a missing feature proves nothing.
     """
     epoch = response.finalized_features_epoch
     finalized = response.finalized_features or ()
@@ -52,7 +51,7 @@ def node_features(response: Any) -> NodeFeatures:
 
 
 def upgrade_type(current: int, target: int, *, unsafe: bool) -> UpgradeType:
-    """What a change of level is called; taking a finalization away (below 1) is always a downgrade."""
+    """The upgrade type of a change of level; a removal (below 1) is always a downgrade."""
     if target >= 1 and target >= current:
         return UpgradeType.UPGRADE
     return UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
@@ -70,9 +69,9 @@ def send_feature_updates(
 ) -> tuple[FeatureUpdateResult, ...]:
     """One UpdateFeatures request through a broker that can be reached; results in the order of `targets`.
 
-    NOT_CONTROLLER is asked again, of the next broker, until `timeout_s` is over: by then they know the new
-    controller. Where the only version offered is 0, which knows neither validate-only nor unsafe downgrades, results
-    are UNSUPPORTED_VERSION and nothing was sent.
+    After NOT_CONTROLLER it is sent to the next broker, for at most `timeout_s`: by then a broker knows the new
+    controller. Where a broker supports only version 0, which has neither validate-only nor unsafe downgrades, the
+    results are UNSUPPORTED_VERSION and nothing was sent.
     """
     levels = {feature: max(0, level) for feature, level in targets.items()}
     request = _request(levels, finalized, validate_only=validate_only, unsafe=unsafe, timeout_s=timeout_s)
@@ -96,7 +95,7 @@ def send_feature_updates(
         if clock.monotonic() + _NEW_CONTROLLER_AFTER_S >= deadline:
             raise TransientError(
                 f"UpdateFeatures found no controller in {timeout_s:.0f} s ({_NOT_CONTROLLER}); nothing was changed.",
-                remedy="See that the quorum has a leader, then call again.",
+                remedy="Check that the quorum has a leader, then repeat the command.",
             )
         brokers.rotate(-1)
         clock.sleep(_NEW_CONTROLLER_AFTER_S)
@@ -132,8 +131,9 @@ def _request(
 def _results(response: Any, target: Target, levels: Mapping[str, int]) -> tuple[FeatureUpdateResult, ...] | None:
     """None from a server that is not the controller.
 
-    Older controllers answer for each feature (some may be applied, others not), newer ones take all updates or
-    none and answer once: that answer is then every feature's."""
+    Older controllers return a result for each feature (some can be applied, others not). Newer ones apply all updates
+    or none and return one result, which is then the result of every feature.
+    """
     name = error_name(response.error_code)
     if name == _NOT_CONTROLLER:
         return None

@@ -1,14 +1,14 @@
 """Raw record batches of live partitions, by Fetch requests: no group, nothing written, read uncommitted.
 
-A coordinator loads aborted records too, so READ_UNCOMMITTED is what it sees. kafka-python's consumer would decode
-every record; its protocol classes alone give the batches as they lie in the log.
+A coordinator loads aborted records too, so the isolation level is READ_UNCOMMITTED. kafka-python's consumer would
+decode every record; its protocol classes alone return the batches as they are in the log.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -16,11 +16,18 @@ from typing import Any, TypeVar
 
 import tenacity
 from kafka import errors
-from kafka.protocol.admin import DescribeConfigsRequest
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from kafka_rollout.adapters.kafka.connection import NodeConnection
+from kafka_rollout.adapters.kafka.queries import (
+    EARLIEST,
+    LATEST,
+    READ_UNCOMMITTED,
+    ResourceType,
+    describe_configs,
+    list_offsets,
+)
 from kafka_rollout.adapters.kafka.requests import AUTHORIZATION_ERRORS, error_name
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.domain.coordinator_logs.cleaning import CLEANING_SETTINGS, CleaningConfig
@@ -29,14 +36,11 @@ from kafka_rollout.domain.model.errors import FatalError, TransientError, UserEr
 from kafka_rollout.wire.batch_headers import last_header
 from kafka_rollout.wire.record_batch import batches
 
-_LATEST, _EARLIEST = -1, -2  # ListOffsets' special timestamps
-_READ_UNCOMMITTED = 0
-_TOPIC, _TOPICS_OWN = 2, 1  # DescribeConfigs' resource type, and its source of what was set for the topic itself
-_BROKER, _DEFAULT = 4, 5
+_TOPICS_OWN, _DEFAULT = 1, 5  # ConfigSource of what was set for the topic itself, and of defaults
 _PROTOCOLS, _ENABLE = "group.coordinator.rebalance.protocols", "group.coordinator.new.enable"
 _LAST_VERSION_BY_NAME = 12  # Fetch names topics up to version 12, by id after it (KIP-516)
 _FETCH_BYTES = 16 * 1024 * 1024
-_PATIENCE_S = 60.0  # a broker's restart and the election of its partitions' leaders fit into it
+_PATIENCE_S = 60.0  # longer than a broker's restart and the election of its partitions' leaders
 _PAUSE_S = 0.5
 
 Answer = TypeVar("Answer")
@@ -44,7 +48,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedBytes:
-    """Record batches as they lie in the log; the last one may be cut off, and is fetched again as a whole."""
+    """Record batches as they are in the log; the last one can be cut off, and is fetched again as a whole."""
 
     topic: str
     partition: int
@@ -55,8 +59,8 @@ class FetchedBytes:
 class FetchSource:
     """Connections to a cluster's brokers; a context manager.
 
-    Leader changes and lost connections are tried again for `patience_s` at each offset, then raise TransientError
-    naming the partition. Raises RefusedError at once for a password or certificate that a broker does not accept.
+    After leader changes and lost connections it repeats the request for `patience_s` at each offset, then raises
+    TransientError with the partition. Raises RefusedError at once for a rejected password or certificate.
     """
 
     def __init__(
@@ -105,26 +109,18 @@ class FetchSource:
         return self._until_answered(f"the metadata of {', '.join(topics)}", lambda: self._look_up(topics))
 
     def ranges(self, topics: Sequence[str]) -> tuple[LogRange, ...]:
-        """What each partition holds now: log start offset to the end that a consumer may read (high watermark)."""
+        """The present range of each partition: from the log start offset to the high watermark."""
         names = [(topic, number) for topic, numbers in self.partitions(topics).items() for number in numbers]
-        starts = self._offsets(names, _EARLIEST)
-        ends = self._offsets(names, _LATEST)
+        starts = self._offsets(names, EARLIEST)
+        ends = self._offsets(names, LATEST)
         return tuple(
             LogRange(topic=topic, partition=partition, start=starts[topic, partition], end=ends[topic, partition])
             for topic, partition in sorted(names)
         )
 
     def cleaning(self, topics: Sequence[str]) -> dict[str, CleaningConfig]:
-        """How each topic is cleaned; a topic whose configuration this user may not see is left out."""
-        kind = DescribeConfigsRequest.DescribeConfigsResource
-        request = DescribeConfigsRequest(
-            resources=[
-                kind(resource_type=_TOPIC, resource_name=topic, configuration_keys=list(CLEANING_SETTINGS))
-                for topic in topics
-            ],
-            include_synonyms=False,
-            include_documentation=False,
-        )
+        """The cleaning settings of each topic; without topics whose configuration this user cannot read."""
+        request = describe_configs([(ResourceType.TOPIC, topic) for topic in topics], list(CLEANING_SETTINGS))
         answer = self._until_answered("the configuration of the coordinator logs", lambda: self._ask(request))
         return {
             result.resource_name: CleaningConfig.from_settings(
@@ -136,17 +132,16 @@ class FetchSource:
         }
 
     def starts_new_group_coordinator(self) -> bool | None:
-        """Whether a coordinator of the logs whose `ranges` were asked for has a setting by which 3.8 and 3.9 start
-        their new group coordinator; None if this user may not see it. Defaults do not count: those of 4.x are gone
-        when the node runs 3.9.
+        """Whether a coordinator has a setting with which 3.8 and 3.9 start their new group coordinator.
+
+        For the coordinators of the logs whose `ranges` were queried. None if this user cannot read the settings.
+        Defaults do not count: those of 4.x do not apply when the node runs 3.9.
         """
-        kind = DescribeConfigsRequest.DescribeConfigsResource
-        may_see = True
+        can_read = True
         for node in sorted(set(self._leaders.values())):
-            resource = kind(resource_type=_BROKER, resource_name=str(node), configuration_keys=[_PROTOCOLS, _ENABLE])
-            request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
+            request = describe_configs([(ResourceType.BROKER, str(node))], [_PROTOCOLS, _ENABLE])
             answer = self._until_answered(f"the settings of broker {node}", partial(self._ask, request, node))
-            may_see = may_see and all(result.error_code == 0 for result in answer.results)
+            can_read = can_read and all(result.error_code == 0 for result in answer.results)
             settings = {
                 config.name: config.value or ""
                 for result in answer.results
@@ -156,12 +151,12 @@ class FetchSource:
             protocols = {name.strip().lower() for name in settings.get(_PROTOCOLS, "").split(",")}
             if "consumer" in protocols or settings.get(_ENABLE) == "true":
                 return True
-        return False if may_see else None
+        return False if can_read else None
 
     def read(self, what: LogRange) -> Iterator[FetchedBytes]:
-        """The batches that hold the range's offsets, in order; the first and the last may reach beyond it.
+        """The batches with the range's offsets, in order; the first and the last can exceed the range.
 
-        Records that retention removed meanwhile are passed over: a coordinator would not find them either.
+        Records that retention removed during the read are skipped: a coordinator would not find them either.
         """
         offset = what.start
         while offset < what.end:
@@ -171,7 +166,7 @@ class FetchSource:
             if fetched is not None:
                 yield fetched
 
-    # --- one request each; an error that may pass is raised as TransientError ---
+    # --- one request each; an error that can pass is raised as TransientError ---
 
     def _look_up(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:
         request = MetadataRequest(
@@ -196,21 +191,21 @@ class FetchSource:
         wanted = set(names)
         found: dict[tuple[str, int], int] = {}
 
-        def look() -> None:
+        def query() -> None:
             by_leader: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
             for topic, partition in sorted(wanted - found.keys()):
                 by_leader[self._leaders[topic, partition]][topic].append(partition)
             for leader, topics in by_leader.items():
-                for topic in self._ask(_list_offsets(topics, timestamp), leader).topics:
+                for topic in self._ask(list_offsets(topics, timestamp), leader).topics:
                     for partition in topic.partitions:
                         _raise_for(partition.error_code)
                         found[topic.name, partition.partition_index] = partition.offset
 
-        self._until_answered("the offsets of the coordinator logs", look, topics=sorted({t for t, _ in wanted}))
+        self._until_answered("the offsets of the coordinator logs", query, topics=sorted({t for t, _ in wanted}))
         return found
 
     def _fetch(self, what: LogRange, offset: int) -> tuple[FetchedBytes | None, int]:
-        """One Fetch: the bytes (None if the log now starts later) and the offset to go on from."""
+        """One Fetch: the bytes (None if the log now starts later) and the next offset."""
         topic = FetchRequest.FetchTopic(
             topic=what.topic,
             partitions=[
@@ -229,9 +224,9 @@ class FetchSource:
             max_wait_ms=500,
             min_bytes=1,
             max_bytes=self._fetch_bytes,
-            isolation_level=_READ_UNCOMMITTED,
+            isolation_level=READ_UNCOMMITTED,
             session_id=0,
-            session_epoch=-1,  # no fetch session (KIP-227): each request stands for itself
+            session_epoch=-1,  # no fetch session (KIP-227): each request is complete
             topics=[topic],
             forgotten_topics_data=[],
             min_version=4,
@@ -241,18 +236,18 @@ class FetchSource:
         _raise_for(answer.error_code)
         partition = answer.responses[0].partitions[0]
         if partition.error_code == errors.OffsetOutOfRangeError.errno:
-            start = self._offsets([(what.topic, what.partition)], _EARLIEST)[what.topic, what.partition]
+            start = self._offsets([(what.topic, what.partition)], EARLIEST)[what.topic, what.partition]
             if start <= offset:
                 raise FatalError(
                     f"{what.topic}-{what.partition} no longer has offset {offset}, which it had when the scan began.",
-                    remedy="Scan again; if it was truncated, look for an unclean leader election.",
+                    remedy="Scan again. If the log was truncated, check for an unclean leader election.",
                 )
             return None, start
         _raise_for(partition.error_code)
         data = bytes(partition.records or b"")
         last = _last_offset(data)
         if last is None or last < offset:
-            # Nothing whole came: the follower that became leader has not got there yet. Asked again as other errors.
+            # No whole batch: the new leader does not have this offset yet.
             raise TransientError("OFFSET_NOT_AVAILABLE.")
         return FetchedBytes(topic=what.topic, partition=what.partition, fetch_offset=offset, data=data), last + 1
 
@@ -262,18 +257,16 @@ class FetchSource:
         try:
             return self._leaders[what.topic, what.partition]
         except KeyError:
-            raise UserError(
-                f"Partition {what.topic}-{what.partition} does not exist.", remedy="Scan again with what there is now."
-            ) from None
+            raise UserError(f"Partition {what.topic}-{what.partition} does not exist.", remedy="Scan again.") from None
 
     def _ask(self, request: Any, node_id: int | None = None) -> Any:
-        """The answer of one broker; of any, in `timeout_s` for all of them together, where none is named."""
+        """The response of one broker, or of the first that responds; all of them share `timeout_s` then."""
         if node_id is not None:
             if node_id not in self._addresses:
                 raise TransientError("LEADER_NOT_AVAILABLE.")
             return self._connection(self._addresses[node_id]).ask(request, timeout_s=self._timeout_s)
         addresses = dict.fromkeys([*self._addresses.values(), *self._servers.split(",")])
-        last = TransientError("There is no broker to ask.")
+        last = TransientError("There is no broker to query.")
         for address in addresses:
             try:
                 return self._connection(address).ask(request, timeout_s=self._timeout_s / len(addresses))
@@ -302,12 +295,12 @@ class FetchSource:
             return again(ask)
         except TransientError as error:
             raise TransientError(
-                f"{self._servers} gave no answer about {what} for {self._patience_s:g} s: {error.sentence}",
+                f"{self._servers} did not return {what} for {self._patience_s:g} s: {error.sentence}",
                 remedy="Check that every partition has a leader, then scan again.",
             ) from error
 
     def _refresh(self, topics: Sequence[str]) -> None:
-        """Leaders may have moved; if nobody answers now, the next attempt will say so."""
+        """Read the leaders again; if no broker responds, the next attempt raises the error."""
         with suppress(TransientError):
             self._look_up(topics or sorted({topic for topic, _ in self._leaders}))
 
@@ -317,34 +310,14 @@ def _address(host: str, port: int) -> str:
 
 
 def _last_offset(data: bytes) -> int | None:
-    """Of the last whole batch, None without one; whole by its length alone, for decoding looks at the rest.
+    """Of the last batch that is not cut off, None without one; decoding checks the rest.
 
-    Raises LogFormatError if the data begins with what can be no batch.
+    Raises LogFormatError if the data does not begin with a batch.
     """
     header = last_header(data)
     if header is None:
         next(batches(data), None)
     return None if header is None else header.last_offset
-
-
-def _list_offsets(topics: Mapping[str, Sequence[int]], timestamp: int) -> ListOffsetsRequest:
-    kind = ListOffsetsRequest.ListOffsetsTopic
-    return ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=_READ_UNCOMMITTED,
-        topics=[
-            kind(
-                name=topic,
-                partitions=[
-                    kind.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=timestamp)
-                    for number in numbers
-                ],
-            )
-            for topic, numbers in topics.items()
-        ],
-        min_version=2,
-        max_version=7,
-    )
 
 
 def _raise_for(code: int, *, but: int = 0) -> None:
@@ -353,7 +326,7 @@ def _raise_for(code: int, *, but: int = 0) -> None:
     name = error_name(code)
     if name in AUTHORIZATION_ERRORS:
         raise FatalError(
-            f"The cluster does not let this user read the coordinator logs: {name}.",
+            f"The cluster does not allow this user to read the coordinator logs: {name}.",
             remedy="Allow DESCRIBE and READ on the coordinator logs to the user of the Connection.",
         )
     raise TransientError(f"{name}.")

@@ -1,4 +1,4 @@
-"""How far groups are behind: committed offsets against the ends of their partitions."""
+"""The lag of groups: the end offsets of their partitions minus the committed offsets."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.domain.groups.described import CLASSIC, CONSUMER, STREAMS, DescribedGroup
 
-_COMMITTING = frozenset({CLASSIC, CONSUMER, STREAMS})  # a share group's state is no offset
+_COMMITTING = frozenset({CLASSIC, CONSUMER, STREAMS})  # a share group has no committed offsets
 _TIMEOUT_S = 20.0
 
 
 def with_lag(
     servers: str, security: ClientSecurity | None, groups: Iterable[DescribedGroup]
 ) -> tuple[DescribedGroup, ...]:
-    """The groups with their lag in records; None where it was not told, 0 where a group committed nothing.
+    """The groups with their lag in records; None where a query failed, 0 where a group committed nothing.
 
-    The ends are those of read_uncommitted: an open transaction counts as lag.
+    The end offsets are those of read_uncommitted: an open transaction counts as lag.
     """
     groups = tuple(groups)
     admin = AdminClient({"bootstrap.servers": servers, **(security.confluent() if security else {}), "log_level": 2})
@@ -34,14 +34,14 @@ def _committed(admin: AdminClient, group: DescribedGroup) -> dict[tuple[str, int
     asked = [ConsumerGroupTopicPartitions(group.group_id)]
     try:
         (future,) = admin.list_consumer_group_offsets(asked, request_timeout=_TIMEOUT_S).values()
-        told = future.result().topic_partitions or []
+        offsets = future.result().topic_partitions or []
     except KafkaException:
         return None
-    return {(each.topic, each.partition): each.offset for each in told if each.offset >= 0}
+    return {(each.topic, each.partition): each.offset for each in offsets if each.offset >= 0}
 
 
 def _ends(admin: AdminClient, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """Partitions that are gone, or may not be described, are left out."""
+    """Without deleted partitions and those that this user cannot describe."""
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = {TopicPartition(topic, number): latest for topic, number in places}
     if not asked:

@@ -1,4 +1,4 @@
-"""Asking a cluster's nodes: connections kept open by address, one node or whichever answers, errors by reaction."""
+"""Requests to one node of a cluster or to the first that answers; errors by the reaction that they need."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_ERROR = "NONE"
 # Where kafka-python's name is not (or no longer) Kafka's.
 _KAFKA_NAMES = {-1: "UNKNOWN_SERVER_ERROR", 6: "NOT_LEADER_OR_FOLLOWER"}
 
-# The same question may be answered later or by another node.
+# The request may succeed later or at another node.
 _TRANSIENT = frozenset(
     {
         "NOT_CONTROLLER",
@@ -48,7 +48,7 @@ AUTHORIZATION_ERRORS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A node at one of its listeners, that for brokers' clients or the controllers'; `who` names it in errors."""
+    """A node at one of its listeners. `who`: the node's name in errors."""
 
     node_id: int
     address: str
@@ -82,17 +82,21 @@ def error_name(code: int) -> str:
 
 
 def raise_for_error(code: int, *, what: str, who: str, right: str, message: str | None = None) -> None:
-    """Turn an error code into the error that its reaction calls for; `right` is what an ACL must allow."""
+    """Raise the error that the reaction to an error code needs. `right`: what an ACL must allow.
+
+    RefusedError for a missing right, TransientError where a repeated request can succeed, else FatalError.
+    """
     if code == 0:
         return
     name = error_name(code)
     if name in AUTHORIZATION_ERRORS:
         raise RefusedError(
-            f"{who} does not let this user ask {what}: {name}.", remedy=f"Allow {right} to the user of the Connection."
+            f"{who} does not allow {what} for this user: {name}.",
+            remedy=f"Allow {right} to the user of the Connection.",
         )
     if name in _TRANSIENT:
         raise TransientError(f"{who} cannot answer {what} now: {name}{_and(message)}.")
-    raise FatalError(f"{who} answered {what} with {name}{_and(message)}.", remedy="Look at the node's log.")
+    raise FatalError(f"{who} answered {what} with {name}{_and(message)}.", remedy="Read the log of the node.")
 
 
 def _and(message: str | None) -> str:
@@ -100,7 +104,7 @@ def _and(message: str | None) -> str:
 
 
 class ClusterConnections:
-    """Connections to a cluster's nodes, opened when needed, kept, and opened again when dead. Has no threads."""
+    """Connections to the nodes of a cluster: opened at the first request, kept, and opened again when lost."""
 
     def __init__(self, cluster: ClusterSpec, security: ClientSecurity, *, timeout_s: float) -> None:
         self.brokers = tuple(t for t in map(broker_target, cluster.brokers) if t)
@@ -113,10 +117,10 @@ class ClusterConnections:
         self._closed = False
 
     def ask(self, target: Target, request: Any, *, timeout_s: float | None = None) -> Any:
-        """Ask this very node."""
+        """Return the response of this node. Raises TransientError or RefusedError as NodeConnection does."""
         with self._lock:
             if self._closed:
-                raise NotSentError(f"{target.who} was not asked: the connections are closed.")
+                raise NotSentError(f"{target.who} was not queried: the connections are closed.")
             connection = self._connections.get(target.address)
             if connection is None:
                 security = self._security if target.listener is Role.BROKER else self._security.of_controllers
@@ -138,11 +142,11 @@ class ClusterConnections:
         *,
         only_if_not_sent: bool = False,
     ) -> Any:
-        """What `accept` makes of the first answer that it does not reject by raising an error.
+        """Return `accept` of the first response for which it raises no error.
 
-        Nodes that failed last time are asked last; the time limit is shared by those that remain. With
-        `only_if_not_sent` the next node is asked only if the request never left (for requests that change things).
-        Raises the last refusal if there was one, since it has a remedy, else TransientError naming every node.
+        Nodes that failed last time are queried last; the remaining nodes share the time limit. With
+        `only_if_not_sent`, which is for changes, the next node is queried only if the request was not sent.
+        Raises the last RefusedError if there was one, since it has a remedy, else TransientError with every node.
         """
         deadline = time.monotonic() + self._timeout_s
         ordered = sorted(targets, key=lambda t: self._failed_at.get(t.address, 0.0))
@@ -163,10 +167,15 @@ class ClusterConnections:
         if refusal is not None:
             raise refusal
         raise TransientError(
-            " ".join(dict.fromkeys(error.sentence for error in failures)) or "There is no node to ask.",
-            remedy="Look whether the nodes run, their addresses are right, and their listeners have the Connection's "
-            "security settings (the controllers' may need others: controller_connection_id in the inventory).",
+            " ".join(dict.fromkeys(error.sentence for error in failures)) or "There is no node to query.",
+            remedy="Check that the nodes run, that their addresses are right, and that their listeners have the "
+            "Connection's security settings (for controllers: controller_connection_id in the inventory).",
         )
+
+    def any_broker(self, request: Callable[[], Any]) -> tuple[Any, Target]:
+        """Return the response of the first broker that answers, and the broker."""
+        response: tuple[Any, Target] = self.first_answer(self.brokers, request, lambda *response: response)
+        return response
 
     def close(self) -> None:
         with self._lock:

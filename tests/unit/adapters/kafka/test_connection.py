@@ -1,4 +1,4 @@
-"""Asking nodes: dead connections are opened anew, silence ends in time, and errors call for the right reaction."""
+"""Requests to nodes: lost connections are opened again, a silent node causes a timeout, each error has its reaction."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_one_connection_serves_many_questions() -> None:
         assert listener.connections == 1
 
 
-def test_a_connection_that_died_while_idle_is_opened_anew() -> None:
+def test_a_connection_that_was_lost_while_idle_is_opened_again() -> None:
     with accepting_plain() as listener:
         connection = NodeConnection(listener.address, "Node 1", PLAINTEXT)
         connection.ask(listener.question(), timeout_s=60)
@@ -271,7 +271,7 @@ def test_an_answer_without_epoch_has_none() -> None:
 
 
 class _Answering:
-    """ClusterConnections that hands one prepared response to whoever asks, and keeps the request."""
+    """ClusterConnections that returns one prepared response to every request, and keeps the request."""
 
     brokers = ()
 

@@ -31,7 +31,7 @@ INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED, UNKNOWN = 95, 96, -1
 
 @dataclass
 class Controller:
-    """Offers UpdateFeatures up to `highest`; answers by `answers`, the last one for ever."""
+    """Offers UpdateFeatures up to `highest`; answers by `answers`, then always by the last one."""
 
     highest: int = 2
     answers: list[Callable[[int], Any]] = field(default_factory=lambda: [whole(NONE)])

@@ -175,7 +175,9 @@ def test_after_its_patience_a_partition_that_is_not_served_is_named(cluster: Clu
     with FetchSource(cluster.bootstrap, timeout_s=60, patience_s=0.2, sleep=lambda _: None) as source:
         (log,) = source.ranges([LOG])
         cluster.leader = 1
-        with pytest.raises(TransientError, match=r"about __consumer_offsets-0 at offset 0 .*NOT_LEADER_OR_FOLLOWER"):
+        with pytest.raises(
+            TransientError, match=r"did not return __consumer_offsets-0 at offset 0 .*NOT_LEADER"
+        ):
             read(source, log)
 
 
@@ -183,7 +185,7 @@ def test_a_missing_right_ends_the_reading_at_once(cluster: Cluster) -> None:
     with FetchSource(cluster.bootstrap, timeout_s=60, sleep=pytest.fail) as source:
         (log,) = source.ranges([LOG])
         cluster.error = TOPIC_AUTHORIZATION_FAILED
-        with pytest.raises(FatalError, match="does not let this user read the coordinator logs"):
+        with pytest.raises(FatalError, match="does not allow this user to read the coordinator logs"):
             read(source, log)
 
 
