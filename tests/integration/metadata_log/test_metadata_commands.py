@@ -143,17 +143,17 @@ def test_bad_input_is_one_sentence_and_exit_code_2_and_changes_nothing(
     out = tmp_path / "out"
     before = whole(folder)
     for command, where, arguments, said in (
-        ("losses", folder.root, ("--to-level", 99), "knows no metadata.version 99"),
+        ("losses", folder.root, ("--to-level", 99), "does not support metadata.version 99"),
         ("losses", cut, ("--to-level", 29), "is damaged or not complete"),
         ("losses", tmp_path / "empty", ("--to-level", 29), "holds no metadata log"),
         ("losses", folder.root, ("--to-level", 29, "--cluster-id", "other"), "not of cluster other"),
-        ("scan", folder.root, ("--release", "9.9.9"), "The catalogue does not say"),
+        ("scan", folder.root, ("--release", "9.9.9"), "The catalogue does not say which metadata records"),
         ("scan", cut, ("--release", "4.3.1"), "is damaged or not complete"),
-        ("snapshot", folder.root, ("--to-level", 99, "--out", out), "knows no metadata.version 99"),
+        ("snapshot", folder.root, ("--to-level", 99, "--out", out), "does not support metadata.version 99"),
         ("snapshot", folder.root, ("--to-level", 29, "--out", folder.log), "is in the directory that is read"),
         ("snapshot", cut, ("--to-level", 29, "--out", out), "is damaged or not complete"),
         ("trim", cut, (), "is damaged or not complete"),
-        ("trim", folder.root, ("--undo",), "No trim"),
+        ("trim", folder.root, ("--undo",), "no trim to undo"),
     ):
         assert run(command, where, *arguments) == 2, said
         told = capsys.readouterr().err

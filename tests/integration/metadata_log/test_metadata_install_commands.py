@@ -76,7 +76,7 @@ def test_bad_input_is_one_sentence_and_changes_nothing(
         (2, "install", ("--snapshot", snapshot, *to_421, "--cluster-id", "other"), "not of cluster other"),
         (3, "install", ("--snapshot", snapshot, "--release", "4.0.1"), "cannot load the snapshot"),
         (3, "install", ("--snapshot", old, *to_421), "knows epoch 1"),
-        (2, "uninstall", (), "No installation"),
+        (2, "uninstall", (), "no installation to undo"),
         (2, "choose", ("--cluster-id", "other"), "not of cluster other"),
         (2, "snapshot", ("--to-level", 29, "--out", tmp_path / "x", "--epoch", 0), "would be older"),
         (2, "snapshot", ("--to-level", 29, "--out", tmp_path / "x", "--feature", "gruop.version:0"), "not a feature"),

@@ -161,7 +161,7 @@ def test_a_snapshot_at_the_lower_level_loads_in_the_target_release(
     written = write_snapshot(newest, 29, tmp_path, cache=release_cache, release=NEW, target=target)
     assert written.path.name.startswith(f"{log_range(newest)[1]:020}-")
     assert (written.kraft_version, written.proved_by) == (0, (NEW, target))
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         write_snapshot(newest, 29, tmp_path, cache=release_cache, release=NEW, target=target)
     assert [path.name for path in tmp_path.iterdir()] == [written.path.name]
     assert bytes_below(newest.root) == before

@@ -1,13 +1,12 @@
-"""Changes of a stopped node's metadata directory that survive being killed: whole files, and backups with a manifest.
+"""Changes of a stopped node's metadata directory that can be killed at any time: whole files, backups with a manifest.
 
-A backup is a folder inside the log's own folder, which Kafka does not look into (beside it a folder whose name is no
-partition's would stop a broker): copies of every file that goes or changes, and a manifest, which appears when all of
-them are there and on disk. A backup without a manifest counts for nothing.
+A backup is a folder inside the folder of the log, which Kafka ignores. (A broker does not start with an unknown folder
+next to the log.) It has copies of every file that is removed or changed. The manifest is written last, when all copies
+are on disk; a backup without a manifest is incomplete and is not used.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -15,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
-from kafka_rollout.adapters.system.files import open_regular
+from kafka_rollout.adapters.system.files import open_regular, sha256_of, sync_folder
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 
 MANIFEST = "manifest.json"
@@ -25,51 +24,48 @@ _DRAFT = ".kafka-rollout"
 
 
 class Files:
-    """Every change of the disk that is made; tests put one in its place that dies on the way."""
+    """Every change of the disk. Tests replace it by one that ends the process at a chosen change."""
 
     def copy(self, source: Path, target: Path, *, position: int = 0, like: Path | None = None) -> None:
-        """Whole or not at all, on disk, with the owner and rights of the source, or of `like`."""
-        draft = target.with_name(target.name + _DRAFT)
-        with os.fdopen(open_regular(source), "rb") as read, draft.open("wb") as write:
+        """Copy a file from a byte on, whole or not at all, with the owner and rights of the source or of `like`."""
+        with os.fdopen(open_regular(source), "rb") as read, _draft(target, like or source) as write:
             read.seek(position)
             shutil.copyfileobj(read, write, 1 << 20)
-            write.flush()
-            os.fsync(write.fileno())
-        _dress(like or source, draft)
-        draft.rename(target)
 
     def write(self, target: Path, text: str, *, like: Path) -> None:
-        draft = target.with_name(target.name + _DRAFT)
-        with draft.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        _dress(like, draft)
-        draft.rename(target)
+        with _draft(target, like) as file:
+            file.write(text.encode())
 
     def make_folder(self, path: Path) -> None:
         path.mkdir()
-        _dress(path.parent, path)
+        _copy_rights(path.parent, path)
 
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
 
     def remove_folder(self, path: Path) -> None:
-        """Its manifest first: a backup without one counts for nothing."""
+        """Remove the manifest first: without it the backup is incomplete."""
         (path / MANIFEST).unlink(missing_ok=True)
         self.sync(path)
         shutil.rmtree(path)
 
     def sync(self, folder: Path) -> None:
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(folder)
 
 
-def _dress(source: Path, target: Path) -> None:
-    """Times, rights and owner of another file."""
+@contextmanager
+def _draft(target: Path, like: Path) -> Iterator[BinaryIO]:
+    draft = target.with_name(target.name + _DRAFT)
+    with draft.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    _copy_rights(like, draft)
+    draft.rename(target)
+
+
+def _copy_rights(source: Path, target: Path) -> None:
+    """Give a file the times, rights and owner of another one."""
     shutil.copystat(source, target)
     of = source.stat()
     if (target.stat().st_uid, target.stat().st_gid) != (of.st_uid, of.st_gid):
@@ -78,19 +74,20 @@ def _dress(source: Path, target: Path) -> None:
 
 @contextmanager
 def changing(folder: Path) -> Iterator[None]:
-    """What the operating system refuses in the middle of a change becomes a sentence."""
+    """Turn an error of the operating system during a change into a FatalError."""
     try:
         yield
     except OSError as error:
         raise FatalError(
             f"{error.filename or folder}: {error.strerror}.",
-            remedy="Put that right and call again: it goes on where it was.",
+            remedy="Fix the cause, then repeat the command: it continues where it stopped.",
         ) from error
 
 
 def remove_remains(log: Path, prefix: str, files: Files) -> bool:
-    """Remove what a call that was cut short left in and beside the log's folder and that counts for nothing; whether
-    there was any. `prefix`: of the backups' names.
+    """Remove drafts and incomplete backups of an interrupted call; return whether there were any.
+
+    `prefix`: of the backups' names.
     """
     drafts = [*log.glob(f"*{_DRAFT}"), *log.parent.glob(f"*{_DRAFT}")]
     backups = [path for path in log.glob(f"{prefix}*") if not (path / MANIFEST).exists()]
@@ -103,10 +100,9 @@ def remove_remains(log: Path, prefix: str, files: Files) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """A whole backup and its manifest.
+    """A complete backup and its manifest.
 
-    `state`: of the change. `sha256`: file name → hex digest, before the change. `details`: the other
-    entries of the manifest.
+    `state`: of the change. `sha256`: file name → hex digest before the change. `details`: the other entries.
     """
 
     folder: Path
@@ -116,7 +112,7 @@ class Backup:
 
     @classmethod
     def newest(cls, log: Path, prefix: str) -> Self | None:
-        """The newest one in the log's folder. `prefix`: of the backups' names."""
+        """Return the newest backup in the folder of the log. `prefix`: of the backups' names."""
         manifests = sorted(log.glob(f"{prefix}*/{MANIFEST}"))
         if not manifests:
             return None
@@ -134,7 +130,7 @@ class Backup:
                 )
 
     def record(self, state: str, files: Files, *, like: Path) -> Self:
-        """Write the manifest with a new state. `like`: whose owner and rights it gets."""
+        """Write the manifest with a new state. `like`: the file with its owner and rights."""
         data = {"state": state, **self.details, "sha256": dict(self.sha256)}
         files.write(self.folder / MANIFEST, json.dumps(data, indent=1), like=like)
         files.sync(self.folder)
@@ -142,8 +138,9 @@ class Backup:
 
 
 def back_up(sources: Iterable[Path], backup: Path, files: Files) -> dict[str, str]:
-    """Copy files into a new folder, and hold each copy against its source; SHA-256 (hex) by name. Without a manifest
-    it is no backup yet.
+    """Copy files into a new folder and compare each copy with its source; return file name → SHA-256 (hex).
+
+    The caller writes the manifest.
     """
     wanted = list(sources)
     _check_space(backup.parent, wanted)
@@ -155,14 +152,8 @@ def back_up(sources: Iterable[Path], backup: Path, files: Files) -> dict[str, st
     sha256 = {source.name: sha256_of(backup / source.name) for source in wanted}
     for source in wanted:
         if sha256_of(source) != sha256[source.name]:
-            raise UserError(f"The copy of {source} is not what it was copied from.", remedy="See the disk.")
+            raise UserError(f"The copy of {source} differs from the file.", remedy="Check the disk.")
     return sha256
-
-
-def sha256_of(path: Path, position: int = 0) -> str:
-    with os.fdopen(open_regular(path), "rb") as file:
-        file.seek(position)
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _check_space(folder: Path, sources: Iterable[Path]) -> None:
@@ -170,6 +161,6 @@ def _check_space(folder: Path, sources: Iterable[Path]) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise RefusedError(
-            f"The backup in {folder} needs up to {needed >> 20} MiB, and {free >> 20} MiB are free.",
-            remedy="Make room first.",
+            f"The backup in {folder} needs up to {needed >> 20} MiB, but only {free >> 20} MiB are free.",
+            remedy="Free disk space, then repeat the command.",
         )

@@ -1,6 +1,6 @@
-"""bootstrap.checkpoint at a lower level: every start reads it, and an older release stops at a level above its own.
+"""bootstrap.checkpoint at a lower level: every start reads it, and an older release fails on a level above its own.
 
-Only an empty log takes its levels, so nothing of the cluster's state is in it but what it was formatted with.
+Kafka applies its levels only to an empty log, so a change of the file does not change the cluster's state.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from kafka_rollout.adapters.metadata_log.backup import Files, changing, sha256_of
+from kafka_rollout.adapters.metadata_log.backup import Files, changing
 from kafka_rollout.adapters.metadata_log.facts import known_releases
 from kafka_rollout.adapters.metadata_log.folder import BOOTSTRAP, MetadataFolder, read_file, stopped_node
 from kafka_rollout.adapters.metadata_log.images import image_classes
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.adapters.system.files import sha256_of
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 
@@ -23,10 +24,10 @@ from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 def lower_bootstrap(
     folder: MetadataFolder, out: Path, *, level: int, target: Release, cache: ReleaseCache
 ) -> Path | None:
-    """The node's bootstrap.checkpoint with no level above `level` and the target's, as a file in `out`; None where the
-    node has none. Nodes are formatted alike: one file serves all with the same records, made once.
+    """Write the node's bootstrap.checkpoint, with no level above `level` and the target's, to a file in `out`.
 
-    Raises RefusedError where the target's classes do not read it.
+    Returns the file; None if the node has no bootstrap.checkpoint. Nodes with the same records share one file. Raises
+    RefusedError if the classes of the target cannot read it.
     """
     if folder.bootstrap is None:
         return None
@@ -48,8 +49,8 @@ def lower_bootstrap(
             why = classes.bootstrap_problem(new)
         if why is not None:
             raise RefusedError(
-                f"Kafka {target} cannot read {folder.bootstrap}, not even at level {level}: {why.rstrip('.')}.",
-                remedy="Nothing was changed. This should not happen: report it.",
+                f"Kafka {target} cannot read {folder.bootstrap} at level {level}: {why.rstrip('.')}.",
+                remedy="Nothing was changed. Report this as an error of the program.",
             )
         (new / BOOTSTRAP).chmod(0o600)
         (new / BOOTSTRAP).rename(final)
@@ -57,7 +58,7 @@ def lower_bootstrap(
 
 
 def _records_sha256(path: Path) -> str:
-    """Without the times, which differ on every node."""
+    """Digest without the timestamps, which differ on every node."""
     digest = hashlib.sha256()
     for batch in read_file(path, last=False):
         for record in batch.records:
@@ -67,8 +68,9 @@ def _records_sha256(path: Path) -> str:
 
 
 def replace_bootstrap(folder: MetadataFolder, *, level: int, target: Release, cache: ReleaseCache) -> Path | None:
-    """Put a lowered bootstrap.checkpoint in the place of a stopped node's own; the copy of the old one, which lies
-    beside it, or None where there is nothing to lower. Whole or not at all, also when it is killed.
+    """Replace a stopped node's bootstrap.checkpoint by a lowered one, whole or not at all.
+
+    Returns the copy of the old file, in the same folder; None if no level had to be lowered.
     """
     if folder.bootstrap is None:
         return None

@@ -1,5 +1,6 @@
-"""The metadata logs of nodes, by their directories: questions go to a copy, for a running node writes and removes files
-meanwhile; changes are made in place.
+"""The metadata logs of nodes, by their directories.
+
+Reads use a copy, because a running node writes and removes files at the same time. Changes are made in place.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ _NOT_COPIED = (".index", ".timeindex", ".txnindex", ".snapshot", ".deleted")
 
 @dataclass(frozen=True, slots=True)
 class DirectoryMetadataLogs:
-    """MetadataLogs (ports.py) on directories that this process can reach."""
+    """The port MetadataLogs on directories that this process can read."""
 
     cache: ReleaseCache
 
     def losses(self, directory: Path, to_level: int, *, cluster_id: str) -> LossReport:
         newest = known_releases(self.cache.include)[-1]
-        with copied(open_folder(directory, cluster_id=cluster_id)) as folder:
+        with temporary_copy(open_folder(directory, cluster_id=cluster_id)) as folder:
             return loss_report(folder, to_level, cache=self.cache, release=newest)
 
     def scan(
         self, directory: Path, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None
     ) -> MetadataScan:
         original = open_folder(directory, cluster_id=cluster_id)
-        with copied(original) as folder:
+        with temporary_copy(original) as folder:
             found = scan_metadata_log(folder, release, cache=self.cache, settings=settings)
         remedies = tuple(remedy.replace(str(folder.root), str(original.root)) for remedy in found.remedies)
         return replace(found, directory=str(original.log), remedies=remedies)
@@ -68,7 +69,7 @@ class DirectoryMetadataLogs:
         folder = _folder_in(directory, cluster_id)
         if folder.node_id not in (None, node_id):
             raise UserError(
-                f"The metadata log in {folder.log} is that of node {folder.node_id}, not of node {node_id}.",
+                f"The metadata log in {folder.log} belongs to node {folder.node_id}, not to node {node_id}.",
                 remedy="Correct the node's directory in the inventory.",
             )
         try:
@@ -79,7 +80,7 @@ class DirectoryMetadataLogs:
     def log_bytes(self, directory: Path, *, cluster_id: str) -> int:
         folder = open_folder(directory, cluster_id=cluster_id)
         with reading(folder.log):
-            # Indexes are allocated ahead and hold nothing yet.
+            # Without indexes: they are allocated in advance and empty.
             return sum(path.stat().st_size for path in (*folder.segments, *(c.path for c in folder.checkpoints)))
 
     def write_snapshot(
@@ -120,7 +121,7 @@ class DirectoryMetadataLogs:
 
 
 def _folder_in(directory: Path, cluster_id: str) -> MetadataFolder:
-    """As open_folder; a directory without a log is told from one with the log of another cluster."""
+    """As open_folder, but raises UnreadableLogError for a directory without a readable log."""
     try:
         open_folder(directory)
     except UserError as error:
@@ -129,10 +130,10 @@ def _folder_in(directory: Path, cluster_id: str) -> MetadataFolder:
 
 
 @contextmanager
-def copied(folder: MetadataFolder) -> Iterator[MetadataFolder]:
-    """A copy (0700, it holds credentials' verifiers) of what a starting node reads, which ends in whatever was written.
+def temporary_copy(folder: MetadataFolder) -> Iterator[MetadataFolder]:
+    """Copy the files that a starting node reads, with mode 0700: they contain verifiers of credentials.
 
-    Snapshots first, for the log never begins behind the newest one. Raises TransientError where the node removes files
+    Snapshots first, because the log never begins after the newest one. Raises TransientError if the node removes files
     faster than they are copied.
     """
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
@@ -147,7 +148,7 @@ def copied(folder: MetadataFolder) -> Iterator[MetadataFolder]:
 
 
 def _copy(folder: MetadataFolder, root: Path) -> bool:
-    """Whether nothing that was there at first went away meanwhile."""
+    """Return whether every file still existed when it was copied."""
     log = root / folder.log.name
     log.mkdir(parents=True)
     for name in (META, BOOTSTRAP):

@@ -1,5 +1,6 @@
-"""What the catalogue says of the metadata log: include/releases/metadata/ and include/schemas/metadata/, both written
-by tools/derivation/metadata.py.
+"""The catalogue's facts about metadata logs: include/releases/metadata/ and include/schemas/metadata/.
+
+tools/derivation/metadata.py writes both.
 """
 
 from __future__ import annotations
@@ -22,11 +23,7 @@ def metadata_facts(include: Path, release: Release) -> MetadataLogFacts:
         release=release,
         records={
             one["type"]: MetadataRecordFacts(
-                type=one["type"],
-                name=one["name"],
-                reads=VersionRange(*one["reads"]),
-                controller=one["controller"],
-                broker=one["broker"],
+                **{**one, "reads": VersionRange(*one["reads"])},
             )
             for one in document["records"]
         },
@@ -56,6 +53,6 @@ def _document(folder: Path, release: Release) -> Any:
     except FileNotFoundError:
         known = ", ".join(sorted(path.stem for path in folder.glob("*.json")))
         raise UserError(
-            f"The catalogue does not say what {release} reads of a metadata log.",
+            f"The catalogue does not say which metadata records {release} reads.",
             remedy=f"Choose one of {known}, or derive it with `python -m tools.derivation.metadata {release}`.",
         ) from None

@@ -1,7 +1,7 @@
-"""The metadata log as it lies on a node's disk: `__cluster_metadata-0` with its segments, snapshots and records.
+"""The metadata log on a node's disk: `__cluster_metadata-0` with its segments, snapshots and records.
 
-Everything here only reads, and reads whole batches with a right CRC. A record's frame (frame version, type, version)
-is that of org.apache.kafka.server.common.serialization.AbstractApiMessageSerde.
+All functions only read, and return whole batches with a correct CRC. The frame of a record (frame version, type,
+version) is that of org.apache.kafka.server.common.serialization.AbstractApiMessageSerde.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _LOCK_S = 3.0
 _SEGMENT = re.compile(r"([0-9]{20})\.log")
 _CHECKPOINT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 _EPOCH_AT, _TIMESTAMP_AT = 12, 27  # partitionLeaderEpoch and baseTimestamp in a batch
-_WHERE = "Name a node's metadata.log.dir (by default the first of its log.dirs), or a copy of its __cluster_metadata-0."
+_WHERE = "Use a node's metadata.log.dir (by default the first of its log.dirs), or a copy of its __cluster_metadata-0."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A snapshot of the metadata log: it holds what the log says before `end_offset`."""
+    """A snapshot of the metadata log: the state before `end_offset`."""
 
     path: Path
     end_offset: int
@@ -49,15 +49,16 @@ class Checkpoint:
 
 
 def checkpoint_of(path: Path) -> Checkpoint | None:
-    """By the file's name; None where it is no snapshot's."""
+    """Parse the name of the file; None if it is not that of a snapshot."""
     match = _CHECKPOINT.fullmatch(path.name)
     return None if match is None else Checkpoint(path=path, end_offset=int(match[1]), epoch=int(match[2]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataFolder:
-    """Where a node's metadata log lies. `root` is the directory around it, with meta.properties, bootstrap.checkpoint
-    and .lock; the first of these is missing where only the log itself was copied.
+    """The folder of a node's metadata log. `root`: its parent with meta.properties, bootstrap.checkpoint and .lock.
+
+    `cluster_id`, `node_id`: None without meta.properties, for example in a copy of the log alone.
     """
 
     log: Path
@@ -71,7 +72,7 @@ class MetadataFolder:
 
     @property
     def checkpoints(self) -> tuple[Checkpoint, ...]:
-        """Oldest first. One with end offset 0 carries the voters that a dynamic quorum was formatted with."""
+        """Oldest first. One with end offset 0 has the voters with which a dynamic quorum was formatted."""
         found = [checkpoint_of(path) for path in sorted(self.log.iterdir())]
         return tuple(checkpoint for checkpoint in found if checkpoint is not None)
 
@@ -83,8 +84,9 @@ class MetadataFolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRecord:
-    """One record. `type` and `version` are −1 where the frame's version is not 1; for a control record they are those
-    of its key and its value is the control message.
+    """One record. `type` and `version`: −1 if the frame version is not 1; of the key for a control record.
+
+    `value`: with the frame, or the control message.
     """
 
     offset: int
@@ -96,7 +98,7 @@ class MetadataRecord:
 
     @property
     def body(self) -> bytes:
-        """The message itself, behind the frame."""
+        """The message after the frame."""
         return self.value[self.body_at :]
 
 
@@ -115,28 +117,30 @@ class MetadataBatch:
 
 
 def open_folder(directory: Path, *, cluster_id: str | None = None) -> MetadataFolder:
-    """Find the metadata log in a directory; raises UserError where there is none, or that of another cluster than
-    the one asked for.
+    """Find the metadata log in a directory.
+
+    Raises UserError if there is none, or if it belongs to another cluster than `cluster_id`.
     """
     with reading(directory):
         if not directory.is_dir():
             what = "is not a folder" if directory.exists() else "does not exist"
             raise UserError(f"{directory} {what}.", remedy=_WHERE)
         directory = directory.resolve()
-        # A node's folder may hold several directories, of which one has the metadata log.
+        # A node's folder can have several log directories, one of them with the metadata log.
         places = (directory / TOPIC_FOLDER, directory, *sorted(directory.glob(f"*/{TOPIC_FOLDER}")))
         log = next((one for one in places if _is_metadata_log(one)), None)
         if log is None:
-            raise UserError(f"{directory} holds no metadata log: no folder {TOPIC_FOLDER} is in it.", remedy=_WHERE)
+            raise UserError(f"{directory} holds no metadata log: it has no folder {TOPIC_FOLDER}.", remedy=_WHERE)
         meta = log.parent / META
         properties = server_properties.parse(read_regular(meta).decode()) if meta.exists() else {}
         _check_names(log)
     found = properties.get("cluster.id")
     node_id = properties.get("node.id", "")
     if cluster_id is not None and found != cluster_id:
-        of = f"of cluster {found}" if found else f"of an unknown cluster, for no {META} lies beside it"
+        of = f"of cluster {found}" if found else f"of an unknown cluster, because {META} is missing next to it"
         raise UserError(
-            f"The metadata log in {log} is {of}, not of cluster {cluster_id}.", remedy="Name a directory of that one."
+            f"The metadata log in {log} is {of}, not of cluster {cluster_id}.",
+            remedy=f"Use a directory of cluster {cluster_id}.",
         )
     return MetadataFolder(log=log, root=log.parent, cluster_id=found, node_id=parse_number(node_id, MOST_INT32))
 
@@ -149,7 +153,7 @@ def _check_names(log: Path) -> None:
                 check_regular(path, path.stat())
             if parse_number(match[1]) is None:
                 raise UserError(
-                    f"{path} is not named after an offset that Kafka can have.", remedy="Remove it, or take a copy."
+                    f"{path} is not named after an offset that Kafka can have.", remedy="Remove it, or use a copy."
                 )
 
 
@@ -158,7 +162,7 @@ def _is_metadata_log(folder: Path) -> bool:
         return False
     names = os.listdir(folder)
     held = any(_SEGMENT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in names)
-    # Partitions of ordinary topics have segments too, but neither of the others.
+    # Partitions of other topics have segments too, but no quorum-state and no snapshots.
     return held and (folder.name == TOPIC_FOLDER or QUORUM_STATE in names or any(map(_CHECKPOINT.fullmatch, names)))
 
 
@@ -176,10 +180,9 @@ def log_range(folder: MetadataFolder) -> tuple[int, int]:
 
 
 def read_log(folder: MetadataFolder, from_offset: int = 0, *, outline: bool = False) -> Iterator[MetadataBatch]:
-    """The log's batches that reach `from_offset`, in order; raises UserError for a gap or damage. `outline`: as in
-    `read_file`.
+    """The batches of the log that end at or after `from_offset`, in order; raises UserError for a gap or damage.
 
-    What is no whole batch at the end of the last segment is left out, as a starting node cuts it off.
+    `outline`: as in `read_file`. A cut-off batch at the end of the last segment is left out.
     """
     segments = folder.segments
     expected: int | None = None
@@ -188,12 +191,12 @@ def read_log(folder: MetadataFolder, from_offset: int = 0, *, outline: bool = Fa
             continue
         for batch in read_file(path, last=number + 1 == len(segments), outline=outline):
             if expected is not None and batch.base_offset < expected:
-                continue  # a trim that was interrupted leaves a segment whose end is in the next one, too
+                continue  # an interrupted trim leaves a segment whose end is also in the next one
             if expected is not None and batch.base_offset > expected:
                 raise UserError(
-                    f"The metadata log {folder.log} has a gap: offsets {expected} to {batch.base_offset - 1} are not "
-                    "there.",
-                    remedy="Take another node's log.",
+                    f"The metadata log {folder.log} has a gap: offsets {expected} to {batch.base_offset - 1} are "
+                    "missing.",
+                    remedy="Use the log of another node.",
                 )
             expected = batch.last_offset + 1
             if batch.last_offset >= from_offset:
@@ -201,26 +204,49 @@ def read_log(folder: MetadataFolder, from_offset: int = 0, *, outline: bool = Fa
 
 
 def read_checkpoint(path: Path, *, outline: bool = False) -> Iterator[MetadataBatch]:
-    """The batches of a snapshot; raises UserError unless it is complete, which its footer says."""
+    """The batches of a snapshot; raises UserError if its footer is missing, because it is incomplete then."""
     complete = False
     for batch in read_file(path, last=False, outline=outline):
         complete = batch.is_control and any(record.type == CONTROL_FOOTER for record in batch.records)
         yield batch
     if not complete:
-        raise damaged(path, "its last record is no footer")
+        raise damaged(path, "its last record is not a footer")
+
+
+def read_start(
+    folder: MetadataFolder, snapshot: Checkpoint | None, *, outline: bool = False
+) -> Iterator[tuple[MetadataBatch, bool]]:
+    """The batches that a starting node reads, each with whether it is from the log: a snapshot and the log after it.
+
+    None: the log from its start. Raises UserError if the log begins later. `outline`: as in `read_file`.
+    """
+    start = 0
+    if snapshot:
+        yield from ((batch, False) for batch in read_checkpoint(snapshot.path, outline=outline))
+        start = snapshot.end_offset
+    for batch in read_log(folder, start, outline=outline):
+        if batch.base_offset > start:
+            begins = f"the snapshot {snapshot.name} ends" if snapshot else "there is no snapshot, and the log begins"
+            raise UserError(
+                f"The metadata log {folder.log} begins at offset {batch.base_offset}, but {begins} at {start}.",
+                remedy="The snapshot before it is missing. Use the log of another node.",
+            )
+        start = batch.last_offset + 1
+        yield batch, True
 
 
 CONTROL_FOOTER, CONTROL_KRAFT_VERSION, CONTROL_VOTERS = 4, 5, 6  # org.apache.kafka.common.record.ControlRecordType
 
 
 def kraft_version_of(record: MetadataRecord) -> int:
-    """Of a control record of type CONTROL_KRAFT_VERSION; its fields are two int16, the record's version first."""
+    """kraft.version in a control record of type CONTROL_KRAFT_VERSION: two int16, the version of the record first."""
     return int.from_bytes(record.value[2:4], signed=True)
 
 
 def read_file(path: Path, *, last: bool, outline: bool = False) -> Iterator[MetadataBatch]:
-    """The batches of one file; `last`: what is no whole batch at its end is not damage but a write cut short.
-    `outline`: only control batches are taken apart, the others have no records; many times faster.
+    """The batches of one file. `last`: a cut-off batch at its end is not damage, but an interrupted write.
+
+    `outline`: decode only control batches, the others get no records; many times faster.
     """
     for batch in _batches(path, last=last):
         try:
@@ -256,7 +282,7 @@ def _batches(path: Path, *, last: bool) -> Iterator[Batch]:
             end = reach
             yield batch
     except LogFormatError as error:
-        # A write that a crash cut short is the last batch, or the zeros that the file system left in its place.
+        # A crash during a write leaves a cut-off last batch, or zeros from the file system.
         if last and (reach == len(view) or not any(view[end:])):
             return
         raise damaged(path, error.sentence) from error
@@ -291,25 +317,25 @@ def _unsigned(data: bytes, at: int) -> tuple[int, int]:
 
 def damaged(path: Path, why: str) -> UserError:
     return UserError(
-        f"{path} is damaged or not complete: {why.rstrip('.')}.", remedy="Copy it again, or take another node's."
+        f"{path} is damaged or not complete: {why.rstrip('.')}.", remedy="Copy it again, or use that of another node."
     )
 
 
 @contextmanager
 def stopped_node(folder: MetadataFolder) -> Iterator[None]:
-    """Hold the lock that a running node holds on its directory, so that none runs and none starts meanwhile.
+    """Hold the lock of the node's directory, so that the node cannot start during the block.
 
-    Raises UserError while a node (or another of us) holds it. Kafka locks `.lock` by java.nio's FileLock, which is
-    a POSIX record lock.
+    Raises UserError while the node or another call holds it. Kafka locks `.lock` by java.nio's FileLock, which is a
+    POSIX record lock.
     """
     path = folder.root / _LOCK
     existed = path.exists()
     with reading(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        # The kernel lets go of a process's locks a moment after the process is gone.
+        # The kernel releases the locks of a process a moment after the process has exited.
         deadline = time.monotonic() + _LOCK_S
-        while not _locked(descriptor):
+        while not _try_lock(descriptor):
             if time.monotonic() >= deadline:
                 raise UserError(
                     f"The directory {folder.root} is in use: a running node holds its lock.",
@@ -325,7 +351,7 @@ def stopped_node(folder: MetadataFolder) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -1,7 +1,7 @@
 """Kafka's own image classes (MetadataDelta, MetadataImage) of one release: replay records, write an image.
 
-Files go in and out, and the loops run in Java: a call from here costs a fraction of a millisecond, and a metadata log
-has a million records.
+Input and output are files, and the loops run in Java: a call from Python takes a fraction of a millisecond, and a
+metadata log can have a million records.
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ _BATCH_BYTES = 8 << 20  # KafkaRaftClient.MAX_BATCH_SIZE_BYTES
 
 
 class ReplayError(RolloutError):
-    """The release cannot replay a record: `offset` is the record's, `why` in the release's own words; `parsing`: it
-    already fails to parse it.
-    """
+    """The release cannot replay the record at `offset`. `why`: its own error message; `parsing`: it cannot parse it."""
 
     def __init__(self, offset: int, why: str, *, parsing: bool) -> None:
         super().__init__(f"The record at offset {offset} cannot be replayed: {why.rstrip('.')}.")
@@ -48,7 +46,7 @@ class ReplayError(RolloutError):
 
 @dataclass(frozen=True, slots=True)
 class KRaft:
-    """What stands in control records only: kraft.version and, from 1 on, the voters (a VotersRecord's bytes)."""
+    """Facts that are only in control records: kraft.version and, from 1 on, the voters (bytes of a VotersRecord)."""
 
     version: int = 0
     voters: bytes | None = None
@@ -65,9 +63,9 @@ class ImageClasses:
         return self.jvm.static(f"{_IMAGE}.MetadataImage").EMPTY
 
     def replay(self, image: Any, path: Path, *, offsets: list[int]) -> Any:
-        """The image after the records of a file without control records; `offsets` of all of them, in order.
+        """Return the image after the records of a file without control records. `offsets`: of these records, in order.
 
-        Raises ReplayError for the first that the release cannot read or replay.
+        Raises ReplayError for the first record that the release cannot parse or replay.
         """
         delta = self._delta(image)
         # A latch, because py4j turns every java.lang.Number into a Python one.
@@ -79,26 +77,26 @@ class ImageClasses:
             return self._apply(delta)
         except Py4JJavaError as error:
             done = len(offsets) - counter.getCount()
-            told = re.search(r"record at offset (\d+)", str(error.java_exception.toString()) + _messages(error))
-            offset = int(told[1]) if told else offsets[min(done, len(offsets) - 1)]
-            raise ReplayError(offset, sentence_of(error), parsing=told is not None) from error
+            parsed = re.search(r"record at offset (\d+)", str(error.java_exception.toString()) + _messages(error))
+            offset = int(parsed[1]) if parsed else offsets[min(done, len(offsets) - 1)]
+            raise ReplayError(offset, sentence_of(error), parsing=parsed is not None) from error
         finally:
             reader.close()
 
     def levels(self) -> dict[int, str]:
-        """Every metadata.version that the release knows, by level."""
+        """metadata.version level → name, for every level of the release."""
         versions = self.jvm.static(f"{_COMMON}.MetadataVersion").values()
         return {version.featureLevel(): version.version() for version in versions if version.featureLevel() > 0}
 
     def level_of(self, image: Any) -> int | None:
-        """The image's metadata.version; None where no record has set it."""
+        """The image's metadata.version; None if no record has set it."""
         version = image.features().metadataVersion()
         if version.getClass().getSimpleName() == "Optional":  # from 4.0 on
             version = version.orElse(None)
         return None if version is None else int(version.featureLevel())
 
     def with_features(self, image: Any, levels: Mapping[str, int]) -> Any:
-        """The image with features finalized at other levels, 0 for not at all; not for metadata.version."""
+        """The image with other finalized levels (0: not finalized); not for metadata.version."""
         if not levels:
             return image
         delta = self._delta(image)
@@ -109,17 +107,19 @@ class ImageClasses:
     def write(
         self, image: Any, folder: Path, *, level: int, end_offset: int, epoch: int, timestamp: int, kraft: KRaft
     ) -> Path:
-        """Write the image at a level as a snapshot into a folder; its path.
+        """Write the image at a level as a snapshot into a folder; return its path.
 
-        Kafka's FileRawSnapshotWriter writes a temporary file and renames it when all is on disk. Of the releases
-        before 4.0 neither this writer nor its builder has this form.
+        Kafka's FileRawSnapshotWriter writes a temporary file and renames it when everything is on disk. Needs 4.0 or
+        later.
         """
         packages = self.jvm.packages
         raw = packages.org.apache.kafka.snapshot.FileRawSnapshotWriter.create(
             self._path(folder), self._snapshot_id(end_offset, epoch)
         )
         builder = self.jvm.instance(_BUILDER).setLastContainedLogTimestamp(timestamp).setRawSnapshotWriter(raw)
-        builder = builder.setMaxBatchSizeBytes(_BATCH_BYTES).setKraftVersion(self._kraft_version(kraft.version))
+        builder = builder.setMaxBatchSizeBytes(_BATCH_BYTES).setKraftVersion(
+            self.jvm.static(f"{_COMMON}.KRaftVersion").fromFeatureLevel(kraft.version)
+        )
         builder = builder.setVoterSet(packages.java.util.Optional.ofNullable(self._voters(kraft)))
         writer = self.jvm.static(_RAFT_SNAPSHOT_WRITER)(builder.build(self.jvm.static(_SERDE)()), _BATCH_RECORDS)
         try:
@@ -129,9 +129,9 @@ class ImageClasses:
         return folder / f"{end_offset:020}-{epoch:010}.checkpoint"
 
     def write_records(self, image: Any, path: Path, *, level: int) -> tuple[str, ...]:
-        """Write the image's records at a level into a file of a snapshot's form; what the loss handler was told.
+        """Write the image's records at a level into a file like a snapshot, but without voters, to compare images.
 
-        For comparing images: it has no voters. Raises UserError for 3.3, which has no such writer.
+        Returns the losses that Kafka reported. Raises UserError for 3.3, which has no such writer.
         """
         packages = self.jvm.packages
         if self.jvm.find_class(f"{_IMAGE}.writer.ImageWriterOptions") is None:
@@ -156,16 +156,16 @@ class ImageClasses:
     def _options(self, image: Any, level: int, losses: Any) -> Any:
         """ImageWriterOptions at a level that adds every loss to a java.util.List."""
         add = self._interface_method("java.util.List", "add", "java.lang.Object")
-        told = self._consumer(self._lookup().unreflect(add).bindTo(losses))
+        handler = self._consumer(self._lookup().unreflect(add).bindTo(losses))
         version = self.jvm.static(f"{_COMMON}.MetadataVersion").fromFeatureLevel(level)
         builder = self.jvm.static(f"{_IMAGE}.writer.ImageWriterOptions").Builder
         java = self.jvm.packages.java.lang.Class.forName(f"{_IMAGE}.writer.ImageWriterOptions$Builder")
         takes_image = any(f"{_IMAGE}.MetadataImage" in _types(one) for one in java.getConstructors())
         options = builder(image) if takes_image else builder()
-        options = options.setMetadataVersion(version).setLossHandler(told)
+        options = options.setMetadataVersion(version).setLossHandler(handler)
         knows_elr = any(one.getName() == "setEligibleLeaderReplicasEnabled" for one in java.getMethods())
         if knows_elr and not version.isElrSupported():
-            # Kafka's own writer fails on members of an ELR below the level that knows them; without this it drops them.
+            # Kafka's writer fails on members of an ELR below the level that supports them; with this it drops them.
             options = options.setEligibleLeaderReplicasEnabled(False)
         return options.build()
 
@@ -174,7 +174,7 @@ class ImageClasses:
         return packages.java.nio.file.Path.of(str(path), self.jvm.array(packages.java.lang.String, []))
 
     def bootstrap_problem(self, folder: Path) -> str | None:
-        """Why the release would not read the bootstrap.checkpoint of a directory, as it does on every start."""
+        """The reason why the release cannot read a directory's bootstrap.checkpoint, which it reads at every start."""
         try:
             self._bootstrap(folder).read()
         except Py4JJavaError as error:
@@ -182,8 +182,9 @@ class ImageClasses:
         return None
 
     def lower_bootstrap(self, folder: Path, out: Path, highest: Mapping[str, int]) -> bool:
-        """Write the bootstrap.checkpoint of `folder` to the folder `out` with no level above `highest`, and without the
-        features that are not in it; whether that changed anything.
+        """Write the bootstrap.checkpoint of `folder` to the folder `out` with lower levels; return whether any changed.
+
+        `highest`: feature → highest level; other features are removed.
         """
         packages = self.jvm.packages
         found = self._bootstrap(folder).read()
@@ -205,7 +206,7 @@ class ImageClasses:
         return changed
 
     def _bootstrap(self, folder: Path) -> Any:
-        """A BootstrapDirectory; before 4.0 it wants a level for the case that there is no file."""
+        """A BootstrapDirectory; before 4.0 it needs a level for the case that the file is missing."""
         packages = self.jvm.packages
         java = packages.java.lang.Class.forName("org.apache.kafka.metadata.bootstrap.BootstrapDirectory")
         (constructor,) = java.getConstructors()
@@ -220,7 +221,7 @@ class ImageClasses:
         """The highest data_version of the quorum-state file that the release reads."""
         return int(self.jvm.static("org.apache.kafka.raft.generated.QuorumStateData").HIGHEST_SUPPORTED_VERSION)
 
-    # --- py4j's side of it ---
+    # --- reflection through py4j ---
 
     def _delta(self, image: Any) -> Any:
         if self.jvm.find_class(f"{_IMAGE}.MetadataDelta$Builder"):
@@ -233,7 +234,7 @@ class ImageClasses:
         return delta.apply()  # 3.3
 
     def _each_record(self, delta: Any, counter: Any) -> Any:
-        """A Consumer of ApiMessageAndVersion that replays it and counts those that were replayed."""
+        """A Consumer of ApiMessageAndVersion that replays each record and counts it."""
         packages, lookup = self.jvm.packages, self._lookup()
         replay = next(
             method
@@ -242,7 +243,7 @@ class ImageClasses:
         )
         handle = lookup.unreflect(replay).bindTo(delta)
         handles = packages.java.lang.invoke.MethodHandles
-        if replay.getParameterCount() == 3:  # 3.3: offset and epoch come first and only name the source of an error
+        if replay.getParameterCount() == 3:  # 3.3: offset and epoch come first; only error messages use them
             zeros = self.jvm.array(packages.java.lang.Object, [1 << 40, 0])
             handle = handles.insertArguments(handle, 0, zeros)
         handle = self._of(handle, f"{_COMMON}.ApiMessageAndVersion", "message")
@@ -250,7 +251,7 @@ class ImageClasses:
         return self._consumer(handles.filterReturnValue(handle, count.bindTo(counter)))
 
     def _each_batch(self, each_record: Any) -> Any:
-        """A Consumer of BatchFileReader's batches that hands all records of each on."""
+        """A Consumer of BatchFileReader's batches that passes on all records of each."""
         for_each = self._lookup().unreflect(self._interface_method("java.lang.Iterable", "forEach", _CONSUMER))
         handles = self.jvm.packages.java.lang.invoke.MethodHandles
         handle = handles.insertArguments(for_each, 1, self.jvm.array(self.jvm.packages.java.lang.Object, [each_record]))
@@ -258,7 +259,7 @@ class ImageClasses:
         return self._consumer(self._of(handle, f"{_READER}$BatchAndType", "batch"))
 
     def _of(self, handle: Any, name: str, getter: str) -> Any:
-        """The same function, of a getter's result."""
+        """The same function, applied to the result of a getter."""
         packages = self.jvm.packages
         get = self._lookup().unreflect(self._interface_method(name, getter))
         handle = handle.asType(handle.type().changeParameterType(0, get.type().returnType()))
@@ -282,9 +283,6 @@ class ImageClasses:
         names = (f"{_COMMON}.OffsetAndEpoch", "org.apache.kafka.raft.OffsetAndEpoch")
         return self.jvm.static(next(name for name in names if self.jvm.find_class(name)))(end_offset, epoch)
 
-    def _kraft_version(self, version: int) -> Any:
-        return self.jvm.static(f"{_COMMON}.KRaftVersion").fromFeatureLevel(version)
-
     def _voters(self, kraft: KRaft) -> Any:
         if kraft.voters is None:
             return None
@@ -296,21 +294,26 @@ class ImageClasses:
 
 @contextmanager
 def image_classes(cache: ReleaseCache, release: Release) -> Iterator[ImageClasses]:
-    """Start a release's classes; what Java throws unasked ends as one sentence."""
-    with run_jvm(cache.libs(release), options=IMAGE_OPTIONS) as jvm:
-        try:
-            yield ImageClasses(jvm, release)
-        except Py4JJavaError as error:
-            raise FatalError(f"Kafka {release}'s classes failed: {sentence_of(error).rstrip('.')}.") from error
-        except Py4JError as error:
-            raise FatalError(
-                f"The Java process on Kafka {release}'s classes ended before it answered: {error}.",
-                remedy="See how much memory the machine has left, and ask again.",
-            ) from error
+    """Start the classes of a release. Raises FatalError for an exception in Java."""
+    with run_jvm(cache.libs(release), options=IMAGE_OPTIONS) as jvm, java_errors(release):
+        yield ImageClasses(jvm, release)
+
+
+@contextmanager
+def java_errors(release: Release) -> Iterator[None]:
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise FatalError(f"Kafka {release}'s classes failed: {sentence_of(error).rstrip('.')}.") from error
+    except Py4JError as error:
+        raise FatalError(
+            f"The Java process on Kafka {release}'s classes exited before it responded: {error}.",
+            remedy="Check the free memory of the machine, then repeat the command.",
+        ) from error
 
 
 def sentence_of(error: Py4JJavaError) -> str:
-    """Kafka's own words; Scala's `require` puts two of its own before them."""
+    """Kafka's own message, without the prefix of Scala's `require`."""
     message = root_cause(error).getMessage()
     return str(message).removeprefix("requirement failed: ") if message else java_class(error)
 
@@ -320,8 +323,8 @@ def _types(method: Any) -> list[str]:
 
 
 def _messages(error: Py4JJavaError) -> str:
-    cause, said = error.java_exception, ""
+    cause, messages = error.java_exception, ""
     while cause is not None:
-        said += f" {cause.getMessage()}"
+        messages += f" {cause.getMessage()}"
         cause = cause.getCause()
-    return said
+    return messages

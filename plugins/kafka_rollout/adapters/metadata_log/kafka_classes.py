@@ -1,26 +1,32 @@
-"""Kafka's own classes asked from Python: would a release start with this configuration, can it load this snapshot?
+"""Kafka's own classes, called from Python: check a configuration, load a snapshot.
 
-Every question starts a Java process on the release's jars (about a second) and ends it.
+Every call starts a Java process on the release's jars (about a second) and ends it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.adapters.metadata_log.folder import CONTROL_KRAFT_VERSION, kraft_version_of, read_checkpoint
-from kafka_rollout.adapters.metadata_log.images import ImageClasses, ReplayError, image_classes, sentence_of
+from kafka_rollout.adapters.metadata_log.images import (
+    ImageClasses,
+    ReplayError,
+    image_classes,
+    java_errors,
+    sentence_of,
+)
 from kafka_rollout.adapters.metadata_log.replay import write_plain
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
+from kafka_rollout.adapters.system.files import reading, sha256_of
 from kafka_rollout.domain.metadata_log.checkpoints import CheckpointSummary
-from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
+from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 
 
@@ -31,8 +37,8 @@ class JvmKafkaClasses:
     cache: ReleaseCache
 
     def config_problems(self, release: Release, properties: Mapping[str, str]) -> tuple[str, ...]:
-        """KafkaConfig stops at the first problem, so there is one sentence at most; unknown names are none to it."""
-        with run_jvm(self.cache.libs(release)) as jvm:
+        """At most one sentence, because KafkaConfig stops at the first problem. Unknown names are no problem for it."""
+        with run_jvm(self.cache.libs(release)) as jvm, java_errors(release):
             java_properties = jvm.packages.java.util.Properties()
             for name, value in properties.items():
                 java_properties.setProperty(name, value)
@@ -40,15 +46,15 @@ class JvmKafkaClasses:
                 jvm.packages.kafka.server.KafkaConfig.fromProps(java_properties, False)
             except Py4JJavaError as error:
                 return (sentence_of(error),)
-            except Py4JError as error:
-                raise _lost(release, error) from error
         return ()
 
     def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
-        """See ports. The image is built as a starting node builds it: batches checked, records replayed, and every
-        finalized level held against what the release supports, which the image classes alone do not do.
+        """Build the image as a starting node does: check batches, replay records, check every finalized level.
+
+        The image classes alone do not compare the levels with those that the release supports.
         """
-        sha256 = _sha256(path)
+        with reading(path):
+            sha256 = sha256_of(path)
         with (
             tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name,
             image_classes(self.cache, release) as classes,
@@ -76,7 +82,7 @@ class JvmKafkaClasses:
 
 
 def supported_features(jvm: Jvm) -> dict[str, VersionRange]:
-    """What controllers of the release advertise, unstable features off (QuorumFeatures)."""
+    """The features that controllers of the release advertise, without unstable ones (QuorumFeatures)."""
     quorum_features = jvm.packages.java.lang.Class.forName("org.apache.kafka.controller.QuorumFeatures")
     method = next(
         method
@@ -89,7 +95,7 @@ def supported_features(jvm: Jvm) -> dict[str, VersionRange]:
 
 
 def _kraft_version(path: Path) -> dict[str, int]:
-    """kraft.version if the snapshot says one: it stands in a control record, of which the image knows nothing."""
+    """kraft.version, if the snapshot has one: in a control record, which the image does not contain."""
     levels = [
         kraft_version_of(record)
         for batch in read_checkpoint(path)
@@ -116,29 +122,12 @@ def _refuse_unsupported(
 ) -> None:
     for name, level in sorted(features.items()):
         if level not in supported.get(name, VersionRange(0, 0)):
-            known = f"{name} {supported[name]}" if name in supported else f"no {name}"
-            raise _refused(release, path, f"it finalizes {name} {level}, and the release supports {known}")
+            supports = f"{name} {supported[name]}" if name in supported else f"no {name}"
+            raise _refused(release, path, f"it finalizes {name} {level}, and the release supports {supports}")
 
 
 def _refused(release: Release, path: Path, why: str) -> RefusedError:
     return RefusedError(
         f"Kafka {release} cannot load the snapshot {path}: {why.rstrip('.')}.",
-        remedy=f"Do not start {release} on it: lower the features first, or keep the release that wrote it.",
+        remedy=f"Do not start {release} on it. Lower the features first, or keep the release that wrote it.",
     )
-
-
-def _lost(release: Release, error: Py4JError) -> FatalError:
-    return FatalError(
-        f"The Java process on Kafka {release}'s classes ended before it answered: {error}.",
-        remedy="See how much memory the machine has left, and ask again.",
-    )
-
-
-def _sha256(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise UserError(
-            f"The snapshot {path} cannot be read: {error.strerror}.", remedy="Give the path of one."
-        ) from None

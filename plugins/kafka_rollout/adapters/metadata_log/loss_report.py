@@ -1,4 +1,4 @@
-"""The loss report of a metadata log on disk, by Kafka's own image classes; only copies are written."""
+"""The loss report of a metadata log on disk, by Kafka's own image classes. Writes only copies."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from kafka_rollout.wire.messages import decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedLog:
-    """A metadata log that a release's classes hold as an image (a Java object in `classes`).
+    """A metadata log as an image of a release's classes (a Java object in `classes`).
 
-    `level`: its metadata.version; `levels`: the name of each; `supported`: those that the release supports.
+    `level`: its metadata.version; `levels`: level → name; `supported`: the levels that the release supports.
     """
 
     classes: ImageClasses
@@ -36,10 +36,14 @@ class LoadedLog:
     supported: VersionRange
 
     def read(self, checkpoint: Path, work: Path) -> Any:
-        """The image in a snapshot."""
-        plain = work / "read.plain"
-        offsets = write_plain(read_checkpoint(checkpoint), plain, markers=False)
-        return self.classes.replay(self.classes.empty(), plain, offsets=offsets)
+        """Return the image in a snapshot. `work`: a folder for copies."""
+        return replay_checkpoint(self.classes, checkpoint, work)
+
+
+def replay_checkpoint(classes: ImageClasses, checkpoint: Path, work: Path) -> Any:
+    plain = work / "read.plain"
+    offsets = write_plain(read_checkpoint(checkpoint), plain, markers=False)
+    return classes.replay(classes.empty(), plain, offsets=offsets)
 
 
 @contextmanager
@@ -52,12 +56,9 @@ def load_log(folder: MetadataFolder, cache: ReleaseCache, release: Release, work
     contents = read_contents(folder, snapshot=checkpoints[-1] if checkpoints else None)
     supported = load_catalogue(cache.include).get(release).features[METADATA_VERSION].supported
     with image_classes(cache, release) as classes:
-        image = classes.empty()
         try:
-            if contents.snapshot:
-                plain = work / "snapshot.plain"
-                offsets = write_plain(read_checkpoint(contents.snapshot.path), plain, markers=False)
-                image = classes.replay(image, plain, offsets=offsets)
+            snapshot = contents.snapshot
+            image = replay_checkpoint(classes, snapshot.path, work) if snapshot else classes.empty()
             plain = work / "log.plain"
             since = contents.from_offset
             offsets = write_plain(
@@ -68,13 +69,13 @@ def load_log(folder: MetadataFolder, cache: ReleaseCache, release: Release, work
             raise RefusedError(
                 f"Kafka {release} cannot replay the metadata log {folder.log}: at offset {error.offset}, "
                 f"{error.why.rstrip('.')}.",
-                remedy="Ask with the release that wrote it, or a newer one.",
+                remedy="Use the release that wrote it, or a newer one.",
             ) from error
         level = classes.level_of(image)
         if level is None:
             raise UserError(
                 f"The metadata log {folder.log} sets no metadata.version: no controller has written to it yet.",
-                remedy="Take the log of a node that was in service.",
+                remedy="Use the log of a node that was in service.",
             )
         yield LoadedLog(
             classes=classes,
@@ -91,21 +92,21 @@ def check_level(loaded: LoadedLog, level: int) -> None:
     if level not in loaded.supported:
         low, high = loaded.supported.min, loaded.supported.max
         raise UserError(
-            f"Kafka {loaded.classes.release} knows no metadata.version {level}.",
+            f"Kafka {loaded.classes.release} does not support metadata.version {level}.",
             remedy=f"Its levels are {low} ({loaded.levels[low]}) to {high} ({loaded.levels[high]}).",
         )
 
 
 def loss_report(folder: MetadataFolder, to_level: int, *, cache: ReleaseCache, release: Release) -> LossReport:
-    """What the cluster's metadata would lose at `to_level`, by the classes of `release`. Only reads."""
+    """Losses of the cluster's metadata at `to_level`, by the classes of `release`. Read-only."""
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
         work = Path(name)
         with load_log(folder, cache, release, work) as loaded:
             check_level(loaded, to_level)
             before, lower, after = (work / f"{name}.checkpoint" for name in ("before", "lower", "after"))
             loaded.classes.write_records(loaded.image, before, level=loaded.level)
-            said = loaded.classes.write_records(loaded.image, lower, level=to_level)
-            # Written once more at the old level, what the lower one has not kept is missing.
+            kafka_losses = loaded.classes.write_records(loaded.image, lower, level=to_level)
+            # Written again at the old level, the image lacks what the lower level cannot store.
             loaded.classes.write_records(loaded.read(lower, work), after, level=loaded.level)
             notes = _notes(loaded, to_level, cache)
             losses, default_only = compare(*(image_records(path, cache.include, release) for path in (before, after)))
@@ -118,7 +119,7 @@ def loss_report(folder: MetadataFolder, to_level: int, *, cache: ReleaseCache, r
         below_floor=floor_note(loaded, to_level) is not None,
         losses=losses,
         default_only=default_only,
-        kafka_said=distinct(said),
+        kafka_said=distinct(kafka_losses),
         notes=notes,
     )
 
@@ -126,36 +127,36 @@ def loss_report(folder: MetadataFolder, to_level: int, *, cache: ReleaseCache, r
 def _notes(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> tuple[str, ...]:
     notes = []
     if to_level > loaded.level:
-        notes.append(f"The log is at level {loaded.level}: {to_level} is no downgrade.")
+        notes.append(f"The log is at level {loaded.level}: {to_level} is not a downgrade.")
     if note := floor_note(loaded, to_level):
         notes.append(note)
     notes += feature_needs(loaded, to_level, cache)
     if (begun := loaded.contents.open_transaction) is not None:
         notes.append(
-            f"A metadata transaction begins at offset {begun} and does not end: its records count for nothing, for "
+            f"A metadata transaction begins at offset {begun} and does not end. Its records are ignored, because "
             "the next controller aborts it."
         )
     return tuple(notes)
 
 
 def floor_note(loaded: LoadedLog, to_level: int) -> str | None:
-    """KIP-1155's floor, if the level is below it."""
+    """Return a sentence about KIP-1155's floor, if the level is below it."""
     floor = next((level for level, known in loaded.levels.items() if known == REGISTRATION_FLOOR), 0)
     if to_level >= floor:
         return None
     return (
-        f"Level {to_level} ({loaded.levels[to_level]}) is below the floor {floor} ({REGISTRATION_FLOOR}): there "
-        "controllers cannot register (KIP-919), so no feature can be checked against them, and no downgrade to it is "
-        "supported (KIP-1155), online or offline."
+        f"Level {to_level} ({loaded.levels[to_level]}) is below the floor {floor} ({REGISTRATION_FLOOR}). At "
+        "this level controllers cannot register (KIP-919), so their supported features are unknown. A downgrade to it "
+        "is not supported (KIP-1155), online or offline."
     )
 
 
 def feature_needs(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> list[str]:
-    """Features whose finalized level needs a higher level of another than there would be, each a sentence."""
+    """Return a sentence for each feature whose finalized level needs a higher level of another feature."""
     features = load_catalogue(cache.include).get(loaded.classes.release).features
     finalized = {**dict(loaded.image.features().finalizedVersions()), METADATA_VERSION: to_level}
     return [
-        f"{name} {level} needs {other} {needs}, so it has to be lowered before."
+        f"{name} {level} needs {other} {needs}, so it must be lowered first."
         for name, level in sorted(finalized.items())
         if name in features
         for other, needs in features[name].dependencies.get(level, {}).items()
@@ -172,7 +173,7 @@ def image_records(checkpoint: Path, include: Path, release: Release) -> list[Ima
             for record in batch.records:
                 schema = schemas.get(record.type)
                 if schema is None or record.version not in schema.valid_versions:
-                    raise damaged(checkpoint, f"it holds a record of type {record.type}, version {record.version}")
+                    raise damaged(checkpoint, f"it has a record of type {record.type}, version {record.version}")
                 layout = schema.layout(record.version)
                 found.append(ImageRecord(schema.name, decode(layout, record.value, record.body_at).value))
     return found

@@ -1,14 +1,14 @@
-"""What a starting node would replay of its metadata log, as plain files that the image classes of any release take.
+"""The records that a starting node replays, as plain files that the image classes of any release read.
 
-Left out are control records, records that say nothing (NoOpRecord) and, where the release knows metadata
-transactions (KIP-868), their markers and what lies in one that was aborted or never ended: MetadataDelta.replay
-throws on the markers, for a running node treats them before it (MetadataBatchLoader, OffsetControlManager).
+Left out are control records, NoOpRecords and, where the release supports metadata transactions (KIP-868), their
+markers and the records of transactions that were aborted or never ended. MetadataDelta.replay throws on the markers,
+because a running node handles them before (MetadataBatchLoader, OffsetControlManager).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +22,10 @@ from kafka_rollout.adapters.metadata_log.folder import (
     MetadataFolder,
     MetadataRecord,
     kraft_version_of,
-    read_checkpoint,
-    read_log,
+    read_start,
 )
 from kafka_rollout.adapters.metadata_log.images import KRaft
 from kafka_rollout.domain.metadata_log.records import RecordType
-from kafka_rollout.domain.model.errors import UserError
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CRC_FROM = 21
@@ -36,10 +34,10 @@ _MARKERS = (RecordType.BEGIN_TRANSACTION, RecordType.END_TRANSACTION, RecordType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogContents:
-    """A metadata log that was read whole: its newest snapshot (if it is to be loaded) and what comes after it.
+    """Facts about a whole metadata log: its newest snapshot, if it is loaded, and the log after it.
 
-    `end_offset`, `epoch`, `timestamp` (epoch milliseconds): of the last batch or of the snapshot. `open_transaction`:
-    offset of a BeginTransactionRecord without an end; what follows it counts for nothing.
+    `end_offset`, `epoch`, `timestamp` (epoch ms): of the last batch or of the snapshot. `dropped`: offsets of records
+    that are not replayed. `open_transaction`: offset of a BeginTransactionRecord without an end.
     """
 
     snapshot: Checkpoint | None
@@ -53,13 +51,13 @@ class LogContents:
 
 
 def read_contents(folder: MetadataFolder, *, snapshot: Checkpoint | None) -> LogContents:
-    """Read the log behind a snapshot (None: from its start) once, for its end, transactions and control records."""
+    """Read a snapshot and the log after it (None: the whole log)."""
     start = snapshot.end_offset if snapshot else 0
     end, epoch, timestamp = start, snapshot.epoch if snapshot else 0, 0
     version, voters = 0, None
     begun: int | None = None
     dropped: list[range] = []
-    for batch, is_log in _both(folder, snapshot):
+    for batch, is_log in read_start(folder, snapshot):
         timestamp = max(timestamp, batch.timestamp)
         for record in batch.records:
             if batch.is_control:
@@ -91,30 +89,14 @@ def read_contents(folder: MetadataFolder, *, snapshot: Checkpoint | None) -> Log
     )
 
 
-def _both(folder: MetadataFolder, snapshot: Checkpoint | None) -> Iterator[tuple[MetadataBatch, bool]]:
-    if snapshot:
-        yield from ((batch, False) for batch in read_checkpoint(snapshot.path))
-    start = snapshot.end_offset if snapshot else 0
-    expected = start
-    for batch in read_log(folder, start):
-        if batch.base_offset > expected:
-            begins = f"the snapshot {snapshot.name} ends" if snapshot else "there is no snapshot, and the log begins"
-            raise UserError(
-                f"The metadata log {folder.log} begins at offset {batch.base_offset}, but {begins} at {expected}.",
-                remedy="The snapshot before it is missing: take another node's log.",
-            )
-        expected = batch.last_offset + 1
-        yield batch, True
-
-
 def write_plain(
     batches: Iterable[MetadataBatch], path: Path, *, from_offset: int = 0, dropped: Iterable[range] = (), markers: bool
 ) -> list[int]:
-    """Write the records to be replayed from `from_offset` on; their offsets. `markers`: keep those of transactions."""
+    """Write the records to replay from `from_offset` on; return their offsets. `markers`: keep transaction markers."""
     ranges = list(dropped)
     offsets: list[int] = []
 
-    def counts(record: MetadataRecord) -> bool:
+    def is_replayed(record: MetadataRecord) -> bool:
         return (
             record.offset >= from_offset
             and (record.type, record.version) != (RecordType.NO_OP, 0)
@@ -126,15 +108,15 @@ def write_plain(
         for batch in batches:
             if batch.is_control:
                 continue
-            kept = [record for record in batch.records if counts(record)]
+            kept = [record for record in batch.records if is_replayed(record)]
             if kept:
-                file.write(batch.data if len(kept) == len(batch.records) else _encoded(batch, kept))
+                file.write(batch.data if len(kept) == len(batch.records) else _encode(batch, kept))
                 offsets += [record.offset for record in kept]
     return offsets
 
 
-def _encoded(batch: MetadataBatch, kept: list[MetadataRecord]) -> bytes:
-    """The batch with some of its records only, each at its offset."""
+def _encode(batch: MetadataBatch, kept: list[MetadataRecord]) -> bytes:
+    """The batch with only some of its records, each at its offset."""
     body = bytearray()
     for record in kept:
         fields = b"\0\0" + _zigzag(record.offset - batch.base_offset) + _zigzag(-1)

@@ -1,9 +1,9 @@
-"""Scan a metadata log on disk for a release: its own jars replay it, and its controllers' rules are applied.
+"""Scan a metadata log on disk for a release: replay it with the release's jars, apply the rules of its controllers.
 
-By the release's classes: frames, types, versions and replay (MetadataRecordSerde, MetadataDelta), bootstrap.checkpoint
-(BootstrapDirectory), the ranges of features (QuorumFeatures) and the version of quorum-state. By the catalogue, which
-is derived from its jars: where a starting node begins (KafkaRaftClient), and the types that a controller refuses
-though the classes parse them (QuorumController.replay).
+The release's classes check frames, types, versions and replay (MetadataRecordSerde, MetadataDelta),
+bootstrap.checkpoint (BootstrapDirectory), the ranges of features (QuorumFeatures) and the version of quorum-state. The
+catalogue, which is derived from the jars, has the offset at which a starting node begins (KafkaRaftClient) and the
+types that a controller rejects although the classes parse them (QuorumController.replay).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,8 +53,9 @@ Where = Literal["log", "snapshot"]
 
 @dataclass(slots=True)
 class _Outline:
-    """What Python sees of records on its own: how many of which class (count, first and last offset), and those that
-    controllers of the release refuse (offset, why).
+    """The records as Python decodes them. `counted`: (type, version) → (count, first offset, last offset).
+
+    `refused`: offset and reason of those that controllers of the release reject.
     """
 
     counted: dict[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
@@ -62,7 +64,7 @@ class _Outline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Replay:
-    """What became of one file or of the log: the first failure, else the image after it."""
+    """The result for one file or the log: the first failure, else the image after it."""
 
     outline: _Outline
     failure: ReplayFailure | None
@@ -70,8 +72,8 @@ class _Replay:
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
-    """A release, by its classes and the catalogue; `work` is a folder for copies."""
+class ReplayCheck:
+    """Replays logs with a release's classes and the catalogue's rules. `work`: a folder for copies."""
 
     classes: ImageClasses
     facts: MetadataLogFacts
@@ -80,7 +82,7 @@ class Judge:
     work: Path
 
     @classmethod
-    def of(cls, classes: ImageClasses, cache: ReleaseCache, work: Path) -> Judge:
+    def of(cls, classes: ImageClasses, cache: ReleaseCache, work: Path) -> ReplayCheck:
         release = classes.release
         return cls(
             classes,
@@ -95,21 +97,17 @@ class Judge:
         return f"the classes of {self.facts.release}"
 
     def snapshot(self, path: Path) -> _Replay:
-        def read() -> Iterator[MetadataBatch]:
-            return read_checkpoint(path)
-
-        return self.replay("snapshot", read, lambda _: path.name, self.classes.empty())
+        return self.replay("snapshot", partial(read_checkpoint, path), lambda _: path.name, self.classes.empty())
 
     def log(self, folder: MetadataFolder, contents: LogContents, image: Any) -> _Replay:
         start = contents.from_offset
 
-        def read() -> Iterator[MetadataBatch]:
-            return read_log(folder, start)
-
         def file(offset: int) -> str:
             return max(path.name for path in folder.segments if int(path.stem) <= offset)
 
-        return self.replay("log", read, file, image, from_offset=start, dropped=contents.dropped)
+        return self.replay(
+            "log", partial(read_log, folder, start), file, image, from_offset=start, dropped=contents.dropped
+        )
 
     def replay(
         self,
@@ -121,6 +119,10 @@ class Judge:
         from_offset: int = 0,
         dropped: Iterable[range] = (),
     ) -> _Replay:
+        def failure(offset: int, why: str, by: str) -> ReplayFailure:
+            reason = f"{_capital(why)}."
+            return ReplayFailure(where=where, file=file(offset), offset=offset, reason=reason, decided_by=by)
+
         outline = self._outline(read(), from_offset)
         found: list[tuple[int, ReplayFailure]] = []
         markers = not self.facts.knows_transactions
@@ -132,26 +134,13 @@ class Judge:
             image = self.classes.replay(image, plain, offsets=offsets)
         except ReplayError as error:
             why = next((f"{why}: " for offset, why in outline.refused if offset == error.offset), "")
-            failure = ReplayFailure(
-                where=where,
-                file=file(error.offset),
-                offset=error.offset,
-                reason=f"{_capital(why)}{error.why.rstrip('.')}.",
-                decided_by=self.by_classes,
-            )
             place = error.offset
             if error.parsing:
                 place = next(b.base_offset for b in read() if b.base_offset <= error.offset <= b.last_offset)
-            found.append((place, failure))
+            found.append((place, failure(error.offset, f"{why}{error.why.rstrip('.')}", self.by_classes)))
         for offset, why in outline.refused[:1]:
-            failure = ReplayFailure(
-                where=where,
-                file=file(offset),
-                offset=offset,
-                reason=f"{_capital(why)}.",
-                decided_by=f"the rules of {self.facts.release}'s controllers (QuorumController, FeatureControlManager)",
-            )
-            found.append((offset, failure))
+            rules = f"the rules of {self.facts.release}'s controllers (QuorumController, FeatureControlManager)"
+            found.append((offset, failure(offset, why, rules)))
         return _Replay(outline=outline, failure=first_of(found), image=image)
 
     def _outline(self, batches: Iterable[MetadataBatch], from_offset: int) -> _Outline:
@@ -175,9 +164,9 @@ class Judge:
 def scan_metadata_log(
     folder: MetadataFolder, release: Release, *, cache: ReleaseCache, settings: Mapping[str, str] | None = None
 ) -> MetadataScan:
-    """Only reads. `settings`: the node's configuration, for the times in the remedies.
+    """Scan the log for a release. Read-only. `settings`: the node's configuration, for the times in the remedies.
 
-    Raises UserError for damage and for a release that the catalogue does not know.
+    Raises UserError for damage and for a release that is not in the catalogue.
     """
     facts = metadata_facts(cache.include, release)
     start, end = log_range(folder)
@@ -185,33 +174,27 @@ def scan_metadata_log(
     newest = checkpoints[-1] if checkpoints and (facts.starts_from_snapshot or start > 0) else None
     contents = read_contents(folder, snapshot=newest)
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name, image_classes(cache, release) as classes:
-        evaluate_records = Judge.of(classes, cache, Path(name))
-        failures = [*_beside(folder, evaluate_records, contents)]
-        outlines = []
-        image = classes.empty()
-        if newest:
-            loaded = evaluate_records.snapshot(newest.path)
-            outlines.append(loaded.outline)
-            image, failure = loaded.image, loaded.failure
-        else:
-            failure = None
-        if failure is None:
-            replayed = evaluate_records.log(folder, contents, image)
-            outlines.append(replayed.outline)
-            failure = replayed.failure
+        check = ReplayCheck.of(classes, cache, Path(name))
+        failures = [*_check_other_files(folder, check, contents)]
+        replays = [check.snapshot(newest.path)] if newest else []
+        if not replays or replays[0].failure is None:
+            replays.append(check.log(folder, contents, replays[0].image if replays else classes.empty()))
+        failure = replays[-1].failure
         ways: tuple[str, ...] = ()
         way = None
         if failure is not None:
             failures.append(failure)
-            way = _way_out(folder, evaluate_records, failure, outlines[-1], cache)
+            way = _remedy_facts(folder, check, failure, replays[-1].outline, cache)
             ways = remedies(release, way, settings or {})
     if any(one.where == "bootstrap" for one in failures):
         ways += (
-            f"Set {folder.bootstrap} aside (keep a copy) and write one at a level that {release} knows: every start "
-            "reads it, though only an empty log takes its levels.",
+            f"Replace {folder.bootstrap} by one at a level that {release} supports, and keep a copy. Every start reads "
+            "it, although only an empty log uses its levels.",
         )
     if any(one.where == "quorum-state" for one in failures):
-        ways += (f"There is none: {release} knows static quorums only, and a dynamic one cannot be made static.",)
+        ways += (
+            f"There is no remedy: {release} supports only static quorums, and a dynamic one cannot become static.",
+        )
     return MetadataScan(
         release=release,
         directory=str(folder.log),
@@ -219,59 +202,59 @@ def scan_metadata_log(
         end_offset=end,
         starts_at=f"snapshot {newest.name}" if newest else f"offset {start}",
         failures=tuple(failures),
-        records=record_classes(_sum(outlines), facts),
+        records=record_classes(_sum_counts(replay.outline for replay in replays), facts),
         remedies=ways,
         notes=_notes(release, start, newest, contents),
         remedy_facts=way,
     )
 
 
-def _beside(folder: MetadataFolder, evaluate_records: Judge, contents: LogContents) -> Iterator[ReplayFailure]:
-    """The files beside the log that every start reads, and kraft.version, which stands in control records."""
+def _check_other_files(folder: MetadataFolder, check: ReplayCheck, contents: LogContents) -> Iterator[ReplayFailure]:
+    """Check the other files that every start reads, and kraft.version, which is in control records."""
     if folder.bootstrap is not None:
-        why = evaluate_records.classes.bootstrap_problem(folder.root)
+        why = check.classes.bootstrap_problem(folder.root)
         if why:
             yield ReplayFailure(
                 where="bootstrap",
                 file=BOOTSTRAP,
                 offset=0,
-                reason=f"Every start reads it, and {evaluate_records.facts.release} cannot: {why.rstrip('.')}.",
-                decided_by=evaluate_records.by_classes,
+                reason=f"Every start reads it, and {check.facts.release} cannot: {why.rstrip('.')}.",
+                decided_by=check.by_classes,
             )
     state = folder.log / QUORUM_STATE
     version = json.loads(state.read_text()).get("data_version", 0) if state.is_file() else 0
     reason = None
-    if version > evaluate_records.classes.quorum_state_version():
-        reason = f"Its data_version is {version}, and {evaluate_records.facts.release} reads none above"
-        reason += f" {evaluate_records.classes.quorum_state_version()}: the quorum is a dynamic one (KIP-853)."
-    elif contents.kraft.version not in evaluate_records.supported.get(KRAFT_VERSION, VersionRange(0, 0)):
+    if version > check.classes.quorum_state_version():
+        reason = f"Its data_version is {version}, and {check.facts.release} supports at most"
+        reason += f" {check.classes.quorum_state_version()}: the quorum is dynamic (KIP-853)."
+    elif contents.kraft.version not in check.supported.get(KRAFT_VERSION, VersionRange(0, 0)):
         reason = (
-            f"kraft.version is {contents.kraft.version}, and {evaluate_records.facts.release} knows no dynamic quorum."
+            f"kraft.version is {contents.kraft.version}, and {check.facts.release} does not support dynamic quorums."
         )
     if reason:
         yield ReplayFailure(
-            where="quorum-state", file=QUORUM_STATE, offset=0, reason=reason, decided_by=evaluate_records.by_classes
+            where="quorum-state", file=QUORUM_STATE, offset=0, reason=reason, decided_by=check.by_classes
         )
 
 
-def _way_out(
-    folder: MetadataFolder, evaluate_records: Judge, failure: ReplayFailure, outline: _Outline, cache: ReleaseCache
+def _remedy_facts(
+    folder: MetadataFolder, check: ReplayCheck, failure: ReplayFailure, outline: _Outline, cache: ReleaseCache
 ) -> RemedyFacts:
-    """Looks whether a snapshot that is there, or one of the log's end, would be replayed."""
+    """Check whether the newest snapshot, or a new one of the log's end, can be replayed."""
     last = max([failure.offset, *(offset for offset, _ in outline.refused)]) if failure.where == "log" else None
     newest = folder.checkpoints[-1] if folder.checkpoints else None
     usable = (
         newest is not None
         and last is not None
         and newest.end_offset > last
-        and evaluate_records.snapshot(newest.path).failure is None
+        and check.snapshot(newest.path).failure is None
     )
     end_problem = None
     if not usable:
-        with load_log(folder, cache, known_releases(cache.include)[-1], evaluate_records.work) as loaded:
-            written = evaluate_records.work / "end.checkpoint"
+        with load_log(folder, cache, known_releases(cache.include)[-1], check.work) as loaded:
+            written = check.work / "end.checkpoint"
             loaded.classes.write_records(loaded.image, written, level=loaded.level)
-        if (at_end := evaluate_records.snapshot(written).failure) is not None:
+        if (at_end := check.snapshot(written).failure) is not None:
             end_problem = at_end.reason
     timestamp = None
     if last is not None:
@@ -283,12 +266,12 @@ def _way_out(
         newest_snapshot=newest.end_offset if newest and usable else None,
         end_problem=end_problem,
         segment_timestamp=timestamp,
-        starts_from_snapshot=evaluate_records.facts.starts_from_snapshot,
+        starts_from_snapshot=check.facts.starts_from_snapshot,
     )
 
 
-def _sum(outlines: Iterable[_Outline]) -> dict[tuple[int, int], tuple[int, int, int]]:
-    """Offsets of the log, where a class is in the log; a snapshot's records have numbers instead."""
+def _sum_counts(outlines: Iterable[_Outline]) -> dict[tuple[int, int], tuple[int, int, int]]:
+    """Count over all outlines. The offsets are those of the log; records only in the snapshot have numbers instead."""
     summed: dict[tuple[int, int], tuple[int, int, int]] = {}
     for outline in outlines:
         for key, (count, first, last) in outline.counted.items():

@@ -1,7 +1,7 @@
-"""Write a snapshot of a metadata log at a chosen metadata.version, by Kafka's own writer, and prove it.
+"""Write a snapshot of a metadata log at a chosen metadata.version with Kafka's own writer, and verify it.
 
-Proved: the classes that wrote it load it and have the same image again; and the classes of the target release load it
-as a starting node of it would, and have that image, too. It carries the kraft.version and the voters of the log.
+The classes that wrote it load it again, and the classes of the target release load it as a starting node does. Both
+must have the image that was written. The snapshot has the kraft.version and the voters of the log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kafka_rollout.adapters.metadata_log.loss_report import (
     image_records,
     load_log,
 )
-from kafka_rollout.adapters.metadata_log.scanner import Judge
+from kafka_rollout.adapters.metadata_log.scanner import ReplayCheck
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.system.files import reading
@@ -32,7 +32,7 @@ from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION,
 from kafka_rollout.domain.offline.log_choice import WrittenSnapshot
 
 _FIRST_WITH_IMAGE_WRITER = Release(3, 4, 0)
-_LOWER = "Lower it online (kafka-rollout features update), or with the snapshot (--feature NAME:LEVEL, 0: away)."
+_LOWER = "Lower it online (kafka-rollout features update), or with the snapshot (--feature NAME:LEVEL, 0 removes it)."
 
 
 def write_snapshot(
@@ -46,30 +46,30 @@ def write_snapshot(
     features: Mapping[str, int] | None = None,
     epoch: int | None = None,
 ) -> WrittenSnapshot:
-    """`<end offset>-<epoch>.checkpoint` in `out`, whole or not at all, for its owner's eyes only.
+    """Write `<end offset>-<epoch>.checkpoint` to `out`, whole or not at all, with mode 0600; a new folder has 0700.
 
-    `release` writes it, `target` must be able to start from it. `features` are lowered with it, to 0 where the target
-    does not know them; what that takes from the image is among the losses. `epoch`: of the log's end without. A folder
-    that is made has the mode 0700. Raises UserError for a level that is none or a file that is there already,
-    RefusedError for a level below the floor, for features that need a higher one, and where the proof fails.
+    `release` writes it, `target` must be able to start from it. `features`: feature → lower level, 0 removes it; the
+    losses include these changes. `epoch`: by default that of the log's end. Raises UserError for an unknown level or an
+    existing file, RefusedError for a level below the floor, for features that need a higher one, and if the
+    verification fails.
     """
     features = features or {}
     out = out.resolve()
     if out.is_relative_to(folder.root):
-        raise UserError(f"{out} is in the directory that is read.", remedy="Name a folder outside of it.")
+        raise UserError(f"{out} is in the directory that is read.", remedy="Use a folder outside of it.")
     with reading(out):
         out.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # In `out`, so that the finished file only has to be linked there.
+        # In `out`, so that the finished file can be linked.
         with tempfile.TemporaryDirectory(prefix=".kafka-rollout-", dir=out) as name:
             work = Path(name)
             with load_log(folder, cache, release, work) as loaded:
-                lowered = _lowered(loaded, features, cache)
+                lowered = _lower_features(loaded, features, cache)
                 _check(lowered, to_level, cache)
                 contents = loaded.contents
                 epoch = _epoch(contents.epoch, epoch)
                 final = out / f"{contents.end_offset:020}-{epoch:010}.checkpoint"
                 if final.exists():
-                    raise UserError(f"{final} is there already.", remedy="Nothing is overwritten: name another folder.")
+                    raise _exists(final)
                 written = loaded.classes.write(
                     lowered.image,
                     work,
@@ -93,7 +93,7 @@ def write_snapshot(
             try:
                 os.link(written, final)
             except FileExistsError:
-                raise UserError(f"{final} is there already.", remedy="Nothing is overwritten.") from None
+                raise _exists(final) from None
     return WrittenSnapshot(
         path=final,
         from_level=loaded.level,
@@ -106,6 +106,10 @@ def write_snapshot(
     )
 
 
+def _exists(final: Path) -> UserError:
+    return UserError(f"{final} already exists.", remedy="Nothing is overwritten. Use another folder.")
+
+
 def _check(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> None:
     check_level(loaded, to_level)
     if to_level > loaded.level:
@@ -114,7 +118,7 @@ def _check(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> None:
             remedy=f"Choose {loaded.level} or lower.",
         )
     if to_level < loaded.level and (note := floor_note(loaded, to_level)):
-        raise RefusedError(note, remedy="Choose a level from the floor on.")
+        raise RefusedError(note, remedy="Choose the level of the floor or a higher one.")
     if needs := feature_needs(loaded, to_level, cache):
         raise RefusedError(needs[0], remedy=_LOWER)
 
@@ -128,8 +132,8 @@ def _epoch(of_the_log: int, asked: int | None) -> int:
     return of_the_log if asked is None else asked
 
 
-def _lowered(loaded: LoadedLog, features: Mapping[str, int], cache: ReleaseCache) -> LoadedLog:
-    """The same with features at lower levels."""
+def _lower_features(loaded: LoadedLog, features: Mapping[str, int], cache: ReleaseCache) -> LoadedLog:
+    """Return the loaded log with features at lower levels."""
     known = load_catalogue(cache.include).get(loaded.classes.release).features
     finalized = dict(loaded.image.features().finalizedVersions())
     for name, level in features.items():
@@ -142,7 +146,7 @@ def _lowered(loaded: LoadedLog, features: Mapping[str, int], cache: ReleaseCache
         if not 0 <= level <= finalized.get(name, 0):
             raise UserError(
                 f"{name} is finalized at {finalized.get(name, 0)}: a snapshot cannot bring it to {level}.",
-                remedy="A snapshot only lowers; choose 0 to take it away.",
+                remedy="A snapshot only lowers levels. Choose 0 to remove the feature.",
             )
     return replace(loaded, image=loaded.classes.with_features(loaded.image, features))
 
@@ -158,13 +162,13 @@ def _prove(  # noqa: PLR0917
 ) -> None:
     load_catalogue(cache.include).get(target)
     with image_classes(cache, target) as classes:
-        evaluate_records = Judge.of(classes, cache, work)
-        if kraft_version not in evaluate_records.supported.get(KRAFT_VERSION, VersionRange(0, 0)):
+        check = ReplayCheck.of(classes, cache, work)
+        if kraft_version not in check.supported.get(KRAFT_VERSION, VersionRange(0, 0)):
             raise RefusedError(
-                f"kraft.version is {kraft_version}, and Kafka {target} knows no dynamic quorum (KIP-853).",
-                remedy="There is no way back to a static one: choose a release from 3.9 on.",
+                f"kraft.version is {kraft_version}, and Kafka {target} does not support dynamic quorums (KIP-853).",
+                remedy="A dynamic quorum cannot become static. Choose release 3.9 or later.",
             )
-        loaded = evaluate_records.snapshot(written)
+        loaded = check.snapshot(written)
         if loaded.failure is not None:
             raise RefusedError(
                 f"Kafka {target} cannot start from a snapshot at metadata.version {level}: "
@@ -178,11 +182,11 @@ def _prove(  # noqa: PLR0917
 
 
 def _same(records: Sequence[ImageRecord], again: Sequence[ImageRecord], release: Release) -> None:
-    told, told_again = ([one for one in image if says_something(one)] for image in (records, again))
-    pairs = (told, told_again), (told_again, told)
+    first, second = ([one for one in image if says_something(one)] for image in (records, again))
+    pairs = (first, second), (second, first)
     differences = [loss for pair in pairs for part in compare(*pair) for loss in part]
     if differences:
         raise RefusedError(
-            f"Kafka {release} has another image of the snapshot than was written: {differences[0].sentence}",
-            remedy="Nothing was written. This should not happen: report it.",
+            f"The image of the snapshot in Kafka {release} differs from the written one: {differences[0].sentence}",
+            remedy="Nothing was written. Report this as an error of the program.",
         )

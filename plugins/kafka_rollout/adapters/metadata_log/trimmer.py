@@ -1,7 +1,7 @@
-"""Trim the metadata log of a stopped node, with a backup and the way back.
+"""Trim the metadata log of a stopped node, with a backup, and undo it.
 
-Until the backup has its manifest nothing of the log has changed; from then on the same call finishes what was begun,
-and `undo_trim` takes it back.
+The log is unchanged until the backup has its manifest. From then on a repeated call finishes an interrupted trim, and
+`undo_trim` restores the log.
 """
 
 from __future__ import annotations
@@ -14,14 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
-from kafka_rollout.adapters.metadata_log.backup import (
-    Backup,
-    Files,
-    back_up,
-    changing,
-    remove_remains,
-    sha256_of,
-)
+from kafka_rollout.adapters.metadata_log.backup import Backup, Files, back_up, changing, remove_remains
 from kafka_rollout.adapters.metadata_log.folder import (
     BOOTSTRAP,
     TOPIC_FOLDER,
@@ -34,7 +27,7 @@ from kafka_rollout.adapters.metadata_log.folder import (
 )
 from kafka_rollout.adapters.metadata_log.scanner import scan_metadata_log
 from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.adapters.system.files import read_regular
+from kafka_rollout.adapters.system.files import read_regular, sha256_of
 from kafka_rollout.domain.metadata_log.trim import (
     LEADER_EPOCHS,
     TrimPlan,
@@ -60,23 +53,23 @@ class State(StrEnum):
 
 
 def plan_of(folder: MetadataFolder) -> TrimPlan | None:
-    """What a trim below the newest snapshot would do; None where the log begins there already. Only reads."""
+    """Plan a trim before the newest snapshot; None if the log already begins there. Read-only."""
     checkpoints = folder.checkpoints
     if not checkpoints or checkpoints[-1].end_offset == 0:
         raise UserError(
-            f"{folder.log} holds no snapshot to cut below.",
-            remedy="Let a running node write one (metadata.log.max.snapshot.interval.ms).",
+            f"{folder.log} has no snapshot, so it cannot be trimmed.",
+            remedy="Start the node until it writes one (metadata.log.max.snapshot.interval.ms).",
         )
     newest = checkpoints[-1]
     for _ in read_checkpoint(newest.path):
-        pass  # complete, and every batch right
+        pass  # raises for an incomplete file and for a damaged batch
     if not folder.segments:
         return None
     start, end = log_range(folder)
     if not start <= newest.end_offset <= end:
         raise UserError(
-            f"The snapshot {newest.name} ends outside of the log, which holds offsets {start} to {end - 1}.",
-            remedy="This node's log is not whole: let it start on the newer release and catch up.",
+            f"The snapshot {newest.name} ends outside of the log, which has offsets {start} to {end - 1}.",
+            remedy="The log is incomplete. Start the node on the newer release until it has caught up.",
         )
     source = max(path for path in folder.segments if int(path.stem) <= newest.end_offset)
     cut = (source.name, source.stat().st_size, end)
@@ -95,20 +88,20 @@ def trim(
     release: Release | None = None,
     cache: ReleaseCache | None = None,
 ) -> TrimResult:
-    """Trim the log below the newest snapshot, or finish a trim that was cut short.
+    """Trim the log before the newest snapshot, or finish an interrupted trim.
 
-    With a release, what will be left is scanned first, and RefusedError raised where that would not help. Raises
+    With a release, the remaining log is scanned first; raises RefusedError if the release could not read it. Raises
     UserError for a running node.
     """
     files = files or Files()
     with stopped_node(folder), changing(folder.log):
         remove_remains(folder.log, _BACKUP, files)
-        begun = _Begun.newest(folder.log, _BACKUP)
-        if begun is not None and begun.state == State.UNDOING:
+        backup = _Backup.newest(folder.log, _BACKUP)
+        if backup is not None and backup.state == State.UNDOING:
             raise UserError(
-                f"The trim in {begun.folder} is being taken back.", remedy="Finish that first: metadata trim --undo."
+                f"The undo of the trim in {backup.folder} is not finished.", remedy="Run: metadata trim --undo."
             )
-        if begun is None or begun.state == State.TRIMMED or not _still_fits(folder, begun):
+        if backup is None or backup.state == State.TRIMMED or not _still_fits(folder, backup):
             plan = plan_of(folder)
             if plan is None:
                 return TrimResult(
@@ -116,14 +109,14 @@ def trim(
                 )
             if release is not None and cache is not None:
                 _prove(folder, plan, release, cache)
-            begun = _prepare(folder, plan, files)
-        _carry_out(folder, begun, files)
-    plan = begun.plan
+            backup = _prepare(folder, plan, files)
+        _carry_out(folder, backup, files)
+    plan = backup.plan
     return TrimResult(
         plan=plan,
-        backup=begun.folder,
-        sentence=f"The log begins at offset {plan.start_offset} now, not at {plan.old_start_offset}; the snapshot "
-        f"{plan.snapshot} holds what lies before. The backup is {begun.folder}.",
+        backup=backup.folder,
+        sentence=f"The log begins at offset {plan.start_offset} now, not at {plan.old_start_offset}. The snapshot "
+        f"{plan.snapshot} contains the state before it. The backup is {backup.folder}.",
     )
 
 
@@ -136,40 +129,41 @@ def undo_trim(folder: MetadataFolder, *, files: Files | None = None) -> TrimResu
     files = files or Files()
     with stopped_node(folder), changing(folder.log):
         cleaned = remove_remains(folder.log, _BACKUP, files)
-        begun = _Begun.newest(folder.log, _BACKUP)
-        if begun is None and cleaned:
+        backup = _Backup.newest(folder.log, _BACKUP)
+        if backup is None and cleaned:
             return TrimResult(plan=None, backup=None, sentence="The log is as it was before the trim.")
-        if begun is None:
-            raise UserError(f"No trim of {folder.log} is there to be taken back.", remedy="Nothing has to be done.")
-        plan = begun.plan
+        if backup is None:
+            raise UserError(f"{folder.log} has no trim to undo.", remedy="No action is needed.")
+        plan = backup.plan
         segment = folder.log / plan.segment
-        if begun.state != State.UNDOING:
-            if plan.source and segment.exists() and sha256_of(segment) != begun.sha256[plan.segment]:
+        kept = f"The old segments are in {backup.folder}."
+        if backup.state != State.UNDOING:
+            if plan.source and segment.exists() and sha256_of(segment) != backup.sha256[plan.segment]:
                 raise UserError(
                     f"The node has written to {segment} since the trim.",
-                    remedy=f"Leave it: every release reads the log as it is. The old segments are in {begun.folder}.",
+                    remedy=f"No action is needed: every release can read the log. {kept}",
                 )
-            if begun.state == State.TRIMMED and not segment.exists():
+            if backup.state == State.TRIMMED and not segment.exists():
                 raise UserError(
-                    f"The log has moved on since the trim at offset {plan.start_offset}: its segment is gone.",
-                    remedy=f"Leave it: every release reads the log as it is. The old segments are in {begun.folder}.",
+                    f"Kafka has removed the segment at offset {plan.start_offset}, where the trim began the log.",
+                    remedy=f"No action is needed: every release can read the log. {kept}",
                 )
-        begun.check(name for name in (*plan.removed, LEADER_EPOCHS) if name in begun.sha256)
-        if begun.state != State.UNDOING:
-            begun = begun.recorded(State.UNDOING, files)
+        backup.check(name for name in (*plan.removed, LEADER_EPOCHS) if name in backup.sha256)
+        if backup.state != State.UNDOING:
+            backup = backup.record_state(State.UNDOING, files)
         for name in reversed(plan.removed):
             if not (folder.log / name).exists():
-                files.copy(begun.folder / name, folder.log / name)
+                files.copy(backup.folder / name, folder.log / name)
         epochs = folder.log / LEADER_EPOCHS
         if epochs.exists():
-            old, now = (parse_epochs(read_regular(path).decode()) for path in (begun.folder / LEADER_EPOCHS, epochs))
+            old, now = (parse_epochs(read_regular(path).decode()) for path in (backup.folder / LEADER_EPOCHS, epochs))
             files.write(epochs, write_epochs(joined_epochs(old, now)), like=epochs)
         files.sync(folder.log)
         if plan.source:
             for name in (plan.segment, *(plan.segment.replace(".log", suffix) for suffix in _INDEXES)):
                 files.remove(folder.log / name)
         files.sync(folder.log)
-        files.remove_folder(begun.folder)
+        files.remove_folder(backup.folder)
     return TrimResult(
         plan=plan, backup=None, sentence=f"The log begins at offset {plan.old_start_offset} again, as before the trim."
     )
@@ -178,8 +172,8 @@ def undo_trim(folder: MetadataFolder, *, files: Files | None = None) -> TrimResu
 # --- the backup ---
 
 
-class _Begun(Backup):
-    """A trim that was begun."""
+class _Backup(Backup):
+    """The backup of a trim."""
 
     __slots__ = ()
 
@@ -187,39 +181,39 @@ class _Begun(Backup):
     def plan(self) -> TrimPlan:
         return from_json(TrimPlan, self.details["plan"])
 
-    def recorded(self, state: State, files: Files) -> Self:
+    def record_state(self, state: State, files: Files) -> Self:
         return self.record(state, files, like=self.folder / LEADER_EPOCHS)
 
 
-def _still_fits(folder: MetadataFolder, begun: _Begun) -> bool:
-    """Whether a trim that was cut short can go on: the cut segment is in place, or its source is as it was copied.
+def _still_fits(folder: MetadataFolder, backup: _Backup) -> bool:
+    """Whether an interrupted trim can continue: the cut segment exists, or its source still equals the copy.
 
-    Else a node was started in between and has written to the source: the backup is old, and the trim begins anew.
+    Otherwise a node was started in between and has written to the source, and the trim needs a new backup.
     """
-    plan = begun.plan
+    plan = backup.plan
     if plan.source is None or (folder.log / plan.segment).exists():
         return True
     source = folder.log / plan.source
-    return source.exists() and sha256_of(source) == begun.sha256[plan.source]
+    return source.exists() and sha256_of(source) == backup.sha256[plan.source]
 
 
-def _prepare(folder: MetadataFolder, plan: TrimPlan, files: Files) -> _Begun:
-    backup = folder.log / f"{_BACKUP}{plan.start_offset:020}"
+def _prepare(folder: MetadataFolder, plan: TrimPlan, files: Files) -> _Backup:
+    place = folder.log / f"{_BACKUP}{plan.start_offset:020}"
     names = [*plan.removed, *([LEADER_EPOCHS] if (folder.log / LEADER_EPOCHS).exists() else [])]
-    sha256 = back_up([folder.log / name for name in names], backup, files)
+    sha256 = back_up([folder.log / name for name in names], place, files)
     if plan.source:
         sha256[plan.segment] = sha256_of(folder.log / plan.source, plan.position)
     if LEADER_EPOCHS not in names:
-        files.write(backup / LEADER_EPOCHS, write_epochs(()), like=folder.segments[-1])
-    begun = _Begun(folder=backup, state=State.TRIMMING, sha256=sha256, details={"plan": to_json(plan)})
-    return begun.recorded(State.TRIMMING, files)
+        files.write(place / LEADER_EPOCHS, write_epochs(()), like=folder.segments[-1])
+    backup = _Backup(folder=place, state=State.TRIMMING, sha256=sha256, details={"plan": to_json(plan)})
+    return backup.record_state(State.TRIMMING, files)
 
 
-def _carry_out(folder: MetadataFolder, begun: _Begun, files: Files) -> None:
-    plan = begun.plan
+def _carry_out(folder: MetadataFolder, backup: _Backup, files: Files) -> None:
+    plan = backup.plan
     segment = folder.log / plan.segment
     if plan.source and not segment.exists():
-        files.copy(begun.folder / plan.source, segment, position=plan.position)
+        files.copy(backup.folder / plan.source, segment, position=plan.position)
         files.sync(folder.log)
     for name in plan.removed:
         files.remove(folder.log / name)
@@ -228,7 +222,7 @@ def _carry_out(folder: MetadataFolder, begun: _Begun, files: Files) -> None:
         cut = cut_epochs(parse_epochs(read_regular(epochs).decode()), plan.start_offset)
         files.write(epochs, write_epochs(cut), like=epochs)
     files.sync(folder.log)
-    begun.recorded(State.TRIMMED, files)
+    backup.record_state(State.TRIMMED, files)
 
 
 # --- the proof ---
@@ -241,13 +235,13 @@ def _prove(folder: MetadataFolder, plan: TrimPlan, release: Release, cache: Rele
         raise RefusedError(
             f"After a trim below {plan.snapshot}, {release} would still fail: {first.reason.rstrip('.')} "
             f"(offset {first.offset} of {first.file}).",
-            remedy="Nothing was changed. See `metadata scan` for the way out.",
+            remedy="Nothing was changed. Run `metadata scan` for the remedies.",
         )
 
 
 @contextmanager
 def _preview(folder: MetadataFolder, plan: TrimPlan) -> Iterator[MetadataFolder]:
-    """The log as the trim would leave it: links to what stays, and the cut segment."""
+    """The log after the trim: links to the remaining files, and the cut segment."""
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
         log = Path(name) / TOPIC_FOLDER
         log.mkdir()

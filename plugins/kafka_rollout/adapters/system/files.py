@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import stat
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from kafka_rollout.domain.model.errors import UserError
 
@@ -31,11 +32,6 @@ def safe_name(text: str) -> str:
     if not name or len(name) > _LONGEST_FILE_NAME:
         raise UserError(f"'{text[:60]}' cannot name a folder.", remedy="Use 1 to 80 letters, digits, '.', '_' and '-'.")
     return name
-
-
-def original_name(name: str) -> str:
-    """The text that `safe_name` was given."""
-    return unquote(name)
 
 
 def write_whole(
@@ -128,6 +124,13 @@ def read_regular(path: Path) -> bytes:
     """The content of a file; errors as `open_regular`."""
     with os.fdopen(open_regular(path), "rb") as file:
         return file.read()
+
+
+def sha256_of(path: Path, position: int = 0) -> str:
+    """Hex digest of a file from a byte on; errors as `open_regular`."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        file.seek(position)
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_regular(path: Path, status: os.stat_result) -> None:

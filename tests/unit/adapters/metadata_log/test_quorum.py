@@ -62,7 +62,7 @@ def test_damage_a_missing_log_and_a_torn_quorum_state_are_told_from_the_log_of_a
     assert logs.node_log(folder.root, 1, cluster_id=ours).end_offset == END
     with pytest.raises(UserError, match="not of cluster other") as another:
         logs.node_log(folder.root, 1, cluster_id="other")
-    with pytest.raises(UserError, match="is that of node 1, not of node 2") as anothers:
+    with pytest.raises(UserError, match="belongs to node 1, not to node 2") as anothers:
         logs.node_log(folder.root, 2, cluster_id=ours)
     assert not {type(another.value), type(anothers.value)} & {UnreadableLogError}
     (tmp_path / "empty").mkdir()
@@ -70,7 +70,7 @@ def test_damage_a_missing_log_and_a_torn_quorum_state_are_told_from_the_log_of_a
         with pytest.raises(UnreadableLogError):
             logs.node_log(root, 1, cluster_id=ours)
     (folder.log / "quorum-state").write_text('{"leaderEpo')
-    with pytest.raises(UnreadableLogError, match="is no JSON object"):
+    with pytest.raises(UnreadableLogError, match="is not a JSON object"):
         logs.node_log(folder.root, 1, cluster_id=ours)
     shutil.copy(FIXTURES / "metadata-log-level-30" / "__cluster_metadata-0" / "quorum-state", folder.log)
     os.truncate(folder.checkpoints[-1].path, 700)

@@ -1,4 +1,4 @@
-"""Trims of a real metadata log (4.3.1, one node) without Java: what is left, the way back, and every point of death."""
+"""Trims of a real metadata log (4.3.1, one node) without Java: what is left, the undo, and every point of death."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_undone_it_is_as_before_to_the_byte_and_nothing_is_left_behind(folder: M
     trim(folder)
     undo_trim(folder)
     assert whole(folder) == before
-    with pytest.raises(UserError, match="No trim"):
+    with pytest.raises(UserError, match="no trim"):
         undo_trim(folder)
 
 
@@ -146,7 +146,7 @@ def test_killed_anywhere_in_a_trim_it_can_be_undone_as_well(folder: MetadataFold
             try:
                 undo_trim(folder)
             except UserError as error:
-                assert "No trim" in error.sentence  # noqa: PT017
+                assert "no trim" in error.sentence  # noqa: PT017
             assert whole(folder) == before, f"after death {at}"
         else:
             break
@@ -267,5 +267,5 @@ def test_a_cut_off_snapshot_is_no_snapshot_to_trim_at(folder: MetadataFolder) ->
 
 def test_without_a_snapshot_there_is_nothing_to_cut_below(tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "metadata-log-level-8", tmp_path / "metadata")
-    with pytest.raises(UserError, match="holds no snapshot"):
+    with pytest.raises(UserError, match="has no snapshot"):
         trim(open_folder(tmp_path / "metadata"))

@@ -90,7 +90,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path) -> 
 
 @pytest.fixture
 def in_time() -> Iterator[None]:
-    """To open a FIFO waits until somebody writes to it."""
+    """To open a FIFO waits until a process writes to it."""
     signal.alarm(20)
     yield
     signal.alarm(0)

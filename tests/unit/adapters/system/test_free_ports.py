@@ -10,7 +10,7 @@ from kafka_rollout.adapters.system.free_ports import HOST, free_ports, reserved_
 from kafka_rollout.domain.model.errors import FatalError, UserError
 
 
-def test_two_who_ask_at_once_get_different_ports_and_what_somebody_listens_on_is_none(
+def test_two_who_ask_at_once_get_different_ports_and_none_on_which_a_process_listens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with reserved_ports(4) as found:
