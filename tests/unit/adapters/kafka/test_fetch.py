@@ -175,9 +175,7 @@ def test_after_its_patience_a_partition_that_is_not_served_is_named(cluster: Clu
     with FetchSource(cluster.bootstrap, timeout_s=60, patience_s=0.2, sleep=lambda _: None) as source:
         (log,) = source.ranges([LOG])
         cluster.leader = 1
-        with pytest.raises(
-            TransientError, match=r"did not return __consumer_offsets-0 at offset 0 .*NOT_LEADER"
-        ):
+        with pytest.raises(TransientError, match=r"did not return __consumer_offsets-0 at offset 0 .*NOT_LEADER"):
             read(source, log)
 
 
