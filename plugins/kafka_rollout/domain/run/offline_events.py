@@ -31,7 +31,10 @@ class OfflineLogChosen(OfflineEvent, kind="offline-chosen"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineSnapshotWritten(OfflineEvent, kind="offline-snapshot"):
-    """`file`: its name; `from_level`, `to_level`: of metadata.version; `lost`: a sentence per loss."""
+    """`file`: its name; `from_level`, `to_level`: of metadata.version; `lost`: a sentence per loss.
+
+    `host`: the machine that holds the file; empty in an event of an earlier version.
+    """
 
     file: str
     from_level: int
@@ -39,6 +42,7 @@ class OfflineSnapshotWritten(OfflineEvent, kind="offline-snapshot"):
     records: int
     proved_by: tuple[Release, ...]
     lost: tuple[str, ...]
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

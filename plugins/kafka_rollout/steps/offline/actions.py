@@ -6,6 +6,7 @@ the first broker starts at the new level, undo.py can undo everything.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -120,15 +121,17 @@ def write_snapshot(ports: ClusterPorts, plan: Plan) -> Path:
 
 def _written(ports: ClusterPorts, plan: Plan) -> Path:
     chosen = _chosen(ports, plan)
-    path = snapshot_path(ports, chosen)
+    path, host = snapshot_path(ports, chosen), socket.gethostname()
     events = ports.run.events()
     if projections.snapshot_is_written(events) and path.exists():
         return path
     _refuse_running(ports)
     if projections.installed_on(events):
         raise FatalError(
-            f"The snapshot {path} is missing, but it is already installed on some nodes.",
-            remedy="Undo the downgrade with `kafka-rollout roll-back`.",
+            f"The snapshot {path} is missing on host {host}, but it is already installed on some nodes. "
+            f"It was written on host {projections.snapshot_host(events) or 'unknown'} and holds password verifiers, so "
+            "it is stored only there.",
+            remedy="Repeat the step on that host, or undo the downgrade with `kafka-rollout roll-back`.",
         )
     path.unlink(missing_ok=True)
     planned = {name: level for name, level in plan.levels.items() if name != METADATA_VERSION}
@@ -148,6 +151,7 @@ def _written(ports: ClusterPorts, plan: Plan) -> Path:
             from_level=written.from_level,
             to_level=written.to_level,
             records=written.records,
+            host=host,
             proved_by=tuple(written.proved_by),
             lost=tuple(loss.sentence for loss in lost),
         )

@@ -53,6 +53,12 @@ def snapshot_is_written(events: Sequence[Event]) -> bool:
     return has(events_of_this_try(events), OfflineSnapshotWritten)
 
 
+def snapshot_host(events: Sequence[Event]) -> str:
+    """The machine that holds the snapshot of this try; empty if it is not known."""
+    written = events_of(events_of_this_try(events), OfflineSnapshotWritten)
+    return written[-1].host if written else ""
+
+
 def installed_on(events: Sequence[Event]) -> Mapping[int, OfflineInstalled]:
     """Node id → installation, of this try."""
     return {event.node_id: event for event in events_of(events_of_this_try(events), OfflineInstalled)}
