@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +17,7 @@ from rich.text import Text
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import ConnectionFile
 from kafka_rollout.composition.clusters import get_catalogue, get_cluster
-from kafka_rollout.composition.credentials import read_credentials
+from kafka_rollout.composition.credentials import credentials_file, read_credentials
 from kafka_rollout.composition.pages import render_scan_page, write_file
 from kafka_rollout.composition.records import open_scan_history
 from kafka_rollout.composition.scans import check_log_dirs, stop_on_sigterm, submit_scan
@@ -80,7 +81,11 @@ def scan(
     for asked in (*releases, *must_load):
         catalogue.get(asked)
     _check_source(catalogue, cluster, log_dir or (), topic or ())
-    with stop_on_sigterm(), tempfile.TemporaryDirectory(prefix="kafka-rollout-scan-") as folder:
+    with (
+        stop_on_sigterm(),
+        tempfile.TemporaryDirectory(prefix="kafka-rollout-scan-") as folder,
+        ExitStack() as stack,
+    ):
         request = ScanRequest(
             cluster=", ".join(map(str, log_dir or ())),
             json_file=Path(folder) / "scan.json",
@@ -97,9 +102,8 @@ def scan(
             spec = get_cluster(cluster, settings)
             security = read_credentials(spec, connection_file)
             request = replace(request, cluster=spec.name, bootstrap_servers=spec.bootstrap_servers)
-            if security is not None:
-                request = replace(request, security_file=Path(folder) / "security.json")
-                security.write_file(Path(folder) / "security.json")
+            file = stack.enter_context(credentials_file(security, settings))
+            request = replace(request, security_file=file)
         code, result = submit_scan(request, settings, master=master, on_progress=_say)
         text = request.json_file.read_text(encoding="utf-8")
     _hand_out(result, text, catalogue, json_file=json_file, html=html, keep=settings if cluster is not None else None)

@@ -27,6 +27,7 @@ def open_cluster_ports(
     """A cluster's ports; closes its connections at the end. Raises UserError for an unknown cluster."""
     from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
     from kafka_rollout.adapters.kafka.admin import KafkaAdmin
+    from kafka_rollout.adapters.kafka.credential_files import remove_stale_files
     from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
     from kafka_rollout.adapters.metadata_log.kafka_classes import JvmKafkaClasses
     from kafka_rollout.adapters.node_metrics import NodeMetricsReader
@@ -34,6 +35,7 @@ def open_cluster_ports(
     from kafka_rollout.adapters.system.clock import SystemClock
 
     settings = settings or Settings.from_environment()
+    remove_stale_files(settings.home)
     cluster = get_cluster(cluster_name, settings)
     cache = ReleaseCache(settings.cache, settings.include)
     catalogue = get_catalogue(settings)

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.settings import Settings
 
 if TYPE_CHECKING:
     from kafka_rollout.adapters.kafka.security import ClientSecurity
 
-__all__ = ["ClientSecurity", "ConnectionSettings", "no_credentials", "read_credentials", "use_connections"]
+__all__ = [
+    "ClientSecurity",
+    "ConnectionSettings",
+    "credentials_file",
+    "no_credentials",
+    "read_credentials",
+    "use_connections",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +63,16 @@ def read_credentials(cluster: ClusterSpec, file: Path | None) -> ClientSecurity 
             remedy='Add them to the file as an object "controllers".',
         )
     return security
+
+
+def credentials_file(security: ClientSecurity | None, settings: Settings) -> AbstractContextManager[Path | None]:
+    """A file for Spark with mode 0600, removed at the end; None without credentials.
+
+    If this process is killed, the next process of this host removes the file.
+    """
+    from kafka_rollout.adapters.kafka import credential_files
+
+    return credential_files.credentials_file(settings.home, security)
 
 
 def use_connections(brokers: ConnectionSettings | None, controllers: ConnectionSettings | None) -> ClientSecurity:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from kafka_rollout.adapters.kafka.credential_files import credentials_file
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.releases.java import spark_java_home
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
@@ -140,7 +141,7 @@ def scan_command(
     """Scan a cluster of the inventory. The security file is written for the call, 0600, and removed after it."""
     with (
         tempfile.TemporaryDirectory(prefix="kafka-rollout-scan-") as folder,
-        _security_file(security, Path(folder)) as security_file,
+        credentials_file(settings.home, security) as security_file,
     ):
         request = ScanRequest(
             cluster=cluster.name,
@@ -180,19 +181,6 @@ def _running(command: Sequence[str], variables: Mapping[str, str]) -> Iterator[s
             except subprocess.TimeoutExpired:
                 process.kill()
             raise
-
-
-@contextmanager
-def _security_file(security: ClientSecurity | None, folder: Path) -> Iterator[Path | None]:
-    if security is None:
-        yield None
-        return
-    path = folder / "security.json"
-    security.write_file(path)
-    try:
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
 
 
 def _failure(code: int, problem: str, tail: Sequence[str]) -> RolloutError:

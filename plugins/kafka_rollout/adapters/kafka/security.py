@@ -117,15 +117,25 @@ class ClientSecurity(BaseModel):
         return {key: value for key, value in settings.items() if value is not None}
 
     def write_file(self, path: Path) -> None:
-        """Write the description, secrets included, readable by the owner only; replaces the file whole.
+        """Write `to_json` readable by the owner only; replaces the file whole."""
+        write_whole(path, self.to_json().encode(), mode=0o600)
 
-        Without that of the controllers: those who are handed the file (ledger, Spark) speak to brokers.
-        """
+    def to_json(self) -> str:
+        """With secrets, and without the settings of the controllers: test traffic and Spark connect to brokers."""
         plain = self.model_dump(mode="json", exclude_none=True, exclude={"controllers"})
         for name in ("password", "key_password"):
             if name in plain:
                 plain[name] = _reveal(getattr(self, name))
-        write_whole(path, json.dumps(plain).encode(), mode=0o600)
+        return json.dumps(plain)
+
+    @classmethod
+    def from_json(cls, text: str, what: str) -> ClientSecurity:
+        """Read `to_json`. Raises UserError that names `what` for malformed text."""
+        try:
+            values = json.loads(text)
+        except ValueError:
+            raise UserError(f"{what} is not JSON.", remedy="Repeat the step that starts the process.") from None
+        return _checked(values, what)
 
     @classmethod
     def from_file(cls, path: Path) -> ClientSecurity:

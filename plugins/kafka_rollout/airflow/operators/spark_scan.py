@@ -7,7 +7,6 @@ import os
 import tempfile
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +30,8 @@ SPARK_CONNECTION = "spark_default"
 class SparkScanOperator(SparkSubmitOperator):
     """Run spark-submit of application/scan_coordinator_logs.py.
 
-    Credentials are passed as a file of mode 0600, which is removed after the attempt. A failed scan fails the task with
-    the error of the job.
+    Credentials are passed as a file of mode 0600, which is removed after the attempt. If the task is killed,
+    the next process of its host removes it. A failed scan fails the task with the error of the job.
     """
 
     def __init__(self, *, cluster: str, **kwargs: Any) -> None:
@@ -58,7 +57,9 @@ class SparkScanOperator(SparkSubmitOperator):
         return request
 
     def scan(self, context: Context, scratch: Path) -> ScanResult:
+        from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
         from kafka_rollout.composition.clusters import get_cluster
+        from kafka_rollout.composition.credentials import credentials_file
         from kafka_rollout.composition.scans import spark_job
         from kafka_rollout.domain.coordinator_logs.scan import ScanResult
         from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
@@ -68,7 +69,7 @@ class SparkScanOperator(SparkSubmitOperator):
         settings = Settings.from_environment()
         cluster = get_cluster(self.cluster, settings)
         result = scratch / "scan.json"
-        with self._security_file(context) as security_file:
+        with credentials_file(KafkaClusterHook(cluster.name).security(), settings) as security_file:
             request = ScanRequest(
                 cluster=cluster.name,
                 bootstrap_servers=cluster.bootstrap_servers,
@@ -104,20 +105,6 @@ class SparkScanOperator(SparkSubmitOperator):
         for line in lines:
             self._problem = problem_in(str(line)) or self._problem
             yield line
-
-    @contextmanager
-    def _security_file(self, context: Context) -> Iterator[Path]:
-        """In the run's private folder, because Spark's workers read it."""
-        from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
-        from kafka_rollout.composition.records import open_run
-
-        run = open_run(self.cluster, str(context["run_id"]))
-        path = run.private_path(f"{self.task_id}-security.json")
-        KafkaClusterHook(self.cluster).security().write_file(path)
-        try:
-            yield path
-        finally:
-            path.unlink(missing_ok=True)
 
 
 def scanning() -> dict[str, Any]:
