@@ -53,7 +53,7 @@ def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(folder))
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
     # A fake cluster has no groups that a process of its own could watch.
-    monkeypatch.setattr("kafka_rollout.adapters.background.group_monitor.start_group_watch", lambda folder, **_: 0)
+    monkeypatch.setattr("kafka_rollout.composition.background.start_group_monitor", lambda *_, **__: None)
     return folder
 
 

@@ -114,12 +114,12 @@ def test_a_change_after_the_run_had_ended_begins_its_ledger_anew_and_does_not_ha
 
     started: list[Path] = []
 
-    def start(*, folder: Path, **_: Any) -> int:
+    def start(_control: Any, *, folder: Path, **_: Any) -> Any:
         started.append(folder)
         raise FatalError("The ledger did not get its first record through.", remedy="Read its log.")
 
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(process, "start_ledger", start)
+    monkeypatch.setattr(process, "start_traffic", start)
     monkeypatch.setattr(KafkaClusterHook, "security", lambda self: ClientSecurity())
     record_approval(ports, ApprovalOf.FINALIZE, "alice", APPROVED, "a quiet evening")
     task = StepOperator(task_id="finalize", cluster="fake", step=step_of(UPGRADE, "finalize"))

@@ -6,52 +6,57 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kafka_rollout.composition import records
 from kafka_rollout.composition.background import (
     start_group_monitor,
     start_traffic,
     stop_group_monitor,
     stop_traffic,
 )
+from kafka_rollout.composition.records import run_folder
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.settings import Settings
+from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.report.run import GROUPS_WATCHED, LEDGER_VERDICT
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafka_rollout.composition.credentials import ClientSecurity
+
 
 @contextmanager
-def monitor_groups(ports: ClusterPorts, settings: Settings, security_file: Path | None) -> Iterator[None]:
+def monitor_groups(ports: ClusterPorts, settings: Settings, security: ClientSecurity | None) -> Iterator[None]:
     """Watch the cluster's groups, as long as this process runs; the report shows what was seen."""
-    folder = run_folder(settings, ports)
-    start_group_monitor(
-        folder, cluster=ports.cluster.name, run_id=ports.run_id, security_file=security_file, only_with=os.getpid()
-    )
+    cluster = ports.cluster.name
+    start_group_monitor(cluster, ports.run_id, security=security, only_with=os.getpid(), settings=settings)
     try:
         yield
     finally:
-        if (watched := stop_group_monitor(folder)) is not None:
+        if (watched := stop_group_monitor(cluster, ports.run_id, settings=settings)) is not None:
             ports.run.attach(GROUPS_WATCHED, watched)
 
 
 @contextmanager
-def run_traffic(ports: ClusterPorts, settings: Settings, security_file: Path | None) -> Iterator[None]:
+def run_traffic(
+    ports: ClusterPorts, settings: Settings, security: ClientSecurity | None, on_progress: Callable[[str], None]
+) -> Iterator[None]:
     """Run test traffic. Raises FatalError in the end if records were lost."""
-    folder = run_folder(settings, ports) / "ledger"
-    start_traffic(ports.cluster, folder, group=f"kafka-rollout-{ports.run_id}", security_file=security_file)
+    start_traffic(ports.cluster, ports.run_id, security=security, settings=settings)
     try:
         yield
     finally:
-        verdict = stop_traffic(folder)
-        ports.run.attach(LEDGER_VERDICT, {"ok": verdict.ok, **asdict(verdict)})
-    if not verdict.ok:
+        with lock.keep_lock(ports):
+            verdict = stop_traffic(
+                ports.cluster.name, ports.run_id, security=security, settings=settings, on_progress=on_progress
+            )
+        if verdict is not None:
+            ports.run.attach(LEDGER_VERDICT, {"ok": verdict.ok, **asdict(verdict)})
+    if verdict is not None and not verdict.ok:
         lost = "; ".join(d.sentence for d in verdict.discrepancies)
         raise FatalError(
             f"The traffic check failed: {lost or 'one kind of test traffic produced or consumed nothing'}",
-            remedy=f"Read its journals in {folder}.",
+            remedy=f"Read its journals in {run_folder(ports.cluster.name, ports.run_id, settings) / 'ledger'}.",
         )
-
-
-def run_folder(settings: Settings, ports: ClusterPorts) -> Path:
-    return records.run_folder(ports.cluster.name, ports.run_id, settings)

@@ -206,4 +206,4 @@ def _open_change(
     with open_ports(cluster, run, connection_file) as (ports, settings, security):
         take_over_run(ports, approve_as, shell_responder(), wanted=take_over)
         answers = TerminalAnswers(cluster=ports.cluster, name=approve_as, reason=reason, confirms=not yes)
-        yield ports, answers, shell_services(ports, settings, security, connection_file)
+        yield ports, answers, shell_services(ports, settings, security)

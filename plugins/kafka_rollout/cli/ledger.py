@@ -9,12 +9,15 @@ from typing import Annotated
 import typer
 
 from kafka_rollout.cli import show
-from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, ledger_folder
-from kafka_rollout.composition.background import start_traffic, stop_traffic
+from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile
+from kafka_rollout.composition.background import find_background, start_traffic, stop_traffic
 from kafka_rollout.composition.clusters import get_cluster
 from kafka_rollout.composition.credentials import read_credentials
 from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.domain.run.background import BackgroundKind, BackgroundProcess
 from kafka_rollout.settings import Settings
+
+_LEDGER = "ledger"  # the run id of test traffic without a run
 
 ledger_app = typer.Typer(help="Test traffic: compares acknowledged with consumed records.", no_args_is_help=True)
 
@@ -28,23 +31,37 @@ def ledger_start(
     """Start test traffic in the background."""
     settings = Settings.from_environment()
     spec = get_cluster(cluster, settings)
-    read_credentials(spec, connection_file)
-    where = folder or ledger_folder(settings, cluster)
-    pid = start_traffic(spec, where, group=f"kafka-rollout-{cluster}", security_file=connection_file)
-    show.out.print(f"process {pid}, journals in {where}", soft_wrap=True)
+    security = read_credentials(spec, connection_file)
+    group = f"kafka-rollout-{cluster}"
+    started = start_traffic(
+        spec, _LEDGER, security=security, group=group, folder=folder, leased=False, settings=settings
+    )
+    show.out.print(f"process {started.pid}, journals in {started.folder}", soft_wrap=True)
+
+
+@ledger_app.command("show")
+def ledger_show(cluster: ClusterName) -> None:
+    """Show the host, the process id, the state and the last report of the test traffic."""
+    show.out.print(show.as_text(_traffic_of(cluster, None).sentence), soft_wrap=True)
 
 
 @ledger_app.command("stop")
 def ledger_stop(
     cluster: ClusterName,
     folder: Annotated[Path | None, typer.Option(help="The folder of the start command.")] = None,
+    connection_file: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Stop the traffic, read all records and compare. Exit code 1 if the check failed."""
-    where = folder or ledger_folder(Settings.from_environment(), cluster)
-    if not where.is_dir():
-        raise UserError(f"There is no test traffic in {where}.", remedy="Start it first.")
-    verdict = stop_traffic(where)
+    """Stop the traffic, read all records and compare. Exit code 1 if the check failed.
+
+    Works on every host with the same database.
+    """
+    settings = Settings.from_environment()
+    process = _traffic_of(cluster, folder)
+    security = read_credentials(get_cluster(cluster, settings), connection_file) if connection_file else None
+    verdict = stop_traffic(cluster, _LEDGER, security=security, settings=settings, on_progress=show.ProgressLines().say)
+    if verdict is None:
+        return
     if as_json:
         show.print_json({"ok": verdict.ok, "verdict": verdict})
     else:
@@ -53,7 +70,10 @@ def ledger_stop(
         discrepancies = "; ".join(found.sentence for found in verdict.discrepancies) or (
             "one kind of test traffic produced or consumed nothing"
         )
-        raise FatalError(f"The traffic check failed: {discrepancies}.", remedy=f"Read its journals in {where}.")
+        raise FatalError(
+            f"The traffic check failed: {discrepancies}.",
+            remedy=f"Read its journals in {process.folder} on host {process.host}.",
+        )
 
 
 @ledger_app.command("run")
@@ -63,10 +83,22 @@ def ledger_run(
     connection_file: ConnectionFile = None,
 ) -> None:
     """Run test traffic until Ctrl-C, then compare."""
-    ledger_start(cluster, folder, connection_file)
-    show.err.print("Test traffic runs. Press Ctrl-C to stop and compare.")
-    try:
-        while True:
-            time.sleep(1)
-    except KeyboardInterrupt:
-        ledger_stop(cluster, folder)
+    from kafka_rollout.composition.scans import stop_on_sigterm
+
+    with stop_on_sigterm():
+        ledger_start(cluster, folder, connection_file)
+        show.err.print("Test traffic runs. Press Ctrl-C to stop and compare.")
+        try:
+            while True:
+                time.sleep(1)
+        except KeyboardInterrupt:
+            ledger_stop(cluster, folder, connection_file)
+
+
+def _traffic_of(cluster: str, folder: Path | None) -> BackgroundProcess:
+    """Raises UserError if the cluster has no test traffic of the command `ledger`, or not in that folder."""
+    found = find_background(cluster, _LEDGER, BackgroundKind.TRAFFIC)
+    if found is None or (folder is not None and not Path(found.folder).is_relative_to(folder)):
+        where = f" in {folder}" if folder else ""
+        raise UserError(f"There is no test traffic of cluster {cluster}{where}.", remedy="Start it first.")
+    return found

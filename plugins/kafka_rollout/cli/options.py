@@ -14,7 +14,7 @@ import typer
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.composition.clusters import get_cluster
 from kafka_rollout.composition.credentials import read_credentials
-from kafka_rollout.composition.records import list_runs, run_folder
+from kafka_rollout.composition.records import list_runs
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -95,7 +95,3 @@ def require_run(cluster: str, run: str, settings: Settings) -> None:
             f"Cluster {cluster} has no run {run}.",
             remedy=f"Runs of this cluster: {', '.join(known[:5]) or 'none'}.",
         )
-
-
-def ledger_folder(settings: Settings, cluster: str) -> Path:
-    return run_folder(cluster, "ledger", settings) / "ledger"

@@ -156,7 +156,7 @@ def _stopped_at(ports: ClusterPorts, plan: Plan) -> tuple[ReleaseStep, NodeStep]
 
 @contextmanager
 def stop_signal() -> Iterator[Callable[[], bool]]:
-    """Stop at the next safe point after the first Ctrl-C; exit at once after the second."""
+    """Stop at the next safe point after the first Ctrl-C or SIGTERM; exit at once after the second."""
     asked = False
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -168,8 +168,9 @@ def stop_signal() -> Iterator[Callable[[], bool]]:
             "Stopping at the next safe point (a stopped node is started first). Press Ctrl-C again to exit at once."
         )
 
-    before = signal.signal(signal.SIGINT, on_signal)
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield lambda: asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -31,7 +31,6 @@ class ShellServices:
     settings: Settings
     progress: ProgressLines
     security: ClientSecurity | None = None
-    security_file: Path | None = None
     _groups: ExitStack = field(default_factory=ExitStack)
     _traffic: ExitStack = field(default_factory=ExitStack)
     _monitors: bool = False
@@ -41,11 +40,11 @@ class ShellServices:
 
     def monitor_groups(self) -> None:
         if not self._monitors:
-            self._groups.enter_context(monitor_groups(self.ports, self.settings, self.security_file))
+            self._groups.enter_context(monitor_groups(self.ports, self.settings, self.security))
             self._monitors = True
 
     def start_traffic(self) -> None:
-        self._traffic.enter_context(run_traffic(self.ports, self.settings, self.security_file))
+        self._traffic.enter_context(run_traffic(self.ports, self.settings, self.security, self.progress.say))
 
     def stop(self) -> None:
         self._groups.close()
@@ -61,13 +60,9 @@ class ShellServices:
             say(took, err)
 
 
-def shell_services(
-    ports: ClusterPorts, settings: Settings, security: ClientSecurity | None, security_file: Path | None
-) -> ShellServices:
+def shell_services(ports: ClusterPorts, settings: Settings, security: ClientSecurity | None) -> ShellServices:
     """The services of one command, with its progress on the standard error."""
-    return ShellServices(
-        ports=ports, settings=settings, progress=ProgressLines(), security=security, security_file=security_file
-    )
+    return ShellServices(ports=ports, settings=settings, progress=ProgressLines(), security=security)
 
 
 class NoServices:

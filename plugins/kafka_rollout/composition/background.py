@@ -1,66 +1,124 @@
-"""Processes that run during a change: test traffic, and the monitor of groups."""
+"""Background processes of a run: test traffic and the group monitor. Any worker can start, query and stop them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from kafka_rollout.composition.records import open_run, run_folder
 from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.run.background import BackgroundKey, BackgroundKind, BackgroundProcess
 from kafka_rollout.domain.traffic_check import LedgerVerdict
+from kafka_rollout.settings import Settings
+
+if TYPE_CHECKING:
+    from kafka_rollout.adapters.background.control import Control
+    from kafka_rollout.adapters.kafka.security import ClientSecurity
 
 
-def start_traffic(cluster: ClusterSpec, folder: Path, *, group: str, security_file: Path | None) -> int:
-    """Start test traffic in a process of its own unless the folder has one running; returns its process id.
+def start_traffic(
+    cluster: ClusterSpec,
+    run_id: str,
+    *,
+    security: ClientSecurity | None,
+    group: str = "",
+    folder: Path | None = None,
+    leased: bool = True,
+    settings: Settings | None = None,
+) -> BackgroundProcess:
+    """Start the test traffic of a run unless it runs; returns when records are produced and consumed.
 
-    `group`: prefix of its consumer groups. `folder`: its journals.
+    `group`: prefix of its consumer groups. `folder`: its journals, by default below the runs. `leased`: stop when the
+    run has not held the cluster's lock for 15 minutes.
     """
-    from kafka_rollout.adapters.background.traffic_process import start_ledger
+    from kafka_rollout.adapters.background import traffic_process
 
-    return start_ledger(
+    settings = settings or Settings.from_environment()
+    return traffic_process.start_traffic(
+        _control(cluster.name, run_id, BackgroundKind.TRAFFIC, settings),
         bootstrap_servers=cluster.bootstrap_servers,
-        folder=folder,
-        group=group,
+        folder=folder or run_folder(cluster.name, run_id, settings) / "ledger",
+        group=group or f"kafka-rollout-{run_id}",
         replication_factor=min(3, len(cluster.brokers)),
-        security_file=security_file,
+        security=security,
+        leased=leased,
     )
 
 
-def find_traffic(folder: Path) -> int | None:
-    """Process id of the folder's test traffic; None if it does not run."""
-    from kafka_rollout.adapters.background.traffic_process import find_process
+def stop_traffic(
+    cluster: str,
+    run_id: str,
+    *,
+    security: ClientSecurity | None,
+    settings: Settings | None = None,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> LedgerVerdict | None:
+    """Stop the test traffic, consume to the end and compare acknowledged with consumed records; None without it."""
+    from kafka_rollout.adapters.background import traffic_process
 
-    running = find_process(folder)
-    return None if running is None else running.pid
-
-
-def stop_traffic(folder: Path) -> LedgerVerdict:
-    """Stop the test traffic, consume to the end and compare acknowledged with consumed records."""
-    from kafka_rollout.adapters.background.traffic_process import stop_ledger
-
-    return stop_ledger(folder)
+    control = _control(cluster, run_id, BackgroundKind.TRAFFIC, settings, on_progress)
+    return traffic_process.stop_traffic(control, security=security)
 
 
 def start_group_monitor(
-    run_folder: Path, *, cluster: str, run_id: str, security_file: Path | None, only_with: int | None = None
-) -> int:
-    """Start the monitor of the cluster's groups unless it runs; returns its process id.
+    cluster: str,
+    run_id: str,
+    *,
+    security: ClientSecurity | None,
+    only_with: int | None = None,
+    settings: Settings | None = None,
+) -> BackgroundProcess:
+    """Start the monitor of the cluster's groups unless it runs.
 
-    `only_with`: id of a process that the monitor must not outlive.
+    `only_with`: id of a process on this host that the monitor must not outlive.
     """
     from kafka_rollout.adapters.background import group_monitor
 
-    return group_monitor.start_group_watch(
-        run_folder / group_monitor.FOLDER,
-        cluster=cluster,
-        run_id=run_id,
-        security_file=security_file,
-        only_with=only_with,
-    )
+    settings = settings or Settings.from_environment()
+    control = _control(cluster, run_id, BackgroundKind.GROUPS, settings)
+    before, _ = control.find()
+    folder = run_folder(cluster, run_id, settings) / "group-monitor"
+    started = group_monitor.start_group_monitor(control, folder=folder, security=security, only_with=only_with)
+    if before is not None and before.result is not None and before.instance != started.instance:
+        open_run(cluster, run_id, settings).attach(f"groups/watch-{before.instance[:8]}.json", before.result)
+    return started
 
 
-def stop_group_monitor(run_folder: Path) -> dict[str, Any] | None:
-    """Stop the monitor of a run, if it runs; what it has seen, None where there was none."""
+def stop_group_monitor(
+    cluster: str,
+    run_id: str,
+    *,
+    settings: Settings | None = None,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any] | None:
+    """Stop the monitor of a run, if it runs; what it has seen, None without one."""
     from kafka_rollout.adapters.background import group_monitor
 
-    group_monitor.stop_group_watch(run_folder / group_monitor.FOLDER)
-    return group_monitor.read_watch(run_folder / group_monitor.FOLDER)
+    return group_monitor.stop_group_monitor(_control(cluster, run_id, BackgroundKind.GROUPS, settings, on_progress))
+
+
+def find_background(
+    cluster: str, run_id: str, kind: BackgroundKind, settings: Settings | None = None
+) -> BackgroundProcess | None:
+    """The newest process of the run as it reported last; None if the run never had one."""
+    control = _control(cluster, run_id, kind, settings)
+    return control.record.read(control.key)
+
+
+def request_stop(cluster: str, run_id: str, settings: Settings | None = None) -> None:
+    """Request the end of all background processes of a run, without waiting. Their results stay in the database."""
+    _control(cluster, run_id, BackgroundKind.TRAFFIC, settings).record.request_stop(cluster, run_id)
+
+
+def _control(
+    cluster: str,
+    run_id: str,
+    kind: BackgroundKind,
+    settings: Settings | None,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Control:
+    from kafka_rollout.adapters.background.control import Control
+
+    key = BackgroundKey(cluster=cluster, run_id=run_id, kind=kind)
+    return Control(key=key, settings=settings or Settings.from_environment(), on_progress=on_progress)

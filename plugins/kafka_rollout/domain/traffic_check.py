@@ -58,7 +58,10 @@ class ConsumedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discrepancy:
-    """One kind of discrepancy. `kind`: lost, moved, doubled, leaked or torn. `examples`: positions or ids."""
+    """One kind of discrepancy. `kind`: lost, moved, doubled, leaked, torn or unknown.
+
+    `examples`: positions or ids; the host whose journals were not compared.
+    """
 
     kind: str
     consumer: str
@@ -156,6 +159,19 @@ def together(verdicts: Sequence[LedgerVerdict]) -> LedgerVerdict:
         unavailable_s=longest,
         discrepancies=tuple(found for verdict in verdicts for found in verdict.discrepancies),
         stretches=sum(verdict.stretches for verdict in verdicts),
+    )
+
+
+def not_compared(host: str, sentence: str) -> LedgerVerdict:
+    """The result of a traffic period whose records could not be compared. It never passes."""
+    unknown = Discrepancy(kind="unknown", consumer="test traffic", count=1, examples=(host,), sentence=sentence)
+    return LedgerVerdict(
+        acknowledged=0,
+        transactions={outcome.value: 0 for outcome in TransactionOutcome},
+        consumed={},
+        redelivered={},
+        unavailable_s={},
+        discrepancies=(unknown,),
     )
 
 

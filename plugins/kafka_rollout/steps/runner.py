@@ -222,7 +222,8 @@ class Runner:
         tries = step.limits.retries if self.request.waits else 0
         for left in range(tries, -1, -1):
             try:
-                found = step.act(self.call) if step.act is not None else None
+                with lock.keep_lock(self.ports):
+                    found = step.act(self.call) if step.act is not None else None
                 self.results.setdefault(task_id, found)  # an action can have left more than its XCom
                 return
             except TransientError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.store.artifacts import Artifacts
+from kafka_rollout.adapters.store.background import SqlBackground
 from kafka_rollout.adapters.store.database import Database
 from kafka_rollout.adapters.store.leases import SqlChangeLock
 from kafka_rollout.adapters.store.runs import SqlRunStore
@@ -46,6 +47,9 @@ class Store:
         documents = Artifacts(str(self.home))
         database = database or self.database()
         return SqlRunStore(database, documents, self.home / "private", cluster, run_id, clock=lambda: 100.0)
+
+    def background(self) -> SqlBackground:
+        return SqlBackground(self.database(clock=self.clock))
 
     def scans(self, cluster: str = "orders") -> SqlScanHistory:
         return SqlScanHistory(self.database(), Artifacts(str(self.home)), cluster)

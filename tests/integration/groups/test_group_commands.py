@@ -16,24 +16,18 @@ from confluent_kafka import Consumer
 from kafka.protocol.consumer import JoinGroupRequest, SyncGroupRequest
 from kafka.structs import TopicPartition
 
-from kafka_rollout.adapters.background.detached import find_process
-from kafka_rollout.adapters.background.group_monitor import (
-    FOLDER,
-    MODULE,
-    WATCH_FILE,
-    start_group_watch,
-    stop_group_watch,
-)
 from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.cli.app import run_main
+from kafka_rollout.composition.background import find_background, start_group_monitor, stop_group_monitor
 from kafka_rollout.composition.cluster_ports import open_cluster_ports
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.coordinator_logs import cleaning as scan_cleaning
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.run.background import BackgroundKind, BackgroundProcess
 from kafka_rollout.steps.gates.groups import look_at_conversion
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_cleaner import alter, make_offsets_topic
@@ -171,53 +165,57 @@ def test_a_log_that_is_too_long_for_one_process_is_read_by_spark_with_the_same_a
         }
 
 
-def test_a_watch_of_its_own_process_counts_rebalances_and_partition_seconds_without_owner(
+def test_a_monitor_of_its_own_process_counts_rebalances_and_partition_seconds_without_owner(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
     monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(cluster.inventory_path.parent))
-    folder = tmp_path / FOLDER
+    name = cluster.spec.name
+
+    def found(run_id: str = "r") -> BackgroundProcess:
+        row = find_background(name, run_id, BackgroundKind.GROUPS)
+        assert row is not None
+        return row
 
     def watched() -> dict[str, Any]:
-        written = folder / WATCH_FILE
-        told = json.loads(written.read_text()) if written.exists() else {"groups": []}
+        told = found().result or {"groups": []}
         return {each["group"]: each for each in told["groups"]}
 
     with LiveGroup(servers=cluster.spec.bootstrap_servers, topic="looked-at", partitions=2) as group:
         group.old("only")
         group.wait_settled()
         lock = change_lock(tmp_path)
-        lock.acquire(cluster.spec.name, "r", "a test", for_s=3600)
-        pid = start_group_watch(folder, cluster=cluster.spec.name, run_id="r")
+        lock.acquire(name, "r", "a test", for_s=3600)
+        first = start_group_monitor(name, "r", security=None)
         try:
-            assert start_group_watch(folder, cluster=cluster.spec.name, run_id="r") == pid
+            assert start_group_monitor(name, "r", security=None).instance == first.instance
             wait_until(lambda: watched().get("looked-at", {}).get("partitions") == 2, "it is seen with its owner")
             group.stop("only")
-            wait_until(lambda: watched()["looked-at"]["longest_unowned_s"] > 0, "nobody has its partitions")
+            wait_until(lambda: watched()["looked-at"]["longest_unowned_s"] > 0, "its partitions are unassigned")
             group.old("again")
             group.wait_settled()
             wait_until(lambda: watched()["looked-at"]["rebalances"] >= 2, "it is seen with an owner again")
-            lock.release(cluster.spec.name, "r")
-            wait_until(lambda: find_process(MODULE, folder) is None, "it ends without the run's lock")
-            lock.acquire(cluster.spec.name, "r", "a test", for_s=3600)
+            lock.release(name, "r")
+            wait_until(lambda: found().has_ended, "it ends without the run's lock")
+            told = watched()["looked-at"]
+            assert told["unowned_partition_s"] == pytest.approx(sum(told["unowned_s"].values()), abs=0.2)
+            assert told["unowned_s"].keys() == {"looked-at-0", "looked-at-1"}
+            lock.acquire(name, "other", "a test", for_s=3600)
             command = subprocess.Popen(["sleep", "3600"])
 
-            def begun_by(pid: int) -> int:
-                return start_group_watch(tmp_path / "other", cluster=cluster.spec.name, run_id="r", only_with=pid)
+            def begun_by(pid: int) -> str:
+                return start_group_monitor(name, "other", security=None, only_with=pid).instance
 
-            first = begun_by(command.pid)
-            assert begun_by(os.getpid()) != first, "a run that goes on would be left without one when the first ends"
+            first_of_other = begun_by(command.pid)
+            assert begun_by(os.getpid()) != first_of_other, "the first one ends with its command"
             begun_by(command.pid)
             command.kill()
             command.wait()
-            wait_until(lambda: find_process(MODULE, tmp_path / "other") is None, "it ends with its command")
+            wait_until(lambda: found("other").has_ended, "it ends with its command")
         finally:
-            stop_group_watch(folder)
-            stop_group_watch(tmp_path / "other")
-        told = watched()["looked-at"]
-        assert told["unowned_partition_s"] == pytest.approx(sum(told["unowned_s"].values()), abs=0.2)
-        assert told["unowned_s"].keys() == {"looked-at-0", "looked-at-1"}
-        stop_group_watch(folder)  # there is none any more: nothing happens
+            stop_group_monitor(name, "other")
+            stop_group_monitor(name, "r")
+        assert stop_group_monitor(name, "never") is None
 
 
 # Behind the others: a static member does not leave its group as it closes.

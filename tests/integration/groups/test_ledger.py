@@ -6,16 +6,21 @@ import json
 import os
 import signal
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from kafka_rollout.adapters.background.control import Control, Life, life_of
 from kafka_rollout.adapters.background.journal import Journal, read_lines
 from kafka_rollout.adapters.background.traffic import PLAIN_TOPIC
-from kafka_rollout.adapters.background.traffic_process import find_process, start_ledger, stop_ledger
+from kafka_rollout.adapters.background.traffic_process import start_traffic, stop_traffic
 from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.run.background import BackgroundKey, BackgroundKind, BackgroundState
+from kafka_rollout.domain.traffic_check import LedgerVerdict
+from kafka_rollout.settings import Settings
 from tests.integration.conftest import MakeCluster
 from tests.waiting import wait_until
 
@@ -27,25 +32,39 @@ def spec(make_shared_cluster: MakeCluster) -> ClusterSpec:
     return make_shared_cluster("4.3.1", layout="combined", size=1).spec
 
 
+def control_of(folder: Path) -> Control:
+    """The test traffic of a run that has the folder's name."""
+    key = BackgroundKey(cluster="traffic", run_id=folder.name, kind=BackgroundKind.TRAFFIC)
+    return Control(key=key, settings=replace(Settings.from_environment(), home=folder.parent / "home", database=""))
+
+
 def start(spec: ClusterSpec, folder: Path) -> int:
-    return start_ledger(
-        bootstrap_servers=spec.bootstrap_servers, folder=folder, group=folder.name, replication_factor=1
-    )
+    servers = spec.bootstrap_servers
+    control = control_of(folder)
+    return start_traffic(control, bootstrap_servers=servers, folder=folder, group=folder.name, replication_factor=1).pid
+
+
+def stop(folder: Path) -> LedgerVerdict:
+    found = stop_traffic(control_of(folder))
+    assert found is not None
+    return found
 
 
 def consumed(folder: Path) -> int:
-    return sum(1 for path in folder.glob("consumed-*.tsv") for _ in read_lines(path, 4))
+    return sum(1 for path in folder.glob("*/consumed-*.tsv") for _ in read_lines(path, 4))
 
 
 def committed(folder: Path) -> int:
-    return sum(1 for path in folder.glob("transactions-*.tsv") for _ in read_lines(path, 2))
+    return sum(1 for path in folder.glob("*/transactions-*.tsv") for _ in read_lines(path, 2))
 
 
 def unread(folder: Path) -> int:
     """Plain records that were acknowledged, and that the classic group has not written down yet: the most in one
     partition."""
-    acknowledged = {tuple(line[:4]) for path in folder.glob("acknowledged-plain-*.tsv") for line in read_lines(path, 5)}
-    consumed = {tuple(line) for line in read_lines(folder / "consumed-classic.tsv", 4)}
+    acknowledged = {
+        tuple(line[:4]) for path in folder.glob("*/acknowledged-plain-*.tsv") for line in read_lines(path, 5)
+    }
+    consumed = {tuple(line) for line in read_lines(folder / "period-1" / "consumed-classic.tsv", 4)}
     return max(Counter(place[1] for place in acknowledged - consumed).values(), default=0)
 
 
@@ -53,24 +72,27 @@ def test_traffic_of_both_protocols_is_compared_and_leaves_nothing_behind(spec: C
     folder = tmp_path / "green"
     pid = start(spec, folder)
     assert start(spec, folder) == pid, "a second start must find the first"
-    wait_until(lambda: (folder / "consumed-consumer.tsv").exists() and committed(folder) > 10, 180)
-    verdict = stop_ledger(folder)
+    wait_until(lambda: (folder / "period-1" / "consumed-consumer.tsv").exists() and committed(folder) > 10, 180)
+    verdict = stop(folder)
     assert verdict.ok, verdict.discrepancies
     assert set(verdict.consumed) == {"classic", "consumer"}
     assert verdict.transactions["aborted"] > 0
-    assert find_process(folder) is None
+    ended = control_of(folder).record.read(control_of(folder).key)
+    assert ended is not None
+    assert (life_of(ended), ended.state) == (Life.ENDED, BackgroundState.STOPPED)
+    assert stop(folder) == verdict, "a repeated stop gives the same result"
     admin = AdminClient({"bootstrap.servers": spec.bootstrap_servers})
     wait_until(lambda: PLAIN_TOPIC not in admin.list_topics(timeout=60).topics, 180)
-    assert json.loads((folder / "verdict.json").read_text())["ok"] is True
+    assert json.loads((folder / "period-1" / "verdict.json").read_text())["ok"] is True
 
     start(spec, folder)  # the run that it belongs to goes on: its topics are made again, with offsets from 0 on
     wait_until(lambda: consumed(folder) > 10 and committed(folder) > 2, 180)
-    both = stop_ledger(folder)
+    both = stop(folder)
     assert both.ok, both.discrepancies
     assert both.stretches == 2
     assert both.acknowledged > verdict.acknowledged
     assert both.consumed["classic"] == both.acknowledged
-    assert json.loads((folder / "verdict.json").read_text())["acknowledged"] == both.acknowledged
+    assert json.loads((folder / "period-2" / "verdict.json").read_text())["acknowledged"] == both.acknowledged
 
 
 def test_a_killed_ledger_is_compared_all_the_same_and_a_loss_turns_it_red(spec: ClusterSpec, tmp_path: Path) -> None:
@@ -79,9 +101,9 @@ def test_a_killed_ledger_is_compared_all_the_same_and_a_loss_turns_it_red(spec: 
     # What it has not read is lost with what is deleted below, and a verdict names no more than ten.
     wait_until(lambda: committed(folder) > 10 and unread(folder) < 5, 180)
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: find_process(folder) is None, 180)
+    assert control_of(folder).find()[1] is Life.DEAD
     place = produce(spec, "p-planted-1")
-    journal = Journal(folder / "acknowledged-plain-planted.tsv")
+    journal = Journal(folder / "period-1" / "acknowledged-plain-planted.tsv")
     journal.write(place.topic, place.partition, place.offset, "p-planted-1", "-")
     journal.close()
     # What a broker that lost its log would do: the record was acknowledged, and is not there any more.
@@ -89,7 +111,7 @@ def test_a_killed_ledger_is_compared_all_the_same_and_a_loss_turns_it_red(spec: 
     gone = TopicPartition(place.topic, place.partition, place.offset + 1)
     for future in admin.delete_records([gone]).values():
         future.result(60)
-    verdict = stop_ledger(folder)
+    verdict = stop(folder)
     assert not verdict.ok
     lost = {d.consumer: d.examples for d in verdict.discrepancies if d.kind == "lost"}
     assert set(lost) >= {"classic"}
@@ -101,9 +123,9 @@ def test_a_planted_double_turns_it_red(spec: ClusterSpec, tmp_path: Path) -> Non
     folder = tmp_path / "doubled"
     start(spec, folder)
     wait_until(lambda: consumed(folder) > 100 and committed(folder) > 2, 180)
-    twice = next(read_lines(next(iter(folder.glob("acknowledged-plain-*.tsv"))), 5))[3]
+    twice = next(read_lines(next(iter(folder.glob("*/acknowledged-plain-*.tsv"))), 5))[3]
     produce(spec, twice)
-    verdict = stop_ledger(folder)
+    verdict = stop(folder)
     assert not verdict.ok
     assert {(d.kind, twice in d.examples) for d in verdict.discrepancies} == {("doubled", True)}
 

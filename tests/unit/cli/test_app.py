@@ -143,7 +143,7 @@ def roll(ports: ClusterPorts, answers: TerminalAnswers | None = None, **options:
         "scan": False,
         "interval_s": 1.0,
     }
-    services = shell_services(ports, Settings.from_environment(), None, None)
+    services = shell_services(ports, Settings.from_environment(), None)
     return run_procedure(UPGRADE, ports, Request(**{**given, **options}), answers or answers_of(ports), services)
 
 

@@ -61,7 +61,7 @@ def request(target: str, *, dry_run: bool = False, level: int | None = None) -> 
 
 def go_down(ports: ClusterPorts, wanted: Request) -> int:
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
-    services = shell_services(ports, Settings.from_environment(), None, None)
+    services = shell_services(ports, Settings.from_environment(), None)
     return run_procedure(DOWNGRADE, ports, wanted, answers, services)
 
 

@@ -49,7 +49,7 @@ def rolled(home: Path) -> Any:
     ports = fake_bench(FakeCluster(), home)
     request = Request(target=R431, plans_features=False, scan=False)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
-    services = shell_services(ports, Settings.from_environment(), None, None)
+    services = shell_services(ports, Settings.from_environment(), None)
     assert run_procedure(with_greeting(), ports, request, answers, services) == 0
     return ports
 

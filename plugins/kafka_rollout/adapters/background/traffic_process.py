@@ -1,33 +1,29 @@
-"""The ledger as a process of its own: it runs through every stop of a roll and outlives the task that started it.
+"""Test traffic as a process of its own: it runs through every stop of a node, and outlives the task that starts it.
 
-    python -m kafka_rollout.processes.traffic --folder F
-
-The folder holds `settings.json` (bootstrap servers, rates; no credentials), the journals, `status.json` (renewed
-every second) and in the end `verdict.json`. SIGTERM ends the producers, lets the consumers read to the end, compares
-and exits. A ledger that was killed is started again with `--drain`: it only reads to the end and compares.
+A traffic period has a folder with journals on the machine of its process. Settings, progress and the result go through
+the database. At the end the producers stop, the consumers read to the end, and acknowledged and consumed records are
+compared. A killed process is started again on its host with `--drain`: it only reads to the end and compares.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import signal
-import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from threading import Event
 from typing import Any
 
-import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError as KafkaPythonError
+from pydantic import TypeAdapter
 
-from kafka_rollout.adapters.background import detached
-from kafka_rollout.adapters.background.journal import VERDICT, Journal, compare_journals, end_stretch
+from kafka_rollout.adapters.background.control import Control, Life, is_reachable, last_line
+from kafka_rollout.adapters.background.heartbeat import ALONE_S, Heartbeat
+from kafka_rollout.adapters.background.journal import Journal, compare_journals
 from kafka_rollout.adapters.background.traffic import (
     TOPICS,
     Client,
@@ -36,137 +32,181 @@ from kafka_rollout.adapters.background.traffic import (
     transactional_producer,
 )
 from kafka_rollout.adapters.kafka.security import ClientSecurity
-from kafka_rollout.domain.model.errors import FatalError, TransientError
-from kafka_rollout.domain.traffic_check import LedgerVerdict
+from kafka_rollout.adapters.system.files import write_whole
+from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError
+from kafka_rollout.domain.run.background import BackgroundProcess, BackgroundState
+from kafka_rollout.domain.traffic_check import LedgerVerdict, not_compared, together
 
 log = logging.getLogger(__name__)
 
-MODULE = "kafka_rollout.processes.traffic"
+RESULT_FILE = "verdict.json"
 PARTITIONS = 6
 RATE_RECORDS = 30.0
 RATE_TRANSACTIONS = 3.0
 FIRST_RECORD_SECONDS = 120.0
 DRAIN_SECONDS = 90.0
 PROBE_SECONDS = 5.0
+_END_S = DRAIN_SECONDS + 90.0
+_RESULT = TypeAdapter(LedgerVerdict)
 
 
-def start_ledger(
-    *, bootstrap_servers: str, folder: Path, group: str, replication_factor: int, security_file: Path | None = None
-) -> int:
-    """Start the ledger's process, detached, unless the folder has one running; returns its pid.
+def start_traffic(
+    control: Control,
+    *,
+    bootstrap_servers: str,
+    folder: Path,
+    group: str,
+    replication_factor: int,
+    security: ClientSecurity | None = None,
+    leased: bool = False,
+) -> BackgroundProcess:
+    """Start test traffic unless it runs; returns when records are acknowledged and consumed.
 
-    `group` is the prefix of its consumer groups. Returns once records are being acknowledged and consumed. One that was
-    stopped and compared begins a new stretch; its verdict will be about all of them.
+    `group`: prefix of the consumer groups. `folder`: the journals of each period get a folder in it. `leased`: stop
+    when the run has not held the cluster's lock for 15 minutes. If traffic was stopped before, a new traffic period
+    starts, and the result covers all periods. A period that was killed on this host continues.
     """
-    running = find_process(folder)
-    if running is not None:
-        return running.pid
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    (folder / "status.json").unlink(missing_ok=True)
-    end_stretch(folder)
-    settings = {
+    found, life = control.find()
+    if found is not None and life is Life.ALIVE and not found.stop_requested:
+        return found
+    if found is not None and life is Life.ALIVE:
+        found = control.wait_for_end(_END_S)
+    settings: dict[str, Any] = {
         "bootstrap_servers": bootstrap_servers,
         "group": group,
         "replication_factor": replication_factor,
-        "security_file": str(security_file) if security_file else None,
+        "leased": leased,
+        "unlocked_s": ALONE_S,
+        "period": 1,
+        "before": None,
     }
-    (folder / "settings.json").write_text(json.dumps(settings, indent=2))
-    process = _spawn(folder)
-    deadline = time.monotonic() + FIRST_RECORD_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            break
-        status = read_status(folder)
-        if status and status["acknowledged"] and status["consumed"]:
-            return process.pid
-        time.sleep(0.3)
-    stop_process(folder)
-    tail = (folder / "ledger.log").read_text(errors="replace").strip().splitlines()[-1:]
+    if found is not None and found.state is not BackgroundState.STOPPED and is_reachable(found):
+        settings, folder = dict(found.settings), Path(found.folder)
+    else:
+        if found is not None:
+            period = int(found.settings["period"]) + 1
+            before = _RESULT.dump_python(_known_result(found), mode="json")
+            settings |= {"period": period, "before": before, "group": f"{group}-{period}"}
+        folder = folder / f"period-{settings['period']}"
+    started = control.start(found, folder=folder, settings=settings, security=security)
+    if (ready := control.wait_until(_has_records, FIRST_RECORD_SECONDS)) is not None:
+        return ready
+    control.record.request_stop(control.key.cluster, control.key.run_id, control.key.kind)
+    failed = control.record.read(control.key) or started
     raise FatalError(
-        f"The ledger did not get its first record through: {' '.join(tail) or 'no word from it'}",
-        remedy=f"See {folder / 'ledger.log'}; the cluster must take and give records before it is rolled.",
+        "The test traffic did not produce and consume its first record: "
+        f"{failed.status.get('error') or last_line(started) or 'it logged nothing'}",
+        remedy=f"Read the log in {folder}. The cluster must accept and deliver records before it is rolled.",
     )
 
 
-def _spawn(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    return detached.spawn(MODULE, folder, *arguments, log_name="ledger.log")
+def stop_traffic(control: Control, *, security: ClientSecurity | None = None) -> LedgerVerdict | None:
+    """Stop the traffic, consume to the end and compare; the result over all periods, None without traffic.
 
-
-def find_process(folder: Path) -> psutil.Process | None:
-    """The running ledger of a folder."""
-    return detached.find_process(MODULE, folder)
-
-
-def stop_process(folder: Path, deadline_s: float = 10.0) -> None:
-    """End a ledger without a verdict (it never got going)."""
-    process = find_process(folder)
-    if process is not None:
-        process.kill()
-        process.wait(deadline_s)
-
-
-def stop_ledger(folder: Path) -> LedgerVerdict:
-    """End the traffic, read to the end, compare. May be called again: the verdict is made anew from the journals.
-
-    Raises FatalError when the consumers cannot reach the end of the logs.
+    A repeated call returns the same result. A process whose host does not answer gives a result with a discrepancy of
+    kind `unknown`. Raises FatalError if the consumers cannot reach the end of the logs.
     """
-    process = find_process(folder)
-    if process is not None:
-        process.send_signal(signal.SIGTERM)
-    elif not (folder / VERDICT).exists():
-        process = psutil.Process(_spawn(folder, "--drain").pid)
-    if process is not None:
-        try:
-            process.wait(DRAIN_SECONDS + 90)
-        except psutil.TimeoutExpired:
-            raise FatalError(
-                f"The ledger (process {process.pid}) did not end.", remedy=f"See {folder / 'ledger.log'}."
-            ) from None
-    if not (folder / VERDICT).exists():
-        tail = (folder / "ledger.log").read_text(errors="replace").strip().splitlines()[-1:]
-        raise FatalError(
-            f"The ledger ended without a verdict: {' '.join(tail)}",
-            remedy="Look at the cluster, then stop the ledger again: its journals are kept.",
-        )
-    return compare_journals(folder)
-
-
-def read_status(folder: Path) -> Mapping[str, Any] | None:
-    try:
-        status: Mapping[str, Any] = json.loads((folder / "status.json").read_text())
-    except (OSError, ValueError):
+    control.record.request_stop(control.key.cluster, control.key.run_id, control.key.kind)
+    process = control.wait_for_end(_END_S)
+    if process is not None and process.state is not BackgroundState.STOPPED and is_reachable(process):
+        control.start(process, folder=Path(process.folder), settings=process.settings, security=security, drain=True)
+        process = control.wait_for_end(_END_S)
+    if process is None:
         return None
-    return status
+    if process.state is BackgroundState.FAILED:
+        raise FatalError(
+            f"The test traffic ended without a comparison: {process.status.get('error')}",
+            remedy=f"Check the cluster, then repeat the stop on host {process.host}: the journals are in "
+            f"{process.folder}.",
+        )
+    return _known_result(process)
 
 
-class Ledger:
-    """The traffic of one folder."""
+def _known_result(process: BackgroundProcess) -> LedgerVerdict:
+    """The result over all periods; a period without one is unknown."""
+    if process.state is BackgroundState.STOPPED and process.result is not None:
+        return _RESULT.validate_python(process.result)
+    why = (
+        f"the comparison failed: {process.status.get('error')}"
+        if process.state is BackgroundState.FAILED
+        else f"host {process.host} did not answer (last report {process.age_s:.0f} s ago)"
+    )
+    sentence = (
+        f"The result of traffic period {process.settings['period']} is unknown: {why}. Its journals are in "
+        f"{process.folder} on host {process.host}."
+    )
+    return _with_earlier(process.settings, not_compared(process.host, sentence))
 
-    def __init__(self, folder: Path) -> None:
-        settings = json.loads((folder / "settings.json").read_text())
-        security = ClientSecurity.from_file(Path(settings["security_file"])) if settings["security_file"] else None
-        self._folder = folder
-        self._group: str = settings["group"]
-        self._replication_factor: int = settings["replication_factor"]
+
+def _with_earlier(settings: Mapping[str, Any], result: LedgerVerdict) -> LedgerVerdict:
+    before = settings["before"]
+    return result if before is None else together([_RESULT.validate_python(before), result])
+
+
+def _has_records(process: BackgroundProcess) -> bool:
+    return bool(process.status.get("acknowledged") and process.status.get("consumed"))
+
+
+def run(
+    process: BackgroundProcess, security: ClientSecurity, heartbeat: Heartbeat, stop: Event, *, drain_only: bool
+) -> None:
+    """The body of the process."""
+    traffic = Traffic(process, security)
+    heartbeat.status = traffic.status
+    try:
+        if not drain_only:
+            traffic.run(stop)
+        if heartbeat.is_replaced:
+            return
+        heartbeat.state = BackgroundState.COMPARING
+        traffic.drain()
+        result = traffic.compare()
+    except (RolloutError, KafkaException) as error:
+        log.error("%s", error)
+        heartbeat.finish(BackgroundState.FAILED, error=str(error))
+        return
+    for discrepancy in result.discrepancies:
+        log.error("%s", discrepancy.sentence)
+    heartbeat.finish(BackgroundState.STOPPED, result=_RESULT.dump_python(result, mode="json"))
+
+
+class Traffic:
+    """The clients of one traffic period."""
+
+    def __init__(self, process: BackgroundProcess, security: ClientSecurity) -> None:
+        self._settings = process.settings
+        self._folder = Path(process.folder)
+        self._group: str = process.settings["group"]
         self._client_settings: dict[str, Any] = {
-            "bootstrap.servers": settings["bootstrap_servers"],
-            **(security.confluent() if security else {}),
+            "bootstrap.servers": process.settings["bootstrap_servers"],
+            **security.confluent(),
             "log_level": 3,
         }
-        self._bootstrap_servers: str = settings["bootstrap_servers"]
-        self._kafka_python_settings: dict[str, Any] = security.kafka_python() if security else {}
+        self._kafka_python_settings = {
+            "bootstrap_servers": process.settings["bootstrap_servers"],
+            **security.kafka_python(),
+        }
         self._session = str(time.time_ns())
         self._producers: list[Client] = []
         self._consumers: list[Client] = []
 
+    def status(self) -> dict[str, Any]:
+        clients = (*self._producers, *self._consumers)
+        return {
+            "acknowledged": sum(client.count for client in self._producers),
+            "consumed": {client.name: client.count for client in self._consumers if client.count},
+            "longest_gap_s": {client.name: round(client.gap.longest_s, 2) for client in clients},
+        }
+
     def create_topics(self) -> None:
         admin = AdminClient(self._client_settings)
+        replication_factor = self._settings["replication_factor"]
         topics = [
             NewTopic(
                 topic,
                 num_partitions=PARTITIONS,
-                replication_factor=self._replication_factor,
-                config={"min.insync.replicas": str(max(1, self._replication_factor - 1))},
+                replication_factor=replication_factor,
+                config={"min.insync.replicas": str(max(1, replication_factor - 1))},
             )
             for topic in TOPICS
         ]
@@ -178,7 +218,7 @@ class Ledger:
                     raise
 
     def delete_traces(self) -> None:
-        """Take the ledger's topics and groups out of the cluster."""
+        """Delete the topics and groups of the test traffic."""
         admin = AdminClient(self._client_settings)
         groups = [f"{self._group}-{client.name.removeprefix('consumer-')}" for client in self._consumers]
         futures = {
@@ -189,7 +229,7 @@ class Ledger:
             try:
                 future.result()
             except KafkaException as error:
-                log.warning("%s stays behind: %s", name, error.args[0])
+                log.warning("%s was not deleted: %s", name, error.args[0])
 
     def run(self, stop: Event) -> None:
         """Produce and consume until `stop` is set."""
@@ -198,51 +238,47 @@ class Ledger:
             plain_producer(self._folder, self._client_settings, self._session, RATE_RECORDS),
             transactional_producer(self._folder, self._client_settings, self._session, RATE_TRANSACTIONS),
         ]
-        self._consumers = [consumer(self._folder, self._client_settings, self._group, "classic")]
+        self._consumers = [self._consumer("classic")]
         for client in (*self._consumers, *self._producers):
             client.start()
         probed_at = 0.0
         while not stop.wait(1.0):
             if len(self._consumers) == 1 and time.monotonic() - probed_at > PROBE_SECONDS:
                 probed_at = time.monotonic()
-                self._join_consumer_protocol()
-            self._write_status("running")
+                if self._offers_consumer_protocol():
+                    self._consumers.append(self._consumer("consumer"))
+                    self._consumers[-1].start()
         for client in self._producers:
             client.join(60)
 
-    def _join_consumer_protocol(self) -> None:
-        """The second group begins as soon as the cluster offers KIP-848's protocol (group.version 1 finalized)."""
-        if self._offers_consumer_protocol():
-            client = consumer(self._folder, self._client_settings, self._group, "consumer")
-            self._consumers.append(client)
-            client.start()
+    def _consumer(self, protocol: str) -> Client:
+        return consumer(self._folder, self._client_settings, self._group, protocol)
 
     def _offers_consumer_protocol(self) -> bool:
-        """group.version 1 is finalized. Asked of the features, because a trial member would leave records behind."""
+        """Whether group.version 1 is finalized (KIP-848). A trial member would leave records in the log."""
         try:
-            admin = KafkaAdminClient(bootstrap_servers=self._bootstrap_servers, **self._kafka_python_settings)
+            admin = KafkaAdminClient(**self._kafka_python_settings)
             try:
                 # Keyed by feature (kafka-python's docstring says otherwise); a feature at level 0 has no "finalized".
                 finalized = admin.describe_features().get("group.version", {}).get("finalized", (0, 0))
             finally:
                 admin.close()
         except KafkaPythonError as error:
-            log.info("features not seen: %s", error)
+            log.info("The features were not reported: %s", error)
             return False
         return bool(finalized[1] >= 1)
 
     def drain(self) -> None:
-        """Let every group read to the end of the logs as they are now; raises TransientError if one cannot."""
+        """Let every group read to the present end of the logs. Raises TransientError if one cannot."""
         if not self._consumers:
             protocols = [path.stem.removeprefix("consumed-") for path in self._folder.glob("consumed-*.tsv")]
-            self._consumers = [consumer(self._folder, self._client_settings, self._group, p) for p in protocols]
+            self._consumers = [self._consumer(protocol) for protocol in protocols]
             for client in self._consumers:
                 client.start()
         deadline = time.monotonic() + DRAIN_SECONDS
         ends = self._end_offsets()
         for client in self._consumers:
             while behind := [f"{t}-{p}" for (t, p), end in ends.items() if client.read_to.get((t, p), 0) < end]:
-                self._write_status("draining")
                 if time.monotonic() > deadline:
                     raise TransientError(f"{client.name} did not reach the end of {', '.join(behind)}.")
                 time.sleep(0.2)
@@ -251,38 +287,24 @@ class Ledger:
 
     def _end_offsets(self) -> dict[tuple[str, int], int]:
         reader = Consumer({**self._client_settings, "group.id": f"{self._group}-ends", "enable.auto.commit": False})
+
+        def end(topic: str, partition: int) -> int:
+            return int(reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=20, cached=False)[1])
+
         try:
-            ends = {}
-            for topic in TOPICS:
-                for partition in range(PARTITIONS):
-                    _, end = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=20, cached=False)
-                    ends[topic, partition] = end
-            return ends
+            return {(topic, partition): end(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)}
         finally:
             reader.close()
 
-    def finish(self) -> LedgerVerdict:
-        """Compare, write the verdict; topics and groups go when all is well, and stay as evidence when not."""
+    def compare(self) -> LedgerVerdict:
+        """The result over all periods. Topics and groups are deleted if it passed, and stay as evidence if not."""
         gaps = Journal(self._folder / f"gaps-{self._session}.tsv")
         for client in (*self._producers, *self._consumers):
             gaps.write(client.name, round(client.gap.longest_s, 3))
         gaps.close()
-        verdict = compare_journals(self._folder)
-        temporary = self._folder / f"{VERDICT}.new"
-        temporary.write_text(json.dumps({"ok": verdict.ok, **asdict(verdict)}, indent=2))
-        temporary.replace(self._folder / VERDICT)
-        if verdict.ok:
+        result = _with_earlier(self._settings, compare_journals(self._folder))
+        plain = {"ok": result.ok, **_RESULT.dump_python(result, mode="json")}
+        write_whole(self._folder / RESULT_FILE, json.dumps(plain, indent=2).encode())
+        if result.ok:
             self.delete_traces()
-        return verdict
-
-    def _write_status(self, phase: str) -> None:
-        status = {
-            "phase": phase,
-            "at": time.time(),
-            "acknowledged": sum(client.count for client in self._producers),
-            "consumed": {client.name: client.count for client in self._consumers if client.count},
-            "longest_gap_s": {c.name: round(c.gap.longest_s, 2) for c in (*self._producers, *self._consumers)},
-        }
-        temporary = self._folder / "status.json.new"
-        temporary.write_text(json.dumps(status))
-        temporary.replace(self._folder / "status.json")
+        return result

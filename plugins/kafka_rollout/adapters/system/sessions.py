@@ -15,22 +15,32 @@ _POLL_S = 0.02
 
 
 def start_session(
-    command: Sequence[str], output: Path, *, environment: Mapping[str, str], cwd: Path | None = None
+    command: Sequence[str],
+    output: Path,
+    *,
+    environment: Mapping[str, str],
+    cwd: Path | None = None,
+    stdin: bytes | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a process that neither Ctrl-C at our terminal nor the end of our process group reaches; what it prints is
     appended to a file. Returns once its command line is there, by which others find it: Popen returns in the middle of
     the exec, and a process that is looked for just then seems to have ended.
+
+    `stdin`: all of its standard input, such as credentials that no file and no argument may hold.
     """
     with output.open("ab") as log:
         started = subprocess.Popen(
             list(command),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
             env=dict(environment),
             cwd=cwd,
             start_new_session=True,
         )
+    if started.stdin is not None and stdin is not None:
+        with suppress(BrokenPipeError), started.stdin:  # it ended already
+            started.stdin.write(stdin)
     with suppress(psutil.Error):  # it ended already, and nobody will find it any more
         process = psutil.Process(started.pid)
         while not process.cmdline():

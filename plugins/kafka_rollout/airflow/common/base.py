@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -64,11 +63,13 @@ def errors_for_airflow() -> Iterator[None]:
 
 @contextmanager
 def cluster_ports(cluster: str, context: Context) -> Iterator[ClusterPorts]:
-    """Open the ports of this DAG run.
+    """Open the ports of this DAG run, and renew the cluster's lock in the background if the run holds it.
 
     Raises UserError if another DAG, or the command line, has a run with this id, because the history and the lock
     belong to the run id.
     """
+    from kafka_rollout.steps.common.lock import keep_lock
+
     with KafkaClusterHook(cluster).open(str(context["run_id"])) as ports:
         if owner := other_owner(ports.run.events(), context):
             raise UserError(
@@ -80,7 +81,8 @@ def cluster_ports(cluster: str, context: Context) -> Iterator[ClusterPorts]:
                 f"{taken} took run {ports.run_id} over from this DAG.",
                 remedy="Continue it from the shell, or trigger the DAG for a new run.",
             )
-        yield ports
+        with keep_lock(ports):  # also in a task that downloads or reads for longer than the lease
+            yield ports
 
 
 def taken_over_by(events: Sequence[Event]) -> str:
@@ -97,13 +99,6 @@ def other_owner(events: Sequence[Event], context: Context) -> str:
     if not events or dag_id == context["ti"].dag_id:
         return ""
     return f"the DAG {dag_id}" if dag_id else "the command line"
-
-
-def run_folder(ports: ClusterPorts) -> Path:
-    """Folder of the run history; other parts of the run store their files in it."""
-    from kafka_rollout.composition import records
-
-    return records.run_folder(ports.cluster.name, ports.run_id)
 
 
 def run_record(cluster: str, context: Context) -> RunStore:

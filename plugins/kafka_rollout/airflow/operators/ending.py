@@ -18,7 +18,7 @@ from kafka_rollout.airflow.common.base import (
 )
 from kafka_rollout.airflow.common.links import ReportLink
 from kafka_rollout.airflow.common.requests import request_of
-from kafka_rollout.airflow.operators.traffic import SECURITY_FILE, ledger_folder, run_ledger, stop_watching_groups
+from kafka_rollout.airflow.operators.traffic import run_ledger, stop_watching_groups
 from kafka_rollout.domain.planning.request import FinalizePolicy
 from kafka_rollout.domain.run.log_events import TrafficCompared
 from kafka_rollout.steps.step import Step
@@ -42,26 +42,26 @@ class StartLedgerOperator(RolloutOperator):
         if reason := self.step.skip(plan, request_of(context["params"]), ports.run.events()):
             record_skipped(ports, self.task_id, reason)
             raise AirflowSkipException(reason)
-        pid = run_ledger(ports)
+        process = run_ledger(ports)
         record_done(ports, self.task_id)
-        return {"folder": str(ledger_folder(ports)), "pid": pid}
+        return {"folder": process.folder, "pid": process.pid, "host": process.host}
 
 
 class StopLedgerOperator(RolloutOperator):
     """Stop the test traffic and the group monitor in any case, and store the result of the traffic check."""
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
+        from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
         from kafka_rollout.composition.background import stop_traffic
         from kafka_rollout.steps.report.run import LEDGER_VERDICT
 
         stop_watching_groups(ports)
-        folder = ledger_folder(ports)
-        if not (folder / "settings.json").exists():
+        security = KafkaClusterHook(self.cluster).security()
+        verdict = stop_traffic(self.cluster, ports.run_id, security=security, on_progress=self.log.info)
+        if verdict is None:
             raise AirflowSkipException("This run has no test traffic.")
-        verdict = stop_traffic(folder)
         ports.run.attach(LEDGER_VERDICT, {**asdict(verdict), "ok": verdict.ok})
         ports.run.record(TrafficCompared(verdict=verdict))
-        ports.run.private_path(SECURITY_FILE).unlink(missing_ok=True)
         self.log.info("Acknowledged %s, consumed %s", verdict.acknowledged, dict(verdict.consumed))
         for discrepancy in verdict.discrepancies:
             self.log.error("%s", discrepancy)

@@ -41,9 +41,7 @@ class ScanForRunOperator(SparkScanOperator):
         self.has_plan = has_plan
 
     def execute(self, context: Context) -> Any:
-        from kafka_rollout.steps.common.lock import keep_lock
-
-        with cluster_ports(self.cluster, context) as ports, keep_lock(ports):
+        with cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context) if self.has_plan else None
             if reason := self.step.skip(plan, request_of(context["params"]), ports.run.events()):
                 record_skipped(ports, self.task_id, reason)

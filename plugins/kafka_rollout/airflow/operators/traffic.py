@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafka_rollout.airflow.common.base import run_folder
 from kafka_rollout.domain.model.errors import RolloutError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from kafka_rollout.domain.run.background import BackgroundProcess
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
-SECURITY_FILE = "ledger-security.json"  # private to the run; removed when the test traffic stops
-GROUPS_SECURITY_FILE = "groups-security.json"
 
-
-def ledger_folder(ports: ClusterPorts) -> Path:
-    return run_folder(ports) / "ledger"
-
-
-def run_ledger(ports: ClusterPorts) -> int:
-    """Return the process id of the run's test traffic; start it if it does not run."""
+def run_ledger(ports: ClusterPorts) -> BackgroundProcess:
+    """Return the run's test traffic; start it if it does not run."""
     from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
-    from kafka_rollout.composition.background import find_traffic, start_traffic
+    from kafka_rollout.composition.background import start_traffic
 
-    folder = ledger_folder(ports)
-    running = find_traffic(folder)
-    if running is not None:
-        return running
-    security_file = ports.run.private_path(SECURITY_FILE)
-    KafkaClusterHook(ports.cluster.name).security().write_file(security_file)
-    return start_traffic(ports.cluster, folder, group=f"kafka-rollout-{ports.run_id}", security_file=security_file)
+    return start_traffic(ports.cluster, ports.run_id, security=KafkaClusterHook(ports.cluster.name).security())
 
 
 def watch_groups(ports: ClusterPorts) -> None:
@@ -40,18 +26,15 @@ def watch_groups(ports: ClusterPorts) -> None:
     from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
     from kafka_rollout.composition.background import start_group_monitor
 
-    security_file = ports.run.private_path(GROUPS_SECURITY_FILE)
-    KafkaClusterHook(ports.cluster.name).security().write_file(security_file)
-    start_group_monitor(run_folder(ports), cluster=ports.cluster.name, run_id=ports.run_id, security_file=security_file)
+    start_group_monitor(ports.cluster.name, ports.run_id, security=KafkaClusterHook(ports.cluster.name).security())
 
 
 def stop_watching_groups(ports: ClusterPorts) -> None:
     from kafka_rollout.composition.background import stop_group_monitor
     from kafka_rollout.steps.report.run import GROUPS_WATCHED
 
-    if (watched := stop_group_monitor(run_folder(ports))) is not None:
+    if (watched := stop_group_monitor(ports.cluster.name, ports.run_id)) is not None:
         ports.run.attach(GROUPS_WATCHED, watched)
-    ports.run.private_path(GROUPS_SECURITY_FILE).unlink(missing_ok=True)
 
 
 def keep_ledger_running(context: Context, ports: ClusterPorts) -> None:

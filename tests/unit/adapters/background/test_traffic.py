@@ -1,4 +1,4 @@
-"""The ledger turns red for every kind of loss, and for silence."""
+"""The traffic check fails for every kind of loss, and without traffic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.adapters.background.journal import VERDICT, Journal, compare_journals, end_stretch
+from kafka_rollout.adapters.background.journal import Journal, compare_journals
 from kafka_rollout.domain.traffic_check import (
     UNKNOWN_OFFSET,
     ConsumedRecord,
@@ -159,30 +159,3 @@ def test_what_is_amiss_in_one_stretch_is_amiss_in_the_whole() -> None:
     assert (whole.acknowledged, whole.consumed) == (12, {"classic": 11})
     assert whole.transactions["committed"] == 2
     assert together([green, green]).ok
-
-
-def test_traffic_that_begins_anew_is_compared_by_itself_also_when_killed_between_the_two(tmp_path: Path) -> None:
-    """The same places again, with other records: the topics were deleted and made again."""
-    journals(tmp_path, "first")
-    end_stretch(tmp_path)
-    assert compare_journals(tmp_path).acknowledged == 1, "nothing was compared yet: the same stretch goes on"
-    (tmp_path / VERDICT).write_text("{}")
-    aside = tmp_path / "stretch-1"
-    aside.mkdir()  # killed when one of the files was aside
-    (tmp_path / "consumed-classic.tsv").rename(aside / "consumed-classic.tsv")
-    end_stretch(tmp_path)
-    journals(tmp_path, "second")
-    found = compare_journals(tmp_path)
-    assert (found.acknowledged, found.consumed, found.discrepancies) == (2, {"classic": 2}, ())
-    assert found.stretches == 2
-    (tmp_path / VERDICT).write_text("{}")
-    end_stretch(tmp_path)
-    assert compare_journals(tmp_path).acknowledged == 2
-
-
-def journals(folder: Path, record_id: str) -> None:
-    """One record, acknowledged and consumed."""
-    for name, more in (("acknowledged-plain-1", ["-"]), ("consumed-classic", [])):
-        journal = Journal(folder / f"{name}.tsv")
-        journal.write("orders", 0, 0, record_id, *more)
-        journal.close()

@@ -9,7 +9,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kafka_rollout.adapters.background import detached
 from kafka_rollout.adapters.runtimes import local_process
 from kafka_rollout.adapters.system.sessions import session_members, start_session
 from tests.waiting import wait_until
@@ -26,20 +25,18 @@ def test_a_process_is_found_as_soon_as_it_is_started(tmp_path: Path) -> None:
                 started.kill()
 
 
-def test_a_detached_process_is_found_by_its_folder_at_once_and_leads_its_own_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "sleeper.py").write_text("import time; time.sleep(60)")
-    monkeypatch.syspath_prepend(tmp_path)
-    for _ in range(20):
-        with detached.spawn("sleeper", tmp_path, log_name="log") as started:
-            try:
-                found = detached.find_process("sleeper", tmp_path)
-                assert found is not None
-                assert found.pid == started.pid
-                assert [member.pid for member in session_members({started.pid})] == [started.pid]
-            finally:
-                started.kill()
+def test_a_process_reads_what_no_argument_may_hold_from_its_standard_input(tmp_path: Path) -> None:
+    with start_session(["/bin/cat"], tmp_path / "log", environment={}, stdin=b"secret") as started:
+        assert started.wait(60) == 0
+    assert (tmp_path / "log").read_bytes() == b"secret"
+
+
+def test_a_started_process_leads_its_own_session(tmp_path: Path) -> None:
+    with start_session(["/bin/sleep", "60"], tmp_path / "log", environment={}) as started:
+        try:
+            assert [member.pid for member in session_members({started.pid})] == [started.pid]
+        finally:
+            started.kill()
 
 
 # Its first thread ends and another one stays, as when a killed process still waits for its disk.

@@ -1,0 +1,115 @@
+"""The record of background processes: what a worker requested, and what the process reported last.
+
+One row per run and kind. Every worker reads and writes it, so a process can be started, stopped and queried from any
+machine. Ages are computed by the database's clock.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from kafka_rollout.adapters.store.database import Database
+from kafka_rollout.adapters.store.tables import background
+from kafka_rollout.domain.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
+
+_RUN, _STOP = "run", "stop"
+
+
+class SqlBackground:
+    """All background processes of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def read(self, key: BackgroundKey) -> BackgroundProcess | None:
+        """None if the run never had such a process."""
+        with self._database.reading() as connection:
+            return self._read(connection, key)
+
+    def register(
+        self, key: BackgroundKey, *, replaces: str, host: str, folder: str, settings: Mapping[str, Any], stop: bool
+    ) -> str | None:
+        """Register a new process in state STARTING and return its instance.
+
+        Returns None if the row no longer has the instance `replaces` (empty: no row): another worker was faster.
+        """
+        instance = secrets.token_hex(16)
+        with self._database.serialized() as connection:
+            found = self._read(connection, key)
+            if (found.instance if found else "") != replaces:
+                return None
+            connection.execute(delete(background).where(*_this(key)))
+            values = {
+                "cluster": key.cluster,
+                "run_id": key.run_id,
+                "kind": key.kind,
+                "instance": instance,
+                "wanted": _STOP if stop else _RUN,
+                "state": BackgroundState.STARTING,
+                "host": host,
+                "pid": 0,
+                "folder": folder,
+                "reported_at": self._database.now(connection),
+                "settings": json.dumps(settings),
+                "status": "{}",
+                "result": "",
+            }
+            connection.execute(insert(background).values(**values))
+        return instance
+
+    def report(
+        self,
+        process: BackgroundProcess,
+        state: BackgroundState,
+        *,
+        pid: int,
+        status: Mapping[str, Any],
+        result: Mapping[str, Any] | None = None,
+    ) -> BackgroundProcess | None:
+        """Store a report with the present time; the row after it. None if another process replaced this one.
+
+        Without `result` the row keeps the one it has.
+        """
+        values = {"state": state, "pid": pid, "status": json.dumps(status)}
+        if result is not None:
+            values["result"] = json.dumps(result)
+        which = (*_this(process.key), background.c.instance == process.instance)
+        with self._database.begin() as connection:
+            now = self._database.now(connection)
+            if not connection.execute(update(background).where(*which).values(**values, reported_at=now)).rowcount:
+                return None
+            return self._read(connection, process.key)
+
+    def request_stop(self, cluster: str, run_id: str, *kinds: BackgroundKind) -> None:
+        """Request the end of the run's processes, of all kinds without `kinds`. A process reads it within seconds."""
+        which = (background.c.cluster == cluster, background.c.run_id == run_id)
+        with self._database.begin() as connection:
+            of_kind = background.c.kind.in_(kinds or tuple(BackgroundKind))
+            connection.execute(update(background).where(*which, of_kind).values(wanted=_STOP))
+
+    def _read(self, connection: Connection, key: BackgroundKey) -> BackgroundProcess | None:
+        row = connection.execute(select(background).where(*_this(key))).one_or_none()
+        if row is None:
+            return None
+        return BackgroundProcess(
+            key=key,
+            instance=row.instance,
+            stop_requested=row.wanted == _STOP,
+            state=BackgroundState(row.state),
+            host=row.host,
+            pid=row.pid,
+            folder=row.folder,
+            age_s=max(0.0, self._database.now(connection) - row.reported_at),
+            settings=json.loads(row.settings),
+            status=json.loads(row.status),
+            result=json.loads(row.result) if row.result else None,
+        )
+
+
+def _this(key: BackgroundKey) -> tuple[Any, ...]:
+    return background.c.cluster == key.cluster, background.c.run_id == key.run_id, background.c.kind == key.kind

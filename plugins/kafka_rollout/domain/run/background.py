@@ -1,0 +1,70 @@
+"""Background processes of a run: test traffic and the group monitor, as the database shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class BackgroundKind(StrEnum):
+    """The value is the database's."""
+
+    TRAFFIC = "traffic"
+    GROUPS = "groups"
+
+    @property
+    def label(self) -> str:
+        return "test traffic" if self is BackgroundKind.TRAFFIC else "group monitor"
+
+
+class BackgroundState(StrEnum):
+    """What the process reported last. FAILED: it ended, and its result is unknown."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    COMPARING = "comparing"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackgroundKey:
+    """A run has at most one process of a kind."""
+
+    cluster: str
+    run_id: str
+    kind: BackgroundKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackgroundProcess:
+    """One row. `instance` identifies the process; `age_s`: seconds since its last report, by the database's clock.
+
+    `folder`: its journals, on `host`. `status`: figures of a running process, and `error` of a failed one.
+    """
+
+    key: BackgroundKey
+    instance: str
+    stop_requested: bool
+    state: BackgroundState
+    host: str
+    pid: int
+    folder: str
+    age_s: float
+    settings: Mapping[str, Any]
+    status: Mapping[str, Any]
+    result: Mapping[str, Any] | None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in (BackgroundState.STOPPED, BackgroundState.FAILED)
+
+    @property
+    def sentence(self) -> str:
+        """For progress lines and the command line."""
+        return (
+            f"The {self.key.kind.label} (process {self.pid} on host {self.host}) is {self.state}; "
+            f"last report {self.age_s:.0f} s ago."
+        )

@@ -1,0 +1,262 @@
+"""A background process is controlled through the database; one whose host does not answer never passes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+from sqlalchemy import update
+
+from kafka_rollout.adapters.background.control import Control, Life, host_name, life_of
+from kafka_rollout.adapters.background.heartbeat import ALONE_S, Heartbeat
+from kafka_rollout.adapters.background.traffic_process import start_traffic, stop_traffic
+from kafka_rollout.adapters.store.background import SqlBackground
+from kafka_rollout.adapters.store.tables import background
+from kafka_rollout.domain.model.errors import FatalError
+from kafka_rollout.domain.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
+from kafka_rollout.domain.traffic_check import LedgerVerdict
+from kafka_rollout.settings import Settings
+from tests.records import change_lock, database_of
+
+KEY = BackgroundKey(cluster="demo", run_id="run-1", kind=BackgroundKind.TRAFFIC)
+SETTINGS = {"period": 1, "before": None, "group": "g", "bootstrap_servers": "x", "leased": True, "unlocked_s": 900.0}
+PASSED = LedgerVerdict(
+    acknowledged=5, transactions={"committed": 1}, consumed={"classic": 5}, redelivered={}, unavailable_s={},
+    discrepancies=(),
+)  # fmt: skip
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> SqlBackground:
+    return SqlBackground(database_of(tmp_path))
+
+
+@pytest.fixture
+def control(tmp_path: Path, record: SqlBackground) -> Control:
+    return Control(key=KEY, settings=replace(Settings.from_environment(), home=tmp_path, database=""))
+
+
+def registered(record: SqlBackground, host: str, *, pid: int, folder: str, age_s: float = 0.0) -> BackgroundProcess:
+    """A running process that reported `age_s` ago."""
+    assert record.register(KEY, replaces="", host=host, folder=folder, settings=SETTINGS, stop=False)
+    found = record.read(KEY)
+    assert found is not None
+    record.report(found, BackgroundState.RUNNING, pid=pid, status={"acknowledged": 5, "consumed": {"classic": 5}})
+    with record._database.begin() as connection:
+        connection.execute(update(background).values(reported_at=background.c.reported_at - age_s))
+    found = record.read(KEY)
+    assert found is not None
+    return found
+
+
+def ended_pid() -> int:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    return ended.pid
+
+
+@pytest.mark.parametrize(("age_s", "life"), [(1, Life.ALIVE), (30, Life.UNSURE), (70, Life.DEAD)])
+def test_on_another_host_a_process_lives_as_long_as_it_reports(record: SqlBackground, age_s: int, life: Life) -> None:
+    assert life_of(registered(record, "elsewhere", pid=os.getpid(), folder="/f", age_s=age_s)) is life
+
+
+@pytest.mark.parametrize(("age_s", "life"), [(1, Life.UNSURE), (10, Life.DEAD)])
+def test_on_this_host_a_process_is_dead_without_its_process_id(record: SqlBackground, age_s: int, life: Life) -> None:
+    assert life_of(registered(record, host_name(), pid=ended_pid(), folder="/f", age_s=age_s)) is life
+
+
+def test_another_process_with_its_process_id_is_not_the_process(record: SqlBackground) -> None:
+    assert life_of(registered(record, host_name(), pid=os.getpid(), folder="/f", age_s=10)) is Life.DEAD
+
+
+def test_a_host_that_does_not_answer_gives_an_unknown_result_that_does_not_pass(
+    control: Control, record: SqlBackground
+) -> None:
+    registered(record, "elsewhere", pid=1, folder="/journals", age_s=3600)
+    result = stop_traffic(control)
+    assert result is not None
+    assert not result.ok
+    (unknown,) = result.discrepancies
+    assert unknown.kind == "unknown"
+    assert "unknown: host elsewhere did not answer (last report 3600 s ago)" in unknown.sentence
+    assert "/journals on host elsewhere" in unknown.sentence
+
+
+def test_a_result_from_another_host_is_returned_as_often_as_it_is_asked_for(
+    control: Control, record: SqlBackground
+) -> None:
+    process = registered(record, "elsewhere", pid=1, folder="/journals")
+    record.report(process, BackgroundState.STOPPED, pid=1, status={}, result=asdict(PASSED))
+    assert stop_traffic(control) == stop_traffic(control) == PASSED
+
+
+def test_a_failed_comparison_on_another_host_is_an_error_that_names_the_host(
+    control: Control, record: SqlBackground
+) -> None:
+    process = registered(record, "elsewhere", pid=1, folder="/journals")
+    record.report(process, BackgroundState.FAILED, pid=1, status={"error": "it did not reach the end"})
+    with pytest.raises(FatalError, match="ended without a comparison: it did not reach the end") as error:
+        stop_traffic(control)
+    assert "on host elsewhere" in error.value.remedy
+
+
+def test_a_run_without_traffic_has_no_result(control: Control) -> None:
+    assert stop_traffic(control) is None
+
+
+@pytest.fixture
+def spawned(monkeypatch: pytest.MonkeyPatch, record: SqlBackground) -> list[BackgroundProcess]:
+    """Processes that were started; each has its first records at once."""
+    found: list[BackgroundProcess] = []
+
+    def spawn(self: Control, instance: str, folder: Path, *_: Any) -> None:
+        process = record.read(self.key)
+        assert process is not None
+        found.append(process)
+        record.report(process, BackgroundState.RUNNING, pid=1, status={"acknowledged": 1, "consumed": {"classic": 1}})
+
+    monkeypatch.setattr(Control, "_spawn", spawn)
+    return found
+
+
+def start(control: Control, folder: Path) -> BackgroundProcess:
+    return start_traffic(control, bootstrap_servers="x", folder=folder, group="g", replication_factor=1, leased=True)
+
+
+def test_a_worker_uses_the_traffic_that_runs_on_another_host(
+    control: Control, record: SqlBackground, spawned: list[BackgroundProcess], tmp_path: Path
+) -> None:
+    running = registered(record, "elsewhere", pid=1, folder="/journals")
+    assert start(control, tmp_path).instance == running.instance
+    assert spawned == []
+
+
+def test_traffic_after_an_unknown_period_never_passes(
+    control: Control, record: SqlBackground, spawned: list[BackgroundProcess], tmp_path: Path
+) -> None:
+    registered(record, "elsewhere", pid=1, folder="/journals", age_s=3600)
+    second = start(control, tmp_path)
+    assert (second.folder, second.settings["group"]) == (str(tmp_path / "period-2"), "g-2")
+    before = TypeAdapter(LedgerVerdict).validate_python(second.settings["before"])
+    assert [each.kind for each in before.discrepancies] == ["unknown"]
+
+
+def test_traffic_that_was_killed_on_this_host_continues_with_its_journals(
+    control: Control, record: SqlBackground, spawned: list[BackgroundProcess], tmp_path: Path
+) -> None:
+    registered(record, host_name(), pid=ended_pid(), folder=str(tmp_path), age_s=10)
+    again = start(control, tmp_path / "other")
+    assert (again.folder, again.settings) == (str(tmp_path), SETTINGS)
+    assert len(spawned) == 1
+
+
+def test_traffic_that_was_stopped_starts_a_new_period_with_the_result_so_far(
+    control: Control, record: SqlBackground, spawned: list[BackgroundProcess], tmp_path: Path
+) -> None:
+    process = registered(record, "elsewhere", pid=1, folder="/journals")
+    record.report(process, BackgroundState.STOPPED, pid=1, status={}, result=asdict(PASSED))
+    second = start(control, tmp_path)
+    assert second.settings["period"] == 2
+    assert TypeAdapter(LedgerVerdict).validate_python(second.settings["before"]) == PASSED
+
+
+def test_traffic_without_a_first_record_is_stopped_and_its_log_is_shown(
+    control: Control, record: SqlBackground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spawn(self: Control, instance: str, folder: Path, *_: Any) -> None:
+        process = record.read(self.key)
+        assert process is not None
+        record.report(process, BackgroundState.FAILED, pid=1, status={"error": "no broker responded"})
+
+    monkeypatch.setattr(Control, "_spawn", spawn)
+    with pytest.raises(FatalError, match="first record: no broker responded"):
+        start(control, tmp_path)
+
+
+def test_waiting_for_another_host_shows_progress(control: Control, record: SqlBackground) -> None:
+    registered(record, "elsewhere", pid=7, folder="/journals")
+    lines: list[str] = []
+    with pytest.raises(FatalError, match=r"process 7 on host elsewhere\) was requested to stop and did not end"):
+        replace(control, on_progress=lines.append, progress_every_s=0.0).wait_for_end(0.5)
+    assert "The test traffic (process 7 on host elsewhere) is running; last report 0 s ago." in lines
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def heartbeat(home: Path, record: SqlBackground, stop: Event, clock: Clock) -> Heartbeat:
+    process = registered(record, host_name(), pid=1, folder="/f")
+    return Heartbeat(record, change_lock(home), process, stop, clock=clock)
+
+
+def test_a_process_stops_when_a_worker_requests_it(tmp_path: Path, record: SqlBackground) -> None:
+    stop = Event()
+    beat = heartbeat(tmp_path, record, stop, Clock())
+    beat.beat()
+    assert not stop.is_set()
+    record.request_stop("demo", "run-1")
+    beat.beat()
+    assert stop.is_set()
+    assert not beat.is_replaced
+
+
+def test_a_replaced_process_stops_and_reports_nothing(tmp_path: Path, record: SqlBackground) -> None:
+    stop = Event()
+    beat = heartbeat(tmp_path, record, stop, Clock())
+    before = record.read(KEY)
+    assert before is not None
+    record.register(KEY, replaces=before.instance, host="elsewhere", folder="/g", settings=SETTINGS, stop=False)
+    beat.beat()
+    assert stop.is_set()
+    assert beat.is_replaced
+
+
+def test_a_process_stops_when_its_run_has_not_held_the_lock_for_15_minutes(
+    tmp_path: Path, record: SqlBackground
+) -> None:
+    stop, clock = Event(), Clock()
+    beat = heartbeat(tmp_path, record, stop, clock)
+    lock = change_lock(tmp_path)
+    lock.acquire("demo", "run-1", "upgrade", for_s=3600)
+    for _ in range(2):
+        clock.now += ALONE_S + 20
+        beat.beat()
+        assert not stop.is_set()
+    lock.release("demo", "run-1")
+    clock.now += ALONE_S - 20
+    beat.beat()
+    assert not stop.is_set()
+    clock.now += 40
+    beat.beat()
+    assert stop.is_set()
+
+
+def test_a_process_without_its_database_stops_after_15_minutes(
+    tmp_path: Path, record: SqlBackground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kafka_rollout.domain.model.errors import TransientError
+
+    stop, clock = Event(), Clock()
+    beat = heartbeat(tmp_path, record, stop, clock)
+
+    def lost(*_: Any, **__: Any) -> None:
+        raise TransientError("The database did not answer.", remedy="Check it.")
+
+    monkeypatch.setattr(SqlBackground, "report", lost)
+    clock.now = ALONE_S
+    beat.beat()
+    assert not stop.is_set()
+    clock.now += 1
+    beat.beat()
+    assert stop.is_set()
