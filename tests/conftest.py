@@ -3,10 +3,13 @@
 import logging
 import os
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.leftovers import pytest_unconfigure  # noqa: F401 (a hook)
+from tests.postgres import Postgres, running_postgres
 
 # These machines are small and noisy: how long an example takes says nothing about the code. And the same examples are
 # tried in every run: what stops one can be seen again. `make test-full` tries others each time.
@@ -26,3 +29,17 @@ logging.getLogger("py4j").setLevel(logging.WARNING)
 # A shell has what it starts in the background ignore Ctrl-C, and so would all that tests start and then interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.full)])
+def each_database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the test with SQLite, and in `make test-full` with PostgreSQL too (see tests/records.py)."""
+    if request.param == "postgres":
+        server: Postgres = request.getfixturevalue("postgres")
+        monkeypatch.setenv("KAFKA_ROLLOUT_DATABASE", server.create_upgraded_database())

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafka_rollout.adapters.store.database import Database
+
 _USER = "nobody"  # initdb and the server refuse to run as root
 _WAIT_S = "120"
 
@@ -38,6 +40,12 @@ class Postgres:
         name = f"d{uuid.uuid4().hex}"
         self.sql(f"CREATE DATABASE {name}", "postgres")
         return self.url(name)
+
+    def create_upgraded_database(self) -> str:
+        """A new database with this version's tables; its URL."""
+        url = self.create_database()
+        Database(url).upgrade()
+        return url
 
     def sql(self, statement: str, database: str) -> str:
         command = [str(postgres_binaries() / "psql"), "-XAtq", "-v", "ON_ERROR_STOP=1", "-c", statement]

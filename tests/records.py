@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -16,10 +17,13 @@ from kafka_rollout.adapters.store.runs import SqlRunStore, list_runs
 from kafka_rollout.adapters.store.scans import SqlScanHistory
 
 FILE = "kafka-rollout.db"
+SERVER = "KAFKA_ROLLOUT_DATABASE"  # set by the fixture `each_database`
 
 
 def database_of(home: Path) -> Database:
     """The database that the settings name for this home; a new one is a copy, which is faster than the migrations."""
+    if url := os.environ.get(SERVER):
+        return open_database(url)
     file = home / FILE
     if not file.exists():
         home.mkdir(parents=True, exist_ok=True)
@@ -33,13 +37,13 @@ def run_history(home: Path, cluster: str, run_id: str, *, clock: Callable[[], fl
 
 def run_ids(home: Path, cluster: str) -> tuple[str, ...]:
     """The newest first; none where no database was made yet."""
-    return list_runs(database_of(home), cluster) if (home / FILE).exists() else ()
+    return list_runs(database_of(home), cluster) if SERVER in os.environ or (home / FILE).exists() else ()
 
 
 def change_lock(home: Path, *, clock: Callable[[], float] | None = None) -> SqlChangeLock:
     """`clock` replaces the database's."""
     database_of(home)
-    return SqlChangeLock(Database(f"sqlite:///{home / FILE}", clock=clock))
+    return SqlChangeLock(Database(os.environ.get(SERVER) or f"sqlite:///{home / FILE}", clock=clock))
 
 
 def scan_history(home: Path, cluster: str) -> SqlScanHistory:

@@ -146,6 +146,7 @@ def test_a_command_that_plans_nothing_lets_go_of_the_cluster(runs: FakeRuns, com
     assert change_lock(runs.home).holder("fake") is None
 
 
+@pytest.mark.usefixtures("each_database")
 def test_a_holder_that_was_killed_keeps_a_run_out_until_its_lease_ends_and_no_longer(
     runs: FakeRuns,
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_holder_that_was_killed_keeps_a_run_out_until_its_lease_ends_and_no_lo
     assert "taken over" in [entry["what"] for entry in change_lock(runs.home).history("fake")]
 
 
+@pytest.mark.usefixtures("each_database")
 def test_a_run_whose_cluster_was_taken_over_stops_before_its_next_node_and_its_report_says_by_whom(
     runs: FakeRuns,
 ) -> None:

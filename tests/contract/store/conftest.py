@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from kafka_rollout.adapters.store.database import Database
 from kafka_rollout.adapters.store.leases import SqlChangeLock
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.adapters.store.scans import SqlScanHistory
-from tests.postgres import Postgres, running_postgres
+from tests.postgres import Postgres
 
 
 class Clock:
@@ -55,17 +55,9 @@ class Store:
         return SqlScanHistory(self.database(), Artifacts(str(self.home)), cluster)
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    with running_postgres() as server:
-        yield server
-
-
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.full)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "sqlite":
         return Store(url=f"sqlite:///{tmp_path}/kafka-rollout.db", home=tmp_path)
     server: Postgres = request.getfixturevalue("postgres")
-    found = Store(url=server.create_database(), home=tmp_path)
-    found.database().upgrade()
-    return found
+    return Store(url=server.create_upgraded_database(), home=tmp_path)

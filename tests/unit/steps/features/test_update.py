@@ -165,6 +165,7 @@ def test_the_cluster_s_lock_keeps_a_second_update_out(
     assert sent(cluster) == []
 
 
+@pytest.mark.usefixtures("each_database")
 def test_a_lock_left_by_a_killed_task_blocks_only_until_its_lease_ends(
     ports: ClusterPorts, cluster: FakeCluster
 ) -> None:

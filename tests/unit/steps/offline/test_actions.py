@@ -92,6 +92,7 @@ def test_brokers_stop_first_and_start_last_and_all_run_the_target_at_the_level(
     assert all(ports.run.load_before_stop(RELEASE_STEP, node_id) is not None for node_id in world.nodes)
 
 
+@pytest.mark.usefixtures("each_database")
 @pytest.mark.parametrize("dies_after", range(len(FORWARD)))
 def test_run_again_from_the_start_after_a_kill_it_ends_right_and_stops_and_starts_once(
     world: FakeCluster, ports: ClusterPorts, dies_after: int
@@ -104,6 +105,7 @@ def test_run_again_from_the_start_after_a_kill_it_ends_right_and_stops_and_start
     assert all(len(node.starts) == 1 for node in world.nodes.values())
 
 
+@pytest.mark.usefixtures("each_database")
 def test_killed_in_the_middle_of_the_nodes_the_others_follow(
     world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +254,7 @@ def test_taken_back_at_any_step_before_the_brokers_start_the_old_release_runs_at
     assert releases(world) == {"4.2.1"}
 
 
+@pytest.mark.usefixtures("each_database")
 def test_killed_while_it_is_taken_back_it_is_not_gone_forward_and_the_next_call_finishes(
     world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,6 +92,7 @@ def test_before_the_first_stop_there_is_none_and_while_brokers_are_away_it_is_no
     assert "not over" in build_downgrade_report(ports, plan, dry_run=False)["sentence"]
 
 
+@pytest.mark.usefixtures("each_database")
 def test_killed_before_anybody_looked_the_gate_sees_it_and_the_bounds_say_that_nobody_looked(
     world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def test_the_log_is_trimmed_while_the_node_is_stopped(ports: ClusterPorts, clust
     assert (cluster.trims, cluster.release_of(NODE)) == ([NODE], R341)
 
 
+@pytest.mark.usefixtures("each_database")
 @pytest.mark.parametrize("calls", range(1, 90, 4))
 def test_a_turn_that_is_killed_anywhere_ends_on_the_release_with_one_trim_and_one_start(
     cluster: FakeCluster, tmp_path: Path, calls: int

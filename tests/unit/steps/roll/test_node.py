@@ -80,6 +80,7 @@ def count_calls(ports: ClusterPorts, act: Callable[[ClusterPorts], Any]) -> int:
     return calls[0]
 
 
+@pytest.mark.usefixtures("each_database")
 def test_a_kill_after_any_call_ends_with_one_start_on_the_release(tmp_path: Path) -> None:
     def fresh(number: int) -> tuple[FakeCluster, ClusterPorts, Plan]:
         cluster = FakeCluster(R391)
@@ -108,6 +109,7 @@ def test_a_kill_after_any_call_ends_with_one_start_on_the_release(tmp_path: Path
         assert starts_on(cluster, NODE, R431) == 1, calls
 
 
+@pytest.mark.usefixtures("each_database")
 def test_of_a_stop_that_hung_for_long_the_first_record_counts(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
@@ -150,6 +152,7 @@ def test_what_the_node_was_in_is_recorded_before_the_stop(
     assert seen[0].in_isr == {"orders-0", "orders-1", "orders-2"}
 
 
+@pytest.mark.usefixtures("each_database")
 def test_a_stop_that_never_came_leaves_no_old_record_of_what_the_node_was_in(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
@@ -290,6 +293,7 @@ def test_a_shutdown_that_hangs_is_forced_by_a_persons_retry_alone(
     assert cluster.nodes[NODE].running == R431
 
 
+@pytest.mark.usefixtures("each_database")
 def test_a_stop_under_way_is_not_repeated_while_another_node_is_down(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
