@@ -211,6 +211,11 @@ class Procedure:
         """(task id, step) in their order; a step of each node once, with `*` for the node."""
         yield from _walk(self.parts, "")
 
+    @property
+    def proofs(self) -> tuple[GateKind, ...]:
+        """The gates that a run which changed levels must have passed to be finished."""
+        return tuple(step.gate for _, step in self if step.proves and step.gate is not None)
+
     def find(self, task_id: str) -> Step | None:
         """The step of a task; None for a task that is not of this procedure."""
         return next((step for pattern, step in self if matches(pattern, task_id)), None)

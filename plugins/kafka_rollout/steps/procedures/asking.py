@@ -1,10 +1,11 @@
-"""Approvals of the procedures: what the approver is asked, and when nobody has to be asked."""
+"""Approval requests of the procedures: subject, text, and when no approval is needed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.plan import FeatureChange, Plan
 from kafka_rollout.domain.planning.request import ApprovalPolicy
 from kafka_rollout.domain.run.events import ApprovalOf
 from kafka_rollout.domain.run.log_events import ScanJudged
@@ -30,18 +31,6 @@ def _check_roll(call: StepCall) -> str | None:
     if not has_stopped_nodes(call.ports.run.events()):  # later each stop checks the findings; a node can be down now
         check.refuse_new_blockers(call.ports, plan, waits=True)
     return None
-
-
-def _roll_body(call: StepCall) -> str:
-    return approval_body(call.plan, what=ApprovalOf.ROLL)
-
-
-def _check_canary(call: StepCall) -> str | None:
-    return None if call.request.canary else "The run was started without an approval after the first node."
-
-
-def _canary_body(call: StepCall) -> str:
-    return canary_body(call.plan)
 
 
 def _check_finalize(call: StepCall) -> str | None:
@@ -80,14 +69,9 @@ def _levels_body(call: StepCall) -> str:
 
 def _roll_down_subject(plan: Plan) -> str:
     if plan.offline:
-        changes = ", ".join(f"{c.feature} {c.current} → {c.target}" for c in plan.offline_changes)
+        changes = _levels(plan.offline_changes)
         return f"Stop all nodes of {plan.cluster} and take them from {plan.source} to {plan.target} ({changes})?"
     return f"Roll {plan.cluster} down from {plan.source} to {plan.target}?"
-
-
-def _roll_down_body(call: StepCall) -> str:
-    plan = call.plan
-    return roll_body(call.ports, plan, shown_facts(call.ports, plan) if plan.offline else ())
 
 
 def _check_features(call: StepCall) -> str | None:
@@ -99,10 +83,6 @@ def _check_features(call: StepCall) -> str | None:
     return None
 
 
-def _features_body(call: StepCall) -> str:
-    return approval_body(call.plan, what=ApprovalOf.FINALIZE)
-
-
 def upgrade_body(call: StepCall) -> str:
     """Markdown of an upgrade's plan."""
     return approval_body(call.plan)
@@ -110,14 +90,21 @@ def upgrade_body(call: StepCall) -> str:
 
 def downgrade_body(call: StepCall) -> str:
     """Markdown of a downgrade's plan."""
-    plan = call.plan
-    return plan_body(call.ports, plan, shown_facts(call.ports, plan) if plan.offline else ())
+    return plan_body(call.ports, call.plan, _offline_facts(call))
+
+
+def _offline_facts(call: StepCall) -> Sequence[str]:
+    return shown_facts(call.ports, call.plan) if call.plan.offline else ()
+
+
+def _levels(changes: Iterable[FeatureChange]) -> str:
+    return ", ".join(f"{c.feature} {c.current} → {c.target}" for c in changes)
 
 
 PLAN = ApprovalRequest(
     of=ApprovalOf.ROLL,
     subject=lambda plan: f"Upgrade {plan.cluster} from {plan.source} to {plan.target}?",
-    body=_roll_body,
+    body=upgrade_body,
     check=_check_roll,
 )
 CANARY = ApprovalRequest(
@@ -125,8 +112,8 @@ CANARY = ApprovalRequest(
     subject=lambda plan: (
         f"{plan.cluster}: the first node runs {plan.release_steps[0].to_release}. Continue with the other nodes?"
     ),
-    body=_canary_body,
-    check=_check_canary,
+    body=lambda call: canary_body(call.plan),
+    check=lambda call: None if call.request.canary else "The run was started without an approval after the first node.",
     offers_roll_back=True,
 )
 FINALIZE = ApprovalRequest(
@@ -138,20 +125,19 @@ FINALIZE = ApprovalRequest(
 )
 LEVELS = ApprovalRequest(
     of=ApprovalOf.FINALIZE,
-    subject=lambda plan: (
-        f"Lower the features of {plan.cluster}: "
-        f"{', '.join(f'{c.feature} {c.current} → {c.target}' for c in plan.online_changes)}?"
-    ),
+    subject=lambda plan: f"Lower the features of {plan.cluster}: {_levels(plan.online_changes)}?",
     body=_levels_body,
     check=_check_levels,
 )
-ROLL_DOWN = ApprovalRequest(of=ApprovalOf.ROLL, subject=_roll_down_subject, body=_roll_down_body, check=_check_roll)
+ROLL_DOWN = ApprovalRequest(
+    of=ApprovalOf.ROLL,
+    subject=_roll_down_subject,
+    body=lambda call: roll_body(call.ports, call.plan, _offline_facts(call)),
+    check=_check_roll,
+)
 FEATURES = ApprovalRequest(
     of=ApprovalOf.FINALIZE,
-    subject=lambda plan: (
-        f"Change features of {plan.cluster}: "
-        f"{', '.join(f'{c.feature} {c.current} → {c.target}' for c in plan.feature_changes)}?"
-    ),
-    body=_features_body,
+    subject=lambda plan: f"Change features of {plan.cluster}: {_levels(plan.feature_changes)}?",
+    body=lambda call: approval_body(call.plan, what=ApprovalOf.FINALIZE),
     check=_check_features,
 )

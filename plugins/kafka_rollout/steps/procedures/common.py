@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.procedures import actions, conditions
@@ -35,15 +37,43 @@ START_LEDGER = Step(
     skip=conditions.without_traffic,
     limits=CHANGES,
 )
-GATE_FINALIZED = Step(
-    id="gate_finalized",
-    label="Levels on every node",
-    doc="Waits until every node reports the new levels.",
-    progress="every node to report the new levels",
-    gate=GateKind.FINALIZED,
-    on_failure=Reaction.ASK,
-    on_resume=OnResume.KEEP,
-    proves=True,
+PLAN = Step(id="plan", label="Plan", doc="", progress="planning", on_resume=OnResume.KEEP)
+
+
+def gate(step_id: str, kind: GateKind, label: str, doc: str, progress: str, **fields: Any) -> Step:
+    """A gate of the whole cluster. If it fails, an approver decides; a resumed run does not repeat it."""
+    fields = {"on_failure": Reaction.ASK, "on_resume": OnResume.KEEP, **fields}
+    return Step(id=step_id, gate=kind, label=label, doc=doc, progress=progress, **fields)
+
+
+GATE_GROUPS = gate(
+    "gate_groups",
+    GateKind.GROUPS,
+    "Converted groups",
+    "Waits until groups that lose their type are converted and their tombstones are written.",
+    "groups that lose their type to be converted",
+    runs_after=RunsAfter.SKIPPED,
+)
+GATE_FINALIZED = gate(
+    "gate_finalized",
+    GateKind.FINALIZED,
+    "Levels on every node",
+    "Waits until every node reports the new levels.",
+    "every node to report the new levels",
+)
+GATE_SNAPSHOT = gate(
+    "gate_snapshot",
+    GateKind.SNAPSHOT,
+    "Snapshot of every node",
+    "Waits until every node has a snapshot with the new metadata.version.",
+    "a snapshot of every node with the new metadata.version",
+)
+GATE_METADATA_VERSION = gate(
+    "verify_metadata_version",
+    GateKind.METADATA_VERSION,
+    "metadata.version metric",
+    "Waits until CurrentMetadataVersion of every node shows the level, by Prometheus and Jolokia.",
+    "CurrentMetadataVersion of every node",
 )
 PROVE_SNAPSHOT = Step(
     id="prove_snapshot",

@@ -13,7 +13,6 @@ from kafka_rollout.steps.step import (
     Jump,
     OnResume,
     Procedure,
-    Reaction,
     RunsAfter,
     Section,
     Step,
@@ -34,42 +33,27 @@ LOWERING = Section(
             runs_after=RunsAfter.SKIPPED,
             on_resume=OnResume.KEEP,
         ),
-        replace(common.GATE_FINALIZED, proves=False),
+        common.GATE_FINALIZED,
         Step(
             id="pass_levels",
             label="Snapshot and log checks",
             doc="Skips the snapshot and metadata-log tasks that this plan does not need.",
             jump=Jump(past="check_metadata_logs", when=conditions.nothing_to_prove),
         ),
-        Step(
-            id="gate_snapshot",
-            label="Snapshot of every node",
+        replace(
+            common.GATE_SNAPSHOT,
             doc="Waits until every node has a snapshot at the new level, after every record that the older release "
             "cannot read.",
-            progress="a snapshot of every node with the new metadata.version",
-            gate=GateKind.SNAPSHOT,
-            on_failure=Reaction.ASK,
-            on_resume=OnResume.KEEP,
         ),
         common.PROVE_SNAPSHOT,
-        Step(
-            id="gate_metadata_version",
-            label="metadata.version metric",
-            doc="Waits until CurrentMetadataVersion of every node shows the level, by Prometheus and Jolokia.",
-            progress="CurrentMetadataVersion of every node",
-            gate=GateKind.METADATA_VERSION,
-            on_failure=Reaction.ASK,
-            on_resume=OnResume.KEEP,
-        ),
-        Step(
-            id="check_metadata_logs",
-            label="Readable metadata logs",
-            doc="Waits until the older release can read every node's metadata log, after a trim where it needs one.",
-            progress="metadata logs that the older release can read",
-            gate=GateKind.METADATA_LOG,
+        replace(common.GATE_METADATA_VERSION, id="gate_metadata_version"),
+        common.gate(
+            "check_metadata_logs",
+            GateKind.METADATA_LOG,
+            "Readable metadata logs",
+            "Waits until the older release can read every node's metadata log, after a trim where it needs one.",
+            "metadata logs that the older release can read",
             limits=READS_LOGS,
-            on_failure=Reaction.ASK,
-            on_resume=OnResume.KEEP,
         ),
     ),
 )
@@ -77,23 +61,21 @@ PROVING = Section(
     id="proving",
     doc="Levels, and everything that the cluster contained before.",
     parts=(
-        Step(
-            id="verify_levels",
-            label="Levels on every node",
-            doc="Waits until every node, on the older release, reports the planned levels.",
-            progress="the planned levels of every node",
-            gate=GateKind.LEVELS,
+        common.gate(
+            "verify_levels",
+            GateKind.LEVELS,
+            "Levels on every node",
+            "Waits until every node, on the older release, reports the planned levels.",
+            "the planned levels of every node",
             runs_after=RunsAfter.SKIPPED,
-            on_failure=Reaction.ASK,
+            on_resume=OnResume.REPEAT,
             proves=True,
         ),
-        Step(
-            id="verify_metadata_version",
-            label="metadata.version metric",
-            doc="Waits until CurrentMetadataVersion of every node shows the level, by Prometheus and Jolokia.",
+        replace(
+            common.GATE_METADATA_VERSION,
             progress="CurrentMetadataVersion of every node, on the older release",
             gate=GateKind.FINAL_METADATA_VERSION,
-            on_failure=Reaction.ASK,
+            on_resume=OnResume.REPEAT,
             proves=True,
         ),
         Step(
@@ -111,13 +93,10 @@ DOWNGRADE = Procedure(
     dry_run_body=asking.downgrade_body,
     parts=(
         common.OBSERVE,
-        Step(
-            id="plan",
-            label="Plan",
+        replace(
+            common.PLAN,
             doc="Plans the levels and the release steps and freezes the plan. Every later task checks its hash.",
-            progress="planning",
             act=actions.plan_downgrade,
-            on_resume=OnResume.KEEP,
         ),
         replace(common.SCAN, on_resume=OnResume.KEEP_APPROVED),
         Step(
@@ -146,16 +125,10 @@ DOWNGRADE = Procedure(
             doc="An approver approves the lower levels and what is lost.",
             approval=asking.LEVELS,
         ),
-        Step(
-            id="gate_groups",
-            label="Converted groups",
+        replace(
+            common.GATE_GROUPS,
             doc="Waits until groups that lose their type are converted, their tombstones are written, and the older "
             "releases can load the rest.",
-            progress="groups that lose their type to be converted",
-            gate=GateKind.GROUPS,
-            runs_after=RunsAfter.SKIPPED,
-            on_failure=Reaction.ASK,
-            on_resume=OnResume.KEEP,
         ),
         Step(
             id="inventory_before",

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.steps.procedures import actions, asking, common, conditions
-from kafka_rollout.steps.step import CHANGES, OnResume, Procedure, Reaction, RunsAfter, Step
+from kafka_rollout.steps.step import CHANGES, OnResume, Procedure, RunsAfter, Step
 
 FEATURES = Procedure(
     name="features",
     dry_run_body=asking.upgrade_body,
     parts=(
         common.OBSERVE,
-        Step(
-            id="plan",
-            label="Plan",
+        replace(
+            common.PLAN,
             doc="Checks every rule of KIP-584 on every node and freezes the plan. Every later task checks its hash.",
-            progress="planning",
             act=actions.plan_features,
-            on_resume=OnResume.KEEP,
         ),
         common.end_dry_run(past="verify_metadata_version"),
         Step(
@@ -28,16 +24,7 @@ FEATURES = Procedure(
             doc="An approver approves the changes, with the users of each feature.",
             approval=asking.FEATURES,
         ),
-        Step(
-            id="gate_groups",
-            label="Converted groups",
-            doc="Waits until groups that lose their type are converted and their tombstones are written.",
-            progress="groups that lose their type to be converted",
-            gate=GateKind.GROUPS,
-            skip=conditions.does_not_wait,
-            runs_after=RunsAfter.SKIPPED,
-            on_failure=Reaction.ASK,
-        ),
+        replace(common.GATE_GROUPS, skip=conditions.does_not_wait, on_resume=OnResume.REPEAT),
         Step(
             id="update",
             label="Changed levels",
@@ -55,16 +42,8 @@ FEATURES = Procedure(
             progress="asking every node again for the features it supports",
             act=actions.check_narrower_nodes,
         ),
-        replace(common.GATE_FINALIZED, skip=conditions.does_not_wait, proves=False),
-        Step(
-            id="verify_metadata_version",
-            label="metadata.version metric",
-            doc="Waits until CurrentMetadataVersion of every node shows the level, by Prometheus and Jolokia.",
-            progress="CurrentMetadataVersion of every node",
-            gate=GateKind.METADATA_VERSION,
-            skip=conditions.does_not_wait,
-            on_failure=Reaction.ASK,
-        ),
+        replace(common.GATE_FINALIZED, skip=conditions.does_not_wait),
+        replace(common.GATE_METADATA_VERSION, skip=conditions.does_not_wait, on_resume=OnResume.REPEAT),
         replace(common.REPORT, skip=conditions.does_not_wait),  # the command prints each feature's result instead
         common.OUTCOME,
     ),

@@ -42,5 +42,5 @@ def build_report_of_run(
     """Build the report of a run: upgrade, downgrade or change of features. `steps` lists the procedure's steps."""
     events = ports.run.events()
     procedure = procedure or procedure_of(events)
-    data = _REPORTS[procedure.name](ports, plan, dry_run=dry_run)
+    data = _REPORTS[procedure.name](ports, plan, dry_run=dry_run, proofs=procedure.proofs)
     return {**data, "steps": [asdict(line) for line in step_lines(procedure, events)]}

@@ -12,6 +12,7 @@ from kafka_rollout.steps.procedures import asking, conditions
 from kafka_rollout.steps.step import (
     CHANGES,
     CHANGES_LOGS,
+    Act,
     EachNode,
     Jump,
     Reaction,
@@ -111,13 +112,14 @@ def roll_back(*, brokers_first: bool = False) -> Section:
     return Section(id=ROLL_BACK, doc=doc, parts=(begin, *back), prefixes=True, on_decision=True)
 
 
-def _offline(name: str, doc: str, progress: str, act: object) -> Step:
+def _offline(name: str, doc: str, act: Act) -> Step:
+    words = name.replace("_", " ")
     return Step(
         id=name,
-        label=name.replace("_", " ").capitalize(),
+        label=words.capitalize(),
         doc=doc,
-        progress=f"offline: {progress}",
-        act=act,  # type: ignore[arg-type]
+        progress=f"offline: {words}",
+        act=act,
         limits=CHANGES_LOGS,
         on_failure=Reaction.ASK_UNDO,
     )
@@ -135,35 +137,9 @@ def _offline_gate(name: str, label: str) -> EachNode:
     return EachNode(steps=(gate,))
 
 
-def _stop_all(call: StepCall) -> list[int]:
-    return list(offline.stop_all(call.ports, call.plan))
-
-
-def _choose_log(call: StepCall) -> object:
-    return asdict(offline.choose(call.ports, call.plan))
-
-
-def _write_snapshot(call: StepCall) -> str:
-    return offline.write_snapshot(call.ports, call.plan).name
-
-
 def _install_snapshot(call: StepCall) -> dict[str, str]:
     installed = offline.install_snapshot(call.ports, call.plan)
     return {str(node_id): sentence for node_id, sentence in installed.items()}
-
-
-def _install_binaries(call: StepCall) -> None:
-    offline.install_binaries(call.ports, call.plan)
-
-
-def start_controllers(call: StepCall) -> list[int]:
-    """Start the controllers that have no process; the nodes that this call started."""
-    return list(offline.start_controllers(call.ports, call.plan).acted)
-
-
-def start_brokers(call: StepCall) -> list[int]:
-    """Start the brokers that have no process; the nodes that this call started."""
-    return list(offline.start_brokers(call.ports, call.plan).acted)
 
 
 def _put_back(call: StepCall) -> list[int]:
@@ -208,43 +184,39 @@ OFFLINE_SECTION = Section(
             runs_after=RunsAfter.SKIPPED,
         ),
         _offline(
-            "stop_all", "Checks everything once more, then stops brokers, then controllers.", "stop all", _stop_all
+            "stop_all",
+            "Checks everything once more, then stops brokers, then controllers.",
+            lambda call: list(offline.stop_all(call.ports, call.plan)),
         ),
         _offline(
             "choose_log",
             "Chooses the longest log of a majority of voters: it has every committed record.",
-            "choose log",
-            _choose_log,
+            lambda call: asdict(offline.choose(call.ports, call.plan)),
         ),
         _offline(
             "write_snapshot",
             "Writes the end of the chosen log at the planned level, and loads it with the target's own classes.",
-            "write snapshot",
-            _write_snapshot,
+            lambda call: offline.write_snapshot(call.ports, call.plan).name,
         ),
         _offline(
             "install_snapshot",
             "Backs up every node's metadata log and replaces it with the snapshot.",
-            "install snapshot",
             _install_snapshot,
         ),
         _offline(
             "install_binaries",
             "Every node's next start is on the target release.",
-            "install binaries",
-            _install_binaries,
+            lambda call: offline.install_binaries(call.ports, call.plan),
         ),
         _offline(
             "start_controllers",
             "Starts the controllers. They form a quorum at the planned level before any other node starts.",
-            "start controllers",
-            start_controllers,
+            lambda call: list(offline.start_controllers(call.ports, call.plan).acted),
         ),
         _offline(
             "start_brokers",
             "Starts the brokers. After this step the downgrade cannot be undone.",
-            "start brokers",
-            start_brokers,
+            lambda call: list(offline.start_brokers(call.ports, call.plan).acted),
         ),
         _offline_gate("gate_after", "Gate after the start"),
         Step(id="passed", label="All nodes started", doc="All nodes are back.", runs_after=RunsAfter.SKIPPED),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.model.plan import ReleaseStepPosition
 from kafka_rollout.steps.procedures import actions, asking, common, conditions, rolling
 from kafka_rollout.steps.report.run import SCAN_VERDICT
@@ -14,7 +13,6 @@ from kafka_rollout.steps.step import (
     Jump,
     OnResume,
     Procedure,
-    Reaction,
     RunsAfter,
     Section,
     Step,
@@ -78,28 +76,10 @@ FINALIZING = Section(
             runs_after=RunsAfter.SKIPPED,
             on_resume=OnResume.KEEP,
         ),
-        common.GATE_FINALIZED,
-        Step(
-            id="gate_snapshot",
-            label="Snapshot of every node",
-            doc="Waits until every node has a snapshot with the new metadata.version.",
-            progress="a snapshot of every node with the new metadata.version",
-            gate=GateKind.SNAPSHOT,
-            on_failure=Reaction.ASK,
-            on_resume=OnResume.KEEP,
-            proves=True,
-        ),
+        replace(common.GATE_FINALIZED, proves=True),
+        replace(common.GATE_SNAPSHOT, proves=True),
         common.PROVE_SNAPSHOT,
-        Step(
-            id="verify_metadata_version",
-            label="metadata.version metric",
-            doc="Waits until CurrentMetadataVersion of every node shows the level, by Prometheus and Jolokia.",
-            progress="CurrentMetadataVersion of every node",
-            gate=GateKind.METADATA_VERSION,
-            on_failure=Reaction.ASK,
-            on_resume=OnResume.KEEP,
-            proves=True,
-        ),
+        replace(common.GATE_METADATA_VERSION, proves=True),
     ),
 )
 
@@ -109,14 +89,11 @@ UPGRADE = Procedure(
     parts=(
         common.OBSERVE,
         common.SCAN,
-        Step(
-            id="plan",
-            label="Plan",
+        replace(
+            common.PLAN,
             doc="Plans the release steps to the target and freezes the plan. Every later task checks its hash.",
-            progress="planning",
             act=actions.plan_upgrade,
             runs_after=RunsAfter.ANYTHING,  # a failed scan is a finding of the plan
-            on_resume=OnResume.KEEP,
         ),
         common.end_dry_run(past="stop_ledger"),
         Step(
@@ -125,15 +102,11 @@ UPGRADE = Procedure(
             doc="An approver approves the plan and its findings. Blockers cannot be approved.",
             approval=asking.PLAN,
         ),
-        Step(
-            id="gate_groups",
+        replace(
+            common.GATE_GROUPS,
             label="Groups of a preview",
             doc="Waits until no group uses a preview that the next release does not serve.",
             progress="groups that the next release does not serve",
-            gate=GateKind.GROUPS,
-            runs_after=RunsAfter.SKIPPED,
-            on_failure=Reaction.ASK,
-            on_resume=OnResume.KEEP,
         ),
         replace(common.START_LEDGER, runs_after=RunsAfter.SKIPPED),
         rolling.roll(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafka_rollout.domain.gates.ref import GateKind
@@ -10,6 +10,7 @@ from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.log_events import MetadataScanned
 from kafka_rollout.domain.run.node_events import BootstrapReplaced, Trimmed
 from kafka_rollout.domain.run.offline_events import OfflineEvent
+from kafka_rollout.domain.run.projections.gates import gate_histories
 from kafka_rollout.domain.run.projections.runs import has_acted
 from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -19,15 +20,17 @@ from kafka_rollout.steps.offline.facts import expected_outage_s
 from kafka_rollout.steps.offline.outage import outage_report, outage_sentence
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.report.event_form import event_form
-from kafka_rollout.steps.report.outcome import Outcome
+from kafka_rollout.steps.report.outcome import Outcome, missing_proofs
 from kafka_rollout.steps.report.run import build_report
 
 
-def build_downgrade_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> dict[str, Any]:
+def build_downgrade_report(
+    ports: ClusterPorts, plan: Plan, *, dry_run: bool, proofs: Sequence[GateKind]
+) -> dict[str, Any]:
     """Build the report. Keys: those of an upgrade's report, and `losses`, `metadata_logs`, `trims`, `bootstraps`,
     `inventory`, `outage`, `offline_steps`.
     """
-    data = build_report(ports, plan, dry_run=dry_run)
+    data = build_report(ports, plan, dry_run=dry_run, proofs=proofs)
     events = ports.run.events()
     data |= {
         "scan": ports.run.attachment(SCAN_BEFORE_ROLL),
@@ -42,14 +45,16 @@ def build_downgrade_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool) ->
         "offline_steps": [event_form(event) for event in events_of(events, OfflineEvent)],
     }
     if not dry_run:
-        outcome, sentence = _outcome(plan, data, acted=has_acted(events))
+        outcome, sentence = _outcome(
+            plan, data, missing_proofs(gate_histories(events), proofs), acted=has_acted(events)
+        )
         if plan.offline and (took := outage_sentence(events, expected_outage_s(ports))):
             sentence = f"{sentence} {took}"
         data |= {"outcome": outcome.value, "sentence": sentence}
     return data
 
 
-def _outcome(plan: Plan, data: Mapping[str, Any], *, acted: bool) -> tuple[Outcome, str]:
+def _outcome(plan: Plan, data: Mapping[str, Any], missing: str, *, acted: bool) -> tuple[Outcome, str]:
     """The observed state has priority over the history."""
     told = Outcome(data["outcome"]), str(data["sentence"])
     if told[0] is Outcome.ROLLED_BACK:
@@ -64,8 +69,8 @@ def _outcome(plan: Plan, data: Mapping[str, Any], *, acted: bool) -> tuple[Outco
         return Outcome.STOPPED, told[1]
     if not _arrived(plan, data):
         return Outcome.STOPPED, f"Every node runs {plan.target}, but not at the planned levels: {_levels(plan, data)}."
-    if open_ := [kind.value for kind in (GateKind.LEVELS, GateKind.FINAL_METADATA_VERSION) if not _held(data, kind)]:
-        return Outcome.STOPPED, f"Every node runs {plan.target}, but these checks are missing: {', '.join(open_)}."
+    if missing:
+        return Outcome.STOPPED, f"Every node runs {plan.target}, but these checks are missing: {missing}."
     if unexpected := [one for one in (data["inventory"] or {}).get("differences", ()) if not one["foretold"]]:
         return Outcome.STOPPED, f"Every node runs {plan.target}, but the contents differ: {unexpected[0]['sentence']}"
     return Outcome.FINISHED, (
@@ -84,7 +89,3 @@ def _levels(plan: Plan, data: Mapping[str, Any]) -> str:
     return ", ".join(
         f"{feature} {after.get(feature, 0)} (planned {level})" for feature, level in sorted(plan.levels.items())
     )
-
-
-def _held(data: Mapping[str, Any], kind: GateKind) -> bool:
-    return any(gate["kind"] == kind and gate["state"] in {"held", "holds"} for gate in data["gates"])

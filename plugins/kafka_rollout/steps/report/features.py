@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import Event
 from kafka_rollout.domain.run.feature_events import FeatureRace, FeatureResults
@@ -18,9 +19,11 @@ from kafka_rollout.steps.report.outcome import Outcome
 from kafka_rollout.steps.report.run import build_report
 
 
-def build_feature_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> dict[str, Any]:
+def build_feature_report(
+    ports: ClusterPorts, plan: Plan, *, dry_run: bool, proofs: Sequence[GateKind]
+) -> dict[str, Any]:
     """Build the report. Keys: those of an upgrade's report; `results`: the result of each feature."""
-    data = build_report(ports, plan, dry_run=dry_run)
+    data = build_report(ports, plan, dry_run=dry_run, proofs=proofs)
     outcome, sentence = _outcome(ports, plan, dry_run=dry_run)
     return {**data, "outcome": outcome.value, "sentence": sentence, "results": _results(ports.run.events())}
 

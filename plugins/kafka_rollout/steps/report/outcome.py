@@ -35,6 +35,7 @@ def outcome_of(
     gates: Sequence[GateHistory],
     *,
     dry_run: bool,
+    proofs: Sequence[GateKind],
 ) -> tuple[Outcome, str]:
     """The outcome and a sentence."""
     if dry_run:
@@ -50,14 +51,14 @@ def outcome_of(
         why = "" if closed is None else f" {closed.sentence}"
         return Outcome.STOPPED, f"The rollback to {plan.source} is not finished: {_running(state)}.{why}"
     if _all_run(ports, state, plan.target):
-        return _after_the_roll(ports, plan, state, gates)
+        return _after_the_roll(ports, plan, state, gates, proofs)
     if started is None:
         return Outcome.REFUSED, f"Nothing was changed: {_refusal(plan, events)}"
     return Outcome.STOPPED, f"The change to {plan.target} stopped: {_running(state)}. {last_failure(events)}".strip()
 
 
 def _after_the_roll(
-    ports: ClusterPorts, plan: Plan, state: ClusterState, gates: Sequence[GateHistory]
+    ports: ClusterPorts, plan: Plan, state: ClusterState, gates: Sequence[GateHistory], proofs: Sequence[GateKind]
 ) -> tuple[Outcome, str]:
     left = feature_changes(ports.catalogue, state, plan.target)
     if left:
@@ -66,18 +67,16 @@ def _after_the_roll(
             Outcome.ROLLED_NOT_FINALIZED,
             f"Every node runs {plan.target}. Not finalized yet: {levels}. Start a new run to finalize.",
         )
-    if plan.feature_changes:
-        passed = {gate.ref.kind for gate in gates if gate.is_passed}
-        open_ = [k.value for k in (GateKind.FINALIZED, GateKind.SNAPSHOT, GateKind.METADATA_VERSION) if k not in passed]
-        if open_:
-            return (
-                Outcome.STOPPED,
-                (
-                    f"Every node runs {plan.target} and its levels are finalized, but these checks are missing: "
-                    f"{', '.join(open_)}."
-                ),
-            )
+    if plan.feature_changes and (missing := missing_proofs(gates, proofs)):
+        sentence = f"Every node runs {plan.target} at the finalized levels, but these checks are missing: {missing}."
+        return Outcome.STOPPED, sentence
     return Outcome.FINISHED, f"Every node runs {plan.target}, and all its features are finalized."
+
+
+def missing_proofs(gates: Sequence[GateHistory], proofs: Sequence[GateKind]) -> str:
+    """List the kinds in `proofs` of which the run has passed no gate; empty if it passed all."""
+    passed = {gate.ref.kind for gate in gates if gate.is_passed}
+    return ", ".join(kind.value for kind in proofs if kind not in passed)
 
 
 def _all_run(ports: ClusterPorts, state: ClusterState, release: Release) -> bool:

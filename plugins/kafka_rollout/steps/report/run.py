@@ -34,10 +34,13 @@ GROUPS_WATCHED = "groups/watch.json"
 _KEPT_CHECKS = 20
 
 
-def build_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool = False) -> dict[str, Any]:
+def build_report(
+    ports: ClusterPorts, plan: Plan, *, dry_run: bool = False, proofs: Sequence[GateKind] = ()
+) -> dict[str, Any]:
     """Build the report from the run history and one last observation of the cluster. It contains no credentials.
 
-    Keys are stable (`format` is their version). Times: epoch seconds; durations: seconds.
+    Keys are stable (`format` is their version). Times: epoch seconds; durations: seconds. `proofs`: gates without which
+    changed levels are not proved.
     """
     events = tuple(event for event in ports.run.events() if event.at)  # without lines cut by a kill
     try:
@@ -46,7 +49,7 @@ def build_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool = False) -> d
     except TransientError as error:
         state, unanswered = None, error.sentence
     gates = gate_histories(events)
-    outcome, sentence = outcome_of(ports, plan, state, events, gates, dry_run=dry_run)
+    outcome, sentence = outcome_of(ports, plan, state, events, gates, dry_run=dry_run, proofs=proofs)
     began = events[0].at if events else ports.clock.now()
     ended = events[-1].at if events else began
     return {

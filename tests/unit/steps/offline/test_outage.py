@@ -21,7 +21,8 @@ from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline import outage
 from kafka_rollout.steps.offline.facts import shown_facts
-from kafka_rollout.steps.report.downgrade import build_downgrade_report
+from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
+from kafka_rollout.steps.procedures.of_run import build_report_of_run
 from tests.fake_cluster import R431, FakeCluster, make_spec
 from tests.fakes import fake_bench
 from tests.unit.steps.offline.test_actions import FORWARD, RELEASE_STEP, approved, go, take_back
@@ -57,7 +58,7 @@ def test_the_report_has_the_outage_that_was_beside_the_one_that_was_approved(
     began = world.clock.now()
     go(ports, plan)
     took = world.clock.now() - began
-    report = build_downgrade_report(ports, plan, dry_run=False)
+    report = build_report_of_run(ports, plan, procedure=DOWNGRADE)
     (measured,) = report["outage"]["measured"]
     assert 0 <= measured["writable_s"] <= measured["seconds"] <= took + 0.1
     told = report["outage"]
@@ -89,7 +90,7 @@ def test_before_the_first_stop_there_is_none_and_while_brokers_are_away_it_is_no
     go(ports, plan, FORWARD[6:])
     (measured,) = outages(ports.run.events())
     assert (measured.seconds, "offline-served" in kinds(ports)) == (None, False)
-    assert "not over" in build_downgrade_report(ports, plan, dry_run=False)["sentence"]
+    assert "not over" in build_report_of_run(ports, plan, procedure=DOWNGRADE)["sentence"]
 
 
 @pytest.mark.usefixtures("each_database")

@@ -17,7 +17,7 @@ from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
-from kafka_rollout.steps.report.run import build_report
+from kafka_rollout.steps.procedures.of_run import build_report_of_run
 from kafka_rollout.steps.roll.walk import roll_back, roll_release_steps
 from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes import fake_bench
@@ -55,7 +55,7 @@ def test_it_stays_on_the_tolerant_release_when_the_intolerant_one_could_not_load
     with pytest.raises(RefusedError, match=r"rollback to 3\.4\.0 is not possible: .*__consumer_offsets-0.*version 4"):
         roll_back(ports, plan, QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R341}
-    report = build_report(ports, plan)
+    report = build_report_of_run(ports, plan)
     assert report["outcome"] == "stopped"
     assert "A rollback to 3.4.0 is not possible" in report["sentence"]
 
@@ -91,7 +91,7 @@ def test_settings_that_the_older_release_would_make_unreadable_are_taken_away_by
         roll_back(ports, plan, QUICK)
     assert "Save these settings and delete them. Then roll back again" in refused.value.remedy
     assert cluster.stops == stopped
-    assert "SETTINGS-NOT-KEPT" in build_report(ports, plan)["sentence"]
+    assert "SETTINGS-NOT-KEPT" in build_report_of_run(ports, plan)["sentence"]
     cluster.group_configs = {}
     assert roll_back(ports, plan, QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R391}
@@ -109,6 +109,6 @@ def test_whoever_stays_after_a_refused_way_back_has_rolled_and_stopped_nowhere(t
         roll_back(ports, plan, QUICK)
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "then it stays")
     assert roll_release_steps(ports, plan, QUICK)
-    report = build_report(ports, plan)
+    report = build_report_of_run(ports, plan)
     assert report["outcome"] == "rolled_not_finalized"
     assert "Every node runs 4.3.1. Not finalized yet" in report["sentence"]

@@ -23,7 +23,7 @@ from kafka_rollout.steps.features.snapshot import prove_snapshot
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.procedures.of_run import build_report_of_run
-from kafka_rollout.steps.report.run import GROUPS_WATCHED, build_report
+from kafka_rollout.steps.report.run import GROUPS_WATCHED
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
 from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes import fake_bench
@@ -32,7 +32,7 @@ QUICK = GatePolicy(looks=2, interval_s=1, timeout_s=60)
 
 
 def outcome(ports: ClusterPorts, plan: Plan) -> tuple[str, str]:
-    report = build_report(ports, plan)
+    report = build_report_of_run(ports, plan)
     json.dumps(report)
     return report["outcome"], report["sentence"]
 
@@ -157,7 +157,7 @@ def test_a_plan_with_blockers_cannot_be_approved_away_and_reads_refused(tmp_path
 
 def test_a_rejected_approval_and_a_dry_run_read_as_such(ports: ClusterPorts, cluster: FakeCluster) -> None:
     plan = plan_upgrade(ports, R431, finalize=False)
-    assert build_report(ports, plan, dry_run=True)["outcome"] == "dry_run"
+    assert build_report_of_run(ports, plan, dry_run=True)["outcome"] == "dry_run"
     record_approval(ports, ApprovalOf.ROLL, "alice", REJECTED, "month's end")
     assert outcome(ports, plan) == ("refused", "Nothing was changed: alice answered 'rejected' (month's end).")
     assert render(build_report_of_run(ports, plan))
