@@ -14,6 +14,7 @@ import base64
 import itertools
 import random
 import struct
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -30,8 +31,10 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka_rollout.adapters.releases.definitions import Schemas, load_schemas
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings
-from kafka_rollout.wire.messages import encode
-from kafka_rollout.wire.record_batch import Codec
+from kafka_rollout.wire.log_types import Codec
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tools.message_writer import encode
 
 TOPIC = "__consumer_offsets"
 RECORDS_PER_BATCH = 100  # each with its own key; one is a group's metadata, one a tombstone

@@ -42,7 +42,7 @@ from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.settings import Settings
-from kafka_rollout.wire.record_batch import Codec
+from kafka_rollout.wire.log_types import Codec
 from kafka_rollout_spark.kernel.spec import ScanDepth
 
 RESULTS = PROJECT_ROOT / "bench" / "results" / "scan.json"

@@ -20,9 +20,9 @@ from kafka_rollout.settings import Settings
 from kafka_rollout.wire.coordinator_records import KindCounts, classify
 from kafka_rollout.wire.field_rules import take
 from kafka_rollout.wire.layouts import Layout
+from kafka_rollout.wire.log_types import Codec, LogFormatError
 from kafka_rollout.wire.messages import Decoded, MessageFormatError
-from kafka_rollout.wire.messages import encode as encode_message
-from kafka_rollout.wire.record_batch import Codec, LogFormatError, batches, payload, records
+from kafka_rollout.wire.record_batch import batches, payload, records
 from kafka_rollout_spark.decode.chunks import Chunk
 from kafka_rollout_spark.decode.decoding import worker_rows
 from kafka_rollout_spark.kernel import tables
@@ -33,6 +33,7 @@ from tests.paths import FIXTURES
 from tests.unit.adapters.test_codecs import GIGABYTE, of_zeros
 from tests.unit.wire.message_strategies import values
 from tests.unit.wire.test_record_batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, a_record, encode
+from tools.message_writer import encode as encode_message
 
 FETCHES = [
     *sorted(FIXTURES.glob("coordinator-logs-*/*.fetch")),

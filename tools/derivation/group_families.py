@@ -10,10 +10,10 @@ from kafka_rollout.domain.model.releases import GroupFamilyFacts, RecordTypeFact
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import CURRENT, GROUP, MEMBER
 from kafka_rollout.wire.layouts import Layout, MessageSchema
-from kafka_rollout.wire.messages import encode
 from tools.derivation.coordinator_shards import Record, Refusal
 from tools.derivation.jars import Message, key_versions
 from tools.derivation.rules import filled
+from tools.message_writer import encode
 
 FAMILIES = ("ConsumerGroup", "ShareGroup", "StreamsGroup")
 GROUP_ID, MEMBER_ID = "probed-group", "probed-member"

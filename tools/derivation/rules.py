@@ -10,7 +10,7 @@ from typing import Any
 from kafka_rollout.domain.model.releases import FieldRule, RuleKind
 from kafka_rollout.wire.field_rules import CONSUMER_PROTOCOL, PROTOCOL, PROTOCOL_TYPE
 from kafka_rollout.wire.layouts import ZERO_UUID, FieldLayout, FieldType, Layout, StructLayout
-from kafka_rollout.wire.messages import encode
+from tools.message_writer import encode
 
 Complaint = Callable[[bytes], str | None]  # of a value, its version in front: what the release says when it refuses it
 

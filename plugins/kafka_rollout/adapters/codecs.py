@@ -10,7 +10,7 @@ import crc32c
 import lz4.frame
 from backports import zstd
 
-from kafka_rollout.wire.record_batch import Bytes, Codec, Codecs
+from kafka_rollout.wire.log_types import Bytes, Codec, Codecs
 
 MOST_PAYLOAD_BYTES = 128 << 20
 """A batch that decompresses to more is damaged. A coordinator fills a batch up to its topic's max.message.bytes before

@@ -14,17 +14,8 @@ from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.model.releases import FieldRule
 from kafka_rollout.wire.field_rules import with_rules
 from kafka_rollout.wire.layouts import Layout, MessageSchema
-from kafka_rollout.wire.record_batch import (
-    Batch,
-    Bytes,
-    Codecs,
-    LogFormatError,
-    RecordSpan,
-    batches,
-    check_crc,
-    payload,
-    records,
-)
+from kafka_rollout.wire.log_types import Batch, Bytes, Codecs, LogFormatError, RecordSpan
+from kafka_rollout.wire.record_batch import batches, check_crc, payload, records
 
 VERSION_BYTES = 2
 UNREADABLE_VALUE = -1  # a value too short to hold a version: no release reads version −1 either

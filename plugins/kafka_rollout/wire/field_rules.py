@@ -13,8 +13,8 @@ from typing import Any
 
 from kafka_rollout.domain.model.releases import FieldRule, RuleKind
 from kafka_rollout.wire.layouts import ZERO_UUID, FieldLayout, Layout, StructLayout
+from kafka_rollout.wire.log_types import Bytes
 from kafka_rollout.wire.messages import Decoded, MessageFormatError, decode, join
-from kafka_rollout.wire.record_batch import Bytes
 
 CONSUMER_PROTOCOL = "consumer"  # the protocol type of groups whose members' subscriptions coordinators read
 PROTOCOL_TYPE, PROTOCOL = "protocolType", "protocol"  # GroupMetadataValue's fields

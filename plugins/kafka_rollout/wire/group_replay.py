@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 
 from kafka_rollout.domain.model.releases import CoordinatorLogFacts, GroupFamilyFacts
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, classify
+from kafka_rollout.wire.log_types import Bytes, Codecs, LogFormatError
 from kafka_rollout.wire.pending_commits import text_at
-from kafka_rollout.wire.record_batch import Bytes, Codecs, LogFormatError, readable, records
+from kafka_rollout.wire.record_batch import readable, records
 
 GROUP, MEMBER = "Metadata", "MemberMetadata"  # what records' names have behind their family's
 EPOCH, TARGET, CURRENT = "TargetAssignmentMetadata", "TargetAssignmentMember", "CurrentMemberAssignment"

@@ -8,19 +8,17 @@ believed only if the tag is unknown; the last of two fields with one tag wins.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import Struct
-from struct import error as StructError
 from typing import Any, NoReturn
 
 from kafka_rollout.wire.layouts import FieldLayout, FieldType, Layout, StructLayout
-from kafka_rollout.wire.record_batch import Bytes, LogFormatError
+from kafka_rollout.wire.log_types import Bytes, LogFormatError
 
 UNKNOWN_TAGS = "_unknownTaggedFields"
 """Where a decoded struct keeps tagged fields that its definition does not have: a list of (tag, bytes)."""
 
-_NUMBERS = {
+NUMBERS = {
     FieldType.INT8: Struct(">b"),
     FieldType.INT16: Struct(">h"),
     FieldType.UINT16: Struct(">H"),
@@ -29,10 +27,9 @@ _NUMBERS = {
     FieldType.INT64: Struct(">q"),
     FieldType.FLOAT64: Struct(">d"),
 }
-_BOOL, _INT8, _INT16, _INT32 = Struct(">?"), Struct(">b"), Struct(">h"), Struct(">i")
-_LONGEST_STRING = 0x7FFF
-_UUID_BYTES = 16
-_TAGGED_MARKERS = {-1: b"\x00", 1: b"\x01"}  # of a nullable struct in a tagged field
+_INT8, _INT16, _INT32 = Struct(">b"), Struct(">h"), Struct(">i")
+LONGEST_STRING = 0x7FFF
+UUID_BYTES = 16
 
 
 class MessageFormatError(LogFormatError):
@@ -71,16 +68,6 @@ def decode(layout: Layout, data: Bytes, at: int = 0) -> Decoded:
     reader = _Reader(layout, data, at)
     value = reader.read(layout.struct, "")
     return Decoded(value=value, end=reader.at, tags=tuple(reader.tags))
-
-
-def encode(layout: Layout, value: Mapping[str, Any]) -> bytes:
-    """Write a message; fields that `value` does not have are written by their default.
-
-    Raises MessageFormatError for what the layout cannot say, a name that it does not have among them.
-    """
-    writer = _Writer(layout)
-    writer.write(layout.struct, value, "")
-    return bytes(writer.out)
 
 
 def default_of(field: FieldLayout) -> Any:
@@ -152,16 +139,16 @@ class _Reader:
         """A value that is no array: a field's own or an element's."""
         if field.struct is not None:
             return self.read(field.struct, here)
-        if number := _NUMBERS.get(field.type):
+        if number := NUMBERS.get(field.type):
             return self._number(number, here)
         match field.type:
             case FieldType.BOOL:
                 return self._number(_INT8, here) != 0
             case FieldType.UUID:
-                return base64.urlsafe_b64encode(self._take(_UUID_BYTES, f"field {here}")).decode()[:-2]
+                return base64.urlsafe_b64encode(self._take(UUID_BYTES, f"field {here}")).decode()[:-2]
             case FieldType.STRING:
                 length = self._length(_INT16, field, here, nullable=nullable)
-                if length > _LONGEST_STRING:
+                if length > LONGEST_STRING:
                     self._fail(f"string field {here} had invalid length {length}")
                 return None if length < 0 else self._take(length, f"field {here}").decode("utf-8", "replace")
             case _:
@@ -205,110 +192,6 @@ class _Reader:
         raise MessageFormatError(f"{self.layout.name} version {self.layout.version} does not parse: {reason}.")
 
 
-class _Writer:
-    __slots__ = ("layout", "out")
-
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-        self.out = bytearray()
-
-    def write(self, layout: StructLayout, value: Mapping[str, Any], path: str) -> None:
-        known = {field.name for field in (*layout.fields, *layout.tagged.values())}
-        if extra := [name for name in value if name not in known and name != UNKNOWN_TAGS]:
-            self._fail(f"{path or 'it'} has no field {extra[0]}")
-        for field in layout.fields:
-            self._field(field, value.get(field.name, default_of(field)), path, tagged=False)
-        tagged = self._tagged(layout, value, path)
-        if not layout.flexible:
-            if tagged:
-                self._fail("tagged fields were set, and this version does not have them")
-            return
-        self._varint(len(tagged))
-        for tag, data in sorted(tagged.items()):
-            self._varint(tag)
-            self._varint(len(data))
-            self.out += data
-
-    def _tagged(self, layout: StructLayout, value: Mapping[str, Any], path: str) -> dict[int, bytes]:
-        """By tag; a field that holds its default is not written."""
-        tagged = {}
-        for tag, field in layout.tagged.items():
-            held, default = value.get(field.name, default_of(field)), default_of(field)
-            if held != default:
-                inner = _Writer(self.layout)
-                inner._field(field, held, path, tagged=True)
-                tagged[tag] = bytes(inner.out)
-        last = -1
-        for tag, data in value.get(UNKNOWN_TAGS, ()):
-            if tag <= last or tag in layout.tagged:  # RawTaggedFieldWriter refuses these, too
-                self._fail(f"tag {tag} of {path or 'it'} is out of order or was set twice")
-            tagged[tag] = data
-            last = tag
-        return tagged
-
-    def _field(self, field: FieldLayout, value: Any, path: str, *, tagged: bool) -> None:
-        here = f"{path}.{field.name}" if path else field.name
-        try:
-            if field.array:
-                self._length(_INT32, field, value, here, nullable=field.nullable)
-                for element in value or ():
-                    self._one(field, element, f"{here}[]", nullable=False)
-                return
-            if field.struct is not None and field.nullable:
-                marker = -1 if value is None else 1
-                self.out += _TAGGED_MARKERS[marker] if tagged else _INT8.pack(marker)
-                if value is None:
-                    return
-            self._one(field, value, here, nullable=field.nullable)
-        except (StructError, ValueError, TypeError, AttributeError) as error:
-            self._fail(f"field {here} cannot be {value!r:.80} ({error})")
-
-    def _one(self, field: FieldLayout, value: Any, here: str, *, nullable: bool) -> None:
-        if field.struct is not None:
-            self.write(field.struct, value, here)
-        elif number := _NUMBERS.get(field.type):
-            self.out += number.pack(value)
-        elif field.type is FieldType.BOOL:
-            self.out += _BOOL.pack(value)
-        elif field.type is FieldType.UUID:
-            self.out += _uuid(value)
-        elif field.type is FieldType.STRING:
-            data = None if value is None else value.encode()
-            if data is not None and len(data) > _LONGEST_STRING:
-                self._fail(f"field {here} is too long to be serialized")
-            self._length(_INT16, field, data, here, nullable=nullable)
-            self.out += data or b""
-        else:
-            self._length(_INT32, field, value, here, nullable=nullable)
-            self.out += value or b""
-
-    def _length(self, plain: Struct, field: FieldLayout, value: Any, here: str, *, nullable: bool) -> None:
-        if value is None and not nullable:
-            self._fail(f"field {here} is null")
-        length = -1 if value is None else len(value)
-        if field.compact:
-            self._varint(length + 1)
-        else:
-            self.out += plain.pack(length)
-
-    def _varint(self, value: int) -> None:
-        value &= 0xFFFFFFFF
-        while value >= 0x80:
-            self.out.append(value & 0x7F | 0x80)
-            value >>= 7
-        self.out.append(value)
-
-    def _fail(self, reason: str) -> NoReturn:
-        raise MessageFormatError(f"{self.layout.name} version {self.layout.version} cannot be written: {reason}.")
-
-
 def _java_int(value: int) -> int:
     """The lower 32 bits as Java's int has them."""
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
-
-
-def _uuid(text: str) -> bytes:
-    data = base64.b64decode(text + "==", altchars="-_", validate=True)
-    if len(data) != _UUID_BYTES:
-        raise ValueError(f"it has {len(data)} bytes")
-    return data

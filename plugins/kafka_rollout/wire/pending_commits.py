@@ -15,7 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassKey, classify
-from kafka_rollout.wire.record_batch import Batch, Bytes, Codecs, LogFormatError, RecordSpan, readable, records
+from kafka_rollout.wire.log_types import Batch, Bytes, Codecs, LogFormatError, RecordSpan
+from kafka_rollout.wire.record_batch import readable, records
 
 _OFFSETS, _GROUP = frozenset({0, 1}), 2  # key versions
 _COMMIT = 1  # ControlRecordType

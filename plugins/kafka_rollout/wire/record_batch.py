@@ -23,19 +23,6 @@ from kafka_rollout.wire.log_types import (
     decompressed,
 )
 
-__all__ = [
-    "Batch",
-    "Bytes",
-    "Codec",
-    "Codecs",
-    "LogFormatError",
-    "RecordSpan",
-    "batches",
-    "check_crc",
-    "payload",
-    "records",
-]
-
 # baseOffset, batchLength, partitionLeaderEpoch, magic, crc, attributes, lastOffsetDelta, baseTimestamp, maxTimestamp,
 # producerId, producerEpoch, baseSequence, recordsCount
 _HEADER = struct.Struct(">qiibIhiqqqhii")

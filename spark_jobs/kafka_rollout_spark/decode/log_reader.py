@@ -11,8 +11,9 @@ import pyarrow as pa
 from kafka_rollout.adapters.codecs import CODECS, MOST_PAYLOAD_BYTES
 from kafka_rollout.wire.coordinator_records import KindCounts
 from kafka_rollout.wire.field_rules import take
+from kafka_rollout.wire.log_types import Batch, LogFormatError, RecordSpan
 from kafka_rollout.wire.messages import MessageFormatError
-from kafka_rollout.wire.record_batch import Batch, LogFormatError, RecordSpan, batches, check_crc, payload, records
+from kafka_rollout.wire.record_batch import batches, check_crc, payload, records
 from kafka_rollout_spark.decode.chunks import Chunk
 from kafka_rollout_spark.decode.table_rows import Key, Memory, TableRows, rows
 from kafka_rollout_spark.kernel import keys, noting, producers, scanning

@@ -17,8 +17,9 @@ from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.coordinator_logs.deleted_groups import deleted_while_pending
 from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, DeletedWhilePending
 from kafka_rollout.domain.coordinator_logs.verdicts import GROUP_METADATA_KEY
+from kafka_rollout.wire.log_types import LogFormatError
 from kafka_rollout.wire.pending_commits import PendingCommits
-from kafka_rollout.wire.record_batch import LogFormatError, batches
+from kafka_rollout.wire.record_batch import batches
 from kafka_rollout_spark.result.result import Row, of_kind
 from kafka_rollout_spark.rows import ENDED, OPENED, RowKind
 from kafka_rollout_spark.source.ranges import LogsToRead

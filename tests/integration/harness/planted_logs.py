@@ -16,9 +16,10 @@ from kafka_rollout.adapters.releases.definitions import Schemas, load_schemas
 from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.wire.layouts import ZERO_UUID
-from kafka_rollout.wire.messages import encode
-from kafka_rollout.wire.record_batch import Batch, batches, payload, records
+from kafka_rollout.wire.log_types import Batch
+from kafka_rollout.wire.record_batch import batches, payload, records
 from tools.coordinator_traffic import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, versioned
+from tools.message_writer import encode
 
 FIXTURES = PROJECT_ROOT / "tests" / "fixtures"
 NEWEST = Release(4, 3, 1)

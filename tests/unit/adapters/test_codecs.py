@@ -11,7 +11,7 @@ import pytest
 from backports import zstd
 
 from kafka_rollout.adapters.codecs import CODECS, MOST_PAYLOAD_BYTES
-from kafka_rollout.wire.record_batch import Codec
+from kafka_rollout.wire.log_types import Codec
 
 GIGABYTE = 1 << 30
 BLOCK = bytes(1 << 20)

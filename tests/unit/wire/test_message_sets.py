@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.wire.coordinator_records import KindCounts
-from kafka_rollout.wire.record_batch import Codec, LogFormatError, batches, check_crc, payload, records
+from kafka_rollout.wire.log_types import Codec, LogFormatError
+from kafka_rollout.wire.record_batch import batches, check_crc, payload, records
 from tools.record_message_sets import FOLDER, RECORDS
 
 LEGACY_CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)

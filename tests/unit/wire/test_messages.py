@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_rollout.wire.layouts import ZERO_UUID, Layout
-from kafka_rollout.wire.messages import UNKNOWN_TAGS, MessageFormatError, SeenTag, decode, default_of, encode
+from kafka_rollout.wire.messages import UNKNOWN_TAGS, MessageFormatError, SeenTag, decode, default_of
 from tests.unit.wire.message_strategies import distinct_layouts, schema, values
+from tools.message_writer import encode
 
 LAYOUTS = [pytest.param(layout, id=name) for name, layout in distinct_layouts()]
 COMMIT_3 = schema("4.3.1", "OffsetCommitValue").layout(3)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.wire.coordinator_records import KindCounts
+from kafka_rollout.wire.log_types import Codec
 from kafka_rollout.wire.pending_commits import PendingCommits
-from kafka_rollout.wire.record_batch import Codec
 from tests.unit.wire.test_record_batch import encode
 
 END = 2**62

@@ -17,7 +17,8 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.wire.coordinator_records import UNREADABLE_VALUE, KindCounts
-from kafka_rollout.wire.record_batch import Batch, Codec, LogFormatError, batches, payload, records
+from kafka_rollout.wire.log_types import Batch, Codec, LogFormatError
+from kafka_rollout.wire.record_batch import batches, payload, records
 from tests.paths import FIXTURES
 
 LOGS = sorted(FIXTURES.glob("coordinator-logs-*"))

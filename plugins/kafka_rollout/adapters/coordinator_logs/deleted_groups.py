@@ -8,8 +8,8 @@ from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, DeletedWhilePending, LogRange
 from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.wire.log_types import Bytes
 from kafka_rollout.wire.pending_commits import PendingCommits
-from kafka_rollout.wire.record_batch import Bytes
 
 Bounded = tuple[Bytes, int, int]  # whole batches; records with start <= offset < end count
 

@@ -11,8 +11,8 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassKey
 from kafka_rollout.wire.field_rules import take
 from kafka_rollout.wire.layouts import Layout
+from kafka_rollout.wire.log_types import RecordSpan
 from kafka_rollout.wire.messages import MessageFormatError
-from kafka_rollout.wire.record_batch import RecordSpan
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, LogRange, LogSize, RecordKind
 from kafka_rollout.domain.model.errors import RolloutError
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassKey, KindCounts
+from kafka_rollout.wire.log_types import RecordSpan
 from kafka_rollout.wire.pending_commits import PendingCommits, text_at
-from kafka_rollout.wire.record_batch import RecordSpan
 
 _COMMITS = frozenset({0, 1})  # key versions of committed offsets
 

@@ -13,7 +13,8 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, Met
 from kafka_rollout.adapters.kafka.fetch import FetchSource, _last_offset
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
 from kafka_rollout.domain.model.errors import FatalError, TransientError
-from kafka_rollout.wire.record_batch import LogFormatError, batches
+from kafka_rollout.wire.log_types import LogFormatError
+from kafka_rollout.wire.record_batch import batches
 from tests.paths import FIXTURES
 from tests.unit.adapters.kafka.kafka_listener import Listener, accepting_plain
 

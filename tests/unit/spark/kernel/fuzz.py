@@ -10,7 +10,8 @@ import struct
 import sys
 
 from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.wire.record_batch import Batch, Codec, batches, payload
+from kafka_rollout.wire.log_types import Batch, Codec
+from kafka_rollout.wire.record_batch import batches, payload
 from kafka_rollout_spark.decode.chunks import Chunk
 from kafka_rollout_spark.decode.decoding import worker_rows
 from kafka_rollout_spark.kernel.spec import DecodingSpec

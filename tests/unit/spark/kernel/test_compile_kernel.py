@@ -10,7 +10,7 @@ from tests.unit.spark.kernel.test_fuzz import ROOT
 SCAN_AFTER_IT = """
 import importlib, pkgutil
 from bench.coordinator_log import make_batches
-from kafka_rollout.wire.record_batch import Codec
+from kafka_rollout.wire.log_types import Codec
 from kafka_rollout_spark import kernel
 from kafka_rollout_spark.merge import newest
 from kafka_rollout_spark.decode.chunks import Chunk

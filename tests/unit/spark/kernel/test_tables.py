@@ -21,7 +21,8 @@ from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.settings import Settings
 from kafka_rollout.wire.coordinator_records import classify
-from kafka_rollout.wire.record_batch import Codec, batches, payload, records
+from kafka_rollout.wire.log_types import Codec
+from kafka_rollout.wire.record_batch import batches, payload, records
 from kafka_rollout_spark.decode.chunks import Chunk
 from kafka_rollout_spark.decode.decoding import whole_batches, worker_rows
 from kafka_rollout_spark.kernel import tables
