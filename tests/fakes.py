@@ -331,8 +331,8 @@ class FakeLogs:
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
 
-    def scan_on(self, before: ScanResult, *, anew: bool = False) -> ScanResult:
-        if anew:
+    def scan_new_records(self, before: ScanResult, *, complete: bool = False) -> ScanResult:
+        if complete:
             before = replace(before, classes=self._cluster.group_records.classes)
         written = self._cluster.written_since
         ends = {(log.topic, log.partition): log.end for log in before.logs}

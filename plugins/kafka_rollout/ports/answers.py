@@ -36,7 +36,8 @@ class Answers(Protocol):
         ...
 
     def ask(self, question: Question) -> Answer | None:
-        """Show the question and return the answer; None if nobody is named, so an approval given before must do.
+        """Show the question and return the answer; None if no approver is named, so an earlier approval is
+        needed.
 
         Raises RefusedError for an approver that the inventory does not name, UserError if the answer cannot be given.
         """

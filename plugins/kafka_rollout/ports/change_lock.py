@@ -9,25 +9,22 @@ from kafka_rollout.domain.run.lease import Lock
 
 
 class ChangeLock(Protocol):
-    """One change at a time per cluster. A lease: a killed holder blocks others only until `expires_at`."""
+    """One change at a time per cluster. The lease of a killed run ends at `expires_at`."""
 
     def acquire(
         self, cluster: str, holder: str, purpose: str, *, for_s: float, shorten: bool = False, cluster_id: str = ""
     ) -> Lock:
-        """Take or renew (a renewal makes the lease shorter only with `shorten`); raises LockHeldError naming the
-        holder, its purpose and when it ends.
-
-        With `cluster_id`, which a lease keeps once it is known, also when that cluster is held under another name."""
+        """Acquire or renew the lease; `shorten` lets a renewal end it earlier. Raises LockHeldError with the holder,
+        its purpose and the end, also if the cluster `cluster_id` is locked under another name."""
         ...
 
     def acting(self, cluster: str, holder: str, what: str) -> AbstractContextManager[None]:
-        """One process at a time acts on the cluster, also of one holder (a task that runs twice, a run resumed
-        twice). The lease is renewed until the end. Raises TransientError while another process acts, RefusedError
-        where `holder` does not have the lease; ends with the process."""
+        """Let one process at a time act on the cluster, also of one run (a task that runs twice). Renews the lease
+        until the end. Raises TransientError while another process acts, RefusedError if `holder` has lost the lease."""
         ...
 
     def check_acting(self, cluster: str) -> None:
-        """Raise RefusedError unless this process acts on the cluster and nobody has acquired the lease since."""
+        """Raise RefusedError unless this process acts on the cluster with the newest token."""
         ...
 
     def renewing(self, cluster: str, holder: str) -> AbstractContextManager[None]:
@@ -37,6 +34,6 @@ class ChangeLock(Protocol):
     def release(self, cluster: str, holder: str) -> None: ...
     def holder(self, cluster: str) -> Lock | None: ...
     def break_(self, cluster: str, by: str) -> Lock | None:
-        """Take the lock away from its holder; `by` is the named person and is recorded. Raises RefusedError while
-        the holder acts."""
+        """Take the lock away from its holder; `by`, an approver, is recorded. Raises RefusedError while the holder
+        acts."""
         ...

@@ -23,7 +23,7 @@ class ClusterAdmin(Protocol):
 
     def cluster_id(self) -> str: ...
     def features(self, node: NodeSpec) -> NodeFeatures:
-        """ApiVersions of this very node (a controller is asked on its own listener)."""
+        """ApiVersions of this node; a controller is queried on its own listener."""
         ...
 
     def quorum(self) -> QuorumState: ...
@@ -36,23 +36,22 @@ class ClusterAdmin(Protocol):
     def transactions(self) -> tuple[TransactionState, ...]: ...
     def inventory(self, *, configured_groups: Collection[str] = ()) -> ClusterInventory:
         """Topics, end offsets, groups, dynamic configuration, client-metrics subscriptions, ACLs, SCRAM users and
-        quotas. `configured_groups`: ids to ask for where groups with a configuration of their own cannot be listed."""
+        quotas. `configured_groups`: ids to query if groups with their own configuration cannot be listed."""
         ...
 
     def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-        """The inventory's settings of kinds that older releases do not know (cluster_inventory.SETTINGS), alone: what
-        can be asked while partitions have no leader. Those of groups are listed from 4.1 on, before only of groups
-        that are there."""
+        """The settings of kinds that older releases do not support (cluster_contents.SETTINGS). This query works while
+        partitions have no leader. Settings of groups are listed from 4.1 on, before only those of existing groups."""
         ...
 
     def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
-        """Ask for preferred leaders; partitions already led by theirs are no error."""
+        """Elect preferred leaders; a partition that its preferred leader already leads is not an error."""
         ...
 
     def update_features(
         self, targets: Mapping[str, int], *, validate_only: bool, unsafe: bool = False
     ) -> tuple[FeatureUpdateResult, ...]:
-        """UpdateFeatures; the upgrade type follows from each level against the finalized one."""
+        """UpdateFeatures; the upgrade type follows from each level and the finalized one."""
         ...
 
     def close(self) -> None: ...

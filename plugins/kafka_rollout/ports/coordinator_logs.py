@@ -9,12 +9,12 @@ from kafka_rollout.domain.groups.records import GroupRecords
 
 
 class CoordinatorLogs(Protocol):
-    def scan_on(self, before: ScanResult, *, anew: bool = False) -> ScanResult:
-        """The scan carried on to what the logs hold now; verdicts of the same releases. Reads only. `anew`: all of the
-        logs is read again, and what the cleaner has removed since `before` counts no more."""
+    def scan_new_records(self, before: ScanResult, *, complete: bool = False) -> ScanResult:
+        """Add the records since a scan, for the same releases. Only reads. `complete`: read the logs from the start, so
+        that records that the cleaner has removed since no longer count."""
         ...
 
     def group_records(self, *, by_spark: bool = False) -> GroupRecords:
-        """What __consumer_offsets holds of groups now, all of it read anew. A log that is too long for one process is
-        left to Spark with `by_spark`, and raises RefusedError without."""
+        """The groups' records in __consumer_offsets, read from the start. A log that is too long for one process is
+        read by Spark if `by_spark`, and raises RefusedError if not."""
         ...

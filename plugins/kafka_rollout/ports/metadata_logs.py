@@ -20,33 +20,33 @@ class MetadataLogs(Protocol):
     """
 
     def losses(self, directory: Path, to_level: int, *, cluster_id: str) -> LossReport:
-        """What the cluster's metadata would lose at a lower metadata.version. Works on a copy; the node may run."""
+        """The losses of the cluster's metadata at a lower metadata.version. Reads a copy; the node can run."""
         ...
 
     def scan(
         self, directory: Path, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None
     ) -> MetadataScan:
-        """Would a node of the release come through this log when it starts? Works on a copy; the node may run.
-        `settings`: the node's configuration, for the times in the remedies."""
+        """Whether a node of the release can start with this log. Reads a copy; the node can run. `settings`: the node's
+        configuration, for the times in the remedies."""
         ...
 
     def trim(self, directory: Path, *, release: Release, cluster_id: str) -> TrimResult:
-        """Cut a stopped node's log below its newest snapshot, with a backup; called again, it finishes. Raises
-        RefusedError where the release could not read what would be left, UserError for a running node."""
+        """Remove a stopped node's log before its newest snapshot, with a backup; a repeated call finishes. Raises
+        RefusedError if the release could not read the rest, UserError for a running node."""
         ...
 
     def replace_bootstrap(self, directory: Path, *, level: int, release: Release, cluster_id: str) -> Path | None:
-        """Write a stopped node's bootstrap.checkpoint anew, with no level above `level` and the release's; the copy of
-        the old one, None where nothing had to be lowered. Raises RefusedError where the release cannot read it."""
+        """Write a stopped node's bootstrap.checkpoint again, with no level above `level` and the release's; the copy of
+        the old one, None if no level was lowered. Raises RefusedError if the release cannot read it."""
         ...
 
     def undo_trim(self, directory: Path, *, cluster_id: str) -> TrimResult:
-        """Put back what the newest trim removed; raises UserError where the node has written to the log since."""
+        """Restore the log before the newest trim. Raises UserError if the node has written to the log since."""
         ...
 
     def node_log(self, directory: Path, node_id: int, *, cluster_id: str) -> NodeLog:
-        """How far a stopped node's log goes, and what it knows of the quorum. Only reads. Raises UnreadableLogError
-        where there is none or it is damaged."""
+        """The end of a stopped node's log, and its quorum state. Only reads. Raises UnreadableLogError for a missing or
+        damaged log."""
         ...
 
     def log_bytes(self, directory: Path, *, cluster_id: str) -> int:
@@ -64,21 +64,20 @@ class MetadataLogs(Protocol):
         target: Release,
         cluster_id: str,
     ) -> WrittenSnapshot:
-        """A snapshot of the end of a stopped node's log at a metadata.version and with features lowered, proved by
-        the target's classes. Raises RefusedError where the target could not start from it."""
+        """Write a snapshot of the end of a stopped node's log at a metadata.version and with lowered features. The
+        target's classes load it. Raises RefusedError if the target cannot start from it."""
         ...
 
     def install(self, directory: Path, snapshot: Path, *, level: int, target: Release, cluster_id: str) -> str:
-        """Put a snapshot in the place of a stopped node's whole log, and lower its bootstrap.checkpoint; with a
-        backup. Called again, it finishes. A sentence with what was done. Raises UnreadableLogError where the
-        directory holds no log, not even a damaged one."""
+        """Replace a stopped node's whole log by a snapshot and lower its bootstrap.checkpoint, with a backup; a
+        repeated call finishes. Returns a sentence. Raises UnreadableLogError for a directory without a log."""
         ...
 
     def refuse_used(self, directory: Path, *, cluster_id: str) -> None:
-        """Raise RefusedError where the newest installation cannot be taken back: a broker has registered on it."""
+        """Raise RefusedError if the newest installation cannot be undone: a broker has registered on it."""
         ...
 
     def undo_install(self, directory: Path, *, cluster_id: str) -> str | None:
-        """Put every file back as it was before the newest installation; None where there is none to be taken back.
-        Raises RefusedError as `refuse_used` does."""
+        """Restore every file as before the newest installation; None without one. Raises RefusedError as `refuse_used`
+        does."""
         ...

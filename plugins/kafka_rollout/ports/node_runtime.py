@@ -18,9 +18,9 @@ class NodeRuntime(Protocol):
 
     def process(self, node: NodeSpec) -> ProcessState: ...
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
-        """Controlled shutdown; returns when the process is gone.
+        """Controlled shutdown; returns when the process has ended.
 
-        After the deadline it is ended by its id if a person asked for `force`, else FatalError: the shutdown goes on.
+        After the deadline `force`, which an approver requests, kills the process; without it FatalError is raised.
         """
         ...
 
@@ -37,16 +37,16 @@ class NodeRuntime(Protocol):
     def java_version(self, node: NodeSpec) -> int: ...
     def config(self, node: NodeSpec) -> Mapping[str, str]: ...
     def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
-        """Snapshots of __cluster_metadata-0 on the node, oldest first; empty where the runtime cannot see files."""
+        """Snapshots of __cluster_metadata-0 on the node, oldest first; empty if the runtime cannot read files."""
         ...
 
     def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None: ...
 
     def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
-        """directory.id → path of each of the node's directories that the runtime can look into."""
+        """directory.id → path of each of the node's directories that the runtime can read."""
         ...
 
     def metadata_log_dir(self, node: NodeSpec) -> Path | None:
-        """The node's metadata.log.dir (by default the first of its log.dirs), as this process reaches it; None where
-        the runtime cannot see files of the node's host."""
+        """The node's metadata.log.dir (by default the first of its log.dirs); None if the runtime cannot read files on
+        the node's host."""
         ...

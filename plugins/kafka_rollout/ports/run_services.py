@@ -1,4 +1,4 @@
-"""Port for what a run of one process needs beside the cluster: scans, background processes, the report."""
+"""Port for what a run of one process needs in addition to the cluster: scans, background processes, the report."""
 
 from __future__ import annotations
 

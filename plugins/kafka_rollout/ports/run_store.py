@@ -12,13 +12,13 @@ from kafka_rollout.domain.run.events import Event
 
 
 class RunStore(Protocol):
-    """One run's record: plan, events, what was seen before stops, report. Survives the death of whoever writes."""
+    """The history of one run: plan, events, states of nodes before their stops, report."""
 
     def save_plan(self, plan: Plan) -> None: ...
     def load_plan(self) -> Plan: ...
-    def save_before_stop(self, release_step: str, before: BeforeStop, *, anew: bool = False) -> None:
-        """Kept once per node and release step: a second save for the same pair keeps the first, unless it is made
-        `anew`."""
+    def save_before_stop(self, release_step: str, before: BeforeStop, *, replace: bool = False) -> None:
+        """Keep the state of a node. A second call for the same node and release step keeps the first one, unless
+        `replace`."""
         ...
 
     def load_before_stop(self, release_step: str, node_id: int) -> BeforeStop | None: ...
@@ -56,7 +56,7 @@ class RunStore(Protocol):
         ...
 
     def location(self, name: str) -> str:
-        """Where a document is, as a path or a URL for a person."""
+        """Where a document is, as a path or a URL for messages."""
         ...
 
     def verify_chain(self) -> str:
@@ -65,7 +65,7 @@ class RunStore(Protocol):
         ...
 
     def write_report(self, html: str, data: Mapping[str, Any]) -> tuple[str, str]:
-        """Keep report.html and report.json; where they are, for a person."""
+        """Keep report.html and report.json; where they are, for messages."""
         ...
 
     def private_path(self, name: str) -> Path:

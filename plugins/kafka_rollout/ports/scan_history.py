@@ -18,12 +18,12 @@ class KeptScan(Protocol):
     def name(self) -> str: ...
     @property
     def location(self) -> str:
-        """The folder of its documents, as a path or a URL for a person."""
+        """The folder of its documents, as a path or a URL for messages."""
         ...
 
     @property
     def page(self) -> str:
-        """Where its page is, for a person."""
+        """Where its page is, for messages."""
         ...
 
     def read_page(self) -> str: ...

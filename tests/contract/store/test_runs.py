@@ -110,7 +110,7 @@ def test_the_first_check_before_a_stop_is_the_one_that_is_kept(run: SqlRunStore)
     assert run.load_before_stop("3.9.1-to-4.3.1", 11) == _before()
     assert run.load_before_stop("4.3.1-to-3.9.1", 11) == _before(11, "orders-2")
     assert run.load_before_stop("3.9.1-to-4.3.1", 12) is None
-    run.save_before_stop("3.9.1-to-4.3.1", _before(11, "orders-2"), anew=True)
+    run.save_before_stop("3.9.1-to-4.3.1", _before(11, "orders-2"), replace=True)
     assert run.load_before_stop("3.9.1-to-4.3.1", 11) == _before(11, "orders-2")
 
 

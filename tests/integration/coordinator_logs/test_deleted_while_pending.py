@@ -184,7 +184,7 @@ def refused(clients: Clients) -> set[str]:
     logs = LiveCoordinatorLogs(
         cluster=clients.cluster.spec, catalogue=load_catalogue(settings.include), settings=settings
     )
-    scan = logs.scan_on(nothing)
+    scan = logs.scan_new_records(nothing)
     groups = {found.group for found in scan.deleted_while_pending}
     assert bool(scan.failing(clients.release)) is bool(groups)
     assert all(scan.is_served(verdict) for verdict in scan.failing(clients.release))

@@ -192,7 +192,7 @@ def test_a_group_that_is_deleted_in_an_open_transaction_stops_3_x_until_the_tran
         logs = LiveCoordinatorLogs(
             cluster=scanned.cluster.spec, catalogue=load_catalogue(settings.include), settings=settings
         )
-        while (carried_on := logs.scan_on(result)).deleted_while_pending and time.monotonic() < deadline:
+        while (carried_on := logs.scan_new_records(result)).deleted_while_pending and time.monotonic() < deadline:
             time.sleep(0.5)  # the marker comes behind the answer to the producer
         assert not carried_on.failing(older)
     finally:

@@ -1,7 +1,8 @@
-"""The ledger's clients: a plain and a transactional producer, a classic and (where offered) a consumer-protocol group.
+"""Clients of the test traffic: a plain and a transactional producer, a group of the classic protocol and, if the
+cluster offers it, one of the consumer protocol.
 
-Each runs in a thread of its own until its stop event is set, and writes what it was told into its journal. An error of
-a client is not an error of the ledger: the client is made anew and goes on, for that is what is being measured.
+Each runs in its own thread until its stop event is set, and writes acknowledgements or records into its journal. A
+client that fails is created again and continues, because its interruption is measured.
 """
 
 from __future__ import annotations
@@ -27,16 +28,15 @@ PLAIN_TOPIC = "kafka-rollout-ledger-plain"
 TRANSACTIONAL_TOPIC = "kafka-rollout-ledger-transactional"
 TOPICS = (PLAIN_TOPIC, TRANSACTIONAL_TOPIC)
 RECORDS_PER_TRANSACTION = 5
-# Every so many transactions one is aborted: a reader that sees it does not read what was committed.
-ABORT_EVERY = 10
+ABORT_EVERY = 10  # transactions, one of which is aborted; a consumer must not deliver its records
 FLUSH_SECONDS = 0.2
 DELIVERY_TIMEOUT_MS = 30_000
-UNASSIGNED_SECONDS = 30.0  # the only member of its group has partitions, but for the time of a join
+UNASSIGNED_SECONDS = 30.0  # the only member of its group is without partitions only while it joins
 
 
 @dataclass(slots=True)
 class Gap:
-    """The longest time between two signs of life of one client."""
+    """The longest time between two acknowledgements or records of one client."""
 
     longest_s: float = 0.0
     _last: float | None = None
@@ -52,7 +52,7 @@ class Gap:
 class Client:
     """One thread of traffic; `count` of records acknowledged or consumed, for the progress line.
 
-    `read_to` is how far a consumer has read each (topic, partition): the offset at which it last met the end.
+    `read_to`: the offset at which a consumer last reached the end, by (topic, partition).
     """
 
     name: str
@@ -72,7 +72,7 @@ class Client:
             try:
                 self.body(self)
             except KafkaException as error:
-                log.warning("%s: %s; made anew", self.name, error.args[0])
+                log.warning("%s: %s; created again", self.name, error.args[0])
                 self.stop.wait(0.5)
 
     def join(self, timeout_s: float) -> None:
@@ -87,7 +87,7 @@ def plain_producer(folder: Path, security: Mapping[str, Any], session: str, rate
 
     def body(client: Client) -> None:
         producer = Producer({**_producer_settings(security), "client.id": "kafka-rollout-ledger-plain"})
-        number = int(time.time() * 1000)  # ids of a producer made anew do not meet those of the one before
+        number = int(time.time() * 1000)  # ids differ from those of the producer before
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
@@ -101,7 +101,7 @@ def plain_producer(folder: Path, security: Mapping[str, Any], session: str, rate
             record_id = f"p-{session}-{number}"
             try:
                 producer.produce(PLAIN_TOPIC, key=record_id, value=b"x" * 64, on_delivery=delivered)
-            except BufferError:  # nothing is acknowledged for a while: wait, as a patient application does
+            except BufferError:  # nothing is acknowledged for some time: wait
                 producer.poll(0.5)
             producer.poll(0)
             journal.flush()
@@ -118,7 +118,7 @@ def transactional_producer(folder: Path, security: Mapping[str, Any], session: s
     outcomes = Journal(folder / f"transactions-{session}.tsv")
 
     def finish(producer: Producer, name: str, commit: bool) -> None:
-        """Commit or abort; an answer that is lost is asked for again, librdkafka makes that safe."""
+        """Commit or abort; repeats a call without an answer, which librdkafka makes safe."""
         deadline = time.monotonic() + DELIVERY_TIMEOUT_MS / 1000
         while True:
             try:
@@ -131,7 +131,7 @@ def transactional_producer(folder: Path, security: Mapping[str, Any], session: s
                 if problem.retriable() and time.monotonic() < deadline:
                     continue
                 if problem.txn_requires_abort() and commit:
-                    # The coordinator has not committed and will not: aborting says so for certain.
+                    # The coordinator has not committed and will not, so the transaction is aborted.
                     commit = False
                     continue
                 outcomes.write(name, TransactionOutcome.UNKNOWN.value)
@@ -168,7 +168,7 @@ def transactional_producer(folder: Path, security: Mapping[str, Any], session: s
                 producer.produce(TRANSACTIONAL_TOPIC, key=key, value=b"y" * 64, on_delivery=delivered)
             commit = number % ABORT_EVERY != 0
             if not commit:
-                producer.flush(30)  # let aborted records reach the log, else the abort purges them and proves nothing
+                producer.flush(30)  # aborted records must be in the log; an abort would purge them from the queue
             finish(producer, name, commit)
             client.gap.alive()
             client.count += RECORDS_PER_TRANSACTION if commit else 0
@@ -191,7 +191,7 @@ def consumer(folder: Path, security: Mapping[str, Any], group: str, protocol: st
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
-            # Committed offsets do not tell that all was read: they stay before trailing aborted records and markers.
+            # Committed offsets do not show that all was read: they stay before trailing aborted records and markers.
             "enable.partition.eof": True,
         }
         member = Consumer(settings)
@@ -202,13 +202,13 @@ def consumer(folder: Path, security: Mapping[str, Any], group: str, protocol: st
                 if member.assignment():
                     assigned_at = time.monotonic()
                 elif time.monotonic() - assigned_at > UNASSIGNED_SECONDS:
-                    # It joined before the broker that it asked had heard of topics made just now. librdkafka does not
-                    # look again, whatever its refresh interval: seen on 3.4.0 for two minutes.
-                    log.warning("%s has no partitions; made anew", client.name)
+                    # It joined before its broker had the metadata of the new topics. librdkafka does not refresh
+                    # them, whatever its refresh interval (measured on 3.4.0: two minutes).
+                    log.warning("%s has no partitions; created again", client.name)
                     return
                 for message in member.consume(500, FLUSH_SECONDS):
                     error = message.error()
-                    # Typed as optional, and None only for errors that have no place.
+                    # None only for errors without a position.
                     topic, partition, offset = cast(_Place, (message.topic(), message.partition(), message.offset()))
                     if error is None:
                         client.gap.alive()
@@ -218,7 +218,7 @@ def consumer(folder: Path, security: Mapping[str, Any], group: str, protocol: st
                         client.read_to[topic, partition] = offset
                     elif error.fatal():
                         raise KafkaException(error)
-                # The journal first: what is committed is never read again, so it must be written down before.
+                # The journal first: committed records are never read again.
                 journal.flush()
                 if time.monotonic() - committed_at > 1.0:
                     committed_at = time.monotonic()
@@ -239,18 +239,18 @@ def _producer_settings(security: Mapping[str, Any]) -> dict[str, Any]:
         **security,
         "acks": "all",
         "enable.idempotence": True,
-        # One request at a time. With more, a new partition whose leader refuses the first batch and takes the second
-        # (it knows no sequence number yet) answers the first one's retry with DUPLICATE_SEQUENCE_NUMBER, which
-        # librdkafka takes for an acknowledgement: a record is lost that no roll has to do with (seen on 3.4.0).
+        # One request at a time. With more, the leader of a new partition can reject the first batch and accept the
+        # second. It answers the retry of the first with DUPLICATE_SEQUENCE_NUMBER, which librdkafka treats as an
+        # acknowledgement: a record is lost without any roll (measured on 3.4.0).
         "max.in.flight.requests.per.connection": 1,
         "linger.ms": 5,
-        # An upgrade's longest stop is much shorter; a record that is given up was never acknowledged.
+        # Longer than any stop of a node; a record that expires was never acknowledged.
         "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
     }
 
 
 def _offset(message: Message) -> int:
-    """Where an acknowledged record lies, if the broker could say."""
+    """The offset of an acknowledged record, if the broker returned it."""
     offset = message.offset()
     return UNKNOWN_OFFSET if offset is None or offset < 0 else offset
 

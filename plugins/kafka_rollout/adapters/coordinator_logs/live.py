@@ -50,11 +50,11 @@ class LiveCoordinatorLogs:
     short: int = SHORT
     longest: int = LONGEST
 
-    def scan_on(self, before: ScanResult, *, anew: bool = False) -> ScanResult:
+    def scan_new_records(self, before: ScanResult, *, complete: bool = False) -> ScanResult:
         with FetchSource(self.cluster.bootstrap_servers, self.security) as source:
-            tail = None if anew else self._tail(source, before)
+            tail = None if complete else self._tail(source, before)
             if tail is None:
-                before = self._scan_anew(before)
+                before = self._scan_completely(before)
                 # What came meanwhile is read here, however long it is: the next one would be as long.
                 tail = find_unscanned_ranges(before.logs, self._ranges(source)) or ()
             return merge_scans(self.catalogue, before, self._read(source, before, tail))
@@ -89,7 +89,7 @@ class LiveCoordinatorLogs:
             sorted({topic for release in self.catalogue for topic in self.catalogue.get(release).coordinator_logs})
         )
 
-    def _scan_anew(self, before: ScanResult) -> ScanResult:
+    def _scan_completely(self, before: ScanResult) -> ScanResult:
         _, result = scan_submit.scan_command(
             self.cluster, self.settings, security=self.security, releases=releases_of(self.catalogue, before)
         )

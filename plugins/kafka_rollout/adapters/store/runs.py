@@ -73,7 +73,7 @@ class SqlRunStore:
                 remedy="Start a new run; it plans again from what the cluster runs now.",
             ) from None
 
-    def save_before_stop(self, release_step: str, before: BeforeStop, *, anew: bool = False) -> None:
+    def save_before_stop(self, release_step: str, before: BeforeStop, *, replace: bool = False) -> None:
         body = json.dumps(to_json(before), ensure_ascii=False)
         with self._writing() as (connection, run):
             which = (
@@ -84,7 +84,7 @@ class SqlRunStore:
             if connection.execute(select(before_stops.c.run).where(*which)).first() is None:
                 values = {"run": run.id, "release_step": release_step, "node_id": before.node_id}
                 connection.execute(insert(before_stops).values(**values, body=body))
-            elif anew:
+            elif replace:
                 connection.execute(update(before_stops).where(*which).values(body=body))
 
     def load_before_stop(self, release_step: str, node_id: int) -> BeforeStop | None:

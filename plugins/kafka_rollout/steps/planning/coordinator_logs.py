@@ -40,7 +40,7 @@ def new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> t
         return ()
     began = ports.clock.monotonic()
     cleaned = any(finding.code == CLEANED_AT_GATE for finding in plan.findings)
-    now = ports.logs.scan_on(scanned, anew=cleaned)
+    now = ports.logs.scan_new_records(scanned, complete=cleaned)
     approved = {finding.identity for finding in plan.findings if finding.code != CLEANED_AT_GATE}
     new = tuple(
         replace(finding, remedy=f"{finding.remedy} {_THEN}")

@@ -213,7 +213,7 @@ def _prepare_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
     seen = state_before_stop(state, node.node_id, release_step.from_release, ports.clock.now())
     # The first record of a requested stop counts: the node may have left its ISRs since.
     unfinished = stop_is_unfinished(ports.run.events(), release_step.key, node.node_id)
-    ports.run.save_before_stop(release_step.key, seen, anew=not unfinished)
+    ports.run.save_before_stop(release_step.key, seen, replace=not unfinished)
 
 
 def refuse_unready(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:

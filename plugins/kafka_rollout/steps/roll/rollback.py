@@ -70,7 +70,7 @@ def _refuse_unloadable(
     if scanned is None:
         why = f"{closing[0].record} records of {plan.target} stop it, and no scan shows whether such records exist"
     else:
-        failing = ports.logs.scan_on(scanned).failing(release_step.to_release)
+        failing = ports.logs.scan_new_records(scanned).failing(release_step.to_release)
         if not failing:
             return
         first = failing[0]

@@ -80,13 +80,13 @@ def carried_on(
     *held: tuple[bytes, bytes | None],
     since: int,
     before: ScanResult | None = None,
-    anew: bool = False,
+    complete: bool = False,
     **kw: Any,
 ) -> ScanResult:
     monkeypatch.setattr(FakeSource, "held", held)
     monkeypatch.setattr(coordinator_logs, "FetchSource", FakeSource)
     logs = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS, **kw)
-    return logs.scan_on(before or scan_to(since), anew=anew)
+    return logs.scan_new_records(before or scan_to(since), complete=complete)
 
 
 def test_only_what_came_since_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,9 +118,9 @@ def test_a_record_of_an_unknown_type_is_not_looked_into(monkeypatch: pytest.Monk
     assert (scan.broken, set(scan.standing.values())) == ((), {LoadVerdict.LOADS_IGNORING})
 
 
-@pytest.mark.parametrize(("since", "short", "anew"), [(0, 2, False), (9, 200, False), (3, 200, True)])
+@pytest.mark.parametrize(("since", "short", "complete"), [(0, 2, False), (9, 200, False), (3, 200, True)])
 def test_a_long_tail_and_a_log_that_is_another_one_now_or_was_cleaned_are_scanned_anew(
-    monkeypatch: pytest.MonkeyPatch, since: int, short: int, anew: bool
+    monkeypatch: pytest.MonkeyPatch, since: int, short: int, complete: bool
 ) -> None:
     """More than `short` came, the log ends before the scan did, or the cleaner was there. What came while Spark ran is
     read on here."""
@@ -131,7 +131,7 @@ def test_a_long_tail_and_a_log_that_is_another_one_now_or_was_cleaned_are_scanne
         return 0, replace(scan_to(3), scanned_at=2.0)
 
     monkeypatch.setattr(coordinator_logs.scan_submit, "scan_command", scan_command)
-    scan = carried_on(monkeypatch, *[(COMMIT_KEY, COMMIT)] * 4, since=since, short=short, anew=anew)
+    scan = carried_on(monkeypatch, *[(COMMIT_KEY, COMMIT)] * 4, since=since, short=short, complete=complete)
     assert asked == [(OLD, NEW)]
     assert [(c.count, c.first_offset) for c in scan.classes] == [(1, 3)]
 
@@ -218,9 +218,9 @@ def scanned_in_two(
     """A scan of the log to each of its offsets, carried on to its end."""
     for since in range(1, end_of(data)):
         monkeypatch.setattr(Written, "data", cut(data, since))
-        before = logs.scan_on(nothing)
+        before = logs.scan_new_records(nothing)
         monkeypatch.setattr(Written, "data", data)
-        yield logs.scan_on(before)
+        yield logs.scan_new_records(before)
 
 
 @pytest.mark.parametrize("log", list(deleted_while_pending()), ids=lambda log: log.name)
@@ -231,7 +231,7 @@ def test_a_group_that_is_deleted_in_an_open_transaction_is_found_wherever_the_sc
     monkeypatch.setattr(coordinator_logs, "FetchSource", Written)
     logs = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS)
     nothing = ScanResult(cluster="fake", scanned_at=1.0, logs=(), classes=(), verdicts=scan_to(0).verdicts)
-    whole = logs.scan_on(nothing)
+    whole = logs.scan_new_records(nothing)
     refused = LoadVerdict.FAILS if log.name.startswith("refused") else LoadVerdict.LOADS
     assert whole.standing == {OLD: refused, NEW: LoadVerdict.LOADS}
     for together in scanned_in_two(monkeypatch, logs, log.data, nothing):
@@ -258,7 +258,7 @@ def test_a_group_that_the_scan_found_alive_is_not_read_for_again(monkeypatch: py
     group = GroupSummary(name="g", type="classic", state="Stable", members=1, partition=0)
     for known, times in ((group, 1), (replace(group, type="consumer"), 2), (replace(group, offsets_only=True), 2)):
         read.clear()
-        logs.scan_on(replace(scan_to(2), inventory=GroupInventory(groups=(known,))))
+        logs.scan_new_records(replace(scan_to(2), inventory=GroupInventory(groups=(known,))))
         assert [what.start for what in read] == [2, 0][:times]
 
 
@@ -275,7 +275,7 @@ def test_an_order_that_the_cleaner_can_leave_is_found_wherever_the_scan_ended(
     releases = [OLD, Release(4, 1, 1), NEW]
     asked = evaluate_records(CATALOGUE, (), releases, partitions=[(OFFSETS, 0)])
     nothing = ScanResult(cluster="fake", scanned_at=1.0, logs=(), classes=(), verdicts=asked)
-    whole = logs.scan_on(nothing)
+    whole = logs.scan_new_records(nothing)
     group = f"order-{list(planted_orders()).index(log):02}".encode()
     facts = facts_of_order(CATALOGUE, releases)
     assert whole.out_of_order == out_of_order(0, {group}, [(log.data, 0, end_of(log.data))], facts)
