@@ -48,7 +48,9 @@ class _Command:
 
 COMMANDS: Mapping[str, _Command] = {
     "clusters": _Command("commands.clusters", "List the clusters of the inventory."),
-    "catalogue": _Command("commands.catalogue", "List the supported releases and their facts."),
+    "catalogue": _Command(
+        "commands.catalogue", "List the supported releases: coordinator class, metadata.version, Java, features."
+    ),
     "observe": _Command(
         "commands.observe",
         "Show the state of a cluster: nodes, releases, features, quorum, partitions, groups, findings. Read-only.",
@@ -87,8 +89,7 @@ COMMANDS: Mapping[str, _Command] = {
     ),
     "demo": _Command(
         "commands.demo",
-        "Start a real cluster, test traffic and Airflow on this machine, and run an upgrade through the DAG "
-        "(`demo --help`).",
+        "Start a real cluster, test traffic and Airflow on this machine, and upgrade or downgrade it through the DAG.",
         _PASSED_ON,
     ),
     "demo-clean": _Command("commands.demo_clean", "Stop everything that demos of this checkout started."),

@@ -13,7 +13,6 @@ from kafka_rollout.cli.options import (
     AsJson,
     ClusterName,
     ConnectionFile,
-    RunId,
     SnapshotInterval,
     Target,
     milliseconds,
@@ -51,7 +50,7 @@ def clusters(as_json: AsJson = False) -> None:
 
 
 def catalogue(as_json: AsJson = False) -> None:
-    """List the supported releases and their facts."""
+    """List the supported releases: coordinator class, metadata.version, Java, features."""
     known = get_catalogue()
     if as_json:
         show.print_json({str(r): known.get(r) for r in known})
@@ -86,9 +85,9 @@ def observe(cluster: ClusterName, as_json: AsJson = False, connection_file: Conn
 def plan(
     cluster: ClusterName,
     to: Target,
-    finalize: Annotated[FinalizePolicy, typer.Option(help="Include the feature levels in the plan or not.")] = (
-        FinalizePolicy.AFTER_APPROVAL
-    ),
+    finalize: Annotated[
+        FinalizePolicy, typer.Option(help="after-approval: the plan includes the feature levels; later: it does not.")
+    ] = (FinalizePolicy.AFTER_APPROVAL),
     snapshot_interval: SnapshotInterval = None,
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
@@ -127,7 +126,11 @@ def verify(cluster: ClusterName, as_json: AsJson = False, connection_file: Conne
         raise typer.Exit(RefusedError.exit_code)
 
 
-def report(cluster: ClusterName, run: RunId = None, connection_file: ConnectionFile = None) -> None:
+def report(
+    cluster: ClusterName,
+    run: Annotated[str | None, typer.Option(help="Id of the run; default: the newest.")] = None,
+    connection_file: ConnectionFile = None,
+) -> None:
     """Write the report of a run again (default: the newest run) and print its paths, the JSON file last."""
     settings = Settings.from_environment()
     known = list_runs(get_cluster(cluster, settings).name, settings)
@@ -141,8 +144,9 @@ def report(cluster: ClusterName, run: RunId = None, connection_file: ConnectionF
 
 
 def demo(context: typer.Context) -> None:
-    """Start a real cluster, test traffic and Airflow on this machine, and run an upgrade through the DAG (`demo
-    --help`).
+    """Start a real cluster, test traffic and Airflow on this machine, and upgrade or downgrade it through the DAG.
+
+    Options: `demo --help`.
     """
     from kafka_rollout.demo.run import main
 

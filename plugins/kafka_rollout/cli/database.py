@@ -21,7 +21,7 @@ Run = Annotated[str, typer.Option("--run", help="Id of the run (see `runs list`)
 
 @db_app.command("upgrade")
 def db_upgrade() -> None:
-    """Create or upgrade the tables. PostgreSQL needs this once per version; SQLite does it by itself."""
+    """Create or upgrade the tables. PostgreSQL needs this once per version; SQLite is upgraded automatically."""
     show.say(f"{records.upgrade_database()} has the tables of this version.")
 
 

@@ -130,7 +130,7 @@ def plan(
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Show for each group its type, assignor, members, the number of bounces and their steps, in this order."""
+    """Show the bounces and steps for each group in their order, with its type, assignor and members."""
     with _asking(cluster, connection_file) as asking:
         ports = asking.ports
         finalized = ports.admin.features(ports.cluster.brokers[0]).finalized

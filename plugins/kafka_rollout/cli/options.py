@@ -1,4 +1,4 @@
-"""Options that several commands share, and the ports of a cluster for a command."""
+"""Shared options of the commands, and the ports of a cluster."""
 
 from __future__ import annotations
 
