@@ -1,4 +1,12 @@
-"""Feature levels from a shell (KIP-584): describe, upgrade-all, downgrade-all, update."""
+"""Feature levels (KIP-584): show the finalized and the supported levels, and change them.
+
+Changes need --approve-as and --reason; --dry-run shows their result without a change. Standard output has one line per
+feature: action, existing and new finalized level, result.
+
+Exit codes: 0 every level is as requested (--dry-run: would be accepted); 1 the result is unknown, or only a part was
+changed, or a node does not support the finalized levels; 2 invalid input; 3 refused by a check or by the controller,
+nothing was changed; 4 another run holds the lock of the cluster.
+"""
 
 from __future__ import annotations
 
@@ -43,35 +51,23 @@ from kafka_rollout.steps.features.update import observe_features, planned_outcom
 from kafka_rollout.steps.procedures.features import FEATURES
 from kafka_rollout.steps.runner import Runner
 
-HELP = """Feature levels (KIP-584): show the finalized and the supported levels, and change them.
-
-Changes need --approve-as and --reason; --dry-run shows their result without a change. Standard output has one line per
-feature: action, existing and new finalized level, result.
-
-Exit codes: 0 every level is as requested (--dry-run: would be accepted); 1 the result is unknown, or only a part was
-changed, or a node does not support the finalized levels; 2 invalid input; 3 refused by a check or by the controller,
-nothing was changed; 4 another run holds the lock of the cluster.
-"""
-
-features_app = typer.Typer(help=HELP, no_args_is_help=True)
+app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help=("Check everything and send a validate-only request; change nothing."))
+    bool, typer.Option("--dry-run", help="Check everything and send a validate-only request; change nothing.")
 ]
 Safety = Annotated[
     bool | None,
     typer.Option(
         "--safe/--unsafe",
-        help=(
-            "How to lower levels: SAFE_DOWNGRADE (default) refuses if something in use would be lost; "
-            "UNSAFE_DOWNGRADE continues and lists the losses."
-        ),
+        help="How to lower levels: SAFE_DOWNGRADE (default) refuses if something in use would be lost; "
+        "UNSAFE_DOWNGRADE continues and lists the losses.",
     ),
 ]
 ReleaseVersion = Annotated[str | None, typer.Option(help="A release of the catalogue.")]
 
 
-@features_app.command("describe")
+@app.command("describe")
 def describe(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:
     """Show every feature: finalized level, epoch, and the range that every node supports. Read-only."""
     with open_ports(cluster, None, connection_file) as (ports, _, _security):
@@ -82,7 +78,7 @@ def describe(cluster: ClusterName, as_json: AsJson = False, connection_file: Con
             print_description(ports.cluster, state)
 
 
-@features_app.command("upgrade-all")
+@app.command("upgrade-all")
 def upgrade_everything(
     cluster: ClusterName,
     approve_as: Approver = None,
@@ -100,7 +96,7 @@ def upgrade_everything(
     _change(cluster, order, False, approve_as, reason, dry_run, yes, as_json, connection_file)
 
 
-@features_app.command("downgrade-all")
+@app.command("downgrade-all")
 def downgrade_everything(
     cluster: ClusterName,
     release_version: Annotated[str, typer.Option(help="A release of the catalogue.")],
@@ -119,7 +115,7 @@ def downgrade_everything(
     _change(cluster, order, safe is False, approve_as, reason, dry_run, yes, as_json, connection_file)
 
 
-@features_app.command("update")
+@app.command("update")
 def update(
     cluster: ClusterName,
     upgrade: Annotated[
@@ -178,7 +174,7 @@ def _change(
         _run(ports, request, answers, as_json=as_json)
 
 
-@features_app.command("resume")
+@app.command("resume")
 def resume(
     cluster: ClusterName,
     run: Annotated[str, typer.Option(help="The interrupted run.")],

@@ -1,4 +1,8 @@
-"""Group commands: list groups, plan a move to another protocol, and wait until the groups have moved."""
+"""Consumer groups: list them, and plan their move to cooperative rebalancing, to the consumer protocol
+(KIP-848) or back to classic. Read-only.
+
+Exit codes: 0 done; 1 a broker does not respond now; 3 a group cannot be moved, or was not moved before the timeout.
+"""
 
 from __future__ import annotations
 
@@ -29,22 +33,17 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.groups import GATE, look_at_conversion
 
-HELP = """Consumer groups: list them, and plan their move to cooperative rebalancing, to the consumer protocol
-(KIP-848) or back to classic. Read-only.
-
-Exit codes: 0 done; 1 a broker does not respond now; 3 a group cannot be moved, or was not moved before the timeout.
-"""
 _NO_GROUPS = "The cluster has no groups."
 _TYPES = (CONSUMER, SHARE, STREAMS)
 
 Records = Annotated[
     bool,
     typer.Option(
-        "--records/--no-records", help=("Also read the coordinator log, which contains all assignors of some members.")
+        "--records/--no-records", help="Also read the coordinator log, which contains all assignors of some members."
     ),
 ]
 
-groups_app = typer.Typer(help=HELP, no_args_is_help=True)
+app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +71,7 @@ def _asking(cluster: str, connection_file: ConnectionFile) -> Iterator[_Asking]:
         yield _Asking(ports=ports, on_brokers=on_brokers)
 
 
-@groups_app.command("list")
+@app.command("list")
 def list_(
     cluster: ClusterName,
     records: Records = True,
@@ -122,7 +121,7 @@ def _of_member(group: DescribedGroup, member: GroupMember) -> str:
     return f"{member.client_id} at {member.host}{static}: {assignors}{kept}"
 
 
-@groups_app.command("plan")
+@app.command("plan")
 def plan(
     cluster: ClusterName,
     to: Annotated[Goal, typer.Option("--to", help="The protocol that the groups must use.")] = Goal.COOPERATIVE,
@@ -147,16 +146,16 @@ def plan(
         raise typer.Exit(RefusedError.exit_code)
 
 
-@groups_app.command("watch")
+@app.command("watch")
 def watch(
     cluster: ClusterName,
     *,
     types: Annotated[
         list[str] | None,
-        typer.Option("--type", help=(f"Group types that must be gone: {', '.join(_TYPES)}. Default: consumer.")),
+        typer.Option("--type", help=f"Group types that must be gone: {', '.join(_TYPES)}. Default: consumer."),
     ] = None,
     release: Annotated[
-        list[str] | None, typer.Option("--release", help=("A release that must be able to load the remaining records."))
+        list[str] | None, typer.Option("--release", help="A release that must be able to load the remaining records.")
     ] = None,
     interval: Interval = 5.0,
     timeout: Timeout = 3600.0,

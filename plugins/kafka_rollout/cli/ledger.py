@@ -1,4 +1,4 @@
-"""The command family `ledger`: test traffic, and the comparison of acknowledged with consumed records."""
+"""Test traffic: compares acknowledged with consumed records."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from kafka_rollout.settings import Settings
 
 _LEDGER = "ledger"  # the run id of test traffic without a run
 
-ledger_app = typer.Typer(help="Test traffic: compares acknowledged with consumed records.", no_args_is_help=True)
+app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 
-@ledger_app.command("start")
+@app.command("start")
 def ledger_start(
     cluster: ClusterName,
     folder: Annotated[Path | None, typer.Option(help="Folder for the journals; default: below the runs.")] = None,
@@ -39,13 +39,13 @@ def ledger_start(
     show.out.print(f"process {started.pid}, journals in {started.folder}", soft_wrap=True)
 
 
-@ledger_app.command("show")
+@app.command("show")
 def ledger_show(cluster: ClusterName) -> None:
     """Show the host, the process id, the state and the last report of the test traffic."""
-    show.out.print(show.as_text(_traffic_of(cluster, None).sentence), soft_wrap=True)
+    show.say(_traffic_of(cluster, None).sentence)
 
 
-@ledger_app.command("stop")
+@app.command("stop")
 def ledger_stop(
     cluster: ClusterName,
     folder: Annotated[Path | None, typer.Option(help="The folder of the start command.")] = None,
@@ -76,7 +76,7 @@ def ledger_stop(
         )
 
 
-@ledger_app.command("run")
+@app.command("run")
 def ledger_run(
     cluster: ClusterName,
     folder: Annotated[Path | None, typer.Option(help="Folder for the journals.")] = None,

@@ -1,4 +1,4 @@
-"""The command family `lock`: the lock of a cluster."""
+"""The lock of the cluster: one change at a time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.approval import refuse_stranger
 
-lock_app = typer.Typer(help="The lock of the cluster: one change at a time.", no_args_is_help=True)
+app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 
-@lock_app.command("show")
+@app.command("show")
 def lock_show(cluster: ClusterName) -> None:
     """Show the run that holds the cluster's lock, its purpose and when its lease expires."""
     settings = Settings.from_environment()
@@ -31,7 +31,7 @@ def lock_show(cluster: ClusterName) -> None:
     show.say(f"Run {held.holder} holds the lock of {cluster} until {until}: {held.purpose}")
 
 
-@lock_app.command("break")
+@app.command("break")
 def lock_break(
     cluster: ClusterName,
     by: Annotated[

@@ -1,7 +1,6 @@
-"""The command `kafka-rollout metadata`: losses of a lower metadata.version, records a release can replay, snapshots,
-trims.
+"""The metadata log: losses, scan, snapshot, trim, install.
 
-All commands work on directories, without a cluster or an inventory. Only `trim`, `install` and `uninstall` write into
+These commands work on directories, without a cluster or an inventory. Only `trim`, `install` and `uninstall` write into
 the directory.
 """
 
@@ -28,22 +27,20 @@ from kafka_rollout.json_forms import to_json
 
 _LARGE_MIB = 16
 
-metadata_app = typer.Typer(help="The metadata log: losses, scan, snapshot, trim, install.", no_args_is_help=True)
+app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 LogDir = Annotated[
     Path,
     typer.Option("--log-dir", help="A node's metadata.log.dir, or a copy of its __cluster_metadata-0."),
 ]
 ToLevel = Annotated[int, typer.Option("--to-level", help="The metadata.version to set, for example 29.")]
-JsonFile = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help=("File for the JSON result; - prints it."))
-]
+JsonFile = Annotated[str | None, typer.Option("--json", metavar="FILE", help="File for the JSON result; - prints it.")]
 ClusterId = Annotated[
     str | None, typer.Option("--cluster-id", help="Refuse the log of another cluster (meta.properties).")
 ]
 
 
-@metadata_app.command("losses")
+@app.command("losses")
 def losses(
     log_dir: LogDir,
     to_level: ToLevel,
@@ -63,7 +60,7 @@ def losses(
         _print_losses(report)
 
 
-@metadata_app.command("scan")
+@app.command("scan")
 def scan(
     log_dir: LogDir,
     release: Annotated[str, typer.Option("--release", help="The release that must start on this log.")],
@@ -82,14 +79,14 @@ def scan(
         raise typer.Exit(RefusedError.exit_code)
 
 
-@metadata_app.command("snapshot")
+@app.command("snapshot")
 def snapshot(
     log_dir: LogDir,
     to_level: ToLevel,
     out: Annotated[Path, typer.Option("--out", help="Folder for the .checkpoint file; no file is overwritten.")],
     release: Annotated[
         str | None,
-        typer.Option(help=("The release that must be able to load the snapshot; default: the writer's release.")),
+        typer.Option(help="The release that must be able to load the snapshot; default: the writer's release."),
     ] = None,
     feature: Annotated[
         list[str] | None,
@@ -97,7 +94,7 @@ def snapshot(
     ] = None,
     epoch: Annotated[
         int | None,
-        typer.Option(help=("Epoch of the snapshot, as printed by `choose`; default: the epoch of the log end.")),
+        typer.Option(help="Epoch of the snapshot, as printed by `choose`; default: the epoch of the log end."),
     ] = None,
     cluster_id: ClusterId = None,
 ) -> None:
@@ -115,12 +112,12 @@ def snapshot(
     show.say(written.path)
 
 
-@metadata_app.command("trim")
+@app.command("trim")
 def trim_command(
     log_dir: LogDir,
     release: Annotated[
         str | None,
-        typer.Option(help=("The release that must start on the trimmed log; the trim is refused if it cannot.")),
+        typer.Option(help="The release that must start on the trimmed log; the trim is refused if it cannot."),
     ] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Restore the files that the newest trim removed.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the planned changes only.")] = False,
@@ -147,11 +144,11 @@ def trim_command(
     show.say(result.sentence)
 
 
-@metadata_app.command("choose")
+@app.command("choose")
 def choose(
     log_dir: Annotated[
         list[Path],
-        typer.Option("--log-dir", help=("Metadata directory of a stopped node; repeat the option for every node.")),
+        typer.Option("--log-dir", help="Metadata directory of a stopped node; repeat the option for every node."),
     ],
     cluster_id: ClusterId = None,
     json_file: JsonFile = None,
@@ -171,9 +168,7 @@ def choose(
     logs = [folder.read_end(node_id) for node_id, folder in by_node.items()]
     voters = max(logs, key=lambda log: (log.epoch, log.end_offset)).voters
     if not voters:
-        raise UserError(
-            "None of these logs contains the voters of the quorum.", remedy=("Use the logs of controllers.")
-        )
+        raise UserError("None of these logs contains the voters of the quorum.", remedy="Use the logs of controllers.")
     chosen = choose_log(logs, voters, {})
     if not _json(json_file, {**to_json(chosen), "log_dir": str(by_node[chosen.node_id].root)}):
         show.out.print(
@@ -185,7 +180,7 @@ def choose(
         )
 
 
-@metadata_app.command("install")
+@app.command("install")
 def install_command(
     log_dir: LogDir,
     snapshot_file: Annotated[Path, typer.Option("--snapshot", help="The file that `metadata snapshot` wrote.")],
@@ -200,7 +195,7 @@ def install_command(
     show.say(log.install(snapshot_file, log.release(release)))
 
 
-@metadata_app.command("uninstall")
+@app.command("uninstall")
 def uninstall_command(log_dir: LogDir, cluster_id: ClusterId = None) -> None:
     """Restore the files from before the newest `install`, unless a broker has registered since."""
     show.say(_open(log_dir, cluster_id).uninstall())

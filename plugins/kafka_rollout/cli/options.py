@@ -87,7 +87,7 @@ def open_ports(
         yield ports, settings, security
 
 
-def require_run(cluster: str, run: str, settings: Settings) -> None:
+def require_run(cluster: str, run: str, settings: Settings | None = None) -> None:
     """Raise UserError, with the newest runs of the cluster, for a run that it does not have."""
     known = list_runs(cluster, settings)
     if run not in known:

@@ -34,12 +34,12 @@ _COLOURS = {LoadVerdict.FAILS: "red", LoadVerdict.LOADS_IGNORING: "yellow", Load
 
 def scan(
     cluster: Annotated[
-        str | None, typer.Option("--cluster", "-c", help=("Name in the inventory: scan the running cluster."))
+        str | None, typer.Option("--cluster", "-c", help="Name in the inventory: scan the running cluster.")
     ] = None,
     log_dir: Annotated[
         list[Path] | None,
         typer.Option(
-            "--log-dir", help=("Log directory of a broker, a copy of it, or the folder of one partition; repeatable.")
+            "--log-dir", help="Log directory of a broker, a copy of it, or the folder of one partition; repeatable."
         ),
     ] = None,
     release: Annotated[
@@ -47,7 +47,7 @@ def scan(
     ] = None,
     topic: Annotated[list[str] | None, typer.Option("--topic", help="A coordinator log; default: all.")] = None,
     live: Annotated[
-        bool, typer.Option("--live", help=("Count current records separately from superseded ones (slower)."))
+        bool, typer.Option("--live", help="Count current records separately from superseded ones (slower).")
     ] = False,
     classes_only: Annotated[
         bool, typer.Option("--classes-only", help="Count records by key and value version only; do not parse them.")
@@ -56,10 +56,8 @@ def scan(
         bool,
         typer.Option(
             "--new-group-coordinator",
-            help=(
-                "Evaluate 3.8 and 3.9 with their new group coordinator; for a running cluster the brokers' "
-                "settings are read."
-            ),
+            help="Evaluate 3.8 and 3.9 with their new group coordinator; for a running cluster the brokers' "
+            "settings are read.",
         ),
     ] = False,
     json_file: Annotated[str | None, typer.Option("--json", help="File for the JSON result; - prints it.")] = None,
@@ -144,7 +142,7 @@ def _check_source(catalogue: Catalogue, cluster: str | None, log_dirs: Sequence[
             raise UserError(f"{topic} is not a coordinator log.", remedy=f"Coordinator logs: {', '.join(known)}.")
     if (cluster is None) == (not log_dirs):
         raise UserError(
-            "A scan reads either a cluster or log directories.", remedy=("Add --cluster NAME or --log-dir DIR.")
+            "A scan reads either a cluster or log directories.", remedy="Add --cluster NAME or --log-dir DIR."
         )
     check_log_dirs(log_dirs, topics or known)
 

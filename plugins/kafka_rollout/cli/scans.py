@@ -1,4 +1,4 @@
-"""Commands for stored scans: list, show, compare."""
+"""Stored scans of the coordinator logs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from kafka_rollout.domain.model.wording import size
 from kafka_rollout.json_forms import to_json
 from kafka_rollout.ports.scan_history import KeptScan, ScanHistory
 
-scans_app = typer.Typer(help="Stored scans of the coordinator logs.", no_args_is_help=True)
+app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 ScannedCluster = Annotated[str, typer.Option("--cluster", "-c", help="Cluster of the scans.")]
 
 _SHOWN = 20  # number of changes, and of groups and ids per step, on a terminal
 
 
-@scans_app.command("list")
+@app.command("list")
 def scans_list(
     cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="One cluster; default: all.")] = None,
     as_json: AsJson = False,
@@ -53,7 +53,7 @@ def scans_list(
     show.print_table(("Cluster", "Scan", "Records", "Bytes", "Partitions", "Failing releases"), cells)
 
 
-@scans_app.command("show")
+@app.command("show")
 def scans_show(
     cluster: ScannedCluster,
     scan: Annotated[str, typer.Option("--scan", help="A scan of the list, or the beginning of its name.")] = "newest",
@@ -78,7 +78,7 @@ def scans_show(
     show.say(f"report: {kept.page}")
 
 
-@scans_app.command("compare")
+@app.command("compare")
 def scans_compare(
     cluster: ScannedCluster,
     before: Annotated[
@@ -98,7 +98,7 @@ def scans_compare(
 def _before(cluster: str, history: ScanHistory, later: KeptScan) -> KeptScan:
     earlier = [scan for scan in history.scans() if scan.name < later.name]
     if not earlier:
-        raise UserError(f"Cluster {cluster} has no scan before {later.name}.", remedy=("Run another scan first."))
+        raise UserError(f"Cluster {cluster} has no scan before {later.name}.", remedy="Run another scan first.")
     return earlier[0]
 
 

@@ -1,4 +1,4 @@
-"""Commands about what is recorded: the database, and the histories of runs."""
+"""Recorded runs of a cluster."""
 
 from __future__ import annotations
 
@@ -8,30 +8,17 @@ from typing import Annotated
 import typer
 
 from kafka_rollout.cli import show
-from kafka_rollout.cli.options import AsJson, ClusterName
+from kafka_rollout.cli.options import AsJson, ClusterName, require_run
 from kafka_rollout.composition import records
 from kafka_rollout.composition.clusters import get_cluster
-from kafka_rollout.domain.model.errors import FatalError, UserError
+from kafka_rollout.domain.model.errors import FatalError
 
-db_app = typer.Typer(help="The database of run histories, locks and scans.", no_args_is_help=True)
-runs_app = typer.Typer(help="Recorded runs of a cluster.", no_args_is_help=True)
+app = typer.Typer(help=__doc__, no_args_is_help=True)
 
-Run = Annotated[str, typer.Option("--run", help="Id of the run (see `runs list`).")]
-
-
-@db_app.command("upgrade")
-def db_upgrade() -> None:
-    """Create or upgrade the tables. PostgreSQL needs this once per version; SQLite is upgraded automatically."""
-    show.say(f"{records.upgrade_database()} has the tables of this version.")
+Run = Annotated[str, typer.Option(help="Id of the run (see `runs list`).")]
 
 
-@db_app.command("check")
-def db_check() -> None:
-    """Check that the database can be reached and has the tables of this version."""
-    show.say(f"{records.check_database()} has the tables of this version.")
-
-
-@runs_app.command("list")
+@app.command("list")
 def runs_list(cluster: ClusterName, as_json: AsJson = False) -> None:
     """List the runs of a cluster, the newest first."""
     known = records.list_runs(get_cluster(cluster).name)
@@ -42,7 +29,7 @@ def runs_list(cluster: ClusterName, as_json: AsJson = False) -> None:
         show.say(run_id)
 
 
-@runs_app.command("show")
+@app.command("show")
 def runs_show(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
     """Show the events of a run with their time (UTC), oldest first."""
     events = records.read_events(_known(cluster, run), run)
@@ -57,7 +44,7 @@ def runs_show(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
     show.print_table(("Time (UTC)", "Event", "Content"), rows)
 
 
-@runs_app.command("verify")
+@app.command("verify")
 def runs_verify(cluster: ClusterName, run: Run) -> None:
     """Find the first altered, removed or reordered event of a run. Exit code 1 if there is one."""
     wrong = records.open_run(_known(cluster, run), run).verify_chain()
@@ -71,7 +58,5 @@ def runs_verify(cluster: ClusterName, run: Run) -> None:
 
 def _known(cluster: str, run: str) -> str:
     name = get_cluster(cluster).name
-    known = records.list_runs(name)
-    if run not in known:
-        raise UserError(f"Cluster {name} has no run {run}.", remedy=f"It has {', '.join(known[:5]) or 'none'}.")
+    require_run(name, run)
     return name
