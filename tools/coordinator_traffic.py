@@ -1,7 +1,7 @@
-"""Real traffic that fills the coordinator logs, records planted into them, and an independent count of what is there.
+"""Traffic that fills the coordinator logs, records planted into them, and an independent count of their records.
 
-For tests and for recording fixtures. Uses librdkafka alone, none of the product's decoding. Streams groups (KIP-1071),
-which it does not speak, are joined by hand-made requests.
+For tests and for recording fixtures. Uses librdkafka alone, not the decoding of this project. librdkafka has no streams
+groups (KIP-1071); they are joined by hand-made requests.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ORDERS = "orders"
 Counts = dict[tuple[int, int, int | None], tuple[int, int]]
 
 _MESSAGES = 120
-_DEADLINE_S = 180.0  # a busy machine
+_DEADLINE_S = 180.0  # enough for a busy machine
 
 
 def make_traffic(servers: str, *, consumer_protocol: bool, all_groups: bool = False) -> None:
-    """Groups of both protocols (where the cluster has them) that commit and leave, and transactions of all ends.
+    """Run groups of both protocols (if the cluster has them) that commit and leave, and transactions of all results.
 
     `all_groups` (4.2 and later): share groups and streams groups as well.
     """
@@ -51,7 +51,7 @@ def make_traffic(servers: str, *, consumer_protocol: bool, all_groups: bool = Fa
 
 
 def plant(servers: str, topic: str, partition: int, records: list[tuple[bytes, bytes | None]], codec: str) -> None:
-    """Write records into a coordinator log: brokers allow it to clients of this id."""
+    """Write records into a coordinator log: brokers allow this for clients with the id __admin_client."""
     failures: list[object] = []
     producer = Producer(
         {"bootstrap.servers": servers, "client.id": "__admin_client", "compression.type": codec, "linger.ms": 50}
@@ -66,12 +66,12 @@ def plant(servers: str, topic: str, partition: int, records: list[tuple[bytes, b
 
 
 def versioned(version: int, rest: bytes = b"") -> bytes:
-    """A key or value that begins with this version."""
+    """Return a key or value that begins with this version."""
     return struct.pack(">h", version) + rest
 
 
 def count_by_consumer(servers: str, topic: str) -> Counts:
-    """The record classes of a log as a plain consumer sees them; it joins no group and commits nothing."""
+    """Count the record kinds of a log with a plain consumer, which joins no group and commits nothing."""
     counts: Counts = {}
     for partition, offset, key, value in _consume_all(servers, topic):
         value_version = None if value is None else struct.unpack(">h", value[:2])[0]

@@ -2,8 +2,8 @@
 
     python -m tools.derive_catalogue 3.9.1 4.3.1
 
-writes include/releases/<release>.json, include/schemas/kafka/<release>/ and the manifest beside them. The same jars
-give the same bytes. Nothing here is typed from memory: what cannot be derived stops the tool.
+writes include/releases/<release>.json, include/schemas/kafka/<release>/ and the manifest next to them. The same jars
+give the same bytes. Nothing is written by hand: a fact that cannot be derived stops the tool.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ TOOL = "tools/derive_catalogue.py, version 4"
 
 
 def derive(release: Release, libs: Path, intolerant: ReleaseFacts | None) -> ReleaseFacts:
-    """Facts of one release from the folder of its jars.
+    """Derive the facts of one release from the folder of its jars.
 
-    `intolerant` is the release that the coordinator class is measured against; None for that release itself.
+    `intolerant`: the release with which the coordinator class is compared; None for that release itself.
     """
     messages = jars.coordinator_messages(libs)
     with run_jvm(libs) as jvm:
@@ -69,9 +69,9 @@ def derive(release: Release, libs: Path, intolerant: ReleaseFacts | None) -> Rel
 def coordinator_class(
     logs: Mapping[str, CoordinatorLogFacts], intolerant: Mapping[str, CoordinatorLogFacts]
 ) -> CoordinatorClass:
-    """KIP-915's class: by what the release does with unknown keys, and what an intolerant one does with its records.
+    """Return KIP-915's class, from the release's reaction to unknown keys and an intolerant release's to its records.
 
-    Logs that the intolerant release does not have are never loaded by it and do not count.
+    Logs that the intolerant release does not have do not count.
     """
     if not all(log.ignores_unknown_keys for log in logs.values()):
         return CoordinatorClass.INTOLERANT
@@ -84,7 +84,7 @@ def coordinator_class(
 
 
 def facts_document(facts: ReleaseFacts, libs: Path) -> dict[str, Any]:
-    """The JSON form of a release's facts, which adapters/catalogue.py reads."""
+    """Return the JSON form of a release's facts, which adapters/releases/catalogue.py reads."""
     return {
         "release": str(facts.release),
         "derived_from": {"tool": TOOL, "jars": {jar.name: jars.sha256(jar) for jar in jars.kafka_jars(libs)}},
@@ -161,7 +161,7 @@ def _rule_document(rule: FieldRule) -> dict[str, Any]:
 
 
 def manifest_document(messages: Mapping[str, Message], libs: Path) -> dict[str, Any]:
-    """Where a release's message definitions came from."""
+    """Return the sources of a release's message definitions."""
     names = sorted({message.jar for message in messages.values()})
     return {
         "method": "common/message/<name>.json of the jar, without comments and `about`",
@@ -171,7 +171,7 @@ def manifest_document(messages: Mapping[str, Message], libs: Path) -> dict[str, 
 
 
 def pretty(value: Any, depth: int = 0) -> str:
-    """JSON that is short and that a diff can show: what fits on one line is on one line."""
+    """Return JSON with one value per line if it fits, so that a diff is short."""
     line = json.dumps(value)
     if len(line) + depth <= 110 or not isinstance(value, dict | list) or not value:
         return line
@@ -212,7 +212,7 @@ def main(arguments: list[str]) -> int:
     cache = ReleaseCache(settings.cache, settings.include)
     try:
         releases = [Release.parse(text) for text in arguments]
-        releases.sort(key=lambda release: release != INTOLERANT_REFERENCE)  # the others are measured against it
+        releases.sort(key=lambda release: release != INTOLERANT_REFERENCE)  # the others are compared with it
         for release in releases:
             facts = write(release, cache.libs(release), settings.include)
             ranges = ", ".join(f"{name} {feature.supported}" for name, feature in facts.features.items())

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Write include/releases/jars/<name>.json: which jars make a broker of a release, with their SHA-256.
+"""Write include/releases/jars/<name>.json: the jars of a broker of a release, with their SHA-256.
 
     python tools/lock_jars.py 4.3.1 agents applications-4.3.1
 
-It resolves each release with its dependencies anew; the release cache afterwards fetches exactly what is written.
+It resolves each release with its dependencies. The release cache then downloads exactly the listed jars.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOGGING = {
     4: ("org.apache.logging.log4j:log4j-slf4j-impl:2.25.4", "org.apache.logging.log4j:log4j-core:2.25.4"),
 }
 
-APPLICATIONS = "applications-"  # what a release's tests of groups run: Kafka Streams, Connect
+APPLICATIONS = "applications-"  # for tests of groups: Kafka Streams and Connect of a release
 
 
 def lock(name: str) -> None:

@@ -1,9 +1,9 @@
-"""Records the coordinator logs of a real broker as fixtures: the bytes of its Fetch responses, and what is in them.
+"""Record the coordinator logs of a real broker as fixtures: the bytes of its Fetch responses, and their records.
 
     python tools/record_fixtures.py HOST:PORT NAME [--consumer-protocol] [--all-groups]
 
-The broker should be a fresh one; see tests/fixtures/README.md for how each fixture was made. Beside the bytes lies
-classes.json, counted by an independent consumer, which the decoder's tests compare with.
+Use a new broker; tests/fixtures/README.md describes each fixture. The tests of the decoder compare its result with
+classes.json next to the bytes, which an independent consumer counted.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("servers")
-    parser.add_argument("name", help="the release, with what sets this fixture apart")
+    parser.add_argument("name", help="the release, with the difference from other fixtures")
     parser.add_argument("--consumer-protocol", action="store_true", help="use the protocol of KIP-848 as well")
     parser.add_argument("--all-groups", action="store_true", help="share groups and streams groups as well, 4.2 on")
     options = parser.parse_args()
     make_traffic(options.servers, consumer_protocol=options.consumer_protocol, all_groups=options.all_groups)
-    # Unknown keys with and without a value, in a batch of each codec; padding makes compression worth its while.
+    # Unknown keys with and without a value, in a batch of each codec; padding makes the data compressible.
     for codec in CODECS:
         records = [(versioned(99, b"k%d" % n), versioned(0, b"v" * 200)) for n in range(4)]
         plant(options.servers, CONSUMER_OFFSETS, 0, [*records, (versioned(99, b"gone"), None)], codec)

@@ -1,8 +1,8 @@
-"""Records message sets of the formats v0 and v1 as fixtures: Kafka 3.9.1's own MemoryRecordsBuilder writes them.
+"""Record message sets of the formats v0 and v1 as fixtures, written by Kafka 3.9.1's own MemoryRecordsBuilder.
 
     python tools/record_message_sets.py
 
-No release writes these formats into a log any more; logs from before Kafka 0.11 still hold them.
+No current release writes these formats into a log; logs from before Kafka 0.11 still contain them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOLDER = ROOT / "tests" / "fixtures" / f"message-sets-{RELEASE}"
 CODECS = ("none", "gzip", "snappy", "lz4")
 APPEND_TIME = 1_400_000_009_999
 
-# offset, timestamp, key, value: gaps as the cleaner leaves them, nulls, and enough text for a codec to fold
+# offset, timestamp, key, value: gaps as after a cleaning pass, nulls, and text that a codec can compress
 RECORDS: tuple[tuple[int, int, bytes | None, bytes | None], ...] = (
     (70_000, 1_400_000_000_000, b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00", b"\x00\x01" + b"value" * 20),
     (70_001, 1_400_000_000_005, b"\x00\x02\x00\x01g", None),
@@ -33,7 +33,7 @@ RECORDS: tuple[tuple[int, int, bytes | None, bytes | None], ...] = (
 
 
 def write_message_set(jvm: Jvm, magic: int, codec: str, *, log_append_time: bool = False) -> bytes:
-    """RECORDS as one message set (compressed: one message that wraps it)."""
+    """Return RECORDS as one message set (compressed: one message that wraps it)."""
     record = "org.apache.kafka.common.record"
     compression = jvm.static("org.apache.kafka.common.compress.Compression")
     kind = jvm.static(f"{record}.TimestampType")

@@ -1,4 +1,4 @@
-"""What a compiled class says and its methods call: for behaviour that no call from outside shows (JVMS, chapter 4)."""
+"""Texts and calls in a compiled class, for behaviour that no call from outside shows (JVMS, chapter 4)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _INVOKES = (0xB6, 0xB7, 0xB8, 0xB9)  # virtual, special, static, interface
 
 
 def calls(class_file: bytes, wanted: frozenset[str]) -> Iterator[tuple[str, Counter[str]]]:
-    """For each method with code: its name, and how often it calls methods of the `wanted` names.
+    """Return for each method with code its name and its number of calls of methods with the `wanted` names.
 
     Bytes that look like a call within another instruction's operands count, too: look for names that are called rarely.
     """
@@ -35,21 +35,21 @@ def calls(class_file: bytes, wanted: frozenset[str]) -> Iterator[tuple[str, Coun
 
 
 def texts(class_file: bytes) -> frozenset[str]:
-    """All that stands in the class as text: what it says, and names."""
+    """Return all texts in the class: string constants and names."""
     reader = _Reader(class_file)
     reader.skip(8)
     return frozenset(_constants(reader)[0].values())
 
 
 def _counted(body: bytes, called: dict[int, str]) -> Counter[str]:
-    code = body[8 : 8 + int.from_bytes(body[4:8], "big")]  # behind it: exceptions, line numbers
+    code = body[8 : 8 + int.from_bytes(body[4:8], "big")]  # after it: exceptions, line numbers
     places = (at for at in range(len(code) - 2) if code[at] in _INVOKES)
     indexes = (int.from_bytes(code[at + 1 : at + 3], "big") for at in places)
     return Counter(called[index] for index in indexes if index in called)
 
 
 def _constants(reader: _Reader) -> tuple[dict[int, str], dict[int, int], dict[int, int]]:
-    """Texts; of method references where their name and type are; of names and types where the name is."""
+    """Return the texts; the index of name and type of method references; the index of the name of names and types."""
     texts: dict[int, str] = {}
     references: dict[int, int] = {}
     names: dict[int, int] = {}
@@ -83,7 +83,7 @@ class _Reader:
         return int.from_bytes(self.take(2), "big")
 
     def attributes(self) -> Iterator[tuple[int, bytes]]:
-        """Index of the name, and content."""
+        """Return the index of the name, and the content."""
         for _ in range(self.u2()):
             name, size = struct.unpack(">HI", self.take(6))
             yield name, self.take(size)

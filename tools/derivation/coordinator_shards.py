@@ -1,4 +1,4 @@
-"""A release's coordinators as state machines with nothing behind them, to try records on (GroupCoordinatorShard, …)."""
+"""A release's coordinators as empty state machines that replay records (GroupCoordinatorShard, …)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SMALLEST_CONFIG = {
 
 
 Record = tuple[bytes, bytes | None]  # key and value
-Refusal = Callable[[Sequence[Record]], str | None]  # of a log: what the coordinator says when it stops at it
+Refusal = Callable[[Sequence[Record]], str | None]  # log → message with which the coordinator refuses it
 
 GROUP_SERDE = f"{_GROUP}.GroupCoordinatorRecordSerde"
 SHARE_SERDE = "org.apache.kafka.coordinator.share.ShareCoordinatorRecordSerde"
@@ -33,7 +33,7 @@ def wrap(jvm: Jvm, data: bytes) -> Any:
 
 
 def group_replay(jvm: Jvm, serde_name: str) -> Callable[[bytes, bytes | None], str | None]:
-    """GroupCoordinatorShard over nothing: a type that it has is handed on (to null), others it refuses."""
+    """Return a GroupCoordinatorShard without its managers: it passes known types on (to null) and refuses others."""
     shard = _shard(jvm, f"{_GROUP}.GroupCoordinatorShard")
     serde = jvm.instance(serde_name)
 
@@ -50,7 +50,7 @@ def group_replay(jvm: Jvm, serde_name: str) -> Callable[[bytes, bytes | None], s
 
 
 def refusals(jvm: Jvm, serde_name: str) -> Refusal:
-    """GroupCoordinatorShard: each log is replayed by one of its own."""
+    """Return a function that replays each log in a new GroupCoordinatorShard."""
     new_shard, serde = group_shards(jvm), jvm.instance(serde_name)
 
     def refusal(log: Sequence[Record]) -> str | None:
@@ -81,7 +81,7 @@ def share_checks(jvm: Jvm) -> Callable[[bytes, bytes], str | None]:
 
 
 def share_replay(jvm: Jvm) -> Callable[[bytes, bytes | None], str | None]:
-    """ShareCoordinatorShard of 4.x with an empty state."""
+    """Return a ShareCoordinatorShard of 4.x with an empty state."""
     shard = _shard(jvm, _SHARE_SHARD)
     serde = jvm.instance(SHARE_SERDE)
 
@@ -97,7 +97,7 @@ def share_replay(jvm: Jvm) -> Callable[[bytes, bytes | None], str | None]:
 
 
 def _shard(jvm: Jvm, name: str) -> Any:
-    """A coordinator's state machine, with nothing behind it but what its constructor itself needs."""
+    """A coordinator's state machine with only the objects that its constructor uses."""
     logs = jvm.packages.org.apache.kafka.common.utils.LogContext()
     needed = {
         "LogContext": lambda: logs,
@@ -112,7 +112,7 @@ def _shard(jvm: Jvm, name: str) -> Any:
 
 
 def group_shards(jvm: Jvm) -> Callable[[], Any]:
-    """What makes a new one. Its timers and assignors are null: records that are replayed need none."""
+    """Return the constructor of a new one. Timers and assignors are null: replayed records need none."""
     packages = jvm.packages
     properties = packages.java.util.Properties()
     for name, content in _SMALLEST_CONFIG.items():
@@ -155,7 +155,7 @@ def _itself(made: Any) -> Any:
 
 
 def _made(jvm: Jvm, name: str, needed: dict[str, Callable[[], Any]]) -> Any:
-    """An instance by the constructor that takes most; null for what is not in `needed`."""
+    """Return an instance by the constructor with most parameters; null for those that are not in `needed`."""
     constructors = jvm.packages.java.lang.Class.forName(name).getDeclaredConstructors()
     constructor = max(constructors, key=lambda one: one.getParameterCount())
     constructor.setAccessible(True)

@@ -1,7 +1,7 @@
-"""What a release's coordinators read and write, by asking its own deserializers, state machines and serializers.
+"""Records that a release's coordinators read and write, by its own deserializers, state machines and serializers.
 
-The message definitions say which records there are; everything else is tried: a default message of each version is
-serialized by the release's generated class and handed to the code that loads the log.
+The message definitions list the records. The rest is found by trial: the release's generated class serializes a default
+message of each version, and the code that loads the log reads it.
 """
 
 from __future__ import annotations
@@ -50,25 +50,24 @@ from tools.derivation.writers import (
 GROUP_LOG, TRANSACTION_LOG, SHARE_LOG = "__consumer_offsets", "__transaction_state", "__share_group_state"
 _COORDINATOR = "org.apache.kafka.coordinator"
 _GENERATED = (f"{_COORDINATOR}.group", f"{_COORDINATOR}.transaction", f"{_COORDINATOR}.share", "kafka.internals")
-SERDE_OF_3_9 = f"{_COORDINATOR}.group.CoordinatorRecordSerde"  # 3.8's as well; 3.7's early access is left out
+SERDE_OF_3_9 = f"{_COORDINATOR}.group.CoordinatorRecordSerde"  # also of 3.8; the early access of 3.7 is omitted
 _UNKNOWN_KEYS = (9999, 32767)  # no release has them, nor a value of this version
 _UNKNOWN_VALUE = 9999
-_ANY_VERSION = VersionRange(0, 32767)  # 3.9: classes do not look at it and read a greater one as the newest
-_BEYOND = 1  # value versions tried beyond the newest that the definition names
+_ANY_VERSION = VersionRange(0, 32767)  # 3.9: classes ignore it and read a greater one as the newest
+_BEYOND = 1  # number of tried value versions above the newest of the definition
 
 
 def _never_refuses(key: bytes, value: bytes | None) -> None:
-    """The coordinators of 3.x and all transaction coordinators take what they could read."""
+    """Return None: the coordinators of 3.x and all transaction coordinators accept every record that they can parse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loader:
     """How a release loads one log.
 
-    `read` takes key and value as a coordinator does, and raises what it raises; it answers the simple name of the
-    class that the key was taken for. `replay` goes on to what is done with the record (4.x), a null value included.
-    `checks`: what is said of a record when all that is done with it alone is done (None: reading is all). `refusal`:
-    what is said of records together (None: nothing).
+    `read` reads key and value as a coordinator, raises its errors and returns the simple name of the key's class.
+    `replay` also replays the record (4.x), a null value included. `checks`: the message on a record that is processed
+    alone (None: it is only read). `refusal`: the message on several records together (None: there is none).
     """
 
     read: Callable[[bytes, bytes], str]
@@ -86,7 +85,7 @@ class Loader:
 def new_group_coordinator(
     jvm: Jvm, messages: Mapping[str, Message], advertised: Mapping[str, VersionRange]
 ) -> CoordinatorLogFacts | None:
-    """Facts of the group coordinator that 3.8 and 3.9 start instead of their default one if they are told to."""
+    """Return the facts of the group coordinator that 3.8 and 3.9 start instead of the default one if configured."""
     if not has_old_group_coordinator(jvm) or jvm.find_class(SERDE_OF_3_9) is None:
         return None
     return _facts(jvm, GROUP_LOG, _group_loader(jvm, messages, advertised, SERDE_OF_3_9), messages)
@@ -95,7 +94,7 @@ def new_group_coordinator(
 def coordinator_logs(
     jvm: Jvm, libs: Path, messages: Mapping[str, Message], advertised: Mapping[str, VersionRange]
 ) -> dict[str, CoordinatorLogFacts]:
-    """Facts of each coordinator log that the release's default configuration has."""
+    """Return the facts of each coordinator log in the release's default configuration."""
     loaders = _loaders(jvm, libs, messages, advertised)
     return {topic: _facts(jvm, topic, loader, messages) for topic, loader in sorted(loaders.items())}
 
@@ -168,7 +167,7 @@ def _facts(jvm: Jvm, topic: str, loader: Loader, messages: Mapping[str, Message]
             lowest = _value(jvm, value, value.valid_versions[0])
             key_bytes = _key(jvm, key, key_version)
             if _outcome(loader, key_bytes, lowest) != "read":
-                continue  # the default coordinator does not know it, though its definition is in the jar (3.7-3.9)
+                continue  # unknown to the default coordinator, although its definition is in the jar (3.7-3.9)
             needed = written.pop(key_version, {})
             refused = {"value": loader.replay(key_bytes, lowest), "tombstone": loader.replay(key_bytes, None)}
             records.append(
@@ -203,7 +202,7 @@ def _facts(jvm: Jvm, topic: str, loader: Loader, messages: Mapping[str, Message]
 
 
 def _rules(loader: Loader, key: bytes, value: Message) -> tuple[FieldRule, ...]:
-    """Of all versions together: a field has the same rule in each that has the field."""
+    """Merge the rules of all versions: a field has the same rule in each version that has the field."""
 
     def complaint(data: bytes) -> str | None:
         if loader.checks is not None:
@@ -224,7 +223,7 @@ def _rules(loader: Loader, key: bytes, value: Message) -> tuple[FieldRule, ...]:
 
 
 def _written(records: Iterator[Written]) -> dict[int, dict[int, FeatureLevel | None]]:
-    """By key and value version the lowest feature level that brings it, None if it needs none."""
+    """Return by key and value version the lowest feature level that enables it, None without one."""
     found: dict[int, dict[int, FeatureLevel | None]] = {}
     for record in records:
         versions = found.setdefault(record.key_version, {})
@@ -245,17 +244,17 @@ def _reads(jvm: Jvm, loader: Loader, key: bytes, value: Message) -> VersionRange
 
 
 def _outcome(loader: Loader, key: bytes, value: bytes) -> str:
-    """`read`, `ignored` or `refused`."""
+    """Return `read`, `ignored` or `refused`."""
     try:
         taken_for = loader.read(key, value)
     except Py4JJavaError as error:
-        # CoordinatorLoaderImpl catches this one, warns and goes on; anything else stops the load of the partition.
+        # CoordinatorLoaderImpl catches this one, warns and continues; any other stops the load of the partition.
         return "ignored" if java_class(error).endswith("$UnknownRecordTypeException") else "refused"
     return "ignored" if loader.ignores(taken_for) else "read"
 
 
 def _complaint(loader: Loader, key: bytes, value: bytes, unknown: int) -> str:
-    """What the release says of a record that stops it, with `{version}` for the unknown version; "" if it goes on."""
+    """Return the release's message on a record that stops it, with `{version}` for the unknown version; "" if none."""
     try:
         loader.read(key, value)
     except Py4JJavaError as error:
@@ -269,7 +268,7 @@ def _complaint(loader: Loader, key: bytes, value: bytes, unknown: int) -> str:
 
 
 def _is_ignored(taken_for: str) -> bool:
-    # 3.4.1-4.0, 4.1-4.2, 4.3; since 4.3 a transaction of an unknown value version is dropped with a warning as well.
+    # 3.4.1-4.0, 4.1-4.2, 4.3; since 4.3 a transaction of an unknown value version is also dropped with a warning.
     return taken_for in ("UnknownKey", "Left", "UnknownKeyVersion", "UnknownValueVersion")
 
 
@@ -279,7 +278,7 @@ def _key(jvm: Jvm, key: Message, key_version: int) -> bytes:
 
 
 def _value(jvm: Jvm, value: Message, version: int) -> bytes:
-    """A default message; of a version that the class does not know, the nearest known one's bytes under its number."""
+    """Return a default message; for an unknown version, the bytes of the nearest known one with this version."""
     known = min(max(version, value.valid_versions[0]), value.valid_versions[-1])
     return version.to_bytes(2, "big") + _serialized(jvm, value, known)[2:]
 
@@ -299,7 +298,7 @@ def _simple_name(instance: Any) -> str:
 
 
 def _old_group_reader(jvm: Jvm) -> Callable[[bytes, bytes], str] | None:
-    """The coordinator of 3.x, where it is the default one."""
+    """The coordinator of 3.x, if it is the default one."""
     if not has_old_group_coordinator(jvm):
         return None
     manager = jvm.packages.kafka.coordinator.group.GroupMetadataManager
@@ -327,7 +326,7 @@ def _serde_reader(jvm: Jvm, name: str) -> Callable[[bytes, bytes], str]:
 
 
 def _transaction_reader(jvm: Jvm) -> Callable[[bytes, bytes], str]:
-    """What TransactionStateManager calls: readTxnRecordKey and readTxnRecordValue, from 4.3 on `read`."""
+    """The methods that TransactionStateManager calls: readTxnRecordKey and readTxnRecordValue, from 4.3 on `read`."""
     if jvm.find_class(f"{_COORDINATOR}.transaction.TransactionLog"):
         log = jvm.packages.org.apache.kafka.coordinator.transaction.TransactionLog
         return lambda key, value: _simple_name(log.read(wrap(jvm, key), wrap(jvm, value)))
@@ -343,7 +342,7 @@ def _transaction_reader(jvm: Jvm) -> Callable[[bytes, bytes], str]:
 
 
 def _before(jvm: Jvm, messages: Mapping[str, Message]) -> Callable[[bytes], Sequence[Record]]:
-    """What has to be there before a record is replayed: its group's own record, and its member's (3.9, 4.0)."""
+    """Return the records that must precede a replayed record: those of its group and of its member (3.9, 4.0)."""
     families: dict[int, list[Record]] = {}
     for family in ("ConsumerGroup", "ShareGroup"):
         needed: list[Record] = [
@@ -358,7 +357,7 @@ def _before(jvm: Jvm, messages: Mapping[str, Message]) -> Callable[[bytes], Sequ
 
 
 def _goes_on_by_known_keys(libs: Path) -> bool:
-    """Whether TransactionStateManager steps behind a batch where it reads a record's key, and not for every batch."""
+    """Return whether TransactionStateManager passes a batch only where it reads a record's key, not for every batch."""
     steps = frozenset({"readTxnRecordKey", "nextOffset"})
     manager = classes_named(libs, r"kafka/coordinator/transaction/TransactionStateManager(\$.*)?\.class")
     methods = [called.keys() for class_file in manager for _, called in calls(class_file, steps)]
@@ -368,9 +367,10 @@ def _goes_on_by_known_keys(libs: Path) -> bool:
 
 
 def _deleted_while_pending(libs: Path) -> str:
-    """What GroupMetadataManager.doLoadGroupsAndOffsets says at its end of a group that it was told to remove and has
-    loaded: with nothing but offsets of transactions without an end. It takes a broker's log to have it say so
-    (tests/integration/coordinator_logs/test_scan_oracle.py).
+    """Return the last error of GroupMetadataManager.doLoadGroupsAndOffsets for a deleted group that it has loaded.
+
+    Such a group has only offsets of transactions without an end. The text is read from the class, because only the log
+    of a broker produces the error (tests/integration/coordinator_logs/test_scan_oracle.py).
     """
     words = ("Unexpected unload of active group ", " while ", "loading partition ")
     manager = classes_named(libs, r"kafka/coordinator/group/GroupMetadataManager(\$.*)?\.class")
@@ -379,7 +379,7 @@ def _deleted_while_pending(libs: Path) -> str:
 
 
 def _starts_share_coordinator(jvm: Jvm) -> bool:
-    """4.0 has it behind a switch that is off (BrokerServer holds an Option); later releases start it always."""
+    """Return False for 4.0, where it is disabled by default (an Option in BrokerServer); later releases start it."""
     held = jvm.packages.java.lang.Class.forName("kafka.server.BrokerServer").getMethod(
         "shareCoordinator", jvm.array(jvm.packages.java.lang.Class, [])
     )

@@ -1,4 +1,4 @@
-"""Features, metadata versions, configuration names and metrics, as the release's own classes tell them."""
+"""Features, metadata versions, configuration names and metrics, from the release's own classes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tools.derivation.jars import classes_named
 
 _BROKER_FEATURES = ("org.apache.kafka.server.BrokerFeatures", "kafka.server.BrokerFeatures")  # 4.x, 3.x
 _FEATURE_ENUMS = ("org.apache.kafka.server.common.Feature", "org.apache.kafka.server.common.Features")  # 4.x, 3.8-3.9
-# What every controller before KIP-1155 has at hand to refuse a lossy downgrade with.
+# The error text with which every controller before KIP-1155 refuses a lossy downgrade.
 _REFUSAL = b"Unsafe metadata downgrade is not supported in this version."
 KIP_1155_LEVEL: int | None = None
-"""The metadata.version of KIP-1155: to be set when a release has it, see `lossy_downgrade_level`."""
+"""The metadata.version of KIP-1155. Set it when a release has it, see `lossy_downgrade_level`."""
 _LOADER_METRICS = "org.apache.kafka.image.loader.metrics.MetadataLoaderMetrics"
 _SNAPSHOT_METRICS = "org.apache.kafka.image.publisher.metrics.SnapshotEmitterMetrics"
 
 
 def features(jvm: Jvm) -> dict[str, FeatureFacts]:
-    """What brokers and controllers advertise with unstable features off."""
+    """Return the features that brokers and controllers advertise with unstable features disabled."""
     advertised = _advertised_by_brokers(jvm)
     if (controllers := supported_features(jvm)) != advertised:
         raise AssertionError(
@@ -58,7 +58,7 @@ def config_names(jvm: Jvm) -> frozenset[str]:
 
 
 def config_resources(jvm: Jvm) -> frozenset[str]:
-    """Kinds of resources whose settings the release knows (ConfigResource.Type)."""
+    """Return the kinds of resources whose settings the release supports (ConfigResource.Type)."""
     kinds = jvm.packages.org.apache.kafka.common.config.ConfigResource.Type.values()
     return frozenset(kind.name() for kind in kinds) - {"UNKNOWN"}
 
@@ -73,7 +73,7 @@ def has_snapshot_emitter_metrics(jvm: Jvm) -> bool:
 
 
 def lossy_downgrade_level(libs: Path, level: int | None = KIP_1155_LEVEL) -> int | None:
-    """KIP-1155's metadata.version where the release's controller lowers across levels that changed metadata, else None.
+    """Return KIP-1155's metadata.version if the controller lowers across levels that changed metadata, else None.
 
     That it does not is read from its controller. Which level the KIP gets is nowhere in the jars, so it is a constant
     of this module; the first release that no longer refuses stops here until somebody has set it.
@@ -94,7 +94,7 @@ def lossy_downgrade_level(libs: Path, level: int | None = KIP_1155_LEVEL) -> int
 
 
 def logging_backend(libs: Path) -> str:
-    """The backend that the broker's own log level controllers (Log4j*Controller) drive."""
+    """Return the logging backend of the broker's log level controllers (Log4j*Controller)."""
     code = classes_named(libs, r".*/Log4j\w*Controller\$?\.class")
     found = {
         backend

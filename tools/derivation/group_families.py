@@ -1,4 +1,4 @@
-"""In which order a release's group coordinator takes the records of groups: short logs are tried on the coordinator."""
+"""Orders of group records that a release's group coordinator accepts, by replays of short logs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def group_families(
                 founders=tuple(sorted(records.key_version(name) for name in names if without[name] is None)),
                 not_found=not_found,
                 member_not_found=_one({*filter(None, no_member)}, family),
-                member_too_late=(too_late or "").partition(" from ")[0],  # of a task that is named behind it
+                member_too_late=(too_late or "").partition(" from ")[0],  # without the name of the task after it
                 other_type=_general(other_type),
                 takes_over_offsets=behind_offsets is None,
             )
@@ -58,7 +58,7 @@ def group_families(
 
 
 class Records:
-    """Records of one group and one member by a release's own definitions, with something in every field."""
+    """Records of one group and one member by a release's own definitions, with a value in every field."""
 
     def __init__(self, messages: Mapping[str, Message]) -> None:
         self._messages = messages
@@ -74,7 +74,7 @@ class Records:
         return key_versions(self._messages[f"{name}Key"])[-1]
 
     def fields(self, name: str) -> list[str]:
-        """Of a value."""
+        """Return the field names of a value."""
         return [field.name for field in self._layout(f"{name}Value", 0).struct.fields]
 
     def _key(self, name: str) -> bytes:

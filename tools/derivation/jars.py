@@ -1,4 +1,4 @@
-"""What can be read of a release's jars without running them: message definitions, class file versions, hashes."""
+"""Contents of a release's jars without a JVM: message definitions, class file versions, hashes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Jars whose common/message/ holds coordinator records; kafka_2.13 until the coordinators got modules of their own.
+# Jars whose common/message/ holds coordinator records; kafka_2.13 until the coordinators got separate modules.
 _COORDINATOR_JARS = (
     "kafka-group-coordinator-",
     "kafka-transaction-coordinator-",
@@ -24,7 +24,7 @@ _CLASS_FILE_OF_JAVA_0 = 44  # major version of class files: 52 is Java 8, 61 is 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message definition as the release carries it: `definition` without comments and `about` sentences."""
+    """A message definition of the release: `definition` without comments and `about` sentences."""
 
     name: str
     jar: str
@@ -49,7 +49,7 @@ def key_versions(key: Message) -> range:
 
 
 def kafka_jars(libs: Path) -> list[Path]:
-    """The jars of Kafka itself."""
+    """Return the jars of Kafka itself."""
     return sorted(path for path in libs.glob("*.jar") if re.match(r"kafka[-_]", path.name))
 
 
@@ -59,7 +59,7 @@ def sha256(path: Path) -> str:
 
 
 def coordinator_messages(libs: Path) -> dict[str, Message]:
-    """Definitions of the coordinators' keys and values, by name."""
+    """Return the definitions of the coordinators' keys and values, by name."""
     messages = {}
     for jar in kafka_jars(libs):
         if not jar.name.startswith(_COORDINATOR_JARS):
@@ -74,7 +74,7 @@ def coordinator_messages(libs: Path) -> dict[str, Message]:
 
 
 def parse_definition(text: str) -> dict[str, Any]:
-    """Kafka's message JSON has comments, as lines of their own or behind a value."""
+    """Parse Kafka's message JSON, which has comments on separate lines or after a value."""
     without = re.sub(r'("(?:[^"\\]|\\.)*")|//[^\n]*', lambda match: match[1] or "", text)
     definition: dict[str, Any] = json.loads(without)
     return definition
@@ -89,7 +89,7 @@ def without_about(value: Any) -> Any:
 
 
 def java_minimum(libs: Path) -> int:
-    """Feature version of the oldest Java that loads every class of Kafka's own jars."""
+    """Return the feature version of the oldest Java that loads every class of Kafka's own jars."""
     newest = 0
     for jar in kafka_jars(libs):
         with zipfile.ZipFile(jar) as archive:
@@ -100,7 +100,7 @@ def java_minimum(libs: Path) -> int:
 
 
 def classes_named(libs: Path, pattern: str) -> list[bytes]:
-    """The class files of Kafka's own jars whose entry matches."""
+    """Return the class files of Kafka's own jars whose entry matches."""
     found = []
     for jar in kafka_jars(libs):
         with zipfile.ZipFile(jar) as archive:
@@ -109,5 +109,5 @@ def classes_named(libs: Path, pattern: str) -> list[bytes]:
 
 
 def _classes(archive: zipfile.ZipFile) -> Iterator[str]:
-    # Below META-INF/versions lie variants for newer Javas that an older one does not load.
+    # META-INF/versions contains variants for newer Javas that an older one does not load.
     return (name for name in archive.namelist() if name.endswith(".class") and not name.startswith("META-INF/"))

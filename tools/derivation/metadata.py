@@ -1,4 +1,4 @@
-"""Derive what each release reads of the metadata log from its jars.
+"""Derive from the jars which records of the metadata log each release reads.
 
     python -m tools.derivation.metadata 3.9.1 4.3.1
 
@@ -59,7 +59,7 @@ def definition_name(constant: str) -> str:
 
 
 def definitions(libs: Path) -> dict[str, Any]:
-    """The message definition of every record type, by its apiKey."""
+    """Return the message definition of every record type, by its apiKey."""
     found = {}
     for jar in kafka_jars(libs):
         with zipfile.ZipFile(jar) as archive:
@@ -71,7 +71,7 @@ def definitions(libs: Path) -> dict[str, Any]:
 
 
 def starts_from_snapshot(libs: Path) -> bool:
-    """Whether a listener at offset 0 is given the newest snapshot though the log begins there, too.
+    """Return whether a listener at offset 0 gets the newest snapshot although the log also begins there.
 
     KafkaRaftClient.updateListenersProgress asks for the snapshot once where it is only the way over a gap, and more
     than once where it also asks whether there is one.
@@ -85,7 +85,7 @@ def starts_from_snapshot(libs: Path) -> bool:
 
 
 def _handled(jvm: Jvm, name: str, types: list[Any]) -> set[int]:
-    """The record types that a class's switch over MetadataRecordType has a case for: javac's table of it tells."""
+    """Return the record types of the cases in a class's switch over MetadataRecordType, from javac's table."""
     table = f"$SwitchMap${_TYPES.replace('.', '$')}"
     for number in range(1, _NESTED_CLASSES):
         java = jvm.find_class(f"{name}${number}")

@@ -1,4 +1,4 @@
-"""What a release's coordinators check in the fields of a value that parses: each field is tried with odd contents."""
+"""Rules of a release's coordinators for fields of a value that parses, by trials of unusual contents in each field."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kafka_rollout.wire.field_rules import CONSUMER_PROTOCOL, PROTOCOL, PROTOCOL
 from kafka_rollout.wire.layouts import ZERO_UUID, FieldLayout, FieldType, Layout, StructLayout
 from tools.message_writer import encode
 
-Complaint = Callable[[bytes], str | None]  # of a value, its version in front: what the release says when it refuses it
+Complaint = Callable[[bytes], str | None]  # value with its version → the release's message if it refuses it
 
 _BITS = {FieldType.INT8: 8, FieldType.INT16: 16, FieldType.INT32: 32, FieldType.INT64: 64}
-_SMALL = range(-3, 20)  # and the ends of the type: what is taken is a range with one of its ends here
+_SMALL = range(-3, 20)  # and the limits of the type: the accepted range has one of its ends here
 _NOTHING = {FieldType.STRING: "", FieldType.UUID: ZERO_UUID}
 _SUBSCRIPTION = "subscription"
 _TOPICS = b"\0\0\0\0\0\1\0\1t"  # version 0, one topic
@@ -24,7 +24,7 @@ _FAULTS = (b"\0\0\xff\xff\xff\xff", b"\0\0\0\0\0\x63", _TOPICS[:-1], _TOPICS + b
 
 
 def field_rules(layout: Layout, complaint: Complaint) -> tuple[FieldRule, ...]:
-    """The rules of a value; raises AssertionError where a field is refused for what no kind of rule says."""
+    """Return the rules of a value. Raises AssertionError if no kind of rule can express a refusal."""
     plain = filled(layout.struct)
 
     def said(**contents: Any) -> str | None:
@@ -98,7 +98,7 @@ def _subscription_rule(path: str, plain: Mapping[str, Any], said: Callable[..., 
 
 
 def filled(struct: StructLayout) -> dict[str, Any]:
-    """A message with something in every text, every UUID another one, and one element in every array; numbers are 0."""
+    """Return a message with a value in every text, different UUIDs, one element in every array, and numbers 0."""
     return _filled(struct, count(1))
 
 
@@ -122,7 +122,7 @@ def _content(one: FieldLayout, numbers: Iterator[int]) -> Any:
 
 
 def _fields(struct: StructLayout, path: str = "") -> Iterator[tuple[str, FieldLayout]]:
-    """Fields by the paths of rules; of tagged fields only those of the message itself."""
+    """Return the fields by the paths of rules; of tagged fields only those of the message itself."""
     for one in (*struct.fields, *(struct.tagged.values() if not path else ())):
         here = f"{path}{one.name}"
         yield here, one
@@ -131,7 +131,7 @@ def _fields(struct: StructLayout, path: str = "") -> Iterator[tuple[str, FieldLa
 
 
 def _with(plain: Mapping[str, Any], path: str, content: Any) -> dict[str, Any]:
-    """The top-level field that changes when the field at the path holds this, with all that is in it."""
+    """Return the top-level field, with all its contents, after the field at the path is set to this value."""
     head, _, rest = path.partition(".")
     if not rest:
         return {head: content}

@@ -1,4 +1,4 @@
-"""Which value versions a release's coordinators write: its own record builders are called, for every feature level.
+"""Value versions that a release's coordinators write, by its own record builders at every feature level.
 
 Records of a feature that brokers do not advertise by default count as never written.
 """
@@ -13,16 +13,16 @@ from kafka_rollout.adapters.releases.jvm import Jvm
 from kafka_rollout.domain.model.releases import METADATA_VERSION, FeatureLevel, VersionRange
 
 _COORDINATOR = "org.apache.kafka.coordinator"
-# Group kinds by the feature whose level 1 brings them (KIP-848, KIP-932, KIP-1071).
+# Group kinds by the feature whose level 1 enables them (KIP-848, KIP-932, KIP-1071).
 _BROUGHT_BY = {"newConsumerGroup": "group.version", "newShare": "share.version", "newStreamsGroup": "streams.version"}
 TRANSACTION_VERSION = "transaction.version"
 _NO_VERSION = VersionRange(0, 0)
-_BOXED_LONG = 1 << 40  # py4j hands a smaller number over as java.lang.Integer
+_BOXED_LONG = 1 << 40  # py4j passes a smaller number as java.lang.Integer
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One record as the release wrote it; `needs` is the feature level that it was written at, None for the lowest."""
+    """One record as the release wrote it. `needs`: the feature level at which it was written, None for the lowest."""
 
     key_version: int
     value_version: int
@@ -30,14 +30,14 @@ class Written:
 
 
 def has_old_group_coordinator(jvm: Jvm) -> bool:
-    """Whether the default is the coordinator of 3.x: its successor was opt-in until 4.0 (KIP-848)."""
+    """Return whether the coordinator of 3.x is the default: its successor was opt-in until 4.0 (KIP-848)."""
     if jvm.find_class("kafka.coordinator.group.GroupMetadataManager") is None:
         return False
     return not broker_defaults(jvm).get("group.coordinator.new.enable")
 
 
 def broker_defaults(jvm: Jvm) -> Any:
-    """Every configuration of KafkaConfig with its default, java.util.Map."""
+    """Return every configuration of KafkaConfig with its default, a java.util.Map."""
     config = jvm.packages.java.lang.Class.forName("kafka.server.KafkaConfig$")
     definition = next(
         method
@@ -78,7 +78,7 @@ def transaction_writes(jvm: Jvm, advertised: Mapping[str, VersionRange]) -> Iter
     for level in range(levels.min, levels.max + 1):
         arguments: list[Any] = [_constructed(jvm, metadata, level=level)]
         for parameter in list(to_bytes.getParameterTypes())[1:]:
-            # 3.8-3.9 say whether flexible records are wanted, which is what transaction.version 1 stands for.
+            # 3.8-3.9 have a flag for flexible records, which transaction.version 1 enables.
             arguments.append(level > 0 if parameter.getName() == "boolean" else _transaction_version(jvm, level))
         needs = FeatureLevel(feature=TRANSACTION_VERSION, level=level) if level > levels.min else None
         yield _versions(key, jvm.call(to_bytes, log, *arguments), needs)
@@ -93,14 +93,14 @@ def _transaction_version(jvm: Jvm, level: int) -> Any:
 
 
 def _constructed(jvm: Jvm, name: str, **choices: Any) -> Any:
-    """An instance by the constructor that takes most, with the simplest argument of each type."""
+    """Return an instance by the constructor with most parameters, with the simplest argument of each type."""
     constructors = jvm.packages.java.lang.Class.forName(name).getConstructors()
     widest = max(constructors, key=lambda constructor: constructor.getParameterCount())
     return jvm.static(name)(*(_argument(jvm, parameter, **choices) for parameter in widest.getParameterTypes()))
 
 
 def _old_group_writes(jvm: Jvm, advertised: Mapping[str, VersionRange]) -> Iterator[Written]:
-    """GroupMetadataManager of 3.x, for every metadata.version; with and without a retention asked for by the client."""
+    """GroupMetadataManager of 3.x, for every metadata.version; with and without a retention requested by the client."""
     packages = jvm.packages
     manager = packages.kafka.coordinator.group.GroupMetadataManager
     none, some = packages.scala.Option.empty(), packages.scala.Option.apply(_BOXED_LONG)
@@ -125,7 +125,7 @@ def _old_group_writes(jvm: Jvm, advertised: Mapping[str, VersionRange]) -> Itera
 
 
 def _builder_writes(jvm: Jvm, helpers: str, serde: str, advertised: Mapping[str, VersionRange]) -> Iterator[Written]:
-    """Every static `new…Record` of a helper class of 4.x, with the simplest arguments of their types."""
+    """Call every static `new…Record` of a helper class of 4.x with the simplest arguments of their types."""
     java_class = jvm.find_class(f"{_COORDINATOR}.{helpers}")
     if java_class is None:
         return
@@ -150,7 +150,7 @@ def _to_scala(jvm: Jvm, collection: Any) -> Any:
 
 
 def _argument(jvm: Jvm, parameter: Any, *, level: int = 0, expires: bool = False) -> Any:
-    """The simplest instance of a parameter type; `level` of transaction.version, `expires` for a commit's retention."""
+    """Return the simplest instance of a type. `level`: transaction.version; `expires`: a commit's retention."""
     packages = jvm.packages
     name, simple = parameter.getName(), parameter.getSimpleName()
     match simple:
