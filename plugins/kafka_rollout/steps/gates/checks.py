@@ -39,7 +39,7 @@ def look(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     """
     lock.acquire_lock(ports, f"Gate {ref} of the {plan.direction.value} to {plan.target}.")
     try:
-        seen = _LOOKS[ref.kind](ports, plan, ref)
+        seen = CHECKS[ref.kind](ports, plan, ref)
     except TransientError as error:
         condition = Condition(name="the cluster responds", holds=False, evidence=error.sentence)
         seen = GateCheck(gate=_gate_name(ref), at=ports.clock.now(), conditions=(condition,))
@@ -199,7 +199,7 @@ def _groups(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     return seen if seen.conditions else _nothing_to_wait_for(ports, ref, "no group loses its type by this plan")
 
 
-_LOOKS: Mapping[GateKind, Callable[[ClusterPorts, Plan, GateRef], GateCheck]] = {
+CHECKS: Mapping[GateKind, Callable[[ClusterPorts, Plan, GateRef], GateCheck]] = {
     GateKind.BEFORE_STOP: _before_stop,
     GateKind.AFTER_START: _after_start,
     GateKind.FINALIZED: _finalized,

@@ -12,13 +12,17 @@ from kafka_rollout.domain.run.node_events import GateChecked, Started
 from kafka_rollout.domain.run.projections.gates import gate_is_passed
 from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import look
+from kafka_rollout.steps.gates.checks import CHECKS, look
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import FakeCluster
 
 RELEASE_STEP = "3.9.1-to-4.3.1"
 AFTER = GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=12)
+
+
+def test_every_kind_of_gate_has_a_check() -> None:
+    assert CHECKS.keys() == set(GateKind)
 
 
 def test_leadership_comes_back_because_it_is_asked_for(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
