@@ -92,15 +92,15 @@ def test_an_answer_whose_try_airflow_lost_is_taken_once_and_a_cleared_task_asks_
 def test_a_canary_s_approval_that_is_marked_as_done_by_hand_rolls_no_other_node(
     ports: ClusterPorts, plan: Plan
 ) -> None:
-    from kafka_rollout.airflow.operators.replace_node import refuse_without_canary
+    from kafka_rollout.airflow.operators.replace_node import require_canary_approval
 
     (release_step,) = plan.release_steps
     first, second = release_step.order[0].node_id, release_step.order[1].node_id
-    refuse_without_canary(ports, plan, release_step, first)
+    require_canary_approval(ports, plan, release_step, first)
     with pytest.raises(RefusedError, match=r"The canary of run .* is not approved"):
-        refuse_without_canary(ports, plan, release_step, second)
+        require_canary_approval(ports, plan, release_step, second)
     record_approval(ports, ApprovalOf.CANARY, "alice", APPROVED, "the first node is well")
-    refuse_without_canary(ports, plan, release_step, second)
+    require_canary_approval(ports, plan, release_step, second)
 
 
 def test_a_change_after_the_run_had_ended_begins_its_ledger_anew_and_does_not_hang_on_it(
@@ -133,18 +133,25 @@ def test_a_cleared_roll_asks_about_its_first_node_and_about_no_other(ports: Clus
     """Clearing brings the places to life that were skipped when the release step began."""
     from airflow.sdk.exceptions import AirflowSkipException
 
-    from kafka_rollout.airflow.common.node_task_groups import node_slots
+    from kafka_rollout.airflow.common.node_task_groups import list_node_task_groups
     from kafka_rollout.airflow.operators.approvals import ApproveCanaryOperator
 
-    slots = [slot for slot in node_slots(ports.cluster, "roll", ReleaseStepPosition.TARGET) if slot.has_canary]
-    assert len(slots) > 1
+    node_groups = [
+        node_group
+        for node_group in list_node_task_groups(ports.cluster, "roll", ReleaseStepPosition.TARGET)
+        if node_group.has_canary
+    ]
+    assert len(node_groups) > 1
     first = plan.release_steps[0].order[0].node_id
-    assert [slot.node_id for slot in slots if slot.is_canary(plan)] == [first]
-    for slot in slots:
+    assert [node_group.node_id for node_group in node_groups if node_group.is_canary(plan)] == [first]
+    for node_group in node_groups:
         task = ApproveCanaryOperator(
-            task_id=APPROVE_CANARY, cluster="fake", slot=slot, step=step_of(UPGRADE, "roll.*.approve_canary")
+            task_id=APPROVE_CANARY,
+            cluster="fake",
+            node_group=node_group,
+            step=step_of(UPGRADE, "roll.*.approve_canary"),
         )
-        asks = nullcontext() if slot.node_id == first else pytest.raises(AirflowSkipException)
+        asks = nullcontext() if node_group.node_id == first else pytest.raises(AirflowSkipException)
         with asks:
             task.check(context_of(plan, {"canary_approval": True}), ports, plan)
         with pytest.raises(AirflowSkipException):
@@ -177,7 +184,7 @@ def test_a_stop_that_is_not_safe_is_tried_again_and_asked_about_in_the_end(
     ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch, try_number: int, asks: bool
 ) -> None:
     from kafka_rollout.airflow.common import deciding
-    from kafka_rollout.airflow.common.node_task_groups import node_slots
+    from kafka_rollout.airflow.common.node_task_groups import list_node_task_groups
     from kafka_rollout.airflow.operators import replace_node
     from kafka_rollout.domain.model.errors import TransientError
 
@@ -191,8 +198,10 @@ def test_a_stop_that_is_not_safe_is_tried_again_and_asked_about_in_the_end(
         raise LookupError
 
     monkeypatch.setattr(deciding, "ask", ask)
-    slot = next(s for s in node_slots(ports.cluster, "roll", ReleaseStepPosition.TARGET) if s.node_id == 3)
-    task = replace_node.ReplaceNodeOperator(task_id="replace", cluster="fake", slot=slot)
+    node_group = next(
+        s for s in list_node_task_groups(ports.cluster, "roll", ReleaseStepPosition.TARGET) if s.node_id == 3
+    )
+    task = replace_node.ReplaceNodeOperator(task_id="replace", cluster="fake", node_group=node_group)
     context = context_of(plan, {"approval_timeout_hours": 1})
     context["ti"].try_number, context["ti"].max_tries = try_number, 6
     with pytest.raises(TransientError):

@@ -1,4 +1,4 @@
-"""What Airflow reads of this package as a provider: its connection type and the fields of the form. Plain data."""
+"""Provider metadata for Airflow: the connection type and the fields of its form. Plain data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Airflow's entry point apache_airflow_provider."""
+    """Return the metadata for Airflow's entry point apache_airflow_provider."""
     text: dict[str, Any] = {"type": ["string", "null"]}
     secret: dict[str, Any] = {**text, "format": "password"}
     return {

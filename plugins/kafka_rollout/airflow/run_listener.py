@@ -1,4 +1,4 @@
-"""Airflow calls these functions when a run is over, also if a user marked it and its last tasks never ran.
+"""Functions that Airflow calls when a run ends, also if a user marked it and its last tasks never ran.
 
 A DAG's on_failure_callback is not enough: Airflow does not call it for a run that is marked by hand.
 """

@@ -78,12 +78,12 @@ def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(
     with page.context.expect_page() as opened:
         own.get_by_role("link", name="report").click()
     report = opened.value
-    lost = report.get_by_role("heading", name="Metadata lost at level 25 1 real")
+    lost = report.get_by_role("heading", name="Metadata lost at level 25 1 loss")
     expect(lost).to_be_visible()
     expect(report.get_by_role("heading", name="Offline steps")).to_be_visible()
     expect(report.get_by_text(re.compile(r"outage, expected: about \d+ s"))).to_be_visible()
     expect(report.get_by_text("Measured outage: ").first).to_be_visible()
-    expect(report.get_by_role("heading", name="What was there before, and after all there")).to_be_visible()
+    expect(report.get_by_role("heading", name="Contents before and after")).to_be_visible()
     for gate in ("groups", "finalized", "after node 1", "levels", "final-metadata-version"):
         expect(report.locator("summary").filter(has_text=gate)).to_have_count(1)
     for settings in ("group configurations 2 2", "client-metrics subscriptions 1 1"):
@@ -99,8 +99,8 @@ def trigger_by_the_form(page: Page, pictures: Path) -> None:
     expect(target).not_to_contain_text(re.compile(r"\d\.\d\.\d"))  # nobody goes where they have not chosen to go
     assert choices(page, form, "Target release") == known_releases()
     choose(page, form, "Target release", "4.0.1")
-    choose(page, form, "Downgrade type", "UNSAFE: go on, and say what is lost")
-    choose(page, form, "If Kafka refuses", "go on offline: all nodes are stopped, after an approval")
+    choose(page, form, "Downgrade type", "UNSAFE: accept the losses, and list them")
+    choose(page, form, "Refusal by Kafka", "continue offline: stop all nodes, after an approval")
     expect(form.get_by_role("checkbox", name="Dry run")).not_to_be_checked()
     page.screenshot(path=pictures / "downgrade-form.png")
     section(form, "Gates")

@@ -1,7 +1,7 @@
 """Reading an answer from Airflow's own Human-in-the-loop record.
 
-A task cannot read that record: a worker of Airflow 3.3 passes on the request for an answer, not the query of one. The
-triggerer can, through the execution API.
+A task cannot read that record: a worker of Airflow 3.3 forwards only the request for an answer. The triggerer can read
+it through the execution API.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from kafka_rollout.airflow.common.logs import OneLineLogs
 if TYPE_CHECKING:
     from airflow.sdk.api.datamodels._generated import HITLDetailResponse
 
-# An end that comes at once can overtake the end of the task's process.
+# An event at once can arrive before the end of the task's process.
 PAUSE_S = 2.0
 
 
 class AnswerTrigger(OneLineLogs, BaseTrigger):
-    """Reads the record `record_id` (the task instance's id) once. The event is what `answer_event` makes of it."""
+    """Read the record `record_id` (the task instance's id) once. The event is the result of `answer_event`."""
 
     def __init__(self, *, record_id: str, pause_s: float = PAUSE_S) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -48,10 +48,10 @@ class AnswerTrigger(OneLineLogs, BaseTrigger):
 
 
 def answer_event(record_id: str, found: HITLDetailResponse) -> dict[str, Any]:
-    """The event of a person's answer; an error where the record holds none."""
+    """Return the event of a user's answer; an error if the record has none."""
     responder = found.responded_by_user
     if not found.response_received or responder is None or not found.chosen_options or found.responded_at is None:
-        return {"error_type": "record", "error": "the record has no answer of a person"}
+        return {"error_type": "record", "error": "the record has no answer of a user"}
     return {
         "record_id": record_id,
         "chosen_options": list(found.chosen_options),

@@ -54,24 +54,24 @@ class Answer:
 
     @property
     def by(self) -> str:
-        """Airflow's user id: what the inventory's approvers are."""
+        """Airflow's user id, as in the inventory's list of approvers."""
         return self.responder.user
 
 
 class AsksPeople:
-    """Mixin of tasks that ask: an answer counts as Airflow's Human-in-the-loop record has it."""
+    """Mixin of tasks that ask. Only the answer in Airflow's Human-in-the-loop record counts."""
 
     def confirm_answer(self, context: Context, event: dict[str, Any], then: str) -> Any:
-        """Airflow resumed the task after an answer; `then` is called with what its record says."""
+        """Continue after an answer: read it from Airflow's record, then call the method `then` with it."""
         from kafka_rollout.airflow.common.answer import AnswerTrigger
 
         if "chosen_options" not in event:
-            return getattr(self, then)(context, event)  # the time is over
+            return getattr(self, then)(context, event)  # the approval timeout
         self.before_confirming(context)
         raise TaskDeferred(trigger=AnswerTrigger(record_id=str(context["ti"].id)), method_name=then)
 
     def before_confirming(self, context: Context) -> None:
-        """Note what a try that Airflow loses must not forget."""
+        """Record what an attempt that Airflow loses must not forget."""
 
 
 def ask(
@@ -93,7 +93,7 @@ def ask(
     from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
     reason = Param(
-        "", type="string", title="Reason", description=("Reason as a sentence. It is stored in the run history.")
+        "", type="string", title="Reason", description="Reason as a sentence. It is stored in the run history."
     )
     shown = SUPERVISOR_COMMS.send(
         msg=CreateHITLDetailPayload(
@@ -117,12 +117,12 @@ def ask(
             context["task"].log.info("Airflow shows the text of the first request; the current text: %s", question.body)
         question = replace(question, subject=shown.subject, body=shown.body or "")
     record_question(context, ports, question)
-    tell(context, f"a person: {question.subject} ({', '.join(question.options)})")
+    show_waiting(context, f"an answer: {question.subject} ({', '.join(question.options)})")
     raise TaskAwaitingInput(method_name="confirm_answer", kwargs={"then": method}, timeout=timeout)
 
 
 def record_question(context: Context, ports: ClusterPorts, question: Question) -> None:
-    """Keep in the run's record what is shown to whom."""
+    """Record in the run history which text is shown to which users."""
     event = Asked(
         task_id=context["task"].task_id,
         record_id=str(context["ti"].id),
@@ -134,7 +134,7 @@ def record_question(context: Context, ports: ClusterPorts, question: Question) -
 
 
 def shown_text(ports: ClusterPorts, record_id: str) -> str:
-    """What Airflow showed with the question that the record answers, by the run's record."""
+    """Return the text that Airflow showed with the request `record_id`; empty if the run history has none."""
     asked = [event.text for event in events_of(ports.run.events(), Asked) if event.record_id == record_id]
     return asked[-1] if asked else ""
 
@@ -174,8 +174,8 @@ def read_answer(context: Context, event: Mapping[str, Any], question: str) -> An
     )
 
 
-def tell(context: Context, waits_for: str) -> None:
-    """Write to the log and to the task what the task waits for."""
+def show_waiting(context: Context, waits_for: str) -> None:
+    """Write to the log and to the task's state store what the task waits for."""
     context["task"].log.info("Waits for %s", waits_for)
     context["task_state_store"].set(WAITS_FOR, waits_for)
 

@@ -71,12 +71,12 @@ def cluster_ports(cluster: str, context: Context) -> Iterator[ClusterPorts]:
     from kafka_rollout.steps.common.lock import keep_lock
 
     with KafkaClusterHook(cluster).open(str(context["run_id"])) as ports:
-        if owner := other_owner(ports.run.events(), context):
+        if owner := find_other_owner(ports.run.events(), context):
             raise UserError(
                 f"Run id {ports.run_id} of cluster {cluster} is already used by {owner}.",
                 remedy="Trigger this DAG with another run id.",
             )
-        if taken := taken_over_by(ports.run.events()):
+        if taken := find_taker(ports.run.events()):
             raise RefusedError(
                 f"{taken} took run {ports.run_id} over from this DAG.",
                 remedy="Continue it from the shell, or trigger the DAG for a new run.",
@@ -85,13 +85,13 @@ def cluster_ports(cluster: str, context: Context) -> Iterator[ClusterPorts]:
             yield ports
 
 
-def taken_over_by(events: Sequence[Event]) -> str:
+def find_taker(events: Sequence[Event]) -> str:
     """Who continues the DAG's run from a shell; empty where nobody took it over."""
     taken = events_of(events, TakenOver)
     return taken[-1].by if taken else ""
 
 
-def other_owner(events: Sequence[Event], context: Context) -> str:
+def find_other_owner(events: Sequence[Event], context: Context) -> str:
     """Return the owner of the run history if it is not this DAG; empty if it is, or if the run has not begun."""
     from kafka_rollout.domain.run.projections.runs import begun_by
 
@@ -108,7 +108,7 @@ def run_record(cluster: str, context: Context) -> RunStore:
     return open_run(cluster, str(context["run_id"]))
 
 
-def why_failed(events: Sequence[Event]) -> str:
+def last_failure_sentence(events: Sequence[Event]) -> str:
     """Return the message of the last failed task, for a run without a report."""
     from kafka_rollout.domain.run.projections.runs import last_task_failure
 

@@ -25,16 +25,16 @@ STOP_HERE = "Stop here"
 NO_REASON = "no reason given"
 
 _MEANINGS = {
-    WAIT_ON: "keep checking the gate for another gate timeout",
-    RETRY: "start the node again, then keep checking the gate",
-    ROLL_BACK: "roll back every node that left its previous release, through the same gates; then end the run",
-    STOP_HERE: "fail this task and end the run in its current state; clear the task to continue",
+    WAIT_ON: "Keep checking the gate for another gate timeout.",
+    RETRY: "Start the node again, then keep checking the gate.",
+    ROLL_BACK: "Roll back every node that left its previous release, through the same gates. Then end the run.",
+    STOP_HERE: "Fail this task and end the run. Nothing is undone. To continue, clear the task.",
 }
 
 ROLL_BACK_DECISION = "roll_back_decision"  # XCom of the task with the decision to roll back
 
 
-def ask_what_now(
+def ask_how_to_continue(
     context: Context,
     ports: ClusterPorts,
     *,
@@ -47,7 +47,7 @@ def ask_what_now(
 
     `meanings`: texts of options that have a different effect here than at the gate after a node's start.
     """
-    timeout = hold_while_asking(context, ports, f"{what} failed and waits for a decision")
+    timeout = keep_lock_while_asking(context, ports, f"{what} failed and waits for a decision")
     meant = {**_MEANINGS, **(meanings or {})}
     ask(
         context,
@@ -58,8 +58,8 @@ def ask_what_now(
                 (
                     f"**At {datetime.now(UTC):%H:%M:%S} UTC:** {escape_markdown(why)}",
                     "\n".join(f"- **{option}**: {meant[option]}" for option in options),
-                    "Airflow keeps the text of the first request. See the current state in the task's log, "
-                    "in its state store, and on the page *Kafka rollout*.",
+                    "Airflow does not update this text. For the current state, see the task log, the task state store "
+                    "(key `waits_for`) or the page *Kafka rollout*.",
                 )
             ),
             options=tuple(options),
@@ -70,7 +70,7 @@ def ask_what_now(
     )
 
 
-def hold_while_asking(context: Context, ports: ClusterPorts, purpose: str) -> timedelta:
+def keep_lock_while_asking(context: Context, ports: ClusterPorts, purpose: str) -> timedelta:
     """Keep the cluster's lock until the approval timeout; return this time."""
     from kafka_rollout.steps.common.lock import LEASE_S, acquire_lock
 
@@ -87,28 +87,28 @@ def record_decision(context: Context, ports: ClusterPorts, what: str, answer: An
 
     reason = answer.reason or NO_REASON
     shorten_lease(ports, f"{what}: {answer.option}")
-    refuse_not_asked(context, ports, answer)
+    require_listed_approver(context, ports, answer)
     given: Any = {"responder": answer.responder, "text": shown_text(ports, answer.responder.record_id)}
     decided = record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.option, f"{what}: {reason}", **given)
     if answer.option == ROLL_BACK:
         record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, APPROVED, f"{what}: {reason}", **given)
-        leave_roll_back(context, what, answer)
+        decide_roll_back(context, what, answer)
     if answer.option == STOP_HERE:
         raise AirflowFailException(f"{answer.by} stopped the run at {what}: {reason}.")
     return decided
 
 
-def refuse_not_asked(context: Context, ports: ClusterPorts, answer: Answer) -> None:
-    """Raise RefusedError for an answer by somebody who may not answer, by the inventory and the run's parameter now."""
+def require_listed_approver(context: Context, ports: ClusterPorts, answer: Answer) -> None:
+    """Raise RefusedError if inventory and run parameter do not list the user as an approver now."""
     allowed = approvers(ports.cluster.approvers, context["params"].get("approvers") or ())
     if allowed and answer.by not in allowed:
         raise RefusedError(
-            f"{answer.responder} may not answer for cluster {ports.cluster.name}.",
-            remedy=f"Clear this task: it asks again. These may answer: {', '.join(allowed)}.",
+            f"{answer.responder} is not an approver of this run on cluster {ports.cluster.name}.",
+            remedy=f"Clear this task to ask again. The approvers are {', '.join(allowed)}.",
         )
 
 
-def leave_roll_back(context: Context, what: str, answer: Answer) -> NoReturn:
+def decide_roll_back(context: Context, what: str, answer: Answer) -> NoReturn:
     """Store the decision for the group `roll_back`, and fail this task."""
     context["ti"].xcom_push(key=ROLL_BACK_DECISION, value={"by": answer.by, "reason": answer.reason, "what": what})
     raise AirflowFailException(f"{answer.by} decided at {what} to roll back: {answer.reason or NO_REASON}.")

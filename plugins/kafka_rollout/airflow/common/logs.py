@@ -1,4 +1,4 @@
-"""Logs of our tasks: one line a message, whatever a cluster named its groups."""
+"""Logs of the tasks: one visible line per message, because names of groups and topics come from outside."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OneLineLogger:
 
 
 class OneLineLogs:
-    """Mixin, before Airflow's class: what it writes to `self.log` goes through OneLineLogger."""
+    """Mixin, before Airflow's class: messages to `self.log` go through OneLineLogger."""
 
     @property
     def log(self) -> Any:

@@ -29,7 +29,7 @@ class NodeTaskGroup:
     group_id: str
     position: ReleaseStepPosition
     node_id: int | None
-    way_back: bool = False
+    is_rollback: bool = False
     has_canary: bool = False
 
     @property
@@ -46,7 +46,7 @@ class NodeTaskGroup:
         release_step = (
             None if plan.offline else plan.release_step_at(self.position)
         )  # offline, no node has its own node step
-        return release_step.reversed() if release_step is not None and self.way_back else release_step
+        return release_step.reversed() if release_step is not None and self.is_rollback else release_step
 
     def node_step(self, plan: Plan) -> NodeStep | None:
         """Return the node step of the plan in this group; None if there is none."""
@@ -85,8 +85,8 @@ class NodeTaskGroup:
         )
 
 
-def node_slots(
-    cluster: ClusterSpec, group: str, position: ReleaseStepPosition, *, way_back: bool = False, down: bool = False
+def list_node_task_groups(
+    cluster: ClusterSpec, group: str, position: ReleaseStepPosition, *, is_rollback: bool = False, down: bool = False
 ) -> list[NodeTaskGroup]:
     """Return the groups of a release step in their order: controllers, the active one, brokers.
 
@@ -98,17 +98,17 @@ def node_slots(
     of_controllers.append((ACTIVE_CONTROLLER, None))
     of_brokers: list[tuple[str, int | None]] = [(node.name, node.node_id) for node in brokers]
     places = of_brokers + of_controllers if down else of_controllers + of_brokers
-    if way_back:
+    if is_rollback:
         places.reverse()
     return [
         NodeTaskGroup(
             group_id=f"{group}.{name}",
             position=position,
             node_id=node_id,
-            way_back=way_back,
+            is_rollback=is_rollback,
             # The first group can be the active controller's own, which is skipped. Then the second group is the
             # first.
-            has_canary=not way_back and index < 2,
+            has_canary=not is_rollback and index < 2,
         )
         for index, (name, node_id) in enumerate(places)
     ]

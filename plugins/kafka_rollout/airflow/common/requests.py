@@ -1,4 +1,4 @@
-"""Request of a DAG run: what its form says, in the form that the steps read."""
+"""The request of a DAG run: the values of its form, as the steps read them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INTERVAL_S = 1.0  # between two checks of a gate
 
 
 def request_of(params: Mapping[str, Any]) -> Request:
-    """The request of a form. A form has only the parameters of its own procedure."""
+    """Return the request of a form. A form has only the parameters of its own procedure."""
     target, interval_s = params.get("target_release"), params.get("snapshot_interval_seconds")
     return Request(
         target=Release.parse(target) if target else None,
@@ -38,7 +38,7 @@ def request_of(params: Mapping[str, Any]) -> Request:
 
 
 def _features(params: Mapping[str, Any]) -> FeatureOrder:
-    """Lowered levels need an approval in any case, so a release's levels can be lower than the present ones."""
+    """Return the requested changes. A release's levels can be lower: lowered levels always need an approval."""
     release, action = params["release_version"], FeatureAction(params["action"])
     named = parse_requests(params["upgrade"] or (), params["downgrade"] or (), params["delete"] or ())
     if named and action is not FeatureAction.UPDATE:

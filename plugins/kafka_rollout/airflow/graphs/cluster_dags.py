@@ -9,14 +9,30 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, get_parsing_context
 
+from kafka_rollout.airflow.common.dag_ids import TAG
 from kafka_rollout.airflow.graphs.broken import broken_inventory_dag
+from kafka_rollout.airflow.graphs.procedure import draw
 from kafka_rollout.composition.clusters import list_readable_clusters, list_releases
 from kafka_rollout.domain.model.outside_text import escape_markdown, quote_markdown
 from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.planning.request import DowngradeType
 from kafka_rollout.settings import Settings
+from kafka_rollout.steps.step import Procedure
 
-_CARE = "Gates"
-_APPROVALS = "Approvals"
+GATES = "Gates"
+APPROVALS = "Approvals"
+
+_FACTS = """
+| | |
+|---|---|
+| Owner | {owner} |
+| Nodes | {nodes} |
+| Approvers | {approvers} |
+
+Start a run from this page, with `POST /api/v2/dags/{dag_id}/dagRuns`, or with `airflow dags trigger {dag_id}`.
+If a task **fails**, read the last line of its log: it names the cause and the remedy. Then clear the task. The run
+continues there.
+"""
 
 
 def dags_of_clusters(
@@ -26,8 +42,8 @@ def dags_of_clusters(
     *,
     tags: list[str],
     alert: Callable[[str, str], Mapping[str, Any]] = lambda name, why: {},
-) -> list[DAG]:
-    """Return a DAG for every inventory file. An error in one file does not affect the DAGs of the others.
+) -> dict[str, DAG]:
+    """DAG id → DAG for every inventory file. An error in one file does not affect the DAGs of the others.
 
     `alert`: schedule and notifier of the replacement DAG, from the name of the file or cluster and the reason.
     """
@@ -49,53 +65,90 @@ def dags_of_clusters(
             except Exception as error:
                 why = f"The DAG of cluster {name} cannot be built: {type(error).__name__}: {error}."
                 dags.append(stand_in(f"{prefix}{name}", name, why))
-    return dags
+    return {dag.dag_id: dag for dag in dags}
 
 
-def cluster_dag(
-    cluster: ClusterSpec, prefix: str, *, description: str, doc: str, tags: list[str], params: Mapping[str, Param]
-) -> DAG:
-    """Return a DAG that changes a cluster when it is triggered. `doc`: template of its Markdown text."""
-    dag_id = f"{prefix}{cluster.name}"
-    return DAG(
-        dag_id=dag_id,
-        description=description,
-        doc_md=doc.format(
-            name=cluster.name,
-            owner=escape_markdown(cluster.owner),
+def dags_of_procedure(
+    settings: Settings,
+    procedure: Procedure,
+    prefix: str,
+    params: Callable[[ClusterSpec, list[str]], dict[str, Param]],
+    *,
+    tag: str,
+    description: str,
+    doc: str,
+) -> dict[str, DAG]:
+    """DAG id → DAG of a procedure that changes a cluster when it is triggered.
+
+    `params`: fields of the form, from the cluster and the names of all releases. `description` and `doc` (Markdown) are
+    templates with the cluster's `name`.
+    """
+    tags = ["kafka", TAG, tag]
+
+    def build(cluster: ClusterSpec, releases: list[str]) -> DAG:
+        dag_id = f"{prefix}{cluster.name}"
+        facts = {
+            "name": cluster.name,
+            "owner": escape_markdown(cluster.owner),
+            "dag_id": dag_id,
+            "nodes": ", ".join(f"{node.name} ({node.node_id})" for node in cluster.nodes),
+            "approvers": ", ".join(map(quote_markdown, cluster.approvers)) or "everyone who can trigger it",
+        }
+        with DAG(
             dag_id=dag_id,
-            nodes=", ".join(f"{node.name} ({node.node_id})" for node in cluster.nodes),
-            approvers=", ".join(map(quote_markdown, cluster.approvers)) or "everyone who can trigger it",
-        ),
-        schedule=None,
-        catchup=False,
-        max_active_runs=1,
-        tags=[*tags, cluster.name],
-        params=dict(params),
-        default_args={"owner": cluster.owner, "retries": 1, "retry_delay": timedelta(seconds=10)},
-    )
+            description=description.format(**facts),
+            doc_md=(doc + _FACTS).format(**facts),
+            schedule=None,
+            catchup=False,
+            max_active_runs=1,
+            tags=[*tags, cluster.name],
+            params=params(cluster, releases),
+            default_args={"owner": cluster.owner, "retries": 1, "retry_delay": timedelta(seconds=10)},
+        ) as dag:
+            draw(procedure, cluster)
+        return dag
+
+    return dags_of_clusters(settings, prefix, build, tags=tags)
 
 
-def dry_run() -> dict[str, Param]:
+def choice(labels: Mapping[str, str], **more: Any) -> Param:
+    """A field with one value of several. `labels`: value → text in the form; the first value is the default."""
+    return Param(next(iter(labels)), type="string", enum=list(labels), values_display=dict(labels), **more)
+
+
+def release_field(releases: list[str], default: str | None, description: str) -> dict[str, Param]:
     return {
-        "dry_run": Param(
-            False,
-            type="boolean",
-            title="Dry run",
-            description=("Ends with the plan and all findings; changes nothing."),
+        "target_release": Param(
+            default,
+            type="string",
+            enum=releases or None,
+            title="Target release",
+            description=f"{description} The run can go through another release first (KIP-915).",
         )
     }
 
 
-def roll_care() -> dict[str, Param]:
-    """Fields of the gate rules for nodes."""
+def downgrade_type_field(description: str, **more: Any) -> dict[str, Param]:
+    labels = {
+        DowngradeType.SAFE.value: "SAFE: refuse if data would be lost",
+        DowngradeType.UNSAFE.value: "UNSAFE: accept the losses, and list them",
+    }
+    return {"downgrade_type": choice(labels, title="Downgrade type", description=description, **more)}
+
+
+def dry_run_field() -> dict[str, Param]:
+    description = "Ends with the plan and all findings; changes nothing."
+    return {"dry_run": Param(False, type="boolean", title="Dry run", description=description)}
+
+
+def node_gate_fields() -> dict[str, Param]:
     return {
         "canary_approval": Param(
             False,
             type="boolean",
             title="Canary approval",
             description="Replaces the other nodes only after an approval of the first node.",
-            section=_CARE,
+            section=GATES,
         ),
         "soak_seconds": Param(
             60,
@@ -103,8 +156,8 @@ def roll_care() -> dict[str, Param]:
             minimum=0,
             maximum=7 * 24 * 3600,
             title="Soak (seconds)",
-            description="Seconds in which every check of a node's gate must pass before the next node.",
-            section=_CARE,
+            description="Time in which every check of a node's gate must pass before the next node is stopped.",
+            section=GATES,
         ),
         "looks": Param(
             3,
@@ -113,13 +166,13 @@ def roll_care() -> dict[str, Param]:
             maximum=100,
             title="Consecutive checks",
             description="Number of consecutive checks that must pass after a node starts, about one per second.",
-            section=_CARE,
+            section=GATES,
         ),
-        **gate_timeout(30, "If a gate has not passed by then, the run pauses and asks an approver how to continue."),
+        **gate_timeout_field(30, "If a gate has not passed by then"),
     }
 
 
-def gate_timeout(minutes: int, description: str) -> dict[str, Param]:
+def gate_timeout_field(minutes: int, condition: str) -> dict[str, Param]:
     return {
         "gate_timeout_minutes": Param(
             minutes,
@@ -127,13 +180,13 @@ def gate_timeout(minutes: int, description: str) -> dict[str, Param]:
             exclusiveMinimum=0,
             maximum=7 * 24 * 60,
             title="Gate timeout (minutes)",
-            description=description,
-            section=_CARE,
+            description=f"{condition}, the run pauses and asks an approver how to continue.",
+            section=GATES,
         )
     }
 
 
-def ledger() -> dict[str, Param]:
+def traffic_field() -> dict[str, Param]:
     return {
         "ledger": Param(
             False,
@@ -143,13 +196,12 @@ def ledger() -> dict[str, Param]:
                 "Produces and consumes test records in separate topics during the run, then compares "
                 "acknowledged with consumed records."
             ),
-            section=_CARE,
+            section=GATES,
         )
     }
 
 
-def approvals(cluster: ClusterSpec) -> dict[str, Param]:
-    """Fields for the approvers and the approval timeout."""
+def approval_fields(cluster: ClusterSpec) -> dict[str, Param]:
     return {
         "approvers": Param(
             list(cluster.approvers),
@@ -161,7 +213,7 @@ def approvals(cluster: ClusterSpec) -> dict[str, Param]:
                 if cluster.approvers
                 else "User ids, one per line. Empty: everyone who can trigger this DAG."
             ),
-            section=_APPROVALS,
+            section=APPROVALS,
         ),
         "approval_timeout_hours": Param(
             24,
@@ -170,6 +222,6 @@ def approvals(cluster: ClusterSpec) -> dict[str, Param]:
             maximum=30 * 24,
             title="Approval timeout (hours)",
             description="Without an answer in this time, the task fails. A timeout never counts as approval.",
-            section=_APPROVALS,
+            section=APPROVALS,
         ),
     }

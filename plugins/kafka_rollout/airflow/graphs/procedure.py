@@ -1,8 +1,7 @@
-"""The graph of a procedure: one task a step, one task group a section or a node.
+"""The graph of a procedure: one task per step, one task group per section or node.
 
-The graph is drawn from the inventory before anything is observed, and the plan is made after it. Mapped tasks would
-continue past a failed node, or interleave nodes. In a chain of static groups a failure stops the run exactly there, and
-a cleared task continues there.
+The graph is drawn from the inventory, before the plan exists. Mapped tasks would continue past a failed node, or
+interleave nodes. In a chain of static groups, a failure stops the run there, and a cleared task continues there.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from airflow.sdk import BaseOperator, TaskGroup
 from airflow.sdk.bases.operator import chain
 
 from kafka_rollout.airflow.common.base import PLAN_TASK
-from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup, node_slots
+from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup, list_node_task_groups
 from kafka_rollout.airflow.operators.approvals import ApprovalOperator, ApproveCanaryOperator
-from kafka_rollout.airflow.operators.begin_release_step import BeginReleaseStepOperator
+from kafka_rollout.airflow.operators.begin import BeginReleaseStepOperator, BeginRollBackOperator
 from kafka_rollout.airflow.operators.ending import (
     OutcomeOperator,
     ReportOperator,
@@ -27,7 +26,6 @@ from kafka_rollout.airflow.operators.ending import (
     StopLedgerOperator,
 )
 from kafka_rollout.airflow.operators.replace_node import ReplaceNodeOperator
-from kafka_rollout.airflow.operators.roll_back import BeginRollBackOperator
 from kafka_rollout.airflow.operators.scan import ScanForRunOperator
 from kafka_rollout.airflow.operators.step import DecidedStepOperator, operator_for
 from kafka_rollout.airflow.sensors.gate import GateSensor
@@ -49,8 +47,11 @@ def draw(procedure: Procedure, cluster: ClusterSpec) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class _Drawing:
-    """`last`: the task that the next step follows. `decided`: last tasks of the sections that run on a decision.
-    `deciders`: tasks at which an approver can choose to roll back; `rolled`: the last ones of them."""
+    """A graph while it is drawn.
+
+    `last`: the task that the next step follows. `decided`: last tasks of the sections that run on a decision.
+    `deciders`: tasks at which an approver can choose to roll back; `rolled`: the last ones of them.
+    """
 
     cluster: ClusterSpec
     tasks: dict[str, Any] = field(default_factory=dict)  # in the order of the procedure
@@ -100,121 +101,106 @@ class _Drawing:
 
     def _roll(self, section: Section, nodes: Sequence[EachNode]) -> None:
         begin = next(part for part in section.parts if isinstance(part, Step))
-        slots = [slot for each in nodes for slot in self._slots(section.id, each)]
-        self._follow(self._made(BeginReleaseStepOperator, begin, slots=slots))
-        for each in nodes:
-            for slot in self._slots(section.id, each):
-                self._node(each, slot)
-        self.deciders += [task_id for slot in slots for task_id in slot.task_ids]
-        self.rolled = [] if self.last is None else [self.last]
+        groups = [(each, group) for each in nodes for group in self._groups(section.id, each)]
+        self._follow(self._make(BeginReleaseStepOperator, begin, node_groups=[group for _, group in groups]))
+        for each, group in groups:
+            self._node(each, group)
+        self.deciders += [task_id for _, group in groups for task_id in group.task_ids]
+        self.rolled = self._before
 
     def _roll_back(self, section: Section, nodes: Sequence[EachNode]) -> None:
         begin = next(part for part in section.parts if isinstance(part, Step))
-        groups = {each.group: TaskGroup(each.group, tooltip=each.label) for each in nodes}
-        slots = {each.group: self._slots(groups[each.group].group_id or "", each) for each in nodes}
-        first = self._made(
-            BeginRollBackOperator,
-            begin,
-            slots=[slot for found in slots.values() for slot in found],
-            deciders=list(self.deciders),
-        )
+        drawn = [(each, TaskGroup(each.group, tooltip=each.label)) for each in nodes]
+        groups = [(each, outer, group) for each, outer in drawn for group in self._groups(outer.group_id or "", each)]
+        node_groups = [group for _, _, group in groups]
+        first = self._make(BeginRollBackOperator, begin, node_groups=node_groups, deciders=list(self.deciders))
         chain(self.rolled, first)
         self.last = first
-        for each in nodes:
-            with groups[each.group]:
-                for slot in slots[each.group]:
-                    self._node(each, slot)
+        for each, outer, group in groups:
+            with outer:
+                self._node(each, group)
 
     def _undo(self, section: Section) -> None:
-        """The first step runs on the decision of an offline step; undecided, it skips all but the last."""
+        """The first step runs on the decision of an offline step. Without a decision it skips all but the last task."""
         begin = next(part for part in section.parts if isinstance(part, Step))
         deciders = [task_id for task_id, step in self.steps.items() if step.on_failure is Reaction.ASK_UNDO]
-        first: Any = self._made(DecidedStepOperator, begin, step=begin, deciders=deciders)
+        first: Any = self._make(DecidedStepOperator, begin, step=begin, deciders=deciders)
         self._follow(first)
         for part in section.parts:
             if isinstance(part, EachNode):
-                self._gates(part, way_back=True)
+                self._gates(part, is_rollback=True)
             elif part is not begin:
                 self.add(part)
         ids = list(self.tasks)
         first.skipped = ids[ids.index(first.task_id) + 1 : -1]
 
-    def _slots(self, group: str, each: EachNode) -> list[NodeTaskGroup]:
-        position = each.position or ReleaseStepPosition.TARGET
-        return node_slots(self.cluster, group, position, way_back=each.is_rollback, down=each.brokers_first)
+    @property
+    def _before(self) -> list[BaseOperator]:
+        """The task that the next step follows; none at the start."""
+        return [] if self.last is None else [self.last]
 
-    def _node(self, each: EachNode, slot: NodeTaskGroup) -> None:
-        """A node's steps in a chain. `passed` follows the step before the node too: it runs where the node is
-        skipped."""
-        node = (
-            "the active controller, the last of the controllers"
-            if slot.node_id is None
-            else f"node {slot.node_id} ({self.cluster.node(slot.node_id).name})"
+    def _groups(self, group: str, each: EachNode) -> list[NodeTaskGroup]:
+        position = each.position or ReleaseStepPosition.TARGET
+        return list_node_task_groups(
+            self.cluster, group, position, is_rollback=each.is_rollback, down=each.brokers_first
         )
-        with TaskGroup(slot.group_id.rsplit(".", 1)[-1], tooltip=f"Rolls {node}."):
+
+    def _node(self, each: EachNode, group: NodeTaskGroup) -> None:
+        """Chain a node's steps. `passed` also follows the step before the node, because it runs for a skipped node."""
+        named = group.node_id is not None and self.cluster.node(group.node_id)
+        node = f"node {named.node_id} ({named.name})" if named else "the active controller, the last controller"
+        with TaskGroup(group.group_id.rsplit(".", 1)[-1], tooltip=f"Replaces the release of {node}."):
             *steps, passed = each.steps
-            ends = [] if self.last is None else [self.last]  # a skipped node must not let the next one overtake
+            ends = self._before  # the next node must not overtake a skipped node
             for step in steps:
-                if step.approval is None:
-                    self._follow(self._node_task(step, slot, node))
-                elif slot.has_canary and self.last is not None:
-                    ends.append(self.last)
-                    self._follow(self._made(ApproveCanaryOperator, step, step=step, slot=slot, node=node))
-            end = self._made(EmptyOperator, passed)
-            chain([*ends, *([] if self.last is None else [self.last])], end)
+                if step.gate is not None:
+                    self._follow(self._make(GateSensor, step, step=step, node_group=group, node=node))
+                elif step.approval is None:
+                    self._follow(self._make(ReplaceNodeOperator, step, node_group=group, node=node))
+                elif group.has_canary:
+                    ends += self._before
+                    self._follow(self._make(ApproveCanaryOperator, step, step=step, node_group=group, node=node))
+            end = self._make(EmptyOperator, passed)
+            chain([*ends, *self._before], end)
         self.last = end
 
-    def _node_task(self, step: Step, slot: NodeTaskGroup, node: str) -> BaseOperator:
-        if step.gate is not None:
-            return self._made(GateSensor, step, step=step, slot=slot, node=node)
-        return self._made(ReplaceNodeOperator, step, slot=slot, node=node)
-
-    def _gates(self, each: EachNode, *, way_back: bool = False) -> None:
-        """One gate a node, controllers first, as they are started."""
+    def _gates(self, each: EachNode, *, is_rollback: bool = False) -> None:
+        """Add one gate per node, controllers first, as they are started."""
+        (step,) = each.steps
         for node in self.cluster.controllers_first:
-            for step in each.steps:
-                self._follow(
-                    self._made(
-                        OfflineGateSensor,
-                        step,
-                        id_=f"{step.id}_{node.name}",
-                        step=step,
-                        kafka_node=node.node_id,
-                        way_back=way_back,
-                        node=node.name,
-                    )
-                )
+            more: dict[str, Any] = {"kafka_node": node.node_id, "is_rollback": is_rollback, "node": node.name}
+            self._follow(self._make(OfflineGateSensor, step, id_=f"{step.id}_{node.name}", step=step, **more))
 
     def _task(self, step: Step) -> BaseOperator:
         if step.service is Service.START_TRAFFIC:
-            return self._made(StartLedgerOperator, step, step=step)
+            return self._make(StartLedgerOperator, step, step=step)
         if step.service is Service.STOP_TRAFFIC:
-            return self._made(StopLedgerOperator, step)
+            return self._make(StopLedgerOperator, step)
         if step.service is Service.REPORT:
-            return self._made(ReportOperator, step)
+            return self._make(ReportOperator, step)
         if step.service is Service.OUTCOME:
             report, traffic = self._service(Service.REPORT), self._service(Service.STOP_TRAFFIC)
-            return self._made(OutcomeOperator, step, report_task=report, ledger_task=traffic)
+            return self._make(OutcomeOperator, step, report_task=report, ledger_task=traffic)
         if step.gate is not None:
-            return self._made(GateSensor, step, step=step)
+            return self._make(GateSensor, step, step=step)
         if step.approval is not None:
-            task = self._made(ApprovalOperator, step, step=step)
+            task = self._make(ApprovalOperator, step, step=step)
             if step.approval.offers_roll_back:
                 self.deciders.append(task.task_id)
                 self.rolled.append(task)
             return task
         if step.scan is not None:
-            return self._made(ScanForRunOperator, step, step=step, has_plan=PLAN_TASK in self.tasks)
+            return self._make(ScanForRunOperator, step, step=step, has_plan=PLAN_TASK in self.tasks)
         if step.joins:
-            return self._made(EmptyOperator, step)
+            return self._make(EmptyOperator, step)
         has_plan = PLAN_TASK in self.tasks
-        return self._made(operator_for(step), step, step=step, has_plan=has_plan)
+        return self._make(operator_for(step), step, step=step, has_plan=has_plan)
 
     def _service(self, service: Service) -> str | None:
         return next((task_id for task_id, step in self.steps.items() if step.service is service), None)
 
-    def _made(self, operator: type[Any], step: Step, /, *, id_: str = "", node: str = "", **more: Any) -> BaseOperator:
-        """The task of a step, with the limits and the rule of its definition."""
+    def _make(self, operator: type[Any], step: Step, /, *, id_: str = "", node: str = "", **more: Any) -> BaseOperator:
+        """Make the task of a step, with the limits and the rule of its definition."""
         if operator is not EmptyOperator:
             more["cluster"] = self.cluster.name
         task: BaseOperator = operator(
@@ -231,8 +217,8 @@ class _Drawing:
         return task
 
     def _follow(self, task: BaseOperator) -> None:
-        """Put a task after the last one; the first step that ends the run also follows what runs on a decision."""
-        before = [] if self.last is None else [self.last]
+        """Put a task after the last one. The first step that ends the run also follows the sections on decision."""
+        before = self._before
         if self.steps[task.task_id].service is Service.STOP_TRAFFIC:
             before += self.decided
         if before:

@@ -6,95 +6,69 @@ from airflow.sdk import DAG, Param
 
 from kafka_rollout.airflow.common.dag_ids import DAG_PREFIX
 from kafka_rollout.airflow.graphs.cluster_dags import (
-    approvals,
-    cluster_dag,
-    dags_of_clusters,
-    dry_run,
-    ledger,
-    roll_care,
+    GATES,
+    approval_fields,
+    choice,
+    dags_of_procedure,
+    dry_run_field,
+    node_gate_fields,
+    release_field,
+    traffic_field,
 )
-from kafka_rollout.airflow.graphs.procedure import draw
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.planning.request import FinalizePolicy
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 
-TAGS = ["kafka", "kafka-rollout", "upgrade"]
-
 DOC = """\
 ### Upgrade of the Kafka cluster {name}
 
-Observes the cluster, plans the way to the target release, asks a person, and rolls one node at a time. Every step
-waits for its gate, and a gate that fails asks a person again: wait on, retry or roll back. Finalizing the features is
-the point of no return and has an approval of its own.
+1. Reads the state of the cluster, and plans the release steps to the target release.
+2. Asks for an approval of the plan.
+3. Replaces one node at a time. The next node is stopped after the gate of the previous node has passed. If a gate
+   fails, an approver chooses: keep checking, retry, or roll back.
+4. Finalizes the features after a separate approval. This is the point of no return.
 
-| | |
-|---|---|
-| owner | {owner} |
-| nodes | {nodes} |
-| may approve | {approvers} |
-
-**Trigger** it from here, by `POST /api/v2/dags/{dag_id}/dagRuns`, or by `airflow dags trigger`. A **dry run** ends
-with the plan and its findings. With the finalize policy *later* the run ends when the binary is rolled; the same DAG,
-run again after the soak, finds nothing to roll and goes on with the features.
-
-If a task **fails**, read its last line: it names the thing and the way out. Clearing the task goes on exactly there.
+A **dry run** ends with the plan and its findings. With the finalize policy *later*, the run ends when every node runs
+the target release. Start the DAG again after the soak: that run replaces no node and finalizes the features.
 """
 
 
-def build_upgrade(cluster: ClusterSpec, releases: list[str]) -> DAG:
-    """The DAG of one cluster."""
-    with cluster_dag(
-        cluster,
-        DAG_PREFIX,
-        description=f"Upgrades the Kafka cluster {cluster.name}, one node at a time, each step behind its gate.",
-        doc=DOC,
-        tags=TAGS,
-        params=upgrade_params(cluster, releases),
-    ) as dag:
-        draw(UPGRADE, cluster)
-    return dag
-
-
 def upgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param]:
-    """The form: what, how carefully, who."""
+    """Return the fields of the form."""
+    policies = {
+        FinalizePolicy.LATER.form_value: "later, in another run after the soak",
+        FinalizePolicy.AFTER_APPROVAL.form_value: "in this run, after an approval",
+    }
     return {
-        "target_release": Param(
-            releases[-1] if releases else "",
-            type="string",
-            enum=releases or None,
-            title="Target release",
-            description="A release of the catalogue. The way to it may lead through another one (KIP-915).",
-        ),
-        "finalize": Param(
-            FinalizePolicy.LATER.form_value,
-            type="string",
-            enum=[FinalizePolicy.LATER.form_value, FinalizePolicy.AFTER_APPROVAL.form_value],
-            values_display={
-                FinalizePolicy.LATER.form_value: "later, by another run after the soak",
-                FinalizePolicy.AFTER_APPROVAL.form_value: "in this run, after an approval",
-            },
-            title="Finalize features",
-            description="Finalizing is the point of no return.",
-        ),
-        **dry_run(),
-        **roll_care(),
+        **release_field(releases, releases[-1] if releases else "", "Release that all nodes run after the upgrade."),
+        "finalize": choice(policies, title="Finalize features", description="Finalizing is the point of no return."),
+        **dry_run_field(),
+        **node_gate_fields(),
         "snapshot_interval_seconds": Param(
             None,
             type=["null", "integer"],
             minimum=5,
             maximum=3600,
             title="Snapshot interval (seconds)",
-            description="Lower the nodes' metadata.log.max.snapshot.interval.ms with the last release step, so that a "
-            "snapshot "
-            "follows finalizing soon; a later roll sets it back. Empty: wait as long as the nodes' own interval says.",
-            section="Gates",
+            description="Lowers metadata.log.max.snapshot.interval.ms when each node restarts on the target release, "
+            "so that Kafka writes a snapshot soon after finalizing. The value stays until the configuration of a later "
+            "rolling change resets it. Empty: the nodes keep their own interval.",
+            section=GATES,
         ),
-        **ledger(),
-        **approvals(cluster),
+        **traffic_field(),
+        **approval_fields(cluster),
     }
 
 
 def upgrade_dags(settings: Settings) -> dict[str, DAG]:
     """DAG id → DAG, one for every file of the inventory."""
-    return {dag.dag_id: dag for dag in dags_of_clusters(settings, DAG_PREFIX, build_upgrade, tags=TAGS)}
+    return dags_of_procedure(
+        settings,
+        UPGRADE,
+        DAG_PREFIX,
+        upgrade_params,
+        tag="upgrade",
+        description="Upgrades the Kafka cluster {name}, one node at a time. Each step waits for its gate.",
+        doc=DOC,
+    )

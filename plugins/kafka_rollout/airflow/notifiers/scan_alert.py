@@ -73,11 +73,11 @@ class ScanAlertNotifier(BaseNotifier):
         alert = {**_shown(self.alert), "subject": self.subject, "body": self.body}
         self.log.error("%s", self.body)
         open_scan_history(self.alert.cluster).record_alert(str(context["run_id"]), alert)
-        if (channel := configured_channel()) is not None:
+        if (channel := load_channel()) is not None:
             channel(_with(context, alert))
 
 
-def configured_channel() -> BaseNotifier | None:
+def load_channel() -> BaseNotifier | None:
     """Return the configured notifier; None without a Variable. Fails with a remedy if it cannot be used."""
     setting = Variable.get(VARIABLE, default=None, deserialize_json=True)
     if not setting:

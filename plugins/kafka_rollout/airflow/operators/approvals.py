@@ -1,4 +1,4 @@
-"""Approvals: approver, the approved text, and the reason."""
+"""Approvals: the request, the answer of Airflow's record, and its effect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from kafka_rollout.airflow.common.base import (
     frozen_plan,
     run_record,
 )
-from kafka_rollout.airflow.common.deciding import ROLL_BACK, hold_while_asking, leave_roll_back, refuse_not_asked
+from kafka_rollout.airflow.common.deciding import (
+    ROLL_BACK,
+    decide_roll_back,
+    keep_lock_while_asking,
+    require_listed_approver,
+)
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.airflow.common.requests import request_of
 from kafka_rollout.domain.run.events import AnswerReceived, Asked
@@ -38,7 +43,7 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
     def __init__(self, *, step: Step, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if step.approval is None:
-            raise TypeError(f"Step {step.id} asks for no approval.")
+            raise TypeError(f"Step {step.id} has no approval.")
         self.step = step
         self.approval = step.approval
         self.what = step.approval.of
@@ -70,7 +75,7 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
                 self.log.warning("Airflow's record of the answer cannot be used (%s): asked again.", event.get("error"))
                 self._ask(context, ports, plan)
             answer = read_answer(context, event, self.subject(plan))
-            refuse_not_asked(context, ports, answer)
+            require_listed_approver(context, ports, answer)
             if not answer.reason:
                 self.log.warning("%s chose '%s' without a reason: the request is repeated.", answer.by, answer.option)
                 self._ask(context, ports, plan)
@@ -96,7 +101,7 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
     def _conclude(self, context: Context, answer: Answer) -> dict[str, str]:
         """Carry out the answer; the first call that reports to Airflow."""
         if answer.option == ROLL_BACK:
-            leave_roll_back(context, self.task_id, answer)
+            decide_roll_back(context, self.task_id, answer)
         return self._decided(answer)
 
     def _answer_of_lost_try(self, context: Context, ports: ClusterPorts, plan: Plan) -> Answer | None:
@@ -120,7 +125,7 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
         run_record(self.cluster, context).record(received)
 
     def _lost_before_confirming(self, context: Context, ports: ClusterPorts) -> bool:
-        """Whether Airflow lost the attempt that got an answer, before it was read from Airflow's record."""
+        """Return whether Airflow lost the attempt that got an answer, before the answer was read from its record."""
         for event in reversed(ports.run.events()):
             if isinstance(event, Asked) and event.task_id == self.task_id:
                 return False
@@ -135,7 +140,7 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
         return {"by": answer.by, "reason": answer.reason}
 
     def _ask(self, context: Context, ports: ClusterPorts, plan: Plan) -> NoReturn:
-        timeout = hold_while_asking(context, ports, f"waits for the approval: {self.subject(plan)}")
+        timeout = keep_lock_while_asking(context, ports, f"waits for the approval: {self.subject(plan)}")
         ask(
             context,
             ports,
@@ -151,7 +156,7 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
         )
 
     def choices(self, plan: Plan) -> tuple[str, ...]:
-        """What can be answered. A run that found every node on the target has no node to roll back."""
+        """Return the possible answers. If every node already ran the target, there is no node to roll back."""
         return (APPROVE, REJECT, ROLL_BACK) if self._offers_roll_back(plan) else (APPROVE, REJECT)
 
     def _offers_roll_back(self, plan: Plan) -> bool:
@@ -171,8 +176,8 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
         body = self.approval.body(self._call(context, ports, plan))
         if self._offers_roll_back(plan):
             body += (
-                f"\n\n**{ROLL_BACK}** rolls back every node to {plan.source} instead. After this approval a "
-                "rollback is not possible."
+                f"\n\n**{ROLL_BACK}** rolls back every node to {plan.source} instead. A rollback is not possible "
+                "after this approval."
             )
         return body
 
@@ -183,19 +188,19 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
 class ApproveCanaryOperator(ApprovalOperator):
     """The approval after the first node, if the run requests it."""
 
-    def __init__(self, *, slot: NodeTaskGroup, **kwargs: Any) -> None:
+    def __init__(self, *, node_group: NodeTaskGroup, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.slot = slot
+        self.node_group = node_group
 
     def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
         super().check(context, ports, plan)
         # Skipped node task groups are skipped when the release step begins, and run when they are cleared.
-        if not self.slot.is_canary(plan):
+        if not self.node_group.is_canary(plan):
             raise AirflowSkipException("Only the first node of the run is a canary.")
 
     def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
         return (
-            f"{self.approval.body(self._call(context, ports, plan))}\n\n- **{APPROVE}**: replace the other nodes\n"
-            f"- **{REJECT}**: end the run in its current state\n- **{ROLL_BACK}**: roll back the node to "
-            f"{plan.release_steps[0].from_release}; then end the run"
+            f"{self.approval.body(self._call(context, ports, plan))}\n\n- **{APPROVE}**: Replace the other nodes.\n"
+            f"- **{REJECT}**: End the run. Nothing is undone.\n- **{ROLL_BACK}**: Roll back the node to "
+            f"{plan.release_steps[0].from_release}. Then end the run."
         )

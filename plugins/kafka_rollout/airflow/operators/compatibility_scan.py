@@ -101,7 +101,7 @@ class AlertOperator(BaseOperator):
         scanned = ti.xcom_pull(task_ids=self.scan_task) if states.get(self.scan_task) == "success" else None
         if scanned is None:  # also when the scan was marked as successful by hand
             problem = ti.xcom_pull(task_ids=self.scan_task, key=PROBLEM) or "See the log of the scan task."
-            alert = not_scanned(self.cluster, problem, report)
+            alert = scan_failed_alert(self.cluster, problem, report)
             ScanAlertNotifier(alert)(context)
             raise AirflowFailException(f"{alert.headline} {problem}")
         from kafka_rollout.json_forms import to_json
@@ -112,7 +112,7 @@ class AlertOperator(BaseOperator):
             raise AirflowSkipException("This is the first scan, so there is no comparison.")
         if not comparison.worse:
             raise AirflowSkipException("No verdict got worse.")
-        alert = got_worse(comparison, report)
+        alert = worse_verdict_alert(comparison, report)
         ScanAlertNotifier(alert)(context)
         return {"headline": alert.headline, "worse": [to_json(change) for change in comparison.worse]}
 
@@ -129,7 +129,7 @@ class AlertOperator(BaseOperator):
         return None
 
 
-def not_scanned(cluster: str, problem: str, report: str = "") -> Alert:
+def scan_failed_alert(cluster: str, problem: str, report: str = "") -> Alert:
     return Alert(
         cluster=cluster,
         headline="The coordinator logs could not be scanned.",
@@ -140,7 +140,7 @@ def not_scanned(cluster: str, problem: str, report: str = "") -> Alert:
     )
 
 
-def got_worse(comparison: ScanComparison, report: str) -> Alert:
+def worse_verdict_alert(comparison: ScanComparison, report: str) -> Alert:
     by_release: dict[str, list[VerdictChange]] = {}
     for change in comparison.worse:
         by_release.setdefault(str(change.release), []).append(change)

@@ -11,10 +11,10 @@ from kafka_rollout.airflow.common.base import (
     PLAN_TASK,
     RolloutOperator,
     failed_tasks,
+    find_other_owner,
     frozen_plan,
-    other_owner,
+    last_failure_sentence,
     run_record,
-    why_failed,
 )
 from kafka_rollout.airflow.common.links import ReportLink
 from kafka_rollout.airflow.common.requests import request_of
@@ -85,7 +85,7 @@ class ReportOperator(RolloutOperator):
 
         if not context["ti"].xcom_pull(task_ids=PLAN_TASK):
             release_lock(ports)
-            why = why_failed(ports.run.events())
+            why = last_failure_sentence(ports.run.events())
             raise AirflowFailException(f"The run has no plan, so there is no report.{why}")
         plan = frozen_plan(ports, context)
         data = build_report_of_run(ports, plan, dry_run=bool(context["params"]["dry_run"]))
@@ -114,8 +114,8 @@ class OutcomeOperator(RolloutOperator):
         failed = failed_tasks(context, self.task_id)
         if failed and not report:
             events = run_record(self.cluster, context).events()
-            owner = other_owner(events, context)
-            told = f" Its run id is already used by {owner}." if owner else why_failed(events)
+            owner = find_other_owner(events, context)
+            told = f" Its run id is already used by {owner}." if owner else last_failure_sentence(events)
         if failed:
             raise AirflowFailException(f"The run ended {outcome}: {', '.join(failed)} failed.{told}")
         wanted = {"dry_run"} if params["dry_run"] else {"finished"}

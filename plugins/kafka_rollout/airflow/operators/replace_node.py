@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from kafka_rollout.airflow.common.asking import AsksPeople, read_answer, tell
+from kafka_rollout.airflow.common.asking import AsksPeople, read_answer, show_waiting
 from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, errors_for_airflow, frozen_plan
-from kafka_rollout.airflow.common.deciding import RETRY, ROLL_BACK, ask_what_now, record_decision
+from kafka_rollout.airflow.common.deciding import RETRY, ROLL_BACK, ask_how_to_continue, record_decision
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.airflow.operators.traffic import keep_ledger_running
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
     from kafka_rollout.steps.roll.node import NodeReplaced
 
-_STARTED_ONCE_MORE = "start the node again; a process that hangs in its shutdown is killed"
-_LOOKED_AT_AGAIN = (
+_START_AGAIN = "Start the node again. A process that hangs in its shutdown is killed."
+_CHECK_AGAIN = (
     "Check again, and continue with this node if no blocker is left. If the approval is invalid, this answer "
     "approves the plan again in your name."
 )
 
 
-def refuse_out_of_turn(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> None:
+def refuse_wrong_order(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> None:
     """Check the node order again, in case the DAG was changed or cleared in parts."""
     from kafka_rollout.steps.roll.node import needs_turn
 
@@ -45,7 +45,7 @@ def refuse_out_of_turn(ports: ClusterPorts, plan: Plan, release_step: ReleaseSte
             )
 
 
-def refuse_without_canary(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> None:
+def require_canary_approval(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> None:
     """Check the canary approval for all nodes after the first one: its task can be marked as successful by hand."""
     from kafka_rollout.domain.run.events import ApprovalOf
     from kafka_rollout.steps.common.approval import require_approval
@@ -63,25 +63,27 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
     partly upgraded cluster never continues without a decision.
     """
 
-    def __init__(self, *, slot: NodeTaskGroup, **kwargs: Any) -> None:
+    def __init__(self, *, node_group: NodeTaskGroup, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.slot = slot
+        self.node_group = node_group
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
         from kafka_rollout.steps.roll.node import replace_node
 
         plan = frozen_plan(ports, context)
-        release_step, node_step = self.slot.resolve(plan)
+        release_step, node_step = self.node_group.resolve(plan)
         if node_step_state(ports, plan, release_step.key, node_step.node_id) is NodeStepState.PAST:
             raise AirflowSkipException(
                 f"Node {node_step.node_id} already runs a release after {release_step.to_release}."
             )
-        refuse_out_of_turn(ports, plan, release_step, node_step.node_id)
-        if context["params"]["canary_approval"] and not self.slot.way_back:
-            refuse_without_canary(ports, plan, release_step, node_step.node_id)
+        refuse_wrong_order(ports, plan, release_step, node_step.node_id)
+        if context["params"]["canary_approval"] and not self.node_group.is_rollback:
+            require_canary_approval(ports, plan, release_step, node_step.node_id)
         keep_ledger_running(context, ports)
-        tell(context, f"the stop, replacement and start of node {node_step.node_id} with {release_step.to_release}")
+        show_waiting(
+            context, f"the stop, replacement and start of node {node_step.node_id} with {release_step.to_release}"
+        )
         return self._replaced(context, ports, plan, replace_node)
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
@@ -105,27 +107,27 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
     ) -> Any:
         from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
 
-        release_step, node_step = self.slot.resolve(plan)
+        release_step, node_step = self.node_group.resolve(plan)
         try:
             replaced = act(ports, plan, release_step.key, node_step.node_id)
         except FatalError as error:
-            self._ask(context, ports, plan, str(error), _STARTED_ONCE_MORE)
+            self._ask(context, ports, plan, str(error), _START_AGAIN)
         except (RefusedError, TransientError) as error:
-            again = isinstance(error, TransientError) and _has_tries_left(context)
-            if again or self.slot.way_back or not has_stopped_nodes(ports.run.events()):
+            again = isinstance(error, TransientError) and _has_retries_left(context)
+            if again or self.node_group.is_rollback or not has_stopped_nodes(ports.run.events()):
                 raise
-            self._ask(context, ports, plan, str(error), _LOOKED_AT_AGAIN)
-        tell(context, f"nothing: node {node_step.node_id} runs {replaced.release}")
+            self._ask(context, ports, plan, str(error), _CHECK_AGAIN)
+        show_waiting(context, f"nothing: node {node_step.node_id} runs {replaced.release}")
         return asdict(replaced)
 
     def _ask(self, context: Context, ports: ClusterPorts, plan: Plan, why: str, retry: str) -> NoReturn:
-        options = (RETRY,) if self.slot.way_back else (RETRY, ROLL_BACK)
-        ask_what_now(context, ports, what=self._what(plan), why=why, options=options, meanings={RETRY: retry})
+        options = (RETRY,) if self.node_group.is_rollback else (RETRY, ROLL_BACK)
+        ask_how_to_continue(context, ports, what=self._what(plan), why=why, options=options, meanings={RETRY: retry})
 
     def _what(self, plan: Plan) -> str:
-        _, node_step = self.slot.resolve(plan)
+        _, node_step = self.node_group.resolve(plan)
         return f"replacing node {node_step.node_id}"
 
 
-def _has_tries_left(context: Context) -> bool:
+def _has_retries_left(context: Context) -> bool:
     return bool(context["ti"].try_number <= context["ti"].max_tries)

@@ -107,6 +107,6 @@ class SparkScanOperator(SparkSubmitOperator):
             yield line
 
 
-def scanning() -> dict[str, Any]:
+def scan_task_args() -> dict[str, Any]:
     """Arguments of a task that scans. The job itself waits one minute for a broker that restarts."""
     return {"retries": 1, "retry_delay": timedelta(seconds=5), "execution_timeout": timedelta(hours=2)}

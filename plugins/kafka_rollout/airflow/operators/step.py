@@ -1,4 +1,4 @@
-"""A step of a procedure as a task: its action, or the jump over steps that the run does not need."""
+"""A step of a procedure as a task: its action, and the steps that it skips."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
-from kafka_rollout.airflow.common.asking import AsksPeople, read_answer, tell
+from kafka_rollout.airflow.common.asking import AsksPeople, read_answer, show_waiting
 from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, errors_for_airflow, frozen_plan
 from kafka_rollout.airflow.common.deciding import (
     RETRY,
     ROLL_BACK,
     ROLL_BACK_DECISION,
-    ask_what_now,
+    ask_how_to_continue,
     record_decision,
 )
 from kafka_rollout.airflow.common.requests import request_of
@@ -107,16 +107,16 @@ class UndoableStepOperator(AsksPeople, StepOperator):
     def _do(self, context: Context, ports: ClusterPorts) -> Any:
         from kafka_rollout.domain.run.projections.offline import can_be_undone, stop_has_begun
 
-        tell(context, self._what)
+        show_waiting(context, self._what)
         try:
             found = super().act(context, ports)
         except (RefusedError, FatalError) as error:
             if not stop_has_begun(ports.run.events()):
                 raise  # nothing was changed, so there is nothing to decide
             options = (RETRY, ROLL_BACK) if can_be_undone(ports.run.events()) else (RETRY,)
-            ask_what_now(context, ports, what=self._what, why=str(error), options=options, meanings=_MEANINGS)
+            ask_how_to_continue(context, ports, what=self._what, why=str(error), options=options, meanings=_MEANINGS)
         self.log.info("Done: %s", found)
-        tell(context, "nothing")
+        show_waiting(context, "nothing")
         return found
 
 
@@ -130,7 +130,7 @@ class DecidedStepOperator(StepOperator):
 
     def execute(self, context: Context) -> Any:
         if not any(context["ti"].xcom_pull(task_ids=self.deciders, key=ROLL_BACK_DECISION) or ()):
-            self.log.info("No approver decided it.")
+            self.log.info("No approver decided to undo the offline downgrade.")
             raise DownstreamTasksSkipped(tasks=self.skipped)
         return super().execute(context)
 

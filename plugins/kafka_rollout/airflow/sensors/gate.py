@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from kafka_rollout.airflow.common.asking import WAITS_FOR, AsksPeople, is_answer, read_answer, tell
+from kafka_rollout.airflow.common.asking import WAITS_FOR, AsksPeople, is_answer, read_answer, show_waiting
 from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan
-from kafka_rollout.airflow.common.deciding import RETRY, ROLL_BACK, STOP_HERE, WAIT_ON, ask_what_now, record_decision
+from kafka_rollout.airflow.common.deciding import (
+    RETRY,
+    ROLL_BACK,
+    STOP_HERE,
+    WAIT_ON,
+    ask_how_to_continue,
+    record_decision,
+)
 from kafka_rollout.airflow.common.logs import OneLineLogs
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.airflow.common.requests import request_of
@@ -39,14 +46,14 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
     back fails this task and stores the decision for the group `roll_back`.
     """
 
-    def __init__(self, *, cluster: str, step: Step, slot: NodeTaskGroup | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, cluster: str, step: Step, node_group: NodeTaskGroup | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if step.gate is None:
             raise TypeError(f"Step {step.id} has no gate.")
         self.cluster = cluster
         self.step = step
         self.kind = step.gate
-        self.slot = slot
+        self.node_group = node_group
 
     def execute(self, context: Context) -> Any:
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
@@ -55,7 +62,7 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
                 record_skipped(ports, self.task_id, reason)
                 raise AirflowSkipException(reason)
             ref = self._ref(plan)
-            if self.kind is GateKind.BEFORE_STOP and not _stop_is_ahead(ports, plan, ref):
+            if self.kind is GateKind.BEFORE_STOP and not _must_be_stopped(ports, plan, ref):
                 return self._passed("the node already runs the release and is not stopped")
             return self._watch(context, ports, plan, ref)
 
@@ -81,19 +88,19 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
             self.log.info("%s chose '%s': %s", answer.by, answer.option, answer.reason)
             record_decision(context, ports, _name(ref), answer)
             if answer.option == RETRY:
-                self.start_once_more(ports, plan, ref)
+                self.start_node_again(ports, plan, ref)
             return self._watch(context, ports, plan, ref)
 
     @property
-    def has_a_node_to_start(self) -> bool:
+    def can_start_node(self) -> bool:
         """Return whether *Retry* is a possible answer."""
-        return self.slot is not None and self.kind is GateKind.AFTER_START
+        return self.node_group is not None and self.kind is GateKind.AFTER_START
 
-    def start_once_more(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
+    def start_node_again(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
         """Carry out *Retry*."""
         from kafka_rollout.steps.roll.node import restart_node
 
-        restart_node(ports, plan, *_hop_and_node(ref))
+        restart_node(ports, plan, *_node_step_of(ref))
 
     def _watch(self, context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef) -> Any:
         """Check in this task for some time, then defer to the triggerer, or end."""
@@ -118,18 +125,18 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
 
     def _ask(self, context: Context, ports: ClusterPorts, ref: GateRef, message: str) -> None:
         can_roll_back = self.step.on_failure is Reaction.ASK_ROLL_BACK
-        retries = (RETRY,) if self.has_a_node_to_start else ()
+        retries = (RETRY,) if self.can_start_node else ()
         options = (WAIT_ON, *retries, ROLL_BACK if can_roll_back else STOP_HERE)
-        ask_what_now(context, ports, what=_name(ref), why=message, options=options)
+        ask_how_to_continue(context, ports, what=_name(ref), why=message, options=options)
 
     def _passed(self, message: str) -> dict[str, str]:
         self.log.info("The gate passed: %s", message)
         return {"message": message}
 
     def _ref(self, plan: Plan) -> GateRef:
-        if self.slot is None:
+        if self.node_group is None:
             return GateRef(kind=self.kind)
-        release_step, node_step = self.slot.resolve(plan)
+        release_step, node_step = self.node_group.resolve(plan)
         return GateRef(kind=self.kind, release_step=release_step.key, node_id=node_step.node_id)
 
 
@@ -142,7 +149,7 @@ def _look_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, ref: Ga
     while True:
         seen = look(ports, plan, ref)
         status = watch.add(seen, ports.clock.now())
-        tell(context, f"{_name(ref)}: {status.message}")
+        show_waiting(context, f"{_name(ref)}: {status.message}")
         soaks_long = watch.held_since is not None and watch.policy.soak_s > PATIENCE_S
         if status.done or soaks_long or ports.clock.monotonic() >= give_up:
             record_outcome(ports, ref, seen, status)
@@ -155,13 +162,13 @@ def _name(ref: GateRef) -> str:
     return f"gate {ref.kind.value}{where}"
 
 
-def _stop_is_ahead(ports: ClusterPorts, plan: Plan, ref: GateRef) -> bool:
+def _must_be_stopped(ports: ClusterPorts, plan: Plan, ref: GateRef) -> bool:
     from kafka_rollout.steps.roll.node import needs_turn
 
-    return needs_turn(ports, plan, *_hop_and_node(ref))
+    return needs_turn(ports, plan, *_node_step_of(ref))
 
 
-def _hop_and_node(ref: GateRef) -> tuple[str, int]:
+def _node_step_of(ref: GateRef) -> tuple[str, int]:
     if ref.release_step is None or ref.node_id is None:
         raise AirflowFailException(f"The gate {ref} is not a node gate.")
     return ref.release_step, ref.node_id

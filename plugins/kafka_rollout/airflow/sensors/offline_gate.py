@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 class OfflineGateSensor(GateSensor):
     """The gate after a node's start.
 
-    `way_back`: after an undo. It offers no rollback, because a broker may have registered.
+    `is_rollback`: after an undo. It offers no rollback, because a broker may have registered.
     """
 
-    def __init__(self, *, kafka_node: int, way_back: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *, kafka_node: int, is_rollback: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.kafka_node = kafka_node
-        self.way_back = way_back
+        self.is_rollback = is_rollback
 
     @property
-    def has_a_node_to_start(self) -> bool:
-        return not self.way_back
+    def can_start_node(self) -> bool:
+        return not self.is_rollback
 
-    def start_once_more(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
+    def start_node_again(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
         """Start every node without a process, for example one with a new, formatted disk."""
         from kafka_rollout.steps.offline import actions
 
@@ -40,6 +40,6 @@ class OfflineGateSensor(GateSensor):
         release_step = offline_release_step(plan)
         return GateRef(
             kind=self.kind,
-            release_step=(release_step.reversed() if self.way_back else release_step).key,
+            release_step=(release_step.reversed() if self.is_rollback else release_step).key,
             node_id=self.kafka_node,
         )

@@ -49,7 +49,7 @@ async def add_headers(request: Request, call_next: RequestResponseEndpoint) -> R
 
 
 @app.exception_handler(RolloutError)
-async def tell_problem(request: Request, error: RolloutError) -> JSONResponse:
+async def report_problem(request: Request, error: RolloutError) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, status_code=503)
 
 
@@ -59,7 +59,7 @@ _may_see_runs = Depends(requires_access_dag(method="GET", access_entity=DagAcces
 
 @app.get("/", dependencies=[_may_see_airflow])
 def page() -> FileResponse:
-    """The page itself; its contents come from /runs."""
+    """Return the page. Its script reads /runs and /scans."""
     return FileResponse(STATIC / "page.html", media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
 
 
@@ -72,7 +72,7 @@ def static(name: str) -> FileResponse:
 
 @app.get("/runs", dependencies=[_may_see_airflow])
 def runs(user: GetUserDep) -> Any:
-    """The runs, by cluster, whose own DAG the user can read."""
+    """Return the runs, by cluster, whose own DAG the user can read."""
     settings = Settings.from_environment()
     clusters = list_readable_clusters(settings)[0]
     return shown(runs_of(clusters, settings, may_read=_reader(user)))
@@ -80,7 +80,7 @@ def runs(user: GetUserDep) -> Any:
 
 @app.get("/scans", dependencies=[_may_see_airflow])
 def scans(user: GetUserDep) -> Any:
-    """The newest scan of each cluster whose scan DAG the user can read."""
+    """Return the newest scan of each cluster whose scan DAG the user can read."""
     settings = Settings.from_environment()
     may_read = _reader(user)
     clusters = list_readable_clusters(settings)[0]
@@ -88,7 +88,7 @@ def scans(user: GetUserDep) -> Any:
 
 
 def _reader(user: BaseUser) -> Callable[[str], bool]:
-    """Return whether the user can read the runs of a DAG; Airflow is queried once per DAG."""
+    """Return a function: whether the user can read the runs of a DAG. It queries Airflow once per DAG."""
     manager = get_auth_manager()
 
     @cache
@@ -110,7 +110,7 @@ def shown(value: Any) -> Any:
 
 @app.get("/dags/{dag_id}/report", dependencies=[_may_see_runs])
 def report(dag_id: str, run_id: str) -> HTMLResponse:
-    """The report of a run."""
+    """Return the report of a run."""
     found = page_of_run(dag_id, run_id, "report.html", Settings.from_environment())
     if found is None:
         raise HTTPException(404, f"DAG {dag_id} has no report of run {run_id} yet: it is written when the run ends.")
@@ -119,7 +119,7 @@ def report(dag_id: str, run_id: str) -> HTMLResponse:
 
 @app.get("/dags/{dag_id}/scan", dependencies=[_may_see_runs])
 def scan(dag_id: str, run_id: str, task_id: str) -> HTMLResponse:
-    """The report of a scan that a task of the run made."""
+    """Return the report of a scan that a task of the run made."""
     found = scan_page(dag_id, run_id, task_id, Settings.from_environment())
     if found is None:
         raise HTTPException(404, f"Run {run_id} has no scan by {task_id}.")

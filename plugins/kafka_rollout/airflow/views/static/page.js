@@ -1,5 +1,5 @@
 "use strict";
-// Everything is put in as text: what a cluster or a person wrote is never taken for markup.
+// All contents are inserted as text, because names of a cluster and reasons of an approver are not markup.
 const wanted = new URLSearchParams(location.search);
 const opened = new Set();
 
@@ -15,7 +15,7 @@ function duration(seconds) {
   return whole < 60 ? `${whole} s` : `${Math.floor(whole / 60)} min ${String(whole % 60).padStart(2, "0")} s`;
 }
 
-// Airflow's frame lets nothing inside it leave or open a window: the page around it follows the link instead.
+// Airflow's frame does not allow links to open pages, so the page around the frame follows the link.
 function follow(event) {
   if (window.parent === window) return;
   event.preventDefault();
@@ -96,7 +96,7 @@ function age(seconds) {
   return `${Math.round(seconds / 86400)} days ago`;
 }
 
-// Which releases could load the coordinator logs, by the newest scan.
+// Verdict of each release in the newest scan.
 function scanCard(found) {
   const card = el("article", undefined, "scan");
   const head = el("div", undefined, "head");
