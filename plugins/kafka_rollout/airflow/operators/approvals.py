@@ -23,7 +23,8 @@ from kafka_rollout.airflow.common.deciding import (
 )
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.airflow.common.requests import request_of
-from kafka_rollout.domain.run.events import AnswerReceived, Asked
+from kafka_rollout.domain.run.events import Answered, AnswerReceived
+from kafka_rollout.domain.run.projections.runs import newest_answer
 from kafka_rollout.steps.step import Step, StepCall
 from kafka_rollout.steps.step_history import record_skipped
 
@@ -38,7 +39,13 @@ REJECT = "Reject"
 
 
 class ApprovalOperator(AsksPeople, RolloutOperator):
-    """Request one approval. A rejection or a timeout fails the task, so no later task begins."""
+    """Request one approval. A rejection or a timeout fails the task, so no later task begins.
+
+    If an answer comes fast on a busy machine, Airflow's scheduler can confuse the end of the process that asked with
+    the end of the process that got the answer (its executor has one key for both). It then rejects the writes of the
+    lost attempt. So each answer is stored in the run history, and the approver is not asked twice. A cleared task asks
+    again.
+    """
 
     def __init__(self, *, step: Step, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -54,18 +61,19 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
             raise AirflowFailException(
                 "This run is a dry run and changes nothing. Start a new run without the dry run."
             )
-        if (answer := self._answer_of_lost_try(context, ports, plan)) is not None:
-            self.log.info("%s chose '%s' in an attempt of this task that Airflow lost.", answer.by, answer.option)
-            return self._conclude(context, answer)
-        if self._lost_before_confirming(context, ports):
-            self.log.info("Airflow lost the attempt that got the answer: it is read from Airflow's record.")
+        found = newest_answer(ports.run.events(), self.task_id, context["ti"].max_tries, plan.hash)
+        if isinstance(found, Answered) and found.responder is not None:
+            self.log.info("%s chose '%s' in an attempt of this task that Airflow lost.", found.by, found.option)
+            return self._conclude(context, Answer(option=found.option, reason=found.reason, responder=found.responder))
+        if isinstance(found, AnswerReceived):
+            self.log.info("Airflow lost the attempt that got the answer. The answer is read from Airflow's record.")
             raise TaskDeferred(trigger=AnswerTrigger(record_id=str(context["ti"].id)), method_name="answered")
         self.check(context, ports, plan)
         self._ask(context, ports, plan)
 
     def answered(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue with the answer, or with its timeout."""
-        from kafka_rollout.domain.run.events import APPROVED, REJECTED, Answered, ApprovalOf
+        from kafka_rollout.domain.run.events import APPROVED, REJECTED, ApprovalOf
         from kafka_rollout.steps.common.approval import record_approval
         from kafka_rollout.steps.common.lock import shorten_lease
 
@@ -99,45 +107,17 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
             return self._conclude(context, answer)
 
     def _conclude(self, context: Context, answer: Answer) -> dict[str, str]:
-        """Carry out the answer; the first call that reports to Airflow."""
+        """Carry out the answer. This is the first call that reports to Airflow."""
         if answer.option == ROLL_BACK:
             decide_roll_back(context, self.task_id, answer)
-        return self._decided(answer)
-
-    def _answer_of_lost_try(self, context: Context, ports: ClusterPorts, plan: Plan) -> Answer | None:
-        """Return an answer whose task Airflow lost immediately after it was given.
-
-        Airflow's scheduler can confuse the end of the process that asked with the end of the process that got the
-        answer (its executor has one key for both), if an answer comes fast on a busy machine. It then rejects what the
-        lost attempt writes. So the answer is stored in the run history, and the approver is not asked twice. A cleared
-        task asks again. So does a run that was deleted in Airflow and triggered with the same id, which continues the
-        same history.
-        """
-        from kafka_rollout.domain.run.projections.runs import answer_of
-
-        found = answer_of(ports.run.events(), self.task_id, context["ti"].max_tries, plan.hash)
-        if found is None or found.responder is None:
-            return None
-        return Answer(option=found.option, reason=found.reason, responder=found.responder)
-
-    def before_confirming(self, context: Context) -> None:
-        received = AnswerReceived(task_id=self.task_id, max_tries=context["ti"].max_tries)
-        run_record(self.cluster, context).record(received)
-
-    def _lost_before_confirming(self, context: Context, ports: ClusterPorts) -> bool:
-        """Return whether Airflow lost the attempt that got an answer, before the answer was read from its record."""
-        for event in reversed(ports.run.events()):
-            if isinstance(event, Asked) and event.task_id == self.task_id:
-                return False
-            if isinstance(event, AnswerReceived) and event.task_id == self.task_id:
-                return bool(event.max_tries == context["ti"].max_tries)
-        return False
-
-    def _decided(self, answer: Answer) -> dict[str, str]:
         if answer.option != APPROVE:
             raise AirflowFailException(f"{answer.by} rejected: {answer.reason}")
         self.log.info("%s approved: %s", answer.by, answer.reason)
         return {"by": answer.by, "reason": answer.reason}
+
+    def before_confirming(self, context: Context) -> None:
+        received = AnswerReceived(task_id=self.task_id, max_tries=context["ti"].max_tries)
+        run_record(self.cluster, context).record(received)
 
     def _ask(self, context: Context, ports: ClusterPorts, plan: Plan) -> NoReturn:
         timeout = keep_lock_while_asking(context, ports, f"waits for the approval: {self.subject(plan)}")

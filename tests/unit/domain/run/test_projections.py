@@ -15,8 +15,10 @@ from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import (
     Answered,
+    AnswerReceived,
     Approval,
     ApprovalOf,
+    Asked,
     Begun,
     Event,
     LockedOut,
@@ -104,10 +106,17 @@ def test_a_run_is_what_its_first_plan_says(of: RunOf) -> None:
 def test_an_answer_counts_for_its_task_its_try_and_its_plan_since_the_run_began() -> None:
     given_ = Answered(option="Approve", by="ada", reason="why", task_id="approve_plan", max_tries=0, plan_hash="abc")
 
-    assert runs.answer_of([Begun(dag_id="x"), given_], "approve_plan", 0, "abc") == given_
-    assert runs.answer_of([Begun(dag_id="x"), given_], "approve_plan", 1, "abc") is None, "the task was cleared"
-    assert runs.answer_of([Begun(dag_id="x"), given_], "approve_plan", 0, "abd") is None
-    assert runs.answer_of([given_, Begun(dag_id="x")], "approve_plan", 0, "abc") is None, "triggered again"
+    assert runs.newest_answer([Begun(dag_id="x"), given_], "approve_plan", 0, "abc") == given_
+    assert runs.newest_answer([Begun(dag_id="x"), given_], "approve_plan", 1, "abc") is None, "the task was cleared"
+    assert runs.newest_answer([Begun(dag_id="x"), given_], "approve_plan", 0, "abd") is None
+    assert runs.newest_answer([given_, Begun(dag_id="x")], "approve_plan", 0, "abc") is None, "triggered again"
+    received = AnswerReceived(task_id="approve_plan", max_tries=0)
+    asked = Asked(task_id="approve_plan", record_id="1", text="Upgrade?", options=("Approve",))
+    assert runs.newest_answer([asked, received], "approve_plan", 0, "abc") == received, "not read yet"
+    assert runs.newest_answer([asked, received, given_], "approve_plan", 0, "abc") == given_
+    assert runs.newest_answer([asked, received], "approve_plan", 1, "abc") is None, "the task was cleared"
+    assert runs.newest_answer([asked, received, asked], "approve_plan", 0, "abc") is None, "asked again"
+    assert runs.newest_answer([asked, received], "approve_roll", 0, "abc") is None
 
 
 def test_a_blocker_makes_an_approval_void_until_it_is_given_again() -> None:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from kafka_rollout.domain.run.events import (
     Answered,
+    AnswerReceived,
     Approval,
+    Asked,
     Begun,
     CanaryAsked,
     Event,
@@ -55,10 +57,13 @@ def last_task_failure(events: Sequence[Event]) -> TaskFailed | None:
     return newest(events, TaskFailed)
 
 
-def answer_of(events: Sequence[Event], task_id: str, max_tries: int, plan_hash: str) -> Answered | None:
-    """The newest answer that this task got on this plan since the run was begun last.
+def newest_answer(
+    events: Sequence[Event], task_id: str, max_tries: int, plan_hash: str
+) -> Answered | AnswerReceived | None:
+    """Return the newest answer on this plan, read from Airflow's record or not yet, since the task's newest request.
 
-    `max_tries` distinguishes a retry from a cleared task: Airflow raises it when the task is cleared.
+    `max_tries` distinguishes a retry from a cleared task: Airflow raises it when the task is cleared. None if the run
+    was triggered again since.
     """
     for event in reversed(events):
         match event:
@@ -66,6 +71,10 @@ def answer_of(events: Sequence[Event], task_id: str, max_tries: int, plan_hash: 
                 return None
             case Answered() if (event.task_id, event.max_tries, event.plan_hash) == (task_id, max_tries, plan_hash):
                 return event
+            case AnswerReceived() if event.task_id == task_id:
+                return event if event.max_tries == max_tries else None
+            case Asked() if event.task_id == task_id:
+                return None
     return None
 
 
