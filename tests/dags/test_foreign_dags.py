@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.models.dag import DagModel, DagTag
 from airflow.sdk import DAG, TaskGroup, task
 
 from kafka_rollout.airflow.graphs.all_clusters import all_dags
 from kafka_rollout.airflow.graphs.embedded import KafkaUpgradeTaskGroup
+from kafka_rollout.domain.run.events import Begun
 from tests.paths import INCLUDE
+from tests.records import change_lock, run_history
 
 pytestmark = pytest.mark.airflow
 THREE_LINES = """\
@@ -67,3 +71,18 @@ def test_an_embedded_upgrade_keeps_its_task_ids_inside_another_group() -> None:
     with DAG(dag_id="own", schedule=None) as dag, TaskGroup("outer"):
         KafkaUpgradeTaskGroup("local")
     assert set(dag.task_ids) == set(all_dags()["kafka_upgrade_local"].task_ids)
+
+
+@pytest.mark.parametrize(("tag", "is_released"), [("kafka-rollout", True), ("other", False)])
+@pytest.mark.usefixtures("inventory")
+def test_a_run_of_an_embedding_dag_releases_the_lock_when_it_ends(tmp_path: Path, tag: str, is_released: bool) -> None:
+    from kafka_rollout.airflow.run_listener import on_dag_run_failed
+
+    home, lock = tmp_path / "home", change_lock(tmp_path / "home")
+    for cluster, dag_id in (("another", "other"), ("fake", "own")):
+        run_history(home, cluster, "run-1").record(Begun(dag_id=dag_id))
+        lock.acquire(cluster, "run-1", "Stop node 2.", for_s=600)
+    dag_run: Any = SimpleNamespace(dag_id="own", run_id="run-1", dag_model=DagModel(tags=[DagTag(name=tag)]))
+    on_dag_run_failed(dag_run, "")
+    assert (lock.holder("fake") is None) is is_released
+    assert lock.holder("another") is not None, "it is locked by a run of another DAG"

@@ -7,8 +7,3 @@ DAG_PREFIX = "kafka_upgrade_"
 DOWNGRADE_DAG_PREFIX = "kafka_downgrade_"
 FEATURES_DAG_PREFIX = "kafka_features_"
 SCAN_DAG_PREFIX = "kafka_compatibility_scan_"
-CHANGING_DAG_PREFIXES = (
-    DAG_PREFIX,
-    DOWNGRADE_DAG_PREFIX,
-    FEATURES_DAG_PREFIX,
-)  # DAGs whose runs hold the lock of a cluster
