@@ -13,19 +13,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from airflow.sdk import Param
+from airflow.sdk import Context, Param
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput, TaskDeferred
 
+from kafka_rollout.airflow.common.answer import AnswerTrigger
 from kafka_rollout.domain.run.events import Asked
 from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.domain.run.responder import Channel, Responder
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 REASON = "reason"
 WAITS_FOR = "waits_for"  # key in the task's state store (a tab of the task in Airflow's UI)
@@ -63,7 +60,6 @@ class AsksPeople:
 
     def confirm_answer(self, context: Context, event: dict[str, Any], then: str) -> Any:
         """Continue after an answer: read it from Airflow's record, then call the method `then` with it."""
-        from kafka_rollout.airflow.common.answer import AnswerTrigger
 
         if "chosen_options" not in event:
             return getattr(self, then)(context, event)  # the approval timeout

@@ -7,24 +7,23 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_rollout.airflow.common.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+from kafka_rollout.composition.records import open_run
 from kafka_rollout.domain.model.errors import RefusedError, RolloutError, TransientError, UserError
-from kafka_rollout.domain.run.events import TakenOver
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.run.events import Event, TakenOver, TaskFailed
+from kafka_rollout.domain.run.projections.runs import begun_by, last_task_failure
 from kafka_rollout.domain.run.projections.select import events_of
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from kafka_rollout.domain.model.plan import Plan
-    from kafka_rollout.domain.run.events import Event
-    from kafka_rollout.ports.run_store import RunStore
-    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.ports.run_store import RunStore
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.lock import keep_lock
+from kafka_rollout.steps.planning.check import check_plan
 
 log = OneLineLogger(logging.getLogger(__name__))
 
@@ -68,7 +67,6 @@ def cluster_ports(cluster: str, context: Context) -> Iterator[ClusterPorts]:
     Raises UserError if another DAG, or the command line, has a run with this id, because the history and the lock
     belong to the run id.
     """
-    from kafka_rollout.steps.common.lock import keep_lock
 
     with KafkaClusterHook(cluster).open(str(context["run_id"])) as ports:
         if owner := find_other_owner(ports.run.events(), context):
@@ -93,7 +91,6 @@ def find_taker(events: Sequence[Event]) -> str:
 
 def find_other_owner(events: Sequence[Event], context: Context) -> str:
     """Return the owner of the run history if it is not this DAG; empty if it is, or if the run has not begun."""
-    from kafka_rollout.domain.run.projections.runs import begun_by
 
     dag_id = begun_by(events)
     if not events or dag_id == context["ti"].dag_id:
@@ -103,14 +100,12 @@ def find_other_owner(events: Sequence[Event], context: Context) -> str:
 
 def run_record(cluster: str, context: Context) -> RunStore:
     """The history of this DAG run, for a task that does not query the cluster."""
-    from kafka_rollout.composition.records import open_run
 
     return open_run(cluster, str(context["run_id"]))
 
 
 def last_failure_sentence(events: Sequence[Event]) -> str:
     """Return the message of the last failed task, for a run without a report."""
-    from kafka_rollout.domain.run.projections.runs import last_task_failure
 
     found = last_task_failure(events)
     return "" if found is None else f" Task {found.task} failed: {found.sentence}"
@@ -118,7 +113,6 @@ def last_failure_sentence(events: Sequence[Event]) -> str:
 
 def frozen_plan(ports: ClusterPorts, context: Context) -> Plan:
     """Return the plan of the run. Refuse if it is not the plan that the first task froze."""
-    from kafka_rollout.steps.planning.check import check_plan
 
     planned = context["ti"].xcom_pull(task_ids=PLAN_TASK)
     if not planned:
@@ -141,7 +135,6 @@ class RolloutOperator(OneLineLogs, BaseOperator):
         self.cluster = cluster
 
     def execute(self, context: Context) -> Any:
-        from kafka_rollout.domain.run.events import TaskFailed
 
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             try:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.airflow.common.asking import Answer, Question, approvers, ask, shown_text
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.outside_text import escape_markdown
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from kafka_rollout.domain.run.events import Approval
-    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf
+from kafka_rollout.steps.common.approval import record_approval
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.lock import LEASE_S, acquire_lock, shorten_lease
 
 WAIT_ON = "Wait on"
 RETRY = "Retry"
@@ -72,7 +71,6 @@ def ask_how_to_continue(
 
 def keep_lock_while_asking(context: Context, ports: ClusterPorts, purpose: str) -> timedelta:
     """Keep the cluster's lock until the approval timeout; return this time."""
-    from kafka_rollout.steps.common.lock import LEASE_S, acquire_lock
 
     timeout = timedelta(hours=float(context["params"]["approval_timeout_hours"]))
     acquire_lock(ports, purpose, for_s=timeout.total_seconds() + LEASE_S)
@@ -81,9 +79,6 @@ def keep_lock_while_asking(context: Context, ports: ClusterPorts, purpose: str) 
 
 def record_decision(context: Context, ports: ClusterPorts, what: str, answer: Answer) -> Approval:
     """Record the decision. Rolling back and stopping fail the task, so no later task begins."""
-    from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
-    from kafka_rollout.steps.common.approval import record_approval
-    from kafka_rollout.steps.common.lock import shorten_lease
 
     reason = answer.reason or NO_REASON
     shorten_lease(ports, f"{what}: {answer.option}")

@@ -16,13 +16,13 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseNotifier, Variable
+from airflow.sdk import BaseNotifier, Context, Variable
 from airflow.sdk.exceptions import AirflowFailException
 
+from kafka_rollout.composition.records import open_scan_history
 from kafka_rollout.domain.model.outside_text import escape_invisible
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
     from jinja2 import Environment
 
 VARIABLE = "kafka_rollout_alert"
@@ -68,7 +68,6 @@ class ScanAlertNotifier(BaseNotifier):
         super().render_template_fields(_with(context, _shown(self.alert)), jinja_env)
 
     def notify(self, context: Context) -> None:
-        from kafka_rollout.composition.records import open_scan_history
 
         alert = {**_shown(self.alert), "subject": self.subject, "body": self.body}
         self.log.error("%s", self.body)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
 from kafka_rollout.airflow.common.answer import AnswerTrigger
@@ -23,16 +24,14 @@ from kafka_rollout.airflow.common.deciding import (
 )
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.airflow.common.requests import request_of
-from kafka_rollout.domain.run.events import Answered, AnswerReceived
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.run.events import APPROVED, REJECTED, Answered, AnswerReceived, ApprovalOf
 from kafka_rollout.domain.run.projections.runs import newest_answer
+from kafka_rollout.steps.common.approval import record_approval
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.lock import shorten_lease
 from kafka_rollout.steps.step import Step, StepCall
 from kafka_rollout.steps.step_history import record_skipped
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from kafka_rollout.domain.model.plan import Plan
-    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 APPROVE = "Approve"
 REJECT = "Reject"
@@ -73,9 +72,6 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
 
     def answered(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue with the answer, or with its timeout."""
-        from kafka_rollout.domain.run.events import APPROVED, REJECTED, ApprovalOf
-        from kafka_rollout.steps.common.approval import record_approval
-        from kafka_rollout.steps.common.lock import shorten_lease
 
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)

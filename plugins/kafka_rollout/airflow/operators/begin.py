@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from airflow.sdk import Context
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from kafka_rollout.airflow.common.base import RolloutOperator, frozen_plan
 from kafka_rollout.airflow.common.deciding import ROLL_BACK_DECISION
 from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY, NodeTaskGroup
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from kafka_rollout.domain.model.plan import Plan, ReleaseStep
-    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.domain.model.plan import Plan, ReleaseStep
+from kafka_rollout.domain.run.events import ApprovalOf
+from kafka_rollout.steps.common.approval import require_approval
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.roll.node import roll_back_turns
 
 
 class BeginReleaseStepOperator(RolloutOperator):
@@ -69,9 +69,6 @@ class BeginRollBackOperator(BeginReleaseStepOperator):
         return super().execute(context)
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        from kafka_rollout.domain.run.events import ApprovalOf
-        from kafka_rollout.steps.common.approval import require_approval
-        from kafka_rollout.steps.roll.node import roll_back_turns
 
         plan = frozen_plan(ports, context)
         require_approval(ports, plan, ApprovalOf.ROLL_BACK)  # the decision is an XCom, which is not a proof

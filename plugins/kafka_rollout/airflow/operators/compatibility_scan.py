@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import Asset, BaseOperator
+from airflow.sdk import Asset, BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from kafka_rollout.airflow.common.base import errors_for_airflow
 from kafka_rollout.airflow.common.links import ScanLink, scan_page
 from kafka_rollout.airflow.notifiers.scan_alert import Alert, ScanAlertNotifier
 from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, VerdictChange
-    from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-    from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
+from kafka_rollout.composition.clusters import get_catalogue
+from kafka_rollout.composition.pages import render_scan_page
+from kafka_rollout.composition.records import open_scan_history
+from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, VerdictChange, compare
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.json_forms import to_json
 
 PROBLEM = "problem"  # XCom of a failed scan: the reason
 PARQUET = "parquet"  # folder of the task
@@ -49,7 +50,6 @@ class CompatibilityScanOperator(SparkScanOperator):
             raise
 
     def wanted(self, context: Context, request: ScanRequest, scratch: Path) -> ScanRequest:
-        from kafka_rollout.domain.model.releases import Release
 
         params = context["params"]
         return replace(
@@ -61,9 +61,6 @@ class CompatibilityScanOperator(SparkScanOperator):
         )
 
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
-        from kafka_rollout.composition.clusters import get_catalogue
-        from kafka_rollout.composition.pages import render_scan_page
-        from kafka_rollout.composition.records import open_scan_history
 
         tables = scratch / PARQUET
         history = open_scan_history(self.cluster)
@@ -104,7 +101,6 @@ class AlertOperator(BaseOperator):
             alert = scan_failed_alert(self.cluster, problem, report)
             ScanAlertNotifier(alert)(context)
             raise AirflowFailException(f"{alert.headline} {problem}")
-        from kafka_rollout.json_forms import to_json
 
         with errors_for_airflow():
             comparison = self._comparison(scanned["scan"])
@@ -118,8 +114,6 @@ class AlertOperator(BaseOperator):
 
     def _comparison(self, scan: str) -> ScanComparison | None:
         """Compare with the newest earlier scan of the same releases."""
-        from kafka_rollout.composition.records import open_scan_history
-        from kafka_rollout.domain.coordinator_logs.comparison import compare
 
         history = open_scan_history(self.cluster)
         after = history.get(scan).load()

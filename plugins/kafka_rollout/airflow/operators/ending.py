@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_rollout.airflow.common.base import (
@@ -18,16 +19,18 @@ from kafka_rollout.airflow.common.base import (
 )
 from kafka_rollout.airflow.common.links import ReportLink
 from kafka_rollout.airflow.common.requests import request_of
+from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.airflow.operators.traffic import run_ledger, stop_watching_groups
+from kafka_rollout.composition.background import stop_traffic
+from kafka_rollout.composition.pages import render_run_page
 from kafka_rollout.domain.planning.request import FinalizePolicy
 from kafka_rollout.domain.run.log_events import TrafficCompared
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.lock import release_lock
+from kafka_rollout.steps.procedures.of_run import build_report_of_run
+from kafka_rollout.steps.report.run import LEDGER_VERDICT
 from kafka_rollout.steps.step import Step
 from kafka_rollout.steps.step_history import record_done, record_skipped
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
 class StartLedgerOperator(RolloutOperator):
@@ -51,9 +54,6 @@ class StopLedgerOperator(RolloutOperator):
     """Stop the test traffic and the group monitor in any case, and store the result of the traffic check."""
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
-        from kafka_rollout.composition.background import stop_traffic
-        from kafka_rollout.steps.report.run import LEDGER_VERDICT
 
         stop_watching_groups(ports)
         security = KafkaClusterHook(self.cluster).security()
@@ -79,9 +79,6 @@ class ReportOperator(RolloutOperator):
     operator_extra_links = (ReportLink(),)
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        from kafka_rollout.composition.pages import render_run_page
-        from kafka_rollout.steps.common.lock import release_lock
-        from kafka_rollout.steps.procedures.of_run import build_report_of_run
 
         if not context["ti"].xcom_pull(task_ids=PLAN_TASK):
             release_lock(ports)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from kafka_rollout.airflow.common.asking import AsksPeople, read_answer, show_waiting
@@ -14,13 +15,13 @@ from kafka_rollout.airflow.common.deciding import RETRY, ROLL_BACK, ask_how_to_c
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.airflow.operators.traffic import keep_ledger_running
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from kafka_rollout.domain.model.plan import Plan, ReleaseStep
-    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-    from kafka_rollout.steps.roll.node import NodeReplaced
+from kafka_rollout.domain.model.plan import Plan, ReleaseStep
+from kafka_rollout.domain.run.events import ApprovalOf
+from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
+from kafka_rollout.steps.common.approval import renew_void, require_approval
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
+from kafka_rollout.steps.roll.node import NodeReplaced, needs_turn, replace_node, retry_node
 
 _START_AGAIN = "Start the node again. A process that hangs in its shutdown is killed."
 _CHECK_AGAIN = (
@@ -31,7 +32,6 @@ _CHECK_AGAIN = (
 
 def refuse_wrong_order(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> None:
     """Check the node order again, in case the DAG was changed or cleared in parts."""
-    from kafka_rollout.steps.roll.node import needs_turn
 
     for earlier in release_step.order:
         if earlier.node_id == node_id:
@@ -47,9 +47,6 @@ def refuse_wrong_order(ports: ClusterPorts, plan: Plan, release_step: ReleaseSte
 
 def require_canary_approval(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> None:
     """Check the canary approval for all nodes after the first one: its task can be marked as successful by hand."""
-    from kafka_rollout.domain.run.events import ApprovalOf
-    from kafka_rollout.steps.common.approval import require_approval
-    from kafka_rollout.steps.roll.node import needs_turn
 
     is_canary = release_step == plan.release_steps[0] and node_id == release_step.order[0].node_id
     if not is_canary and needs_turn(ports, plan, release_step.key, node_id):
@@ -68,8 +65,6 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
         self.node_group = node_group
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
-        from kafka_rollout.steps.roll.node import replace_node
 
         plan = frozen_plan(ports, context)
         release_step, node_step = self.node_group.resolve(plan)
@@ -88,8 +83,6 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue with the decision after the node failed to start, or could not be stopped."""
-        from kafka_rollout.steps.common.approval import renew_void
-        from kafka_rollout.steps.roll.node import retry_node
 
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)
@@ -105,7 +98,6 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
         plan: Plan,
         act: Callable[[ClusterPorts, Plan, str, int], NodeReplaced],
     ) -> Any:
-        from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
 
         release_step, node_step = self.node_group.resolve(plan)
         try:

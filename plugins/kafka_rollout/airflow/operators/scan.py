@@ -5,21 +5,20 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from kafka_rollout.airflow.common.base import cluster_ports, frozen_plan
 from kafka_rollout.airflow.common.links import ScanLink
 from kafka_rollout.airflow.common.requests import request_of
 from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
+from kafka_rollout.composition.pages import render_scan_page
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.steps.step import Step
 from kafka_rollout.steps.step_history import record_done, record_skipped
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from airflow.sdk import Context
-
-    from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 
 
 def page_of(name: str) -> str:
@@ -50,7 +49,6 @@ class ScanForRunOperator(SparkScanOperator):
             return super().execute(context)
 
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
-        from kafka_rollout.composition.pages import render_scan_page
 
         with cluster_ports(self.cluster, context) as ports:
             ports.run.attach_page(page_of(self.file), render_scan_page(result, ports.catalogue))

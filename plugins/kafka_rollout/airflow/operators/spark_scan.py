@@ -12,17 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import BaseHook
+from airflow.sdk import BaseHook, Context
 from airflow.sdk.exceptions import AirflowException
 
 from kafka_rollout.airflow.common.base import errors_for_airflow
+from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+from kafka_rollout.composition.clusters import get_cluster
+from kafka_rollout.composition.credentials import credentials_file
+from kafka_rollout.composition.scans import problem_in, spark_job
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
+from kafka_rollout.json_forms import from_json
+from kafka_rollout.settings import Settings
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-    from airflow.sdk import Context
 
-    from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-    from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
 
 SPARK_CONNECTION = "spark_default"
 
@@ -57,14 +62,6 @@ class SparkScanOperator(SparkSubmitOperator):
         return request
 
     def scan(self, context: Context, scratch: Path) -> ScanResult:
-        from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
-        from kafka_rollout.composition.clusters import get_cluster
-        from kafka_rollout.composition.credentials import credentials_file
-        from kafka_rollout.composition.scans import spark_job
-        from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-        from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
-        from kafka_rollout.json_forms import from_json
-        from kafka_rollout.settings import Settings
 
         settings = Settings.from_environment()
         cluster = get_cluster(self.cluster, settings)
@@ -100,7 +97,6 @@ class SparkScanOperator(SparkSubmitOperator):
         return hook
 
     def _noted(self, lines: Iterable[Any]) -> Iterator[Any]:
-        from kafka_rollout.composition.scans import problem_in
 
         for line in lines:
             self._problem = problem_in(str(line)) or self._problem

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from kafka_rollout.airflow.common.asking import AsksPeople, read_answer, show_waiting
@@ -19,13 +20,10 @@ from kafka_rollout.airflow.common.deciding import (
 from kafka_rollout.airflow.common.requests import request_of
 from kafka_rollout.airflow.operators.traffic import keep_ledger_running
 from kafka_rollout.domain.model.errors import FatalError, RefusedError
+from kafka_rollout.domain.run.projections.offline import can_be_undone, stop_has_begun
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.step import Reaction, Step, StepCall
 from kafka_rollout.steps.step_history import record_done, record_jump, record_skipped
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 _MEANINGS = {
     RETRY: "Repeat the step. It does not repeat what is done.",
@@ -105,7 +103,6 @@ class UndoableStepOperator(AsksPeople, StepOperator):
         return f"the offline step {self.step.id}"
 
     def _do(self, context: Context, ports: ClusterPorts) -> Any:
-        from kafka_rollout.domain.run.projections.offline import can_be_undone, stop_has_begun
 
         show_waiting(context, self._what)
         try:

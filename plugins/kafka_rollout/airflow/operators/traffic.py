@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from airflow.sdk import Context
 
+from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
+from kafka_rollout.composition.background import start_group_monitor, start_traffic, stop_group_monitor
 from kafka_rollout.domain.model.errors import RolloutError
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from kafka_rollout.domain.run.background import BackgroundProcess
-    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.domain.run.background import BackgroundProcess
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.report.run import GROUPS_WATCHED
 
 
 def run_ledger(ports: ClusterPorts) -> BackgroundProcess:
     """Return the run's test traffic; start it if it does not run."""
-    from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
-    from kafka_rollout.composition.background import start_traffic
 
     return start_traffic(ports.cluster, ports.run_id, security=KafkaClusterHook(ports.cluster.name).security())
 
 
 def watch_groups(ports: ClusterPorts) -> None:
     """Start the group monitor of the cluster: rebalances, unassigned time. Read-only."""
-    from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
-    from kafka_rollout.composition.background import start_group_monitor
 
     start_group_monitor(ports.cluster.name, ports.run_id, security=KafkaClusterHook(ports.cluster.name).security())
 
 
 def stop_watching_groups(ports: ClusterPorts) -> None:
-    from kafka_rollout.composition.background import stop_group_monitor
-    from kafka_rollout.steps.report.run import GROUPS_WATCHED
 
     if (watched := stop_group_monitor(ports.cluster.name, ports.run_id)) is not None:
         ports.run.attach(GROUPS_WATCHED, watched)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import BaseSensorOperator
+from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_rollout.airflow.common.asking import WAITS_FOR, AsksPeople, is_answer, read_answer, show_waiting
@@ -20,18 +20,18 @@ from kafka_rollout.airflow.common.deciding import (
 from kafka_rollout.airflow.common.logs import OneLineLogs
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.airflow.common.requests import request_of
+from kafka_rollout.airflow.triggers.gate import GateTrigger
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GateWatch, WatchState, WatchStatus
+from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.json_forms import to_json
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.gates.checks import look
 from kafka_rollout.steps.gates.policy import policy_of
+from kafka_rollout.steps.gates.waiting import record_outcome
+from kafka_rollout.steps.roll.node import needs_turn, restart_node
 from kafka_rollout.steps.step import Reaction, Step
 from kafka_rollout.steps.step_history import record_skipped
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from kafka_rollout.domain.model.plan import Plan
-    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 # A check costs less than one second, a deferral about three (triggerer, scheduler, a new process). So a gate that
 # passes soon is checked in the task itself.
@@ -98,7 +98,6 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
 
     def start_node_again(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
         """Carry out *Retry*."""
-        from kafka_rollout.steps.roll.node import restart_node
 
         restart_node(ports, plan, *_node_step_of(ref))
 
@@ -110,7 +109,6 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
             return self._passed(status.message)
         if status.state is WatchState.FAILED:
             self._ask(context, ports, ref, status.message)
-        from kafka_rollout.airflow.triggers.gate import GateTrigger
 
         self.defer(
             trigger=GateTrigger(
@@ -142,8 +140,6 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
 
 def _look_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef, watch: GateWatch) -> WatchStatus:
     """Return the last status after at most PATIENCE_S; a long soak is not waited for."""
-    from kafka_rollout.steps.gates.checks import look
-    from kafka_rollout.steps.gates.waiting import record_outcome
 
     give_up = ports.clock.monotonic() + PATIENCE_S
     while True:
@@ -163,7 +159,6 @@ def _name(ref: GateRef) -> str:
 
 
 def _must_be_stopped(ports: ClusterPorts, plan: Plan, ref: GateRef) -> bool:
-    from kafka_rollout.steps.roll.node import needs_turn
 
     return needs_turn(ports, plan, *_node_step_of(ref))
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafka_rollout.airflow.sensors.gate import GateSensor
 from kafka_rollout.domain.gates.ref import GateRef
-
-if TYPE_CHECKING:
-    from kafka_rollout.domain.model.plan import Plan
-    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.offline import actions
+from kafka_rollout.steps.offline.release_step import offline_release_step
 
 
 class OfflineGateSensor(GateSensor):
@@ -29,13 +29,11 @@ class OfflineGateSensor(GateSensor):
 
     def start_node_again(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
         """Start every node without a process, for example one with a new, formatted disk."""
-        from kafka_rollout.steps.offline import actions
 
         controller = ports.cluster.node(self.kafka_node).is_controller
         (actions.start_controllers if controller else actions.start_brokers)(ports, plan)
 
     def _ref(self, plan: Plan) -> GateRef:
-        from kafka_rollout.steps.offline.release_step import offline_release_step
 
         release_step = offline_release_step(plan)
         return GateRef(
