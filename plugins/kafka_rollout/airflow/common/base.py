@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from kafka_rollout.airflow.common.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
@@ -24,6 +24,7 @@ from kafka_rollout.ports.run_store import RunStore
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import keep_lock
 from kafka_rollout.steps.planning.check import check_plan
+from kafka_rollout.steps.step_history import record_skipped
 
 log = OneLineLogger(logging.getLogger(__name__))
 
@@ -118,6 +119,13 @@ def frozen_plan(ports: ClusterPorts, context: Context) -> Plan:
     if not planned:
         raise AirflowFailException(f"Task {PLAN_TASK} of this run stored no plan. Clear it, or start a new run.")
     return check_plan(ports, planned["plan_hash"])
+
+
+def skip_if(reason: str | None, ports: ClusterPorts, task_id: str) -> None:
+    """Skip the task if there is a reason, and record it in the run history."""
+    if reason:
+        record_skipped(ports, task_id, reason)
+        raise AirflowSkipException(reason)
 
 
 def failed_tasks(context: Context, asking: str) -> list[str]:

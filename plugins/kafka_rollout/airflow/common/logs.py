@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from kafka_rollout.domain.model.outside_text import escape_invisible
@@ -13,17 +14,10 @@ class OneLineLogger:
     def __init__(self, logger: Any) -> None:
         self._logger = logger
 
-    def debug(self, message: str, *args: object) -> None:
-        self._logger.debug("%s", _line(message, args))
-
-    def info(self, message: str, *args: object) -> None:
-        self._logger.info("%s", _line(message, args))
-
-    def warning(self, message: str, *args: object) -> None:
-        self._logger.warning("%s", _line(message, args))
-
-    def error(self, message: str, *args: object) -> None:
-        self._logger.error("%s", _line(message, args))
+    def __getattr__(self, level: str) -> Callable[..., None]:
+        """Return the function of a level: debug, info, warning or error."""
+        write = getattr(self._logger, level)
+        return lambda message, *args: write("%s", escape_invisible(message % args if args else message))
 
 
 class OneLineLogs:
@@ -32,7 +26,3 @@ class OneLineLogs:
     @property
     def log(self) -> Any:
         return OneLineLogger(super().log)  # type: ignore[misc]  # of Airflow's class
-
-
-def _line(message: str, args: tuple[object, ...]) -> str:
-    return escape_invisible(message % args if args else message)

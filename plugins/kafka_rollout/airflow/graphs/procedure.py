@@ -28,8 +28,7 @@ from kafka_rollout.airflow.operators.ending import (
 from kafka_rollout.airflow.operators.replace_node import ReplaceNodeOperator
 from kafka_rollout.airflow.operators.scan import ScanForRunOperator
 from kafka_rollout.airflow.operators.step import DecidedStepOperator, operator_for
-from kafka_rollout.airflow.sensors.gate import GateSensor
-from kafka_rollout.airflow.sensors.offline_gate import OfflineGateSensor
+from kafka_rollout.airflow.sensors.gate import GateSensor, OfflineGateSensor
 from kafka_rollout.domain.model.plan import ReleaseStepPosition
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.steps.step import EachNode, Procedure, Reaction, Section, Service, Step, matches

@@ -15,6 +15,7 @@ from kafka_rollout.airflow.common.base import (
     errors_for_airflow,
     frozen_plan,
     run_record,
+    skip_if,
 )
 from kafka_rollout.airflow.common.deciding import (
     ROLL_BACK,
@@ -31,7 +32,6 @@ from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import shorten_lease
 from kafka_rollout.steps.step import Step, StepCall
-from kafka_rollout.steps.step_history import record_skipped
 
 APPROVE = "Approve"
 REJECT = "Reject"
@@ -140,9 +140,7 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
 
     def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
         """Refuse or skip before the request."""
-        if reason := self.approval.check(self._call(context, ports, plan)):
-            record_skipped(ports, self.task_id, reason)
-            raise AirflowSkipException(reason)
+        skip_if(self.approval.check(self._call(context, ports, plan)), ports, self.task_id)
 
     def subject(self, plan: Plan) -> str:
         return self.approval.subject(plan)

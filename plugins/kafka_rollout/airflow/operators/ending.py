@@ -16,6 +16,7 @@ from kafka_rollout.airflow.common.base import (
     frozen_plan,
     last_failure_sentence,
     run_record,
+    skip_if,
 )
 from kafka_rollout.airflow.common.links import ReportLink
 from kafka_rollout.airflow.common.requests import request_of
@@ -30,7 +31,7 @@ from kafka_rollout.steps.common.lock import release_lock
 from kafka_rollout.steps.procedures.of_run import build_report_of_run
 from kafka_rollout.steps.report.run import LEDGER_VERDICT
 from kafka_rollout.steps.step import Step
-from kafka_rollout.steps.step_history import record_done, record_skipped
+from kafka_rollout.steps.step_history import record_done
 
 
 class StartLedgerOperator(RolloutOperator):
@@ -42,9 +43,7 @@ class StartLedgerOperator(RolloutOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)
-        if reason := self.step.skip(plan, request_of(context["params"]), ports.run.events()):
-            record_skipped(ports, self.task_id, reason)
-            raise AirflowSkipException(reason)
+        skip_if(self.step.skip(plan, request_of(context["params"]), ports.run.events()), ports, self.task_id)
         process = run_ledger(ports)
         record_done(ports, self.task_id)
         return {"folder": process.folder, "pid": process.pid, "host": process.host}

@@ -6,16 +6,15 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowSkipException
 
-from kafka_rollout.airflow.common.base import cluster_ports, frozen_plan
+from kafka_rollout.airflow.common.base import cluster_ports, frozen_plan, skip_if
 from kafka_rollout.airflow.common.links import ScanLink
 from kafka_rollout.airflow.common.requests import request_of
 from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
 from kafka_rollout.composition.pages import render_scan_page
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.steps.step import Step
-from kafka_rollout.steps.step_history import record_done, record_skipped
+from kafka_rollout.steps.step_history import record_done
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,9 +41,7 @@ class ScanForRunOperator(SparkScanOperator):
     def execute(self, context: Context) -> Any:
         with cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context) if self.has_plan else None
-            if reason := self.step.skip(plan, request_of(context["params"]), ports.run.events()):
-                record_skipped(ports, self.task_id, reason)
-                raise AirflowSkipException(reason)
+            skip_if(self.step.skip(plan, request_of(context["params"]), ports.run.events()), ports, self.task_id)
             ports.run.detach(self.file)  # the result of an earlier attempt must not be used
             return super().execute(context)
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
+from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from kafka_rollout.airflow.common.asking import AsksPeople, read_answer, show_waiting
-from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, errors_for_airflow, frozen_plan
+from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, errors_for_airflow, frozen_plan, skip_if
 from kafka_rollout.airflow.common.deciding import (
     RETRY,
     ROLL_BACK,
@@ -23,7 +23,7 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError
 from kafka_rollout.domain.run.projections.offline import can_be_undone, stop_has_begun
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.step import Reaction, Step, StepCall
-from kafka_rollout.steps.step_history import record_done, record_jump, record_skipped
+from kafka_rollout.steps.step_history import record_done, record_jump
 
 _MEANINGS = {
     RETRY: "Repeat the step. It does not repeat what is done.",
@@ -41,9 +41,7 @@ class StepOperator(RolloutOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         call = self.call(context, ports)
-        if reason := self.step.skip(call.plan_or_none, call.request, ports.run.events()):
-            record_skipped(ports, self.task_id, reason)
-            raise AirflowSkipException(reason)
+        skip_if(self.step.skip(call.plan_or_none, call.request, ports.run.events()), ports, self.task_id)
         if self.step.monitored:
             keep_ledger_running(context, ports)
         found = None if self.step.act is None else self.step.act(call)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from airflow.sdk import BaseSensorOperator, Context
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.airflow.common.asking import WAITS_FOR, AsksPeople, is_answer, read_answer, show_waiting
-from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan
+from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan, skip_if
 from kafka_rollout.airflow.common.deciding import (
     RETRY,
     ROLL_BACK,
@@ -29,9 +29,10 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import look
 from kafka_rollout.steps.gates.policy import policy_of
 from kafka_rollout.steps.gates.waiting import record_outcome
+from kafka_rollout.steps.offline import actions
+from kafka_rollout.steps.offline.release_step import offline_release_step
 from kafka_rollout.steps.roll.node import needs_turn, restart_node
 from kafka_rollout.steps.step import Reaction, Step
-from kafka_rollout.steps.step_history import record_skipped
 
 # A check costs less than one second, a deferral about three (triggerer, scheduler, a new process). So a gate that
 # passes soon is checked in the task itself.
@@ -58,9 +59,7 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
     def execute(self, context: Context) -> Any:
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)
-            if reason := self.step.skip(plan, request_of(context["params"]), ports.run.events()):
-                record_skipped(ports, self.task_id, reason)
-                raise AirflowSkipException(reason)
+            skip_if(self.step.skip(plan, request_of(context["params"]), ports.run.events()), ports, self.task_id)
             ref = self._ref(plan)
             if self.kind is GateKind.BEFORE_STOP and not _must_be_stopped(ports, plan, ref):
                 return self._passed("the node already runs the release and is not stopped")
@@ -136,6 +135,37 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
             return GateRef(kind=self.kind)
         release_step, node_step = self.node_group.resolve(plan)
         return GateRef(kind=self.kind, release_step=release_step.key, node_id=node_step.node_id)
+
+
+class OfflineGateSensor(GateSensor):
+    """The gate after a node's start.
+
+    `is_rollback`: after an undo. It offers no rollback, because a broker may have registered.
+    """
+
+    def __init__(self, *, kafka_node: int, is_rollback: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.kafka_node = kafka_node
+        self.is_rollback = is_rollback
+
+    @property
+    def can_start_node(self) -> bool:
+        return not self.is_rollback
+
+    def start_node_again(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
+        """Start every node without a process, for example one with a new, formatted disk."""
+
+        controller = ports.cluster.node(self.kafka_node).is_controller
+        (actions.start_controllers if controller else actions.start_brokers)(ports, plan)
+
+    def _ref(self, plan: Plan) -> GateRef:
+
+        release_step = offline_release_step(plan)
+        return GateRef(
+            kind=self.kind,
+            release_step=(release_step.reversed() if self.is_rollback else release_step).key,
+            node_id=self.kafka_node,
+        )
 
 
 def _look_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef, watch: GateWatch) -> WatchStatus:
