@@ -37,7 +37,7 @@ def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     cluster.clock.set(BEGAN_AT, reading_s=1e-7)  # a golden file must not depend on the number of readings
     ports = fake_bench(cluster, tmp_path)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1 <b>", confirms=False)
-    services = shell_services(ports, Settings.from_environment(), None, None)
+    services = shell_services(ports, Settings.from_environment(), None)
     assert run_procedure(UPGRADE, ports, Request(target=R431, scan=False), answers, services) == 0
     return ports
 
