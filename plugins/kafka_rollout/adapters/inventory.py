@@ -1,8 +1,7 @@
-"""The inventory: which clusters there are, one YAML file each (include/clusters/*.yaml).
+"""The inventory: one YAML file for each cluster (include/clusters/*.yaml).
 
-Nothing secret is in it: credentials live in the Airflow Connection that `connection_id` names. Whatever looks like
-a credential is refused, and so is every key that the form does not know. `python -m kafka_rollout.adapters.inventory`
-prints the JSON schema that include/clusters/cluster.schema.json holds.
+It contains no secrets: credentials are in the Airflow Connection `connection_id`. A possible credential and an unknown
+key are rejected. `python -m kafka_rollout.adapters.inventory` prints the JSON schema for cluster.schema.json.
 """
 
 from __future__ import annotations
@@ -11,7 +10,9 @@ import ipaddress
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Hashable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -40,6 +41,7 @@ _CREDENTIAL_KEY = re.compile(
     re.IGNORECASE,
 )
 _CREDENTIAL_VALUE = re.compile(r"-----BEGIN |://[^/\s@]*:[^/\s@]*@|\bpassword\s*=", re.IGNORECASE)
+_UNIQUE = ("id", "name", "broker_address", "controller_address", "prometheus_url", "jolokia_url")
 _PRESET = re.compile(r"@(hourly|daily|weekly|monthly|yearly)")
 
 
@@ -124,20 +126,12 @@ class ClusterEntry(_Strict):
     def _whole(self) -> ClusterEntry:
         if self.four_eyes and len(set(self.approvers)) == 1:
             raise ValueError(f"four_eyes needs a second approver besides {self.approvers[0]}")
-        for what in (
-            "id",
-            "name",
-            "broker_address",
-            "controller_address",
-            "prometheus_url",
-            "jolokia_url",
-            "directory",
-        ):
-            seen: set[object] = set()
-            for value in (getattr(node, what) for node in self.nodes):
-                if value is not None and value in seen:
+        for what in (*_UNIQUE, "directory"):
+            values = Counter(getattr(node, what) for node in self.nodes)
+            del values[None]
+            for value, number in values.items():
+                if number > 1:
                     raise ValueError(f"two nodes have the {what} {value}")
-                seen.add(value)
         for role in Role:
             if not any(role in node.roles for node in self.nodes):
                 raise ValueError(f"the cluster has no {role}")
@@ -189,7 +183,7 @@ def load_cluster(path: Path) -> ClusterSpec:
     try:
         data = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 — a SafeLoader that also refuses duplicate keys
         found = _credential(data, set())
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number that cannot be
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number that does not exist
         raise UserError(
             f"The inventory {path} is not YAML: {_yaml_problem(error)}.", remedy="Correct the YAML."
         ) from None
@@ -235,7 +229,7 @@ def readable_clusters(folder: Path) -> tuple[dict[str, ClusterSpec], dict[Path, 
         except UserError as error:
             problems[path] = error
             continue
-        except Exception as error:  # one file, whatever is wrong with it, keeps no other cluster from its DAGs
+        except Exception as error:  # a file with any error does not affect the DAGs of other clusters
             problems[path] = UserError(
                 f"The inventory {path} cannot be read: {type(error).__name__}: {error}.", remedy="Correct it."
             )
@@ -264,31 +258,10 @@ def find_cluster(folder: Path, name: str) -> ClusterSpec:
 
 def dump_cluster(spec: ClusterSpec) -> str:
     """The YAML text that load_cluster reads back as the same cluster."""
-    entry = ClusterEntry(
-        name=spec.name,
-        runtime=spec.runtime,  # type: ignore[arg-type]  # checked by the model
-        connection_id=spec.connection_id,
-        controller_connection_id=spec.controller_connection_id,
-        owner=spec.owner,
-        approvers=list(spec.approvers),
-        four_eyes=spec.four_eyes,
-        scan_schedule=spec.scan_schedule,
-        release_overrides={release: dict(lines) for release, lines in spec.release_overrides.items()},
-        nodes=[
-            NodeEntry(
-                id=node.node_id,
-                name=node.name,
-                roles=sorted(node.roles),
-                broker_address=node.broker_address,
-                controller_address=node.controller_address,
-                prometheus_url=node.prometheus_url,
-                jolokia_url=node.jolokia_url,
-                rack=node.rack,
-                directory=node.directory,
-            )
-            for node in spec.nodes
-        ],
-    )
+    data = asdict(spec)
+    for node in data["nodes"]:
+        node |= {"id": node.pop("node_id"), "roles": sorted(node["roles"])}
+    entry = ClusterEntry.model_validate(data)
     return yaml.safe_dump(entry.model_dump(mode="json", exclude_none=True), sort_keys=False, width=120)
 
 
@@ -298,37 +271,21 @@ def json_schema() -> str:
 
 
 def _spec(entry: ClusterEntry, folder: Path) -> ClusterSpec:
-    return ClusterSpec(
-        name=entry.name,
-        runtime=entry.runtime,
-        connection_id=entry.connection_id,
-        controller_connection_id=entry.controller_connection_id,
-        owner=entry.owner,
-        approvers=tuple(entry.approvers),
-        four_eyes=entry.four_eyes,
-        scan_schedule=entry.scan_schedule,
-        release_overrides={str(Release.parse(key)): dict(value) for key, value in entry.release_overrides.items()},
-        nodes=tuple(
-            NodeSpec(
-                node_id=node.id,
-                name=node.name,
-                roles=frozenset(node.roles),
-                broker_address=node.broker_address,
-                controller_address=node.controller_address,
-                prometheus_url=node.prometheus_url,
-                jolokia_url=node.jolokia_url,
-                rack=node.rack,
-                directory=str((folder / Path(node.directory).expanduser()).resolve()) if node.directory else None,
-            )
-            for node in entry.nodes
-        ),
-    )
+    data = entry.model_dump()
+    nodes = []
+    for node in data.pop("nodes"):
+        if node["directory"]:
+            node["directory"] = str((folder / Path(node["directory"]).expanduser()).resolve())
+        nodes.append(NodeSpec(node_id=node.pop("id"), roles=frozenset(node.pop("roles")), **node))
+    data["approvers"] = tuple(entry.approvers)
+    data["release_overrides"] = {str(Release.parse(key)): value for key, value in entry.release_overrides.items()}
+    return ClusterSpec(**data, nodes=tuple(nodes))
 
 
 def _credential(value: object, seen: set[int], where: str = "") -> str | None:
-    """Where something looks like a credential, as a path of keys; never the thing itself.
+    """The place of a possible credential, as a path of keys; never its value.
 
-    `seen`: ids of what was looked at. A few aliases of YAML can repeat a value more often than can be walked through.
+    `seen`: ids of the values that were checked. A few YAML aliases can repeat a value too often to check each.
     """
     if id(value) in seen:
         return None

@@ -22,26 +22,29 @@ from kafka_rollout.domain.model.topology import NodeSpec
 
 TIMEOUT_S = 10.0  # long enough for an agent of a new process on a busy machine; nodes are queried in parallel
 
-_APP_INFO = "kafka.server:type=app-info,*"
-_RUNTIME = "java.lang:type=Runtime"
-_METADATA_VERSION = "kafka.server:type=MetadataLoader,name=CurrentMetadataVersion"
-_FINALIZED = "kafka.server:type=MetadataLoader,name=FinalizedLevel,*"
-_SNAPSHOT_AGE = "kafka.server:type=SnapshotEmitter,name=LatestSnapshotGeneratedAgeMs"
-_SNAPSHOT_BYTES = "kafka.server:type=SnapshotEmitter,name=LatestSnapshotGeneratedBytes"
-_PARTITIONS = "kafka.controller:type=KafkaController,name=GlobalPartitionCount"
-_CLIENTS = "kafka.server:type=socket-server-metrics,clientSoftwareName=*,clientSoftwareVersion=*,*"
-_DEPRECATED = "kafka.network:type=RequestMetrics,name=DeprecatedRequestsPerSec,*"
-_READS = (
-    (_APP_INFO, "Version"),
-    (_RUNTIME, "SpecVersion"),
-    (_METADATA_VERSION, "Value"),
-    (_FINALIZED, "Value"),
-    (_SNAPSHOT_AGE, "Value"),
-    (_SNAPSHOT_BYTES, "Value"),
-    (_PARTITIONS, "Value"),
-    (_CLIENTS, "connections"),
-    (_DEPRECATED, "Count"),
-)
+_READS = {  # the exporter's metric → MBean and attribute
+    "app": ("kafka.server:type=app-info,*", "Version"),
+    "java": ("java.lang:type=Runtime", "SpecVersion"),
+    "current_metadata_version": ("kafka.server:type=MetadataLoader,name=CurrentMetadataVersion", "Value"),
+    "finalized_level": ("kafka.server:type=MetadataLoader,name=FinalizedLevel,*", "Value"),
+    "latest_snapshot_generated_agems": (
+        "kafka.server:type=SnapshotEmitter,name=LatestSnapshotGeneratedAgeMs",
+        "Value",
+    ),
+    "latest_snapshot_generated_bytes": (
+        "kafka.server:type=SnapshotEmitter,name=LatestSnapshotGeneratedBytes",
+        "Value",
+    ),
+    "partitions": ("kafka.controller:type=KafkaController,name=GlobalPartitionCount", "Value"),
+    "client_connections": (
+        "kafka.server:type=socket-server-metrics,clientSoftwareName=*,clientSoftwareVersion=*,*",
+        "connections",
+    ),
+    "deprecated_requests": ("kafka.network:type=RequestMetrics,name=DeprecatedRequestsPerSec,*", "Count"),
+}
+_PREFIX = "kafka_rollout_"
+# Key property of an MBean → label of the exporter.
+_LABELS = {"featureName": "feature", "clientSoftwareName": "software", "clientSoftwareVersion": "software_version"}
 # Kafka counts each Fetch a second time under one of these names.
 _COUNTED_TWICE = frozenset({"FetchConsumer", "FetchFollower"})
 
@@ -60,6 +63,29 @@ class _Seen:
     connections: Counter[tuple[str, str]] = field(default_factory=Counter)
     deprecated: Counter[tuple[str, int, str, str]] = field(default_factory=Counter)
 
+    def take(self, name: str, labels: Mapping[str, str], value: Any) -> None:
+        """Take over a metric of _READS. Jolokia returns versions as the value, the exporter as a label."""
+        match name:
+            case "app":
+                self.release = _release(labels.get("version", str(value)))
+            case "java":
+                self.java_version = _java_version(labels.get("version", str(value)))
+            case "current_metadata_version":
+                self.metadata_version = int(value)
+            case "finalized_level":
+                self.finalized[_feature(labels["feature"])] = int(value)
+            case "latest_snapshot_generated_agems":
+                self.snapshot_age_ms = int(value)
+            case "latest_snapshot_generated_bytes":
+                self.snapshot_bytes = int(value)
+            case "partitions":
+                self.partition_count = int(value)
+            case "client_connections":
+                self.connections[labels["software"], labels.get("software_version") or labels["version"]] += int(value)
+            case "deprecated_requests":
+                client = labels["software"], labels["software_version"]
+                self.deprecated[labels["request"], int(labels["version"]), *client] += int(value)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMetricsReader:
@@ -72,21 +98,21 @@ class NodeMetricsReader:
         problems: dict[str, str] = {}
         # No proxy of the environment: agents are queried at their inventory addresses.
         with httpx.Client(timeout=self.timeout_s, trust_env=False) as client:
-            for agent, url, ask in (
-                ("jolokia", node.jolokia_url, _ask_jolokia),
-                ("prometheus", node.prometheus_url, _ask_prometheus),
+            for agent, url, query in (
+                ("jolokia", node.jolokia_url, _query_jolokia),
+                ("prometheus", node.prometheus_url, _query_prometheus),
             ):
                 if url is None:
                     problems[agent] = "it is not in the inventory"
                     continue
                 try:
-                    answers[agent] = ask(client, url)
+                    answers[agent] = query(client, url)
                 except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
                     problems[agent] = _reason(error)
         if not answers:
-            said = "; ".join(f"{agent}: {reason}" for agent, reason in problems.items())
+            reasons = "; ".join(f"{agent}: {reason}" for agent, reason in problems.items())
             raise TransientError(
-                f"No metrics agent of node {node.name} responds ({said}).",
+                f"No metrics agent of node {node.name} responds ({reasons}).",
                 remedy="Check that its process runs and that the agents' URLs in the inventory are correct.",
             )
         first = answers.get("jolokia") or answers["prometheus"]
@@ -114,86 +140,36 @@ class NodeMetricsReader:
         )
 
 
-def _ask_jolokia(client: httpx.Client, url: str) -> _Seen:
-    requests = [{"type": "read", "mbean": mbean, "attribute": attribute} for mbean, attribute in _READS]
+def _query_jolokia(client: httpx.Client, url: str) -> _Seen:
+    requests = [{"type": "read", "mbean": mbean, "attribute": attribute} for mbean, attribute in _READS.values()]
     answer = client.post(url.rstrip("/") + "/", json=requests)
     answer.raise_for_status()
     seen = _Seen()
-    for (mbean, attribute), one in zip(_READS, answer.json(), strict=True):
+    for (name, (mbean, attribute)), one in zip(_READS.items(), answer.json(), strict=True):
         if one["status"] == 404:  # the release has no such MBean
             continue
         if one["status"] != 200:
             raise ValueError(f"{mbean} has response status {one['status']}")
-        _take_jolokia(seen, mbean, attribute, one["value"])
+        # A pattern returns MBean → attribute → value.
+        beans = one["value"] if "*" in mbean else {mbean: {attribute: one["value"]}}
+        for bean, attributes in beans.items():
+            if attribute in attributes:
+                labels = {_LABELS.get(key, key): value for key, value in _properties(bean).items()}
+                seen.take(name, labels, attributes[attribute])
     return seen
 
 
-def _take_jolokia(seen: _Seen, mbean: str, attribute: str, value: Any) -> None:
-    match mbean:
-        case "java.lang:type=Runtime":
-            seen.java_version = _java_version(value)
-        case _ if mbean == _METADATA_VERSION:
-            seen.metadata_version = int(value)
-        case _ if mbean == _SNAPSHOT_AGE:
-            seen.snapshot_age_ms = int(value)
-        case _ if mbean == _SNAPSHOT_BYTES:
-            seen.snapshot_bytes = int(value)
-        case _ if mbean == _PARTITIONS:
-            seen.partition_count = int(value)
-        case _:  # a pattern: MBean → attribute → value
-            for name, attributes in value.items():
-                if attribute in attributes:
-                    _take_jolokia_bean(seen, mbean, _properties(name), attributes[attribute])
-
-
-def _take_jolokia_bean(seen: _Seen, pattern: str, properties: Mapping[str, str], value: Any) -> None:
-    if pattern == _APP_INFO:
-        seen.release = _release(str(value))
-    elif pattern == _FINALIZED:
-        seen.finalized[_feature(properties["featureName"])] = int(value)
-    elif pattern == _CLIENTS:
-        client = (properties["clientSoftwareName"], properties["clientSoftwareVersion"])
-        seen.connections[client] += int(value)
-    elif pattern == _DEPRECATED:
-        seen.deprecated[_deprecated(properties, "clientSoftwareName", "clientSoftwareVersion")] += int(value)
-
-
-def _ask_prometheus(client: httpx.Client, url: str) -> _Seen:
+def _query_prometheus(client: httpx.Client, url: str) -> _Seen:
     answer = client.get(url)
     answer.raise_for_status()
     seen = _Seen()
     for family in text_string_to_metric_families(answer.text):
         for sample in family.samples:
-            _take_prometheus(seen, sample.name, sample.labels, sample.value)
+            if sample.name.startswith(_PREFIX):
+                seen.take(sample.name.removeprefix(_PREFIX), sample.labels, sample.value)
     if seen.release is None:
         raise ValueError("it has no kafka_rollout_app, so it is not configured by include/metrics/jmx_exporter.yaml")
     return seen
-
-
-def _take_prometheus(seen: _Seen, name: str, labels: Mapping[str, str], value: float) -> None:
-    match name:
-        case "kafka_rollout_app":
-            seen.release = _release(labels["version"])
-        case "kafka_rollout_java":
-            seen.java_version = _java_version(labels["version"])
-        case "kafka_rollout_current_metadata_version":
-            seen.metadata_version = int(value)
-        case "kafka_rollout_finalized_level":
-            seen.finalized[_feature(labels["feature"])] = int(value)
-        case "kafka_rollout_latest_snapshot_generated_agems":
-            seen.snapshot_age_ms = int(value)
-        case "kafka_rollout_latest_snapshot_generated_bytes":
-            seen.snapshot_bytes = int(value)
-        case "kafka_rollout_partitions":
-            seen.partition_count = int(value)
-        case "kafka_rollout_client_connections":
-            seen.connections[labels["software"], labels["version"]] += int(value)
-        case "kafka_rollout_deprecated_requests":
-            seen.deprecated[_deprecated(labels, "software", "software_version")] += int(value)
-
-
-def _deprecated(properties: Mapping[str, str], name: str, version: str) -> tuple[str, int, str, str]:
-    return (properties["request"], int(properties["version"]), properties[name], properties[version])
 
 
 def _properties(mbean: str) -> dict[str, str]:
