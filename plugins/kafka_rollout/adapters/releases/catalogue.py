@@ -27,7 +27,7 @@ from kafka_rollout.domain.model.releases import (
 
 GROUP_LOG = "__consumer_offsets"
 INTOLERANT_REFERENCE = Release(3, 4, 0)
-"""The newest release of the catalogue whose coordinators stop at what they do not know."""
+"""The newest release of the catalogue whose coordinators fail on unknown records."""
 
 _REMEDY = "Restore it from the repository, or derive it again with `python -m tools.derive_catalogue`."
 
@@ -128,7 +128,7 @@ class _Facts(_Strict):
 
 
 def release_names(include: Path) -> list[str]:
-    """The catalogue's releases, oldest first, by their files' names: to read all of it takes longer."""
+    """The catalogue's releases, oldest first, by the names of the files, which are not read."""
     found = []
     for path in (include / "releases").glob("*.json"):
         try:
@@ -139,7 +139,7 @@ def release_names(include: Path) -> list[str]:
 
 
 def load_catalogue(include: Path) -> Catalogue:
-    """Every release of include/releases; raises UserError naming the file that is missing something."""
+    """Every release of include/releases; raises UserError with the name of an invalid file."""
     paths = sorted((include / "releases").glob("*.json"))
     if not paths:
         raise UserError(f"The catalogue {include / 'releases'} contains no release.", remedy=_REMEDY)
@@ -163,65 +163,51 @@ def load_facts(path: Path) -> ReleaseFacts:
 
 
 def _to_domain(facts: _Facts) -> ReleaseFacts:
+    coordinator = facts.new_group_coordinator
     return ReleaseFacts(
         release=Release.parse(facts.release),
         features={
-            name: FeatureFacts(
-                name=name,
-                supported=VersionRange(*feature.supported),
-                latest_production=feature.latest_production,
-                dependencies=feature.dependencies,
-            )
+            name: FeatureFacts(**{**feature.model_dump(), "name": name, "supported": VersionRange(*feature.supported)})
             for name, feature in facts.features.items()
         },
-        metadata_versions=tuple(
-            MetadataVersionLevel(level=version.level, name=version.name, changed=version.changed)
-            for version in facts.metadata_versions
-        ),
+        metadata_versions=tuple(MetadataVersionLevel(**version.model_dump()) for version in facts.metadata_versions),
         coordinator_logs={topic: _log_to_domain(topic, log) for topic, log in facts.coordinator_logs.items()},
-        coordinator_class=facts.coordinator_class,
-        java_minimum=facts.java_minimum,
         config_names=frozenset(facts.config_names),
         config_resources=frozenset(facts.config_resources),
-        has_current_metadata_version_metric=facts.has_current_metadata_version_metric,
-        has_snapshot_emitter_metrics=facts.has_snapshot_emitter_metrics,
-        logging=facts.logging,
-        lossy_downgrade_level=facts.lossy_downgrade_level,
-        new_group_coordinator=(
-            None if facts.new_group_coordinator is None else _log_to_domain(GROUP_LOG, facts.new_group_coordinator)
-        ),
+        new_group_coordinator=None if coordinator is None else _log_to_domain(GROUP_LOG, coordinator),
+        **facts.model_dump(include=_UNCHANGED),
     )
+
+
+_UNCHANGED = {
+    "coordinator_class",
+    "java_minimum",
+    "has_current_metadata_version_metric",
+    "has_snapshot_emitter_metrics",
+    "logging",
+    "lossy_downgrade_level",
+}
 
 
 def _log_to_domain(topic: str, log: _Log) -> CoordinatorLogFacts:
+    families = log.model_dump()["group_families"]
     return CoordinatorLogFacts(
         topic=topic,
-        records=tuple(
-            RecordTypeFacts(
-                key_version=record.key_version,
-                name=record.name,
-                reads=VersionRange(*record.reads),
-                flexible_from=record.flexible_from,
-                writes=tuple(record.writes),
-                written_from={
-                    version: FeatureLevel(feature=feature, level=level)
-                    for version, levels in record.written_from.items()
-                    for feature, level in levels.items()
-                },
-                refuses=record.refuses,
-                unknown_value=record.unknown_value,
-                rules=tuple(FieldRule(**rule.model_dump()) for rule in record.rules),
-            )
-            for record in log.records
-        ),
-        ignores_unknown_keys=log.ignores_unknown_keys,
-        ignores_unknown_values=log.ignores_unknown_values,
-        stalls_at_unknown_end=log.stalls_at_unknown_end,
-        loaded=log.loaded,
-        unknown_key=log.unknown_key,
-        deleted_while_pending=log.deleted_while_pending,
-        group_families=tuple(
-            GroupFamilyFacts(**{**family.model_dump(), "founders": tuple(family.founders)})
-            for family in log.group_families
-        ),
+        records=tuple(map(_record_to_domain, log.records)),
+        group_families=tuple(GroupFamilyFacts(**{**one, "founders": tuple(one["founders"])}) for one in families),
+        **log.model_dump(exclude={"records", "group_families"}),
     )
+
+
+def _record_to_domain(record: _Record) -> RecordTypeFacts:
+    changed = {
+        "reads": VersionRange(*record.reads),
+        "writes": tuple(record.writes),
+        "written_from": {
+            version: FeatureLevel(feature=feature, level=level)
+            for version, levels in record.written_from.items()
+            for feature, level in levels.items()
+        },
+        "rules": tuple(FieldRule(**rule.model_dump()) for rule in record.rules),
+    }
+    return RecordTypeFacts(**{**record.model_dump(), **changed})
