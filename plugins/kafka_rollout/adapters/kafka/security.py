@@ -1,7 +1,7 @@
-"""How clients reach a secured cluster: one description, handed to every client that we use.
+"""Security settings of a cluster's listeners, in one form for every client library.
 
-It comes from an Airflow Connection (Kafka provider's convention: librdkafka's names in the extra) or from a file with
-mode 0600, never from parameters. Its text form shows no secret.
+Source: an Airflow Connection (with librdkafka's names in the extra, as for the Kafka provider) or a file with mode
+0600, never parameters. The text form shows no secret.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SecurityProtocol(StrEnum):
 
 
 class SaslMechanism(StrEnum):
-    """Kafka's sasl.mechanism, those that need a username and a password."""
+    """Kafka's sasl.mechanism: those with a username and a password."""
 
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
@@ -38,12 +38,13 @@ class SaslMechanism(StrEnum):
 
 
 class ClientSecurity(BaseModel):
-    """`check_hostname` is librdkafka's ssl.endpoint.identification.algorithm=https; paths are PEM files.
+    """Settings of the broker listener. Paths are PEM files.
 
-    `controllers` is for the controllers' listener, where its settings are not the brokers'.
+    `check_hostname`: librdkafka's ssl.endpoint.identification.algorithm=https. `controllers`: settings of the
+    controller listener, if they differ.
     """
 
-    # hide_input_in_errors: a validation error must not print what it was given.
+    # hide_input_in_errors: a validation error must not print the input.
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
@@ -67,7 +68,7 @@ class ClientSecurity(BaseModel):
 
     @property
     def of_controllers(self) -> ClientSecurity:
-        """For the controllers' listener."""
+        """Settings of the controller listener."""
         return self.controllers or self
 
     @property
@@ -79,42 +80,28 @@ class ClientSecurity(BaseModel):
         return self.protocol in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
     def confluent(self) -> dict[str, Any]:
-        """Settings for confluent-kafka (librdkafka). Holds secrets: not for logs."""
-        settings: dict[str, Any] = {"security.protocol": self.protocol.value}
-        if self.uses_sasl:
-            settings |= {
-                "sasl.mechanism": self.mechanism.value if self.mechanism else None,
-                "sasl.username": self.username,
-                "sasl.password": _reveal(self.password),
-            }
+        """Settings for confluent-kafka (librdkafka). Contains secrets: not for logs."""
+        settings = {_CLIENT_NAMES[name][0]: value for name, value in self._used().items()}
         if self.uses_tls:
-            settings |= {
-                "ssl.ca.location": self.ca_location,
-                "ssl.certificate.location": self.certificate_location,
-                "ssl.key.location": self.key_location,
-                "ssl.key.password": _reveal(self.key_password),
-                "ssl.endpoint.identification.algorithm": "https" if self.check_hostname else "none",
-            }
-        return {key: value for key, value in settings.items() if value is not None}
+            settings["ssl.endpoint.identification.algorithm"] = "https" if self.check_hostname else "none"
+        return settings
 
     def kafka_python(self) -> dict[str, Any]:
-        """Settings for kafka-python. Holds secrets: not for logs."""
-        settings: dict[str, Any] = {"security_protocol": self.protocol.value}
-        if self.uses_sasl:
-            settings |= {
-                "sasl_mechanism": self.mechanism.value if self.mechanism else None,
-                "sasl_plain_username": self.username,
-                "sasl_plain_password": _reveal(self.password),
-            }
-        if self.uses_tls:
-            settings |= {
-                "ssl_cafile": self.ca_location,
-                "ssl_certfile": self.certificate_location,
-                "ssl_keyfile": self.key_location,
-                "ssl_password": _reveal(self.key_password),
-                "ssl_check_hostname": self.check_hostname,
-            }
-        return {key: value for key, value in settings.items() if value is not None}
+        """Settings for kafka-python. Contains secrets: not for logs."""
+        return {_CLIENT_NAMES[name][1]: value for name, value in self._used().items()}
+
+    def _used(self) -> dict[str, Any]:
+        """Field → value, with secrets, of the settings that the protocol uses."""
+        unused = (() if self.uses_sasl else _SASL) + (() if self.uses_tls else _TLS)
+        return {name: value for name, value in self._with_secrets().items() if name not in unused}
+
+    def _with_secrets(self) -> dict[str, Any]:
+        """All fields that are set except `controllers`."""
+        plain = self.model_dump(mode="json", exclude_none=True, exclude={"controllers"})
+        for name in ("password", "key_password"):
+            if name in plain:
+                plain[name] = getattr(self, name).get_secret_value()
+        return plain
 
     def write_file(self, path: Path) -> None:
         """Write `to_json` readable by the owner only; replaces the file whole."""
@@ -122,11 +109,7 @@ class ClientSecurity(BaseModel):
 
     def to_json(self) -> str:
         """With secrets, and without the settings of the controllers: test traffic and Spark connect to brokers."""
-        plain = self.model_dump(mode="json", exclude_none=True, exclude={"controllers"})
-        for name in ("password", "key_password"):
-            if name in plain:
-                plain[name] = _reveal(getattr(self, name))
-        return json.dumps(plain)
+        return json.dumps(self._with_secrets())
 
     @classmethod
     def from_json(cls, text: str, what: str) -> ClientSecurity:
@@ -139,27 +122,27 @@ class ClientSecurity(BaseModel):
 
     @classmethod
     def from_file(cls, path: Path) -> ClientSecurity:
-        """Read what `write_file` wrote, or a person by the same names (`controllers` is an object like the whole).
+        """Read a file from `write_file` or an operator's file with the same names; `controllers` is a nested object.
 
-        Raises UserError for a file that others may read, or that is malformed.
+        Raises UserError for a malformed file and for one that others can read.
         """
         try:
-            # The mode is asked of the opened file: a swap between look and read changes nothing.
+            # The mode of the opened file: the path can be replaced between the check and the read.
             with os.fdopen(open_regular(path), encoding="utf-8") as file:
                 mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
                 if mode & 0o077:
                     raise UserError(
-                        f"Security file {path} may be read by others (mode {mode:04o}).",
+                        f"Security file {path} can be read by others (mode {mode:04o}).",
                         remedy=f"Run: chmod 600 {path}",
                     )
                 values = json.load(file)
         except OSError as error:
             raise UserError(
-                f"Security file {path} cannot be read: {error.strerror}.", remedy="Name an existing file."
+                f"Security file {path} cannot be read: {error.strerror}.", remedy="Use the path of an existing file."
             ) from None
         except ValueError:
             raise UserError(
-                f"Security file {path} is not JSON.", remedy="Write it anew from the cluster's Airflow Connection."
+                f"Security file {path} is not JSON.", remedy="Write it again from the cluster's Airflow Connection."
             ) from None
         return _checked(values, f"Security file {path}")
 
@@ -169,15 +152,15 @@ class ClientSecurity(BaseModel):
     ) -> ClientSecurity:
         """Read an Airflow Connection of the Kafka provider: librdkafka's property names in its extra.
 
-        `login` and `password` of the Connection stand in where the extra has no sasl.username or sasl.password.
-        Properties that are not about security (bootstrap.servers, group.id, …) are left alone.
+        `login` and `password` of the Connection are the defaults of sasl.username and sasl.password. Other properties
+        than those of security (bootstrap.servers, group.id, …) are ignored.
         """
         unsupported = sorted(
             key for key in extra if key.startswith(("sasl.", "ssl.", "security.")) and key not in _LIBRDKAFKA_NAMES
         )
         if unsupported:
             raise UserError(
-                f"The Connection's extra has {', '.join(unsupported)}, which this tool does not hand to every client.",
+                f"The Connection's extra has {', '.join(unsupported)}, which this tool cannot apply to every client.",
                 remedy=f"Use only {', '.join(_LIBRDKAFKA_NAMES)}.",
             )
         values: dict[str, Any] = {
@@ -196,23 +179,22 @@ class ClientSecurity(BaseModel):
         return _checked(values, "The Connection's extra")
 
 
-# librdkafka's property → field; both spellings of the mechanism are librdkafka's own.
-_LIBRDKAFKA_NAMES = {
-    "security.protocol": "protocol",
-    "sasl.mechanisms": "mechanism",
-    "sasl.mechanism": "mechanism",
-    "sasl.username": "username",
-    "sasl.password": "password",
-    "ssl.ca.location": "ca_location",
-    "ssl.certificate.location": "certificate_location",
-    "ssl.key.location": "key_location",
-    "ssl.key.password": "key_password",
-    "ssl.endpoint.identification.algorithm": "check_hostname",
+_SASL = ("mechanism", "username", "password")
+_TLS = ("ca_location", "certificate_location", "key_location", "key_password", "check_hostname")
+# Field → its name in confluent-kafka and in kafka-python.
+_CLIENT_NAMES = {
+    "protocol": ("security.protocol", "security_protocol"),
+    "mechanism": ("sasl.mechanism", "sasl_mechanism"),
+    "username": ("sasl.username", "sasl_plain_username"),
+    "password": ("sasl.password", "sasl_plain_password"),
+    "ca_location": ("ssl.ca.location", "ssl_cafile"),
+    "certificate_location": ("ssl.certificate.location", "ssl_certfile"),
+    "key_location": ("ssl.key.location", "ssl_keyfile"),
+    "key_password": ("ssl.key.password", "ssl_password"),
+    "check_hostname": ("ssl.endpoint.identification.algorithm", "ssl_check_hostname"),
 }
-
-
-def _reveal(secret: SecretStr | None) -> str | None:
-    return None if secret is None else secret.get_secret_value()
+# librdkafka's property → field; both spellings of the mechanism are librdkafka's own.
+_LIBRDKAFKA_NAMES = {"sasl.mechanisms": "mechanism", **{names[0]: field for field, names in _CLIENT_NAMES.items()}}
 
 
 def _checked(values: Any, what: str) -> ClientSecurity:
@@ -223,6 +205,6 @@ def _checked(values: Any, what: str) -> ClientSecurity:
         where = ".".join(str(part) for part in first["loc"])
         why = first["msg"].removeprefix("Value error, ")
         raise UserError(
-            f"{what} does not describe a usable security: {where + ': ' if where else ''}{why}.",
-            remedy="Correct it; secrets belong into the Connection.",
+            f"{what} does not have usable security settings: {where + ': ' if where else ''}{why}.",
+            remedy="Correct it. Secrets belong in the Connection.",
         ) from None
