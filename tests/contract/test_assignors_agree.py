@@ -1,4 +1,4 @@
-"""Ours and Java's assignors read each other's claims: what a member owns stays with it, whoever leads the group."""
+"""Ours and Java's assignors read each other's claims: what a member owns stays with it, whichever member leads the group."""
 
 from __future__ import annotations
 

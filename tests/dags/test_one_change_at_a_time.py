@@ -89,7 +89,7 @@ def test_a_run_that_starts_while_a_command_has_the_cluster_fails_at_its_first_ta
     failed = events_of(record.events(), TaskFailed)[0]
     assert failed.task == "observe"
     assert not events_of(record.events(), Planned), "its blockers would be told instead"
-    assert f"Cluster fake is being changed by {SHELL} (Stop node 2; its lease ends at 20" in failed.sentence
+    assert f"Run {SHELL} holds the lock of cluster fake (Stop node 2). Its lease expires at 20" in failed.sentence
     assert "clear this task with everything downstream" in failed.sentence
     assert "kafka-rollout lock break --cluster fake --by NAME" in failed.sentence
     held = lock.holder("fake")
@@ -130,8 +130,8 @@ def test_a_command_that_starts_while_a_run_waits_for_a_person_is_refused_before_
     assert len(told) == len(COMMANDS), states
     for code, sentence in told.values():
         assert code == 4
-        assert f"is being changed by {record.run_id} (waits for the approval: " in sentence
-        assert "When it is done, ask again" in sentence
+        assert f"Run {record.run_id} holds the lock of cluster fake (waits for the approval: " in sentence
+        assert "Try again when that run has ended" in sentence
     assert SHELL not in run_ids(runs.home, "fake"), "a command that was refused leaves no run behind"
     code, said = command(COMMANDS[2])
     assert code == 0, "the run is over: " + said
@@ -193,7 +193,7 @@ def test_a_run_whose_cluster_was_taken_over_stops_before_its_next_node_and_its_r
     assert states["roll.controller-2.gate_after"] == "failed"
     report = record.attachment("report.json")
     assert report["outcome"] == "stopped"
-    assert f"is being changed by {SHELL} (Change features;" in report["sentence"]
+    assert f"Run {SHELL} holds the lock of cluster fake (Change features)." in report["sentence"]
     assert {node.running for node in runs.world.nodes.values()} == {R391, R431}
 
 

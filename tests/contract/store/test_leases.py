@@ -31,7 +31,7 @@ def lock(store: Store) -> SqlChangeLock:
 
 def test_the_second_run_is_told_who_holds_the_lock_why_and_until_when(lock: SqlChangeLock) -> None:
     lock.acquire("demo", "run-1", "upgrade to 4.3.1", for_s=60)
-    with pytest.raises(LockHeldError, match=r"run-1 \(upgrade to 4\.3\.1; its lease ends at \d{4}-\d\d-\d\d"):
+    with pytest.raises(LockHeldError, match=r"run-1 .*\(upgrade to 4\.3\.1\)\. Its lease expires at \d{4}-\d\d-\d\d"):
         lock.acquire("demo", "run-2", "downgrade", for_s=60)
 
 
@@ -42,10 +42,10 @@ def test_clusters_do_not_lock_each_other(lock: SqlChangeLock) -> None:
 
 def test_one_cluster_under_two_names_has_one_lock_as_soon_as_its_id_is_known(lock: SqlChangeLock, clock: Clock) -> None:
     lock.acquire("demo", "run-1", "upgrade", for_s=60, cluster_id="ID")
-    lock.acquire("demo", "run-1", "a gate", for_s=60)  # whoever does not know the id does not lose it
+    lock.acquire("demo", "run-1", "a gate", for_s=60)  # a renewal without the id keeps it
     lock.acquire("other", "run-3", "upgrade", for_s=60, cluster_id="OTHER")
     lock.acquire("alias", "run-2", "downgrade", for_s=60)  # nobody has asked yet
-    with pytest.raises(LockHeldError, match=r"alias is being changed under its other name demo by run-1 \(a gate;"):
+    with pytest.raises(LockHeldError, match=r"Run run-1 .* alias under its other name demo \(a gate\)"):
         lock.acquire("alias", "run-2", "downgrade", for_s=60, cluster_id="ID")
     with pytest.raises(LockHeldError, match="inventory files third-name and demo"):
         lock.acquire("third-name", "run-1", "a run's id is no proof of one run", for_s=60, cluster_id="ID")
@@ -90,7 +90,7 @@ def test_only_its_holder_releases_it(lock: SqlChangeLock) -> None:
 
 def test_a_named_person_breaks_it_and_the_name_is_kept(lock: SqlChangeLock) -> None:
     lock.acquire("demo", "run-1", "upgrade", for_s=60)
-    with pytest.raises(UserError, match="name of the person"):
+    with pytest.raises(UserError, match="name of an approver"):
         lock.break_("demo", " ")
     broken = lock.break_("demo", "alice")
     assert broken is not None
@@ -114,7 +114,7 @@ def test_a_damaged_lock_is_never_free_and_can_be_broken(lock: SqlChangeLock, sto
         lambda: lock.release("demo", "run-1"),
         lambda: lock.holder("demo"),
     ):
-        with pytest.raises(FatalError, match=r"damaged.*break the lock by name"):
+        with pytest.raises(FatalError, match=r"damaged.*break the lock"):
             question()
     lock.break_("demo", "alice")
     assert lock.history("demo")[-1]["by"] == "alice"
@@ -159,7 +159,7 @@ def test_one_process_acts_at_a_time_also_of_one_holder(store: Store) -> None:
         lock.acquire(cluster, "run", "upgrade", for_s=600)
     with lock.acting("orders", "run", "Replacing node 1"):
         with (
-            pytest.raises(TransientError, match="Replacing node 2 has to wait"),
+            pytest.raises(TransientError, match="Replacing node 2 must wait"),
             twin.acting("orders", "run", "Replacing node 2"),
         ):
             pass
@@ -191,7 +191,7 @@ def test_nothing_is_done_without_the_lease(store: Store, lock: SqlChangeLock, cl
         pass
     clock.now += 61
     with (
-        pytest.raises(RefusedError, match=r"Stopping was refused.*its lease ended at"),
+        pytest.raises(RefusedError, match=r"Stopping was rejected.*its lease expired at"),
         lock.acting("demo", "run-1", "Stopping"),
     ):
         pass
@@ -275,7 +275,7 @@ def test_a_host_with_a_wrong_clock_does_not_take_a_lease_over(store: Store) -> N
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "plugins")}
     command = [sys.executable, "-c", _WRONG_CLOCK, store.url]
     refused = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert "LockHeldError: Cluster demo is being changed by run-1" in refused.stderr
+    assert "LockHeldError: Run run-1 holds the lock of cluster demo" in refused.stderr
 
 
 _HOLDER = """

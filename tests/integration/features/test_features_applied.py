@@ -173,7 +173,7 @@ def test_one_update_is_in_flight_and_a_killed_one_blocks_the_next_no_longer_than
         second = shell(*share)
         assert second.returncode == 4, second.stderr
         said = " ".join(second.stderr.split())
-        assert f"Cluster applied is being changed by {held_by} (Set streams.version 0; its lease ends at" in said
+        assert f"Run {held_by} holds the lock of cluster applied (Set streams.version 0). Its lease expires at" in said
         assert "Traceback" not in said
         assert f"{held_by} holds the lock of applied" in shell("lock", "show", "-c", "applied").stdout
     finally:
@@ -282,7 +282,9 @@ def test_a_command_is_told_which_run_of_the_dag_changes_the_cluster(
     assert state == "success", states
     ((code, _, error),) = told
     assert code == 4
-    assert f"is being changed by {record.run_id} (Set share.version 1; its lease ends at" in " ".join(error.split())
+    assert f"Run {record.run_id} holds the lock of cluster {cluster.spec.name} (Set share.version 1)." in " ".join(
+        error.split()
+    )
     assert {levels["share.version"] for levels in levels_by_node(cluster, tmp_path).values()} == {1}
     code, said, error = command(cluster, add)
     assert (code, lines(said)["streams.version"][3]) == (0, "OK"), error

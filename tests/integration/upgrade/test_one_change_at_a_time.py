@@ -45,9 +45,9 @@ def test_a_run_is_refused_while_a_command_has_the_cluster_and_goes_on_when_its_k
         run_id = client.trigger(dag_id, {"approvers": [APPROVER]})
         run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=run_id, client=client)
         assert run.wait_done() == "failed"
-        told = f"Cluster wanted is being changed by {held.holder} (Change features; its lease ends at "
+        told = f"Run {held.holder} holds the lock of cluster wanted (Change features). Its lease expires at "
         assert told in run.log("observe")
-        assert told in run.log("outcome"), "whoever opens the last task sees why"
+        assert told in run.log("outcome"), "the last task shows the reason"
         holder.send_signal(signal.SIGKILL)
 
     shown = shell("lock", "show", "--cluster", "wanted")

@@ -88,7 +88,7 @@ def test_a_password_file_must_be_private_and_an_unreachable_server_is_named_with
     with pytest.raises(UserError, match="can be read by others"):
         database.check()
     file.chmod(0o600)
-    with pytest.raises(TransientError, match="did not answer") as refused:
+    with pytest.raises(TransientError, match="did not respond") as refused:
         database.check()
     assert "secret" not in str(refused.value)
 

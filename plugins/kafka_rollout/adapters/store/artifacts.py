@@ -1,7 +1,7 @@
 """Documents of runs and scans under one URL: a folder by default, an object store by the same setting.
 
-A key is a path of safe names below the URL, such as `runs/orders/run-1/report.html`. A document is written whole or not
-at all: in a folder by a rename, in an object store by one upload.
+A key is a path of safe names below the URL, such as `runs/orders/run-1/report.html`. A document is written completely
+or not at all: in a folder by a rename, in an object store by one upload.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The one database: opened once per process, its revision checked, its errors made into ours.
+"""The database: opened once per process, with a check of its revision and with errors of this project.
 
-SQLite is the default and for one machine. Its file is brought up to date by the first process that opens it, under a
-kernel lock. PostgreSQL is for several machines and is changed only by `kafka-rollout db upgrade`. The password is read
-from a file (KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE) or by libpq itself (PGPASSFILE, a service file).
+SQLite is the default, for one machine. The first process that opens its file upgrades it, under a kernel lock.
+PostgreSQL is for several machines; only `kafka-rollout db upgrade` upgrades it. The password is read from a file
+(KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE) or by libpq itself (PGPASSFILE, a service file).
 """
 
 from __future__ import annotations
@@ -11,13 +11,27 @@ import fcntl
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock as ThreadLock
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, inspect, make_url, select, text
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    NullPool,
+    Table,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    make_url,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from kafka_rollout.adapters.store.tables import REVISION
@@ -36,15 +50,15 @@ _DAMAGED = ("malformed", "not a database", "disk i/o error")
 
 
 class Database:
-    """A database by its URL. Instances may be shared by threads; a fork opens connections of its own.
+    """A database by its URL. Threads can share an instance; after a fork it opens new connections.
 
-    `clock` (epoch seconds) replaces the database's own clock: for tests alone.
+    `clock` (epoch seconds) replaces the clock of the database: only for tests.
     """
 
     def __init__(
         self, url: str, *, password_file: Path | None = None, clock: Callable[[], float] | None = None
     ) -> None:
-        self._url = _parsed(url)
+        self._url = _parse_url(url)
         self._password_file = password_file
         self._clock = clock
         self._guard = ThreadLock()
@@ -63,14 +77,14 @@ class Database:
 
     @property
     def name(self) -> str:
-        """The database as messages name it, without user and password."""
+        """The name in messages, without user and password."""
         if self.is_sqlite:
             return str(self.file)
         return f"{self._url.database} on {self._url.host or 'the local socket'}"
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
-        """One transaction: committed at the end, rolled back by an error. Raises our errors for the database's."""
+        """One transaction: committed at the end, rolled back by an error. Raises errors of this project."""
         self._check_once()
         with self.translated(), self._opened().begin() as connection:
             yield connection
@@ -84,7 +98,7 @@ class Database:
 
     @contextmanager
     def serialized(self) -> Iterator[Connection]:
-        """One transaction at a time of all that use this: for decisions that look at several rows."""
+        """One transaction at a time of all with this method: for decisions about several rows."""
         with self.begin() as connection:
             if not self.is_sqlite:
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SERIAL})
@@ -92,7 +106,7 @@ class Database:
 
     @contextmanager
     def session(self) -> Iterator[Connection]:
-        """A connection of its own in autocommit, for locks that end with it."""
+        """A separate connection in autocommit, for locks that end with it."""
         self._check_once()
         with self.translated():
             engine = self._opened()
@@ -101,14 +115,14 @@ class Database:
                 yield connection
 
     def now(self, connection: Connection) -> float:
-        """The time by the database's clock. SQLite has that of the machine, the only one that may use the file."""
+        """The time by the clock of the database; for SQLite, that of this machine, the only one that uses the file."""
         if self._clock is not None:
             return self._clock()
         query = "SELECT (julianday('now') - 2440587.5) * 86400.0" if self.is_sqlite else _POSTGRES_NOW
         return float(connection.execute(text(query)).scalar_one())
 
     def revision(self) -> str | None:
-        """The schema's revision; None where there is no schema."""
+        """The revision of the schema; None without a schema."""
         with self.translated():
             if self.file is not None and not self.file.exists():
                 return None
@@ -116,7 +130,7 @@ class Database:
                 return _revision(connection)
 
     def upgrade(self) -> None:
-        """Bring the schema to this version's revision. Repeating it changes nothing."""
+        """Upgrade the schema to this version's revision. A repeated call changes nothing."""
         found = self.revision()
         if found == REVISION:
             return
@@ -191,13 +205,13 @@ class Database:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """The database's errors become ours."""
+        """Turn errors of the database into errors of this project."""
         try:
             yield
         except RolloutError:
             raise
         except SQLAlchemyError as error:
-            raise self._ours(error) from None
+            raise self._translate(error) from None
         except OSError as error:
             if self.file is None:
                 raise
@@ -206,31 +220,38 @@ class Database:
                 remedy="Check its owner, its rights and the free space.",
             ) from None
 
-    def _ours(self, error: SQLAlchemyError) -> RolloutError:
-        """Without SQL and parameters, which can hold what the record holds."""
+    def _translate(self, error: SQLAlchemyError) -> RolloutError:
+        """Without SQL and parameters, which can contain data of the run history."""
         original = error.orig if isinstance(error, DBAPIError) else None
-        said = " ".join(str(original).split())[:300] if original is not None else type(error).__name__
-        lower = said.lower()
+        message = " ".join(str(original).split())[:300] if original is not None else type(error).__name__
+        lower = message.lower()
         if any(words in lower for words in _FULL):
             return FatalError(
-                f"The database {self.name} cannot be written: {said}.",
-                remedy="Free disk space, then go on with the same run: nothing that was recorded is lost.",
+                f"The database {self.name} cannot be written: {message}.",
+                remedy="Free disk space, then continue the same run: all earlier entries are saved.",
             )
         if any(words in lower for words in _DAMAGED) or "readonly" in lower:
             return FatalError(
-                f"The database {self.name} cannot be used: {said}.",
+                f"The database {self.name} cannot be used: {message}.",
                 remedy="Check its disk and the rights of its file; restore it from a backup if it is damaged.",
             )
         return TransientError(
-            f"The database {self.name} did not answer: {said}.",
-            remedy="Check the database, then call again. Nothing is done without the run history.",
+            f"The database {self.name} did not respond: {message}.",
+            remedy="Check the database, then repeat the command. No action is taken without the run history.",
         )
 
 
 _POSTGRES_NOW = "SELECT extract(epoch FROM clock_timestamp())"
 
 
-def _parsed(url: str) -> URL:
+def put(connection: Connection, table: Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Update the row with this key, or insert it."""
+    which = [table.c[name] == value for name, value in key.items()]
+    if not connection.execute(update(table).where(*which).values(**values)).rowcount:
+        connection.execute(insert(table).values(**{**key, **values}))
+
+
+def _parse_url(url: str) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError:
@@ -269,13 +290,13 @@ def _password(path: Path) -> str:
 def _sqlite_settings(connection: Any, _record: Any) -> None:
     if not isinstance(connection, sqlite3.Connection):
         return
-    connection.isolation_level = None  # we begin transactions ourselves
+    connection.isolation_level = None  # _sqlite_begin begins transactions
     for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {setting}")
 
 
 def _sqlite_begin(connection: Connection) -> None:
-    """A writer takes its lock at once: one that begins as a reader cannot wait for another writer."""
+    """Lock at the start of a transaction that writes: one that begins as a reader cannot wait for another writer."""
     reads = connection.get_execution_options().get(_READS)
     connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
@@ -290,7 +311,7 @@ _databases: dict[tuple[str, Path | None], Database] = {}
 
 
 def open_database(url: str, *, password_file: Path | None = None) -> Database:
-    """The process's database of a URL: made once, with connections of its own after a fork."""
+    """The process's database of a URL: created once, with new connections after a fork."""
     key = (url, password_file)
     if key not in _databases:
         _databases[key] = Database(url, password_file=password_file)

@@ -1,9 +1,9 @@
 """One change at a time per cluster, as a lease in the database (port ChangeLock).
 
-The lease is a row: a run has many short processes, and some wait for days. `acting` is a lock of the kernel next to a
-SQLite file, and an advisory lock of a connection on PostgreSQL: both end with their process. A process that acts takes
-the next fencing token of the cluster; an earlier process of the same run, or a run whose lease has expired, no longer
-has the newest token and is refused before its next action. Times are the database's.
+The lease is a row, because a run has many short processes, some of which wait for days. `acting` is a kernel lock next
+to a SQLite file, and an advisory lock of a connection on PostgreSQL: both end with their process. A process that acts
+takes the next fencing token of the cluster. An earlier process of the same run, or a run whose lease has expired, no
+longer has the newest token and is rejected before its next action. Times are those of the database.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select, text, update
 
-from kafka_rollout.adapters.store.database import Database
+from kafka_rollout.adapters.store.database import Database, put
 from kafka_rollout.adapters.store.tables import lease_log, leases
 from kafka_rollout.adapters.system.files import safe_name
 from kafka_rollout.domain.model.errors import (
@@ -43,7 +43,7 @@ _JOIN_S = 10.0
 
 @dataclass(slots=True, kw_only=True)
 class _Act:
-    """What this process does now. `connection` holds the advisory lock; None on SQLite."""
+    """The present action of this process. `connection` holds the advisory lock; None on SQLite."""
 
     cluster: str
     holder: str
@@ -53,7 +53,7 @@ class _Act:
 
 
 class SqlChangeLock:
-    """Leases in a database. One instance is for one process; its threads may share it."""
+    """Leases in a database. One instance is for one process; its threads can share it."""
 
     def __init__(self, database: Database, *, renew_every_s: float = RENEW_EVERY_S) -> None:
         self._database = database
@@ -64,24 +64,26 @@ class SqlChangeLock:
     def acquire(
         self, cluster: str, holder: str, purpose: str, *, for_s: float, shorten: bool = False, cluster_id: str = ""
     ) -> Lock:
-        """Acquire, renew or take over an expired lease; a renewal does not shorten it unless it is asked to."""
+        """Acquire, renew or take over an expired lease; a renewal shortens it only with `shorten`."""
         with self._database.serialized() as connection:
             now = self._database.now(connection)
             row = _row(connection, cluster)
             held = None if row is None else _lock(row)
-            if held is not None and held.holder and held.holder != holder and held.expires_at > now:
-                raise LockHeldError(
-                    f"Cluster {cluster} is being changed by {_who(held)}.",
-                    remedy="When it is done, ask again (in a DAG: clear this task with everything downstream). If that "
-                    "run is dead, its lease ends by itself at that time, or a named person takes it away before: "
-                    f"kafka-rollout lock break --cluster {cluster} --by NAME",
-                )
-            renews = held is not None and held.holder == holder and held.expires_at > now
-            if held is not None and renews:
+            ours = None
+            if held is not None and held.holder and held.expires_at > now:
+                if held.holder != holder:
+                    raise LockHeldError(
+                        f"Run {held.holder} holds the lock of cluster {cluster} {_until(held)}",
+                        remedy="Try again when that run has ended (in a DAG: clear this task with everything "
+                        "downstream). If that run is dead, its lease expires, or an approver breaks the lock: "
+                        f"kafka-rollout lock break --cluster {cluster} --by NAME",
+                    )
+                ours = held
                 cluster_id = cluster_id or held.cluster_id
             if (twin := _twin(connection, cluster, cluster_id, now)) is not None:
                 raise LockHeldError(
-                    f"Cluster {cluster} is being changed under its other name {twin.cluster} by {_who(twin)}.",
+                    f"Run {twin.holder} holds the lock of cluster {cluster} under its other name {twin.cluster} "
+                    f"{_until(twin)}",
                     remedy=f"Wait for it, and keep one of the inventory files {cluster} and {twin.cluster}: both "
                     f"describe the cluster {cluster_id}.",
                 )
@@ -90,37 +92,38 @@ class SqlChangeLock:
                 cluster=cluster,
                 holder=holder,
                 purpose=purpose,
-                acquired_at=held.acquired_at if held is not None and renews else now,
-                expires_at=max(held.expires_at, now + for_s)
-                if held is not None and renews and not shorten
-                else now + for_s,
+                acquired_at=ours.acquired_at if ours else now,
+                expires_at=max(ours.expires_at, now + for_s) if ours and not shorten else now + for_s,
                 cluster_id=cluster_id,
-                token=held.token if held is not None and renews else newest + 1,
+                token=ours.token if ours else newest + 1,
             )
-            _write(connection, lock, newest=max(newest, lock.token), known=row is not None)
+            values = {**asdict(lock), "token": max(newest, lock.token), "lease_token": lock.token}
+            put(connection, leases, {"cluster": cluster}, values)
             if held is not None and held.holder not in {"", holder}:
                 _log(connection, now, "taken over", lock, taken_from=held.holder, expired_at=held.expires_at)
-            elif not renews:
+            elif ours is None:
                 _log(connection, now, "acquired", lock)
         self._taken[cluster] = lock.token
         return lock
 
     @contextmanager
     def acting(self, cluster: str, holder: str, what: str) -> Iterator[None]:
-        """One process at a time; its lease is renewed until the end. Raises TransientError while another acts, and
-        RefusedError where `holder` has lost the lease."""
+        """Act as the only process; the lease is renewed until the end.
+
+        Raises TransientError while another process acts, RefusedError if `holder` has lost the lease.
+        """
         with self._alone(cluster, what) as connection:
             token = self._begin(cluster, holder, what)
             act = _Act(cluster=cluster, holder=holder, token=token, connection=connection, guard=RLock())
             self._acts[cluster] = act
             try:
-                with self._repeated(lambda: self._renew_act(act)):
+                with self._repeat(lambda: self._renew_act(act)):
                     yield
             finally:
                 del self._acts[cluster]
 
     def check_acting(self, cluster: str) -> None:
-        """Raise RefusedError unless this process acts on the cluster with the newest token and a lease in force."""
+        """Raise RefusedError unless this process acts on the cluster with the newest token and a valid lease."""
         act = self._acts.get(cluster)
         if act is None:
             raise RefusedError(
@@ -135,7 +138,7 @@ class SqlChangeLock:
     @contextmanager
     def renewing(self, cluster: str, holder: str) -> Iterator[None]:
         """Renew the lease of `holder` in the background during a long operation, if it holds it."""
-        with self._repeated(lambda: self._renew(cluster, holder)):
+        with self._repeat(lambda: self._renew(cluster, holder)):
             yield
 
     def release(self, cluster: str, holder: str) -> None:
@@ -147,13 +150,13 @@ class SqlChangeLock:
             if row.holder != holder:
                 raise RefusedError(
                     f"The lock of cluster {cluster} is held by {row.holder}, not by {holder}.",
-                    remedy="Only its holder releases it; a named person may break it.",
+                    remedy="Only its holder can release it. An approver can break it.",
                 )
             _empty(connection, cluster)
             _log(connection, self._database.now(connection), "released", _lock(row))
 
     def holder(self, cluster: str) -> Lock | None:
-        """The lease in force; an expired one is held by nobody."""
+        """The valid lease; None if there is none or it has expired."""
         with self._database.reading() as connection:
             row = _row(connection, cluster)
             if row is None or not row.holder or row.expires_at <= self._database.now(connection):
@@ -161,10 +164,12 @@ class SqlChangeLock:
             return _lock(row)
 
     def break_(self, cluster: str, by: str) -> Lock | None:
-        """Take the lease away; returns what was held. Raises UserError without a name, RefusedError while its holder
-        acts: what it began would go on."""
+        """Remove the lease and return it.
+
+        Raises UserError without a name, RefusedError while its holder acts, because the action would continue.
+        """
         if not by.strip():
-            raise UserError("Breaking a lock needs the name of the person who does it.", remedy="Say who you are.")
+            raise UserError("A lock can only be broken with the name of an approver.", remedy="Give your name.")
         try:
             with self._alone(cluster, "Breaking the lock"), self._database.serialized() as connection:
                 now = self._database.now(connection)
@@ -185,18 +190,18 @@ class SqlChangeLock:
             raise RefusedError(
                 f"The lock of cluster {cluster} cannot be broken now: {held.holder if held else 'a run'} is in the "
                 "middle of an action.",
-                remedy="Wait for its end, or end its process first (the task, or the command), then break the lock.",
+                remedy="Wait for its end, or stop its process (the task or the command), then break the lock.",
             ) from error
 
     def history(self, cluster: str) -> tuple[dict[str, Any], ...]:
-        """What happened to the cluster's lock, oldest first: `at`, `what`, `lock` and what else is known."""
+        """The log of the cluster's lock, oldest first: `at`, `what`, `lock` and further details."""
         query = select(lease_log).where(lease_log.c.cluster == cluster).order_by(lease_log.c.id)
         with self._database.reading() as connection:
             rows = connection.execute(query).all()
         return tuple({"at": row.at, "what": row.what, **json.loads(row.body)} for row in rows)
 
     def _begin(self, cluster: str, holder: str, what: str) -> int:
-        """The next token, for this process alone."""
+        """Take the next token for this process."""
         with self._database.serialized() as connection:
             row, now = _row(connection, cluster), self._database.now(connection)
             seen = self._taken.get(cluster, None if row is None else int(row.lease_token))
@@ -218,7 +223,7 @@ class SqlChangeLock:
 
     @contextmanager
     def _connection_of(self, act: _Act) -> Iterator[Connection]:
-        """The one that holds the advisory lock: when it is lost, another process may act already."""
+        """The connection with the advisory lock: when it is lost, another process can act already."""
         if act.connection is None:
             with self._database.begin() as connection:
                 yield connection
@@ -227,8 +232,8 @@ class SqlChangeLock:
                 yield act.connection
 
     @contextmanager
-    def _repeated(self, renew: Callable[[], None]) -> Iterator[None]:
-        """`renew` in a thread until the end. A renewal that fails is tried again; what follows checks the lease."""
+    def _repeat(self, renew: Callable[[], None]) -> Iterator[None]:
+        """Call `renew` in a thread until the end, also after an error; the next action checks the lease."""
         ended = Event()
 
         def repeat() -> None:
@@ -250,8 +255,8 @@ class SqlChangeLock:
     def _alone(self, cluster: str, what: str) -> Iterator[Connection | None]:
         """The lock that ends with this process."""
         busy = _ActsNowError(
-            f"{what} has to wait: another process acts on cluster {cluster} right now.",
-            remedy="Call again when it is done; see whether a task or a command runs twice.",
+            f"{what} must wait: another process acts on cluster {cluster} now.",
+            remedy="Repeat the command when it is done. Check whether a task or a command runs twice.",
         )
         if self._database.file is not None:
             folder = self._database.file.parent / "locks"
@@ -275,12 +280,12 @@ class _ActsNowError(TransientError):
 
 
 def _row(connection: Connection, cluster: str) -> Row[Any] | None:
-    """Raises FatalError for a row that somebody changed into nonsense: SQLite checks no types."""
+    """Raises FatalError for a damaged row: SQLite checks no types."""
     row = connection.execute(select(leases).where(leases.c.cluster == cluster)).one_or_none()
     if row is not None and not _is_whole(row):
         raise FatalError(
             f"The lock of cluster {cluster} is damaged in the database, so its holder is unknown.",
-            remedy="See that no change of the cluster is under way, then break the lock by name.",
+            remedy="Check that no run changes the cluster, then break the lock.",
         )
     return row
 
@@ -303,7 +308,7 @@ def _lock(row: Row[Any]) -> Lock:
 
 
 def _twin(connection: Connection, cluster: str, cluster_id: str, now: float) -> Lock | None:
-    """A lease in force of the same cluster under another name."""
+    """A valid lease of the same cluster under another name."""
     if not cluster_id:
         return None
     query = select(leases).where(
@@ -316,27 +321,18 @@ def _twin(connection: Connection, cluster: str, cluster_id: str, now: float) -> 
     return _lock(found[0]) if found else None
 
 
-def _write(connection: Connection, lock: Lock, *, newest: int, known: bool) -> None:
-    values = {**asdict(lock), "token": newest, "lease_token": lock.token}
-    if known:
-        connection.execute(update(leases).where(leases.c.cluster == lock.cluster).values(**values))
-    else:
-        connection.execute(insert(leases).values(**values))
-
-
 def _empty(connection: Connection, cluster: str) -> None:
-    """The row stays for its token, which a process of the former holder then no longer has."""
+    """Remove the lease. The row stays for its token, which no process of the former holder has then."""
     values = {"holder": "", "purpose": "", "expires_at": 0.0, "token": leases.c.token + 1}
     connection.execute(update(leases).where(leases.c.cluster == cluster).values(**values))
 
 
 def _repair(connection: Connection, cluster: str) -> None:
-    """A damaged row becomes a free one, with a token above all that are known."""
+    """Replace a damaged row by a free one, with a token above all known ones."""
     logged = [json.loads(body)["lock"]["token"] for body in connection.execute(select(lease_log.c.body)).scalars()]
     token = max(logged, default=0) + 1_000_000
-    values = {"holder": "", "purpose": "", "acquired_at": 0.0, "expires_at": 0.0, "token": token}
-    which = leases.c.cluster == cluster
-    connection.execute(update(leases).where(which).values(**values, lease_token=token))
+    values = {"holder": "", "purpose": "", "acquired_at": 0.0, "expires_at": 0.0, "token": token, "lease_token": token}
+    put(connection, leases, {"cluster": cluster}, values)
 
 
 def _extend(connection: Connection, now: float, *which: Any) -> None:
@@ -353,19 +349,19 @@ def _lost(cluster: str, holder: str, row: Row[Any] | None, now: float, what: str
     if row is not None and row.holder and row.holder != holder and row.expires_at > now:
         why = f"{row.holder} holds it"
     elif row is not None and row.holder == holder and row.expires_at <= now:
-        why = f"its lease ended at {_time_of_day(row.expires_at)}"
+        why = f"its lease expired at {_time_of_day(row.expires_at)}"
     else:
         why = "it was released, or another process of the run acts"
-    doing = f"{what} was refused. " if what else ""
+    doing = f"{what} was rejected. " if what else ""
     return RefusedError(
-        f"{doing}Run {holder} no longer holds the lock of cluster {cluster}: {why}. Nothing more is done.",
-        remedy="Check what the cluster runs, then go on with the run: it acquires the lock again.",
+        f"{doing}Run {holder} no longer holds the lock of cluster {cluster}: {why}. The run does no more.",
+        remedy="Check the releases of the nodes, then continue the run: it acquires the lock again.",
     )
 
 
-def _who(held: Lock) -> str:
+def _until(held: Lock) -> str:
     purpose = held.purpose.rstrip(".")
-    return f"{held.holder} ({purpose}; its lease ends at {_time_of_day(held.expires_at)}, later if it goes on)"
+    return f"({purpose}). Its lease expires at {_time_of_day(held.expires_at)} unless the run renews it."
 
 
 def _time_of_day(at: float) -> str:

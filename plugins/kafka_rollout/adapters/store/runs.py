@@ -1,7 +1,7 @@
 """The history of a run: rows in the database, documents under the artifacts' URL (port RunStore).
 
-Events form a chain: the hash of an event covers the hash before it and its own canonical JSON. The run's row has the
-number of events and the newest hash, so that a removed tail is found too.
+Events form a chain: the hash of an event covers the previous hash and its own canonical JSON. The row of the run has
+the number of events and the newest hash, so that missing last events are found too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from kafka_rollout.adapters.store.artifacts import Artifacts, artifact_key
-from kafka_rollout.adapters.store.database import Database
+from kafka_rollout.adapters.store.database import Database, put
 from kafka_rollout.adapters.store.event_codec import decode, encode
 from kafka_rollout.adapters.store.tables import artifacts, before_stops, events, fingerprints, plans, runs
 from kafka_rollout.adapters.system.files import safe_name
@@ -32,7 +32,7 @@ _REPORT, _REPORT_PAGE = "report.json", "report.html"
 
 
 class SqlRunStore:
-    """One run's history. The run's row is made by the first write. `private` is a folder of this machine."""
+    """The history of one run. The first write creates its row. `private`: a folder of this machine."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class SqlRunStore:
         self._clock = clock
 
     def save_plan(self, plan: Plan) -> None:
+        body = json.dumps(to_json(plan), ensure_ascii=False)
         with self._writing() as (connection, run):
-            connection.execute(delete(plans).where(plans.c.run == run.id))
-            connection.execute(insert(plans).values(run=run.id, body=json.dumps(to_json(plan), ensure_ascii=False)))
+            put(connection, plans, {"run": run.id}, {"body": body})
 
     def load_plan(self) -> Plan:
         """Raises UserError when the run has none, FatalError when it cannot be read."""
@@ -76,16 +76,9 @@ class SqlRunStore:
     def save_before_stop(self, release_step: str, before: BeforeStop, *, replace: bool = False) -> None:
         body = json.dumps(to_json(before), ensure_ascii=False)
         with self._writing() as (connection, run):
-            which = (
-                before_stops.c.run == run.id,
-                before_stops.c.release_step == release_step,
-                before_stops.c.node_id == before.node_id,
-            )
-            if connection.execute(select(before_stops.c.run).where(*which)).first() is None:
-                values = {"run": run.id, "release_step": release_step, "node_id": before.node_id}
-                connection.execute(insert(before_stops).values(**values, body=body))
-            elif replace:
-                connection.execute(update(before_stops).where(*which).values(body=body))
+            key = {"run": run.id, "release_step": release_step, "node_id": before.node_id}
+            if replace or connection.execute(select(before_stops).filter_by(**key)).first() is None:
+                put(connection, before_stops, key, {"body": body})
 
     def load_before_stop(self, release_step: str, node_id: int) -> BeforeStop | None:
         query = select(before_stops.c.body).join(runs)
@@ -129,7 +122,7 @@ class SqlRunStore:
         return tuple(self._event(row) for row in rows)
 
     def verify_chain(self) -> str:
-        """What is wrong with the run's events, as a sentence about the first of them; empty where nothing is."""
+        """Return a sentence about the first altered or missing event of the run; empty if there is none."""
         with self._database.reading() as connection:
             run = connection.execute(select(runs).where(*self._this())).one_or_none()
             if run is None:
@@ -170,17 +163,15 @@ class SqlRunStore:
         self.attach_page(name, json.dumps(to_json(data), ensure_ascii=False))
 
     def attach_page(self, name: str, content: str) -> None:
-        """Write a document, then its row: what has a row is whole."""
+        """Write a document, then its row: a document with a row is complete."""
         encoded = content.encode()
         self._documents.write(self._key(name), encoded)
         with self._writing() as (connection, run):
-            which = (artifacts.c.run == run.id, artifacts.c.name == name)
             values = {"size_bytes": len(encoded), "written_at": self._database.now(connection)}
-            if not connection.execute(update(artifacts).where(*which).values(**values)).rowcount:
-                connection.execute(insert(artifacts).values(run=run.id, name=name, **values))
+            put(connection, artifacts, {"run": run.id, "name": name}, values)
 
     def detach(self, name: str) -> None:
-        """Remove a document; none is no error."""
+        """Remove a document if it exists."""
         with self._database.begin() as connection:
             run = select(runs.c.id).where(*self._this()).scalar_subquery()
             connection.execute(delete(artifacts).where(artifacts.c.run == run, artifacts.c.name == name))
@@ -192,7 +183,7 @@ class SqlRunStore:
         return self.location(_REPORT_PAGE), self.location(_REPORT)
 
     def location(self, name: str) -> str:
-        """Where a document of the run is, for a person."""
+        """Path or URL of a document of the run, for messages."""
         return self._documents.location(self._key(name))
 
     def private_path(self, name: str) -> Path:
@@ -211,7 +202,7 @@ class SqlRunStore:
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[Connection, Row[Any]]]:
-        """A transaction with the run's row, locked: writers of one run come one after the other."""
+        """A transaction with the locked row of the run: one writer of a run at a time."""
         with self._database.begin() as connection:
             query = select(runs).where(*self._this()).with_for_update()
             row = connection.execute(query).one_or_none()
