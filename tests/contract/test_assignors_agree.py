@@ -1,4 +1,4 @@
-"""Ours and Java's assignors read each other's claims: what a member owns stays with it, whichever member leads the group."""
+"""Both leaders, ours and Java's, read the claims of the other client: a member keeps the partitions that it owns."""
 
 from __future__ import annotations
 
