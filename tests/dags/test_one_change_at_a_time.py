@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -223,3 +225,17 @@ def test_a_run_id_of_another_dag_or_of_the_command_line_is_no_key_to_its_lock_an
         assert f"Run id {run_id} of cluster fake is already used by {told}" in said.out + said.err
         lock.release("fake", run_id)
         at = timezone.utcnow()
+
+
+def test_every_task_renews_the_lock_of_its_run_while_it_works(runs: FakeRuns) -> None:
+    """Also the plan, which downloads releases."""
+    from kafka_rollout.airflow.common.base import cluster_ports
+
+    def renewals() -> int:
+        return [thread.name for thread in threading.enumerate()].count("lease")
+
+    context: Any = {"run_id": "run-1", "ti": SimpleNamespace(dag_id="kafka_upgrade_fake")}
+    before = renewals()
+    with cluster_ports("fake", context):
+        assert renewals() == before + 1
+    assert renewals() == before

@@ -114,15 +114,16 @@ def test_the_catalogue_and_the_exit_codes_are_told(home: Path, capsys: pytest.Ca
     assert "Exit codes" in capsys.readouterr().out
 
 
-def test_the_first_ctrl_c_asks_and_the_second_ends() -> None:
-    handler_before = signal.getsignal(signal.SIGINT)  # Spark's, if a session ran in this process before
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_ctrl_c_or_sigterm_asks_and_the_second_ends(number: signal.Signals) -> None:
+    handler_before = signal.getsignal(number)  # Spark's, if a session ran in this process before
     with stop_signal() as stop_asked:
         assert not stop_asked()
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
         assert stop_asked()
         with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is handler_before
+            signal.raise_signal(number)
+    assert signal.getsignal(number) is handler_before
 
 
 def test_two_shells_in_one_second_are_two_holders_of_the_lock() -> None:
