@@ -119,8 +119,8 @@ def verify(cluster: ClusterName, as_json: AsJson = False, connection_file: Conne
     if as_json:
         show.print_json({"ok": seen.ok, "verification": seen})
     else:
-        show.print_look(seen.finalized)
-        show.print_look(seen.metadata_version)
+        show.print_check(seen.finalized)
+        show.print_check(seen.metadata_version)
         show.print_findings(seen.verdict.findings)
     if not seen.ok:
         raise typer.Exit(RefusedError.exit_code)

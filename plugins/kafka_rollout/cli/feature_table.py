@@ -67,12 +67,12 @@ def print_levels(state: ClusterState) -> None:
     for name in _names(state):
         level, low = state.finalized.get(name), best.finalized_min.get(name) if best else None
         ranges = _ranges(state, name)
-        odd = _differing(ranges)
+        differing = _differing(ranges)
         groups: dict[str, list[int]] = {}
         for node_id, text in ranges.items():
             groups.setdefault(text, []).append(node_id)
         lines = [
-            Text(f"! {text}: {nodes(ids)}", "bold yellow") if set(ids) & odd else Text(f"{text}: {nodes(ids)}")
+            Text(f"! {text}: {nodes(ids)}", "bold yellow") if set(ids) & differing else Text(f"{text}: {nodes(ids)}")
             for text, ids in groups.items()
         ]
         rows.append((name, level if low in {None, level, 0} else f"{low}-{level}", Text("\n").join(lines)))
@@ -85,20 +85,20 @@ def print_description(cluster: ClusterSpec, state: ClusterState) -> None:
     print_levels(state)
     out.print(f"Epoch: {'none reported' if best is None or best.epoch is None else best.epoch}")
     for node_id, node in sorted(state.nodes.items()):
-        for sentence in _stands_out(node.features, state.finalized) if node.features else ():
+        for sentence in _differences(node.features, state.finalized) if node.features else ():
             say_marked(f"Node {node_id} reports", "yellow", sentence)
         if node.features is None:
             say_marked(f"Node {node_id} does not respond:", "yellow", node.problem)
     problems = {node.problem for node in state.nodes.values()}
     for sentence in (sentence for sentence in state.unanswered if sentence not in problems):
         say_marked("Query failed:", "yellow", sentence)
-    for kind, ghosts in (
+    for kind, unlisted in (
         ("Broker", find_unlisted_brokers(cluster, state)),
         ("Controller", find_unlisted_controllers(cluster, state)),
     ):
-        for ghost in sorted(ghosts):
+        for unlisted_id in sorted(unlisted):
             out.print(
-                f"[yellow]{kind} {ghost} is registered but not listed in the inventory: its levels are "
+                f"[yellow]{kind} {unlisted_id} is registered but not listed in the inventory: its levels are "
                 "unknown.[/yellow]"
             )
 
@@ -128,7 +128,7 @@ def _differing(ranges: Mapping[int, str]) -> set[int]:
     return {node_id for node_id, text in ranges.items() if text != usual}
 
 
-def _stands_out(features: NodeFeatures, finalized: Mapping[str, int]) -> list[str]:
+def _differences(features: NodeFeatures, finalized: Mapping[str, int]) -> list[str]:
     """Return the finalized levels in which a node differs from the node with the highest epoch."""
     if not features.finalized and features.epoch is None:  # controllers before 3.5 report none
         return []

@@ -215,12 +215,12 @@ def _run(ports: ClusterPorts, request: Request, answers: ScriptAnswers, *, as_js
     if outcomes is None or not (plan.feature_changes or request.features is None):
         outcomes = planned_outcomes(plan)
     else:
-        seen = runner.results.get("look_again")  # a change that failed has not come to this step
+        seen = runner.results.get("look_again")  # a failed change did not reach this step
         race = (look_for_narrower_nodes(ports) if seen is None else seen).findings
-    _tell(ports, plan, outcomes, race, as_json=as_json, dry_run=request.dry_run)
+    _print_results(ports, plan, outcomes, race, as_json=as_json, dry_run=request.dry_run)
 
 
-def _tell(
+def _print_results(
     ports: ClusterPorts,
     plan: Plan,
     outcomes: Sequence[FeatureOutcome],
@@ -246,7 +246,7 @@ def _tell(
         show.print_json({**answer, "findings": [*plan.findings, *race]})
     else:
         print_outcomes(outcomes)
-        told = " ".join(outcome.sentence for outcome in outcomes)
-        show.print_findings(tuple(f for f in (*plan.findings, *race) if f.sentence not in told))
+        sentences = " ".join(outcome.sentence for outcome in outcomes)
+        show.print_findings(tuple(f for f in (*plan.findings, *race) if f.sentence not in sentences))
     if code:
         raise typer.Exit(code)

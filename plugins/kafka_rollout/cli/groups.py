@@ -47,7 +47,7 @@ app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asking:
+class _Groups:
     ports: ClusterPorts
     on_brokers: ClusterGroups
 
@@ -63,12 +63,12 @@ class _Asking:
 
 
 @contextmanager
-def _asking(cluster: str, connection_file: ConnectionFile) -> Iterator[_Asking]:
+def _open_groups(cluster: str, connection_file: ConnectionFile) -> Iterator[_Groups]:
     with (
         open_ports(cluster, None, connection_file) as (ports, _, security),
         open_groups(ports.cluster, security) as on_brokers,
     ):
-        yield _Asking(ports=ports, on_brokers=on_brokers)
+        yield _Groups(ports=ports, on_brokers=on_brokers)
 
 
 @app.command("list")
@@ -82,11 +82,11 @@ def list_(
 
     Groups of Kafka Connect are marked.
     """
-    with _asking(cluster, connection_file) as asking:
-        groups, left_out = asking.groups(records=records)
-        groups = asking.on_brokers.with_lag(groups)
+    with _open_groups(cluster, connection_file) as opened:
+        groups, note = opened.groups(records=records)
+        groups = opened.on_brokers.with_lag(groups)
     if as_json:
-        show.print_json({"cluster": cluster, "left_out": left_out, "groups": groups})
+        show.print_json({"cluster": cluster, "left_out": note, "groups": groups})
         return
     if not groups:
         show.out.print(_NO_GROUPS)
@@ -104,8 +104,8 @@ def list_(
             show.say(f"{group.group_id}: {group.problem or group.connect}")
         for member in group.members:
             show.say(f"  {group.group_id} · {_of_member(group, member)}")
-    if left_out:
-        show.say(left_out)
+    if note:
+        show.say(note)
 
 
 def _of_member(group: DescribedGroup, member: GroupMember) -> str:
@@ -130,16 +130,16 @@ def plan(
     connection_file: ConnectionFile = None,
 ) -> None:
     """Show the bounces and steps for each group in their order, with its type, assignor and members."""
-    with _asking(cluster, connection_file) as asking:
-        ports = asking.ports
+    with _open_groups(cluster, connection_file) as opened:
+        ports = opened.ports
         finalized = ports.admin.features(ports.cluster.brokers[0]).finalized
         facts = ClusterFacts(
-            group_version=finalized.get(GROUP_VERSION, 0), policies=asking.on_brokers.migration_policies()
+            group_version=finalized.get(GROUP_VERSION, 0), policies=opened.on_brokers.migration_policies()
         )
-        groups, left_out = asking.groups(records=records)
+        groups, note = opened.groups(records=records)
         plans = plan_groups(groups, to, facts)
     if as_json:
-        show.print_json({"cluster": cluster, "to": to, "facts": facts, "left_out": left_out, "groups": plans})
+        show.print_json({"cluster": cluster, "to": to, "facts": facts, "left_out": note, "groups": plans})
     else:
         _print(plans, facts, to)
     if any(each.finding for each in plans):
@@ -167,26 +167,26 @@ def watch(
         raise typer.BadParameter(f"Unknown group type {', '.join(sorted(unknown))}. Group types: {', '.join(_TYPES)}.")
     releases = [Release.parse(text) for text in release or ()]
     waiting = GateWatch(policy=GatePolicy(looks=1, interval_s=interval, timeout_s=timeout))
-    said = ""
-    with _asking(cluster, connection_file) as asking:
+    printed = ""
+    with _open_groups(cluster, connection_file) as opened:
         for each in releases:
-            asking.ports.catalogue.get(each)
+            opened.ports.catalogue.get(each)
         while True:
-            seen = _look(asking.ports, kinds, releases)
-            status = waiting.add(seen, asking.ports.clock.now())
-            if status.message != said:
+            seen = _check_conversion(opened.ports, kinds, releases)
+            status = waiting.add(seen, opened.ports.clock.now())
+            if status.message != printed:
                 show.say(status.message)
-                said = status.message
+                printed = status.message
             if status.done:
                 break
-            asking.ports.clock.sleep(interval)
+            opened.ports.clock.sleep(interval)
     for condition in seen.conditions:
         show.say(f"{'✓' if condition.holds else '✗'} {condition.name}: {condition.evidence}")
     if status.state is not WatchState.HELD:
         raise typer.Exit(RefusedError.exit_code)
 
 
-def _look(ports: ClusterPorts, kinds: frozenset[str], releases: list[Release]) -> GateCheck:
+def _check_conversion(ports: ClusterPorts, kinds: frozenset[str], releases: list[Release]) -> GateCheck:
     """Keep watching if the cluster does not respond for some time."""
     try:
         return look_at_conversion(ports, kinds, releases)

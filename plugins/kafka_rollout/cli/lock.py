@@ -23,12 +23,12 @@ app = typer.Typer(help=__doc__, no_args_is_help=True)
 def lock_show(cluster: ClusterName) -> None:
     """Show the run that holds the cluster's lock, its purpose and when its lease expires."""
     settings = Settings.from_environment()
-    held = open_lock(settings).holder(get_cluster(cluster, settings).name)
-    if held is None:
+    lease = open_lock(settings).holder(get_cluster(cluster, settings).name)
+    if lease is None:
         show.out.print(f"No run holds the lock of {cluster}.")
         return
-    until = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(held.expires_at))
-    show.say(f"Run {held.holder} holds the lock of {cluster} until {until}: {held.purpose}")
+    until = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(lease.expires_at))
+    show.say(f"Run {lease.holder} holds the lock of {cluster} until {until}: {lease.purpose}")
 
 
 @app.command("break")
@@ -44,5 +44,5 @@ def lock_break(
     if not by.strip():
         raise UserError("Breaking a lock needs the name of an approver.", remedy="Add --by NAME.")
     refuse_stranger(spec, by)
-    held = open_lock(settings).break_(spec.name, f"{by.strip()} ({shell_responder()})")
-    show.say("No run held the lock." if held is None else f"Lock of {held.holder} ({held.purpose}) was broken.")
+    lease = open_lock(settings).break_(spec.name, f"{by.strip()} ({shell_responder()})")
+    show.say("No run lease the lock." if lease is None else f"Lock of {lease.holder} ({lease.purpose}) was broken.")

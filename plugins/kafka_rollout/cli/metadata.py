@@ -156,8 +156,8 @@ def choose(
     """Choose the log that contains every committed record, among the logs of stopped nodes. Read-only."""
     folders = [open_metadata_log(directory, cluster_id=cluster_id) for directory in log_dir]
     if len({folder.cluster_id for folder in folders}) > 1:
-        told = "; ".join(f"{folder.root}: {folder.cluster_id or 'unknown'}" for folder in folders)
-        raise UserError(f"These logs belong to different clusters ({told}).", remedy="Use the logs of one cluster.")
+        clusters = "; ".join(f"{folder.root}: {folder.cluster_id or 'unknown'}" for folder in folders)
+        raise UserError(f"These logs belong to different clusters ({clusters}).", remedy="Use the logs of one cluster.")
     nameless = [folder for folder in folders if folder.node_id is None]
     if nameless:
         raise UserError(

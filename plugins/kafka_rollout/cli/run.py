@@ -78,7 +78,7 @@ def _runner(
             raise
         except RolloutError:
             if runner.plan is not None:
-                _show_ways_on(ports, runner.plan)
+                _show_next_commands(ports, runner.plan)
             raise
 
 
@@ -95,7 +95,7 @@ def command_of(ports: ClusterPorts, plan: Plan, *, back: bool = False) -> str:
     return f"kafka-rollout {words} --cluster {plan.cluster} --run {ports.run_id}"
 
 
-def _show_ways_on(ports: ClusterPorts, plan: Plan) -> None:
+def _show_next_commands(ports: ClusterPorts, plan: Plan) -> None:
     """Show the commands for the answers that the DAG offers after a failed gate."""
     events = ports.run.events()
     if not has_stopped_nodes(events):
@@ -103,18 +103,20 @@ def _show_ways_on(ports: ClusterPorts, plan: Plan) -> None:
     again = f"kafka-rollout retry --cluster {plan.cluster} --run {ports.run_id}"
     back = ("roll back", command_of(ports, plan, back=True))
     if plan.offline:  # its own steps start every node without a process
-        ways = [] if is_undoing(events) else [("continue and start the nodes that are down", command_of(ports, plan))]
-        ways += [back] if can_be_undone(events) else []
+        commands = (
+            [] if is_undoing(events) else [("continue and start the nodes that are down", command_of(ports, plan))]
+        )
+        commands += [back] if can_be_undone(events) else []
     else:
-        ways = [("wait on", command_of(ports, plan)), ("start the node again", again), back]
-    for what, command in ways:
+        commands = [("wait on", command_of(ports, plan)), ("start the node again", again), back]
+    for what, command in commands:
         say(f"{what}: {command}", err)
 
 
 def start_node_again(ports: ClusterPorts, policy: GatePolicy, answers: Answers) -> None:
     """Ask, start the node at which the run stopped, and wait for its gate after the start."""
     plan = ports.run.load_plan()
-    release_step, node_step = _stopped_at(ports, plan)
+    release_step, node_step = _stopped_node_step(ports, plan)
     progress = ProgressLines()
     what = f"{node_step.name} ({node_step.node_id}) on {release_step.to_release}"
     with lock.lock_before_run(ports, f"Start {what} again."):
@@ -141,7 +143,7 @@ def start_node_again(ports: ClusterPorts, policy: GatePolicy, answers: Answers) 
     say(f"The gate passed. Continue with: {command_of(ports, plan, back=is_way_back(plan, release_step))}", err)
 
 
-def _stopped_at(ports: ClusterPorts, plan: Plan) -> tuple[ReleaseStep, NodeStep]:
+def _stopped_node_step(ports: ClusterPorts, plan: Plan) -> tuple[ReleaseStep, NodeStep]:
     """Return the node step at which the run stopped: the node that it stopped or started last."""
     act = None if plan.offline else last_act(ports.run.events())
     release_step = None if act is None else plan.release_step(act.release_step)

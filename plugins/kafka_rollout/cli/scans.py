@@ -123,19 +123,19 @@ def _print_remedy(remedy: Remedy) -> None:
         show.say(f"{number}. {step.title}{time_left}")
         show.say(f"   {step.sentence}")
         for owner in step.concerned[:_SHOWN]:
-            show.say(f"   - {_called(owner)}")
+            show.say(f"   - {_name_of(owner)}")
         if more := len(step.concerned) + step.concerned_left_out - len(step.concerned[:_SHOWN]):
             show.say(f"   and {more:,} more")
         for change in step.settings_in_words:
             show.say(f"   {change}")
 
 
-def _called(owner: Concerned) -> str:
+def _name_of(owner: Concerned) -> str:
     return f"{owner.name}{f' ({owner.about})' if owner.about else ''}"
 
 
 def _print_comparison(earlier: KeptScan, later: KeptScan, comparison: ScanComparison) -> None:
-    show.say(f"{earlier.name} to {later.name}, {_apart(comparison)} apart")
+    show.say(f"{earlier.name} to {later.name}, {_time_between(comparison)} apart")
     for title, colour, changes in (("worse", "red", comparison.worse), ("better", "green", comparison.better)):
         show.out.print(f"[{colour}]{title}[/{colour}]: {len(changes)}")
         _print_changes(changes)
@@ -162,5 +162,5 @@ def _print_changes(changes: tuple[VerdictChange, ...]) -> None:
         show.say(f"  and {len(changes) - _SHOWN:,} more")
 
 
-def _apart(comparison: ScanComparison) -> str:
+def _time_between(comparison: ScanComparison) -> str:
     return in_words(round(abs(comparison.after_at - comparison.before_at) * 1000))

@@ -1,23 +1,31 @@
-"""What a run of the command line needs beside the cluster: the Spark scan, background processes, the report."""
+"""What a run of the command line needs besides the cluster: the scan with Spark, background processes, the report."""
 
 from __future__ import annotations
 
+import os
 import tempfile
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafka_rollout.cli.background import monitor_groups, run_traffic
 from kafka_rollout.cli.show import ProgressLines, err, say
+from kafka_rollout.composition.background import (
+    start_group_monitor,
+    start_traffic,
+    stop_group_monitor,
+    stop_traffic,
+)
 from kafka_rollout.composition.pages import write_run_report
+from kafka_rollout.composition.records import run_folder
 from kafka_rollout.composition.scans import scan_cluster
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.offline.facts import expected_outage_s
 from kafka_rollout.steps.offline.outage import outage_sentence
+from kafka_rollout.steps.report.run import GROUPS_WATCHED, LEDGER_VERDICT
 
 if TYPE_CHECKING:
     from kafka_rollout.composition.credentials import ClientSecurity
@@ -25,31 +33,50 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class ShellServices:
-    """Background processes end with this process, or at `stop`."""
+    """The group monitor and the test traffic run until `stop`, the monitor no longer than this process."""
 
     ports: ClusterPorts
     settings: Settings
     progress: ProgressLines
     security: ClientSecurity | None = None
-    _groups: ExitStack = field(default_factory=ExitStack)
-    _traffic: ExitStack = field(default_factory=ExitStack)
-    _monitors: bool = False
+    _has_monitor: bool = False
+    _has_traffic: bool = False
 
     def scan(self, file: str) -> None:
         scan_logs(self.ports, self.settings, self.security, file, self.progress)
 
     def monitor_groups(self) -> None:
-        if not self._monitors:
-            self._groups.enter_context(monitor_groups(self.ports, self.settings, self.security))
-            self._monitors = True
+        if not self._has_monitor:
+            cluster, run_id = self.ports.cluster.name, self.ports.run_id
+            start_group_monitor(cluster, run_id, security=self.security, only_with=os.getpid(), settings=self.settings)
+            self._has_monitor = True
 
     def start_traffic(self) -> None:
-        self._traffic.enter_context(run_traffic(self.ports, self.settings, self.security, self.progress.say))
+        start_traffic(self.ports.cluster, self.ports.run_id, security=self.security, settings=self.settings)
+        self._has_traffic = True
 
     def stop(self) -> None:
-        self._groups.close()
-        self._monitors = False
-        self._traffic.close()
+        """Stop the background processes and attach their results. Raises FatalError if the traffic check failed."""
+        cluster, run_id = self.ports.cluster.name, self.ports.run_id
+        if self._has_monitor:
+            self._has_monitor = False
+            if (watched := stop_group_monitor(cluster, run_id, settings=self.settings)) is not None:
+                self.ports.run.attach(GROUPS_WATCHED, watched)
+        if self._has_traffic:
+            self._has_traffic = False
+            with lock.keep_lock(self.ports):
+                verdict = stop_traffic(
+                    cluster, run_id, security=self.security, settings=self.settings, on_progress=self.progress.say
+                )
+            if verdict is None:
+                return
+            self.ports.run.attach(LEDGER_VERDICT, {"ok": verdict.ok, **asdict(verdict)})
+            if not verdict.ok:
+                lost = "; ".join(found.sentence for found in verdict.discrepancies)
+                raise FatalError(
+                    f"The traffic check failed: {lost or 'one kind of test traffic produced or consumed nothing'}",
+                    remedy=f"Read its journals in {run_folder(cluster, run_id, self.settings) / 'ledger'}.",
+                )
 
     def report(self, *, dry_run: bool) -> None:
         plan = self.ports.run.load_plan()
@@ -61,12 +88,12 @@ class ShellServices:
 
 
 def shell_services(ports: ClusterPorts, settings: Settings, security: ClientSecurity | None) -> ShellServices:
-    """The services of one command, with its progress on the standard error."""
+    """Return the services of one command, with its progress on standard error."""
     return ShellServices(ports=ports, settings=settings, progress=ProgressLines(), security=security)
 
 
 class NoServices:
-    """Of a run that scans nothing, runs no test traffic and writes no report."""
+    """Services of a run without scans, test traffic and report."""
 
     def scan(self, file: str) -> None: ...
 
@@ -82,7 +109,7 @@ class NoServices:
 def scan_logs(
     ports: ClusterPorts, settings: Settings, security: ClientSecurity | None, file: str, progress: ProgressLines
 ) -> ScanResult:
-    """Scan with Spark in a process of its own."""
+    """Scan with Spark in a separate process and attach the result to the run."""
 
     def on_progress(line: str) -> None:
         progress.say(f"scan: {line}")

@@ -115,8 +115,8 @@ def print_findings(findings: tuple[Finding, ...]) -> None:
         say(f"  {finding.sentence} {finding.remedy}")
 
 
-def print_look(look: GateCheck) -> None:
-    for condition in look.conditions:
+def print_check(check: GateCheck) -> None:
+    for condition in check.conditions:
         mark = ("✓", "green") if condition.holds else ("✗", "red")
         say_marked(*mark, f"{condition.name}: {condition.evidence}")
 
