@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,10 @@ from typer.core import TyperGroup
 
 from kafka_rollout.cli.app import app
 from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
+from kafka_rollout.steps.procedures.features import FEATURES
+from kafka_rollout.steps.procedures.upgrade import UPGRADE
+from kafka_rollout.steps.step import EachNode, Procedure, Section
 
 PAGES = [PROJECT_ROOT / name for name in subprocess.run(
     ["git", "ls-files", "*.md"], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True
@@ -112,6 +116,27 @@ def commands() -> TyperGroup:
 @cache
 def finding_codes() -> frozenset[str]:
     return frozenset(code for text in SOURCES for code in re.findall(r'"([A-Z][A-Z0-9]*(?:-[A-Z0-9]+)+)"', text))
+
+
+@pytest.mark.parametrize(
+    ("page", "procedure"), [("upgrade", UPGRADE), ("downgrade", DOWNGRADE), ("features", FEATURES)]
+)
+def test_the_page_of_a_dag_lists_its_steps_in_their_order(page: str, procedure: Procedure) -> None:
+    text = (PROJECT_ROOT / "docs" / f"{page}.md").read_text().replace("\n", " ")
+    shown = re.search(r"`(observe → .*?)`", text)
+    assert shown
+    assert shown[1].replace("(offline)", "offline").split(" → ") == list(steps_of(procedure.parts))
+
+
+def steps_of(parts: Iterable[Any]) -> Iterator[str]:
+    """Ids of the steps; a section with nodes by its own id, without those that return nodes to the previous release."""
+    for part in parts:
+        if isinstance(part, Section) and any(isinstance(one, EachNode) for one in part.parts):
+            yield from () if part.id in {"undo", "roll_back"} else (part.id,)
+        elif isinstance(part, Section):
+            yield from steps_of(part.parts)
+        else:
+            yield part.id
 
 
 def test_every_module_that_the_architecture_page_names_exists() -> None:

@@ -76,7 +76,7 @@ def lossy_downgrade_level(libs: Path, level: int | None = KIP_1155_LEVEL) -> int
     """Return KIP-1155's metadata.version if the controller lowers across levels that changed metadata, else None.
 
     That it does not is read from its controller. Which level the KIP gets is nowhere in the jars, so it is a constant
-    of this module; the first release that no longer refuses stops here until somebody has set it.
+    of this module. The first release that no longer refuses stops the tool until it is set.
     """
     code = classes_named(libs, r"org/apache/kafka/controller/FeatureControlManager\.class")
     if not code:
