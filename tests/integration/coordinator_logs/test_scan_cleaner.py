@@ -52,7 +52,8 @@ class Log:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("release", ["4.3.1", pytest.param("3.4.1", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("release", ["4.3.1", "3.4.1"])
 def test_the_cleaner_removes_tombstones_in_its_second_pass_within_the_time_that_the_remedy_names(
     make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch, release: str
 ) -> None:

@@ -21,7 +21,7 @@ from tests.integration.harness.airflow_harness import all_run, finalized, starts
 from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
 from tests.integration.harness.dag_in_process import ProcessRuns
 
-pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.full, pytest.mark.timeout(1800)]
 
 DOWNGRADE = "kafka_downgrade"
 REFUSED, OFFLINE = 30, 29
@@ -80,7 +80,6 @@ def of_before(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.full
 def test_what_only_the_higher_level_says_is_lost_by_name_or_not_at_all(
     runs: ProcessRuns, make_cluster: MakeCluster
 ) -> None:

@@ -26,7 +26,7 @@ from tests.integration.harness.gated_groups import (
 )
 from tests.integration.harness.group_harness import DEADLINE_S, wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.full, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture
@@ -85,7 +85,6 @@ class TestThreeNodes:
             },
         )
 
-    @pytest.mark.full
     def test_partitions_that_remember_eligible_leaders_are_named_before_their_feature_falls(
         self, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

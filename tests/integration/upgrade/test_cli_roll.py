@@ -94,7 +94,8 @@ def _stopped(shell: Shell) -> int:
     return shell.count_events(Stopping)
 
 
-def test_a_node_that_does_not_start_is_mended_and_started_once_more_and_the_roll_can_still_go_back(
+@pytest.mark.full
+def test_a_node_that_does_not_start_is_fixed_and_retried_and_the_roll_can_still_be_rolled_back(
     shell: Shell,
 ) -> None:
     spec = replace(shell.cluster.spec, release_overrides={"4.3.1": BREAKS_WHERE_A_FILE_IS_IN_THE_WAY})
