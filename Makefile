@@ -9,8 +9,7 @@ FROM ?= 3.9.1
 TO ?= 4.3.1
 APPROVE ?=
 ARGS ?=
-# Test files run in parallel: most of their time they wait for brokers and for Airflow. Sorted by name, the long ones start
-# early.
+# Two workers; tests/scheduling.py decides which file runs where and in which order.
 WORKERS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 help: ## show this list

@@ -10,23 +10,24 @@ from hypothesis import HealthCheck, settings
 
 from tests.leftovers import pytest_unconfigure  # noqa: F401 (a hook)
 from tests.postgres import Postgres, running_postgres
+from tests.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401 (hooks)
 
-# These machines are small and noisy: how long an example takes says nothing about the code. And the same examples are
-# tried in every run: what stops one can be seen again. `make test-full` tries others each time.
+# No deadline for an example: the machine may be busy. `make test` tries the same examples in every run, so that a
+# failure can be repeated; `make test-full` tries new ones.
 settings.register_profile("exploring", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeatable", settings.get_profile("exploring"), derandomize=True)
 settings.load_profile("repeatable")
 
-# A node that is stopped leaves its ports free for a while: clusters that other workers make must not take them then.
+# The ports of a stopped node are free for a while: clusters of other workers must not take them.
 if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is not None:
     share = 12_000 // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
     first = 20_000 + share * int(worker.removeprefix("gw"))
     os.environ["KAFKA_ROLLOUT_PORTS"] = f"{first}-{first + share - 1}"
 
-# py4j takes leave of the JVM when Python ends, into a stream that pytest has closed by then.
+# py4j logs when Python exits, to a stream that pytest has closed already.
 logging.getLogger("py4j").setLevel(logging.WARNING)
 
-# A shell has what it starts in the background ignore Ctrl-C, and so would all that tests start and then interrupt.
+# A shell starts background processes with SIGINT ignored; the processes that tests interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,10 +1,11 @@
-"""Real brokers for tests: made on request, ended and removed afterwards, by process id."""
+"""Real brokers for tests: started on request, stopped by process id and removed afterwards."""
 
 from __future__ import annotations
 
 import os
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +21,13 @@ from kafka_rollout.settings import Settings
 from tests.class_archives import ClassArchives
 from tests.integration.harness.airflow_harness import House
 from tests.integration.harness.feature_harness import Command
+from tests.scheduling import needs_house
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 MakeCluster = Callable[..., LocalCluster]
+_HOUSE = pytest.StashKey[tuple[ExitStack, House]]()
 
 
 @pytest.fixture(scope="session")
@@ -42,13 +45,13 @@ def release_cache(class_archives: ClassArchives) -> ReleaseCache:
 
 @pytest.fixture
 def make_cluster(tmp_path: Path, release_cache: ReleaseCache, class_archives: ClassArchives) -> Iterator[MakeCluster]:
-    """`make_cluster("3.9.1", layout="combined", …)`: LocalCluster.create in the test's own folder."""
+    """`make_cluster("3.9.1", layout="combined", …)`: LocalCluster.create in the folder of the test."""
     numbers = count(1)
     made: list[Path] = []
 
     def make(release: str, *, name: str | None = None, **options: Any) -> LocalCluster:
         folder = tmp_path / f"cluster-{next(numbers)}"
-        made.append(folder)  # before the start: also a cluster that fails half-way is ended
+        made.append(folder)  # before the start: a cluster that fails to start is stopped too
         name = name or f"test-{next(numbers)}"
         class_archives.record(Release.parse(release))
         return LocalCluster.create(folder, name, Release.parse(release), cache=release_cache, **options)
@@ -62,7 +65,7 @@ def make_cluster(tmp_path: Path, release_cache: ReleaseCache, class_archives: Cl
 def make_shared_cluster(
     tmp_path_factory: pytest.TempPathFactory, release_cache: ReleaseCache, class_archives: ClassArchives
 ) -> Iterator[MakeCluster]:
-    """As make_cluster, for clusters that all tests of a module look at."""
+    """As make_cluster, for a cluster that the tests of a module share."""
     made: list[Path] = []
 
     def make(release: str, *, name: str = "shared", **options: Any) -> LocalCluster:
@@ -78,7 +81,7 @@ def make_shared_cluster(
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """Nobody listens on it, and nobody can begin to: it is bound."""
+    """A port that is bound, so that no process listens on it or can start to."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield int(held.getsockname()[1])
@@ -86,7 +89,7 @@ def closed_port() -> Iterator[int]:
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """`kafka-rollout` in this process, on a cluster, with the home of one test."""
+    """Run `kafka-rollout` in this process, on a cluster, with the home folder of one test."""
 
     def run(cluster: LocalCluster, words: str) -> tuple[int, str, str]:
         monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(cluster.inventory_path.parent))
@@ -99,7 +102,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def end_cluster(folder: Path) -> None:
-    """No mercy: the data is thrown away, so nothing waits for a controlled shutdown."""
+    """Kill the nodes of a cluster and remove its data; no node waits for a controlled shutdown."""
     import shutil
 
     from kafka_rollout.demo.local_cluster import stop_nodes
@@ -108,17 +111,31 @@ def end_cluster(folder: Path) -> None:
     shutil.rmtree(folder / "nodes", ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
-def house(tmp_path_factory: pytest.TempPathFactory, release_cache: ReleaseCache) -> Iterator[House]:
-    """One Airflow for all tests that drive a DAG; each brings its own cluster."""
-    release_cache.agents()  # fetched before anything starts that waits for it
-    with House.open(tmp_path_factory.mktemp("house")) as opened:
-        yield opened
+@pytest.fixture
+def house(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, release_cache: ReleaseCache
+) -> House:
+    """The shared Airflow server; each test adds its own cluster."""
+    stash = request.config.stash
+    if _HOUSE not in stash:
+        release_cache.agents()  # downloaded before a process waits for them
+        server = ExitStack()
+        stash[_HOUSE] = (server, server.enter_context(House.open(tmp_path_factory.mktemp("house"))))
+    return stash[_HOUSE][1]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Stop the shared Airflow server after its last test: its idle scheduler slows down the tests that follow."""
+    if _HOUSE in item.config.stash and not (nextitem and needs_house(nextitem.path)):
+        server, _ = item.config.stash[_HOUSE]
+        del item.config.stash[_HOUSE]
+        server.close()
 
 
 @pytest.fixture
 def page() -> Iterator[Page]:
-    """A browser's page of this test's own."""
+    """A page of a new browser."""
     from tests.integration.harness.airflow_pages import open_page
 
     with open_page() as opened:

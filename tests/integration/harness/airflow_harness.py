@@ -1,4 +1,4 @@
-"""One private Airflow for all tests that drive a real cluster through a DAG, and what they all ask of a run."""
+"""A private Airflow server for tests that change a real cluster through a DAG, and the checks they share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kafka_rollout.domain.model.topology import NEVER, NodeSpec
 from tests.records import change_lock, run_history
 
 ADMIN, APPROVER, OTHER = "admin", "anna", "otto"
-PATIENCE_S = 900.0  # how long a busy machine may take for anything; an idle one takes a fraction of it
+PATIENCE_S = 900.0  # limit of each wait: for a busy machine
 DONE = {"success", "failed"}
 MOST_ANSWERS = 3  # to one question
 
@@ -35,8 +35,8 @@ QUICK_SNAPSHOTS = {"metadata.log.max.snapshot.interval.ms": "5000"}
 
 QUICKLY: Mapping[str, Any] = {"soak_seconds": 0, "looks": 2, "ledger": True, "approvers": [APPROVER]}
 
-# Described and never started: keeps the DAG file known to Airflow while no test has a cluster, so that it can be
-# asked to read the file again at once.
+# Never started: with this cluster, Airflow knows the DAG file before a test adds its own, and can be told to parse it
+# again at once.
 _NOBODY = """\
 name: nobody
 approvers: [anna]
@@ -76,6 +76,8 @@ class House:
             "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "240",
             # How soon a task whose supervisor died with the scheduler is taken up again; five minutes by default.
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
+            # At 0.2 s (the demo's) an idle scheduler takes a sixth of a core from the other tests.
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
         }
         server = AirflowServer.start(folder / "airflow", users=users, environment=environment, timeout_s=600)
         house = cls(server=server, clusters=clusters, home=home)
@@ -83,7 +85,7 @@ class House:
             yield house
         finally:
             house.stop_restarted()
-            server.stop(deadline_s=5.0)  # nobody wants its database any more
+            server.stop(deadline_s=5.0)  # its database is thrown away
 
     def client(self, user: str = ADMIN) -> AirflowClient:
         return self.server.client(user)

@@ -1,4 +1,4 @@
-"""How a person finds their way in Airflow's pages: signing in, the form of a DAG, the graph, the page of our own."""
+"""Steps in Airflow's pages: signing in, the trigger form of a DAG, the graph, the page *Kafka rollout*."""
 
 from __future__ import annotations
 
@@ -25,16 +25,25 @@ FLAGS = [
 ]
 PATIENCE_MS = 120_000  # a page on a busy machine
 TASKS_MS = 600_000  # tasks that observe and plan
+# Without a graphics card, what moves on Airflow's pages takes as much CPU time as there is.
+STAND_STILL = """
+document.addEventListener("DOMContentLoaded", () => {
+  const style = document.createElement("style");
+  style.textContent = "*, *::before, *::after { animation: none !important; transition: none !important; }";
+  document.head.append(style);
+});
+"""
 
 
 @contextmanager
 def open_page() -> Iterator[Page]:
-    """A new browser's page: English, light and UTC, whatever the machine prefers, since tests read the words."""
+    """A page of a new browser, in English, light colors and UTC: tests read its words."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=PATIENCE_MS)
         context = browser.new_context(
             viewport={"width": 1400, "height": 900}, locale="en-US", timezone_id="UTC", color_scheme="light"
         )
+        context.add_init_script(STAND_STILL)
         context.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)
         yield context.new_page()
@@ -62,7 +71,7 @@ def box(page: Page, task: str) -> Locator:
 
 
 def settled(moving: Locator) -> None:
-    """Until what moves on the page stands still."""
+    """Wait until an element keeps its place."""
     before = None
     while (now := moving.bounding_box()) != before:
         before = now

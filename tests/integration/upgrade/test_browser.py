@@ -57,8 +57,8 @@ def test_a_person_triggers_reads_and_approves_an_upgrade_in_the_browser(
     page.wait_for_url(re.compile(r"/runs/manual__"))
     run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=run_of(page.url), client=house.client())
     try:
-        page.get_by_role("button", name="Show Graph").click()
         run.wait_for_question("approve_plan")
+        page.get_by_role("button", name="Show Graph").click()
         expect(box(page, "approve_plan")).to_contain_text("awaiting_input")
         for task in ("observe", "plan"):
             expect(box(page, task)).to_contain_text("success")

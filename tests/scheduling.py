@@ -1,0 +1,45 @@
+"""Which worker runs which tests, and in which order (`--dist loadfile`).
+
+The tests of a file stay on one worker, which shares the file's clusters. All files that use the Airflow server `house`
+stay on one worker, so that it is started once. Long files start first: the short ones fill the gaps at the end.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+from tests.paths import ROOT
+
+LONGEST_FIRST: tuple[str, ...] = ()
+
+
+@cache
+def needs_house(file: Path) -> bool:
+    """Whether a test of this file uses the shared Airflow server."""
+    return "house: House" in file.read_text(encoding="utf-8")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=_rank)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
+    return _FilesAndHouse(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+class _FilesAndHouse(LoadFileScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        return "house" if needs_house(ROOT / file) else file
+
+
+def _rank(item: pytest.Item) -> int:
+    """Position of the item's file in the order; files that are not listed keep their places after the listed ones."""
+    file = item.nodeid.split("::", 1)[0]
+    if needs_house(item.path):
+        return -1
+    return LONGEST_FIRST.index(file) if file in LONGEST_FIRST else len(LONGEST_FIRST)
