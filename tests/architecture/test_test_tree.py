@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.paths import ROOT
+from tests.scheduling import LONGEST_FIRST
 
 UNIT = ROOT / "tests" / "unit"
 PACKAGES = ROOT / "plugins" / "kafka_rollout"
@@ -21,3 +22,7 @@ def test_each_folder_of_unit_tests_has_the_name_of_a_package() -> None:
     folders = {path.parent for path in UNIT.rglob("test_*.py")}
     assert [folder for folder in folders if not list(package_of(folder).glob("*.py"))] == []
     assert package_of(UNIT / "spark" / "kernel") == ROOT / "spark_jobs" / "kafka_rollout_spark" / "kernel"
+
+
+def test_the_files_that_start_first_exist() -> None:
+    assert [file for file in LONGEST_FIRST if not (ROOT / file).is_file()] == []
