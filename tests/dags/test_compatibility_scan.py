@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ import pytest
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.releases.catalogue import load_catalogue, release_names
 from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from tests.dags.conftest import spec_with_homes
@@ -64,7 +65,7 @@ class Scans:
 
     @property
     def alerts(self) -> list[dict[str, Any]]:
-        return [dict(event) for event in scan_history(self.home, "fake").events() if event["kind"] == "alert"]
+        return [asdict(event) for event in scan_history(self.home, "fake").events() if isinstance(event, Alerted)]
 
 
 @pytest.fixture
@@ -104,8 +105,10 @@ def test_a_scan_is_kept_reported_and_told_as_an_asset(scans: Scans) -> None:
     state, states, run_id = scans.run()
     assert (state, states) == ("success", {"scan_coordinator_logs": "success", "alert": "skipped"})
     (scanned,) = scan_history(scans.home, "fake").events()
-    assert (scanned["run_id"], scanned["records"]) == (run_id, 6)
-    assert scanned["verdicts"] == {**scanned["verdicts"], "3.4.0": "fails", "3.4.1": "loads_ignoring", "4.3.1": "loads"}
+    assert isinstance(scanned, Scanned)
+    assert (scanned.run_id, scanned.records) == (run_id, 6)
+    verdicts = {str(release): verdict for release, verdict in scanned.verdicts.items()}
+    assert verdicts == {**verdicts, "3.4.0": "fails", "3.4.1": "loads_ignoring", "4.3.1": "loads"}
     page = scan_history(scans.home, "fake").page_of_run(run_id)
     assert page is not None
     assert "unknown key version 3" in page

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.domain.coordinator_logs.history import Alerted
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Begun, Planned, RunOf, TaskFailed
@@ -117,8 +118,8 @@ def test_a_viewer_sees_the_newest_scan_its_age_and_what_alerted(client: Any, tmp
     signed_in = sign_in(client)
     assert client.get(f"{PREFIX}/scans", headers=signed_in).json() == []
     reports = scan_history(tmp_path / "home", "fake")
-    failed = {"headline": "The logs could not be scanned.", "sentences": ["No broker answered."], "failed": True}
-    reports.record_alert("scheduled__1", failed)
+    headline, sentences = "The logs could not be scanned.", ("No broker answered.",)
+    reports.record_alert(Alerted(run_id="scheduled__1", headline=headline, sentences=sentences, failed=True))
     (found,) = client.get(f"{PREFIX}/scans", headers=signed_in).json()
     assert (found["scan"], found["overdue"], found["failed"]["sentences"]) == (None, True, ["No broker answered."])
 

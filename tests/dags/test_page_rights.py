@@ -10,7 +10,8 @@ from sqlalchemy import Executable, delete, insert, select, text, update
 
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.store.runs import SqlRunStore
-from kafka_rollout.adapters.store.tables import events, plans, runs
+from kafka_rollout.adapters.store.tables import alerts, events, plans, runs
+from kafka_rollout.domain.coordinator_logs.history import Alerted
 from kafka_rollout.domain.run.events import Begun, CanaryAsked
 from tests.dags.conftest import spec_with_homes
 from tests.dags.page_client import PREFIX, serve_page, sign_in
@@ -33,7 +34,7 @@ def home(tmp_path: Path) -> Path:
         run.attach_page(PAGES["scan_before_roll"], f"<h1>scan of {dag_id}</h1>")
     change_lock(home).acquire("fake", "run-of-kafka_features_fake", "Raise group.version.", for_s=600)
     scan_history(home, "fake").record_alert(
-        "scheduled__1", {"headline": "Not scanned.", "sentences": ["group a\u202eb"], "failed": True}
+        Alerted(run_id="scheduled__1", headline="Not scanned.", sentences=("group a\u202eb",), failed=True)
     )
     return home
 
@@ -124,7 +125,7 @@ def _damage_report(home: Path, run: SqlRunStore) -> None:
 
 
 def _damage_scans(home: Path, run: SqlRunStore) -> None:
-    scan_history(home, "damaged").record_alert("x", {})
+    _sql(home, insert(alerts).values(cluster="damaged", run_id="x", at=0.0, body="{}"))
 
 
 def _damage_lease(home: Path, run: SqlRunStore) -> None:

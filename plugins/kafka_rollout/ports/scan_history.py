@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 
 
@@ -56,12 +56,12 @@ class ScanHistory(Protocol):
         `run_id`: the scheduled run that made it."""
         ...
 
-    def record_alert(self, run_id: str, alert: Mapping[str, Any]) -> None:
+    def record_alert(self, alert: Alerted) -> None:
         """Record the alert of a run, once."""
         ...
 
-    def events(self) -> tuple[Mapping[str, Any], ...]:
-        """Scans of scheduled runs (kind `scanned`) and alerts (kind `alert`), oldest first."""
+    def events(self) -> tuple[Scanned | Alerted, ...]:
+        """Return the scans of scheduled runs and the alerts, oldest first."""
         ...
 
     def page_of_run(self, run_id: str) -> str | None:

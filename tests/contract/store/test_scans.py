@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.store.scans import SqlScanHistory, scanned_clusters
+from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, ScanResult
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
 from tests.contract.store.conftest import Store
@@ -63,15 +64,19 @@ def test_a_scan_that_could_not_be_written_is_not_part_of_the_history(
     assert len(history.scans()) == 1
 
 
-def test_scans_of_scheduled_runs_and_alerts_are_told_in_their_order(history: SqlScanHistory) -> None:
+def test_scans_of_scheduled_runs_and_alerts_are_listed_in_their_order(history: SqlScanHistory) -> None:
     history.keep(scan(), "<p>by hand</p>")
-    history.record_alert("run-1", {"headline": "Not scanned.", "failed": True})
+    history.record_alert(Alerted(run_id="run-1", headline="Not scanned.", failed=True))
     history.keep(scan(AT + 60), "<p>page</p>", run_id="run-2")
-    history.record_alert("run-2", {"headline": "Worse.", "failed": False})
-    history.record_alert("run-2", {"headline": "A second try.", "failed": False})
-    told = [(event["kind"], event["run_id"]) for event in history.events()]
-    assert told == [("alert", "run-1"), ("scanned", "run-2"), ("alert", "run-2")]
-    assert history.events()[-1]["headline"] == "Worse."
+    history.record_alert(Alerted(run_id="run-2", headline="Worse."))
+    history.record_alert(Alerted(run_id="run-2", headline="A second try."))
+    events = history.events()
+    kinds = [(type(event), event.run_id) for event in events]
+    assert kinds == [(Alerted, "run-1"), (Scanned, "run-2"), (Alerted, "run-2")]
+    assert isinstance(events[1], Scanned)
+    assert events[1].verdicts == scan().standing
+    assert isinstance(events[2], Alerted)
+    assert events[2].headline == "Worse."
     assert history.page_of_run("run-2") == "<p>page</p>"
     assert history.page_of_run("run-1") is None
 

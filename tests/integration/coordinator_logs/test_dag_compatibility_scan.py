@@ -9,6 +9,7 @@ import pytest
 
 from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
+from kafka_rollout.domain.coordinator_logs.history import Alerted
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings
@@ -65,9 +66,9 @@ def test_a_scan_is_kept_shown_and_told_and_a_record_that_makes_it_worse_alerts(
 
     run, after = scanned()
     assert run.states() == {SCAN: "success", "alert": "success"}
-    alert = [event for event in scan_history(house.home, "scanned").events() if event["kind"] == "alert"][-1]
-    assert "4.3.1" in alert["headline"]
-    run.wait_for_log("alert", alert["headline"])
+    alert = [event for event in scan_history(house.home, "scanned").events() if isinstance(event, Alerted)][-1]
+    assert "4.3.1" in alert.headline
+    run.wait_for_log("alert", alert.headline)
     assert ["does not parse" in v.first_failure.reason for v in after.failing(RUNNING) if v.first_failure] == [True]
     assert verdicts(carried_on) == verdicts(after), "the tail is decoded as Spark's workers decode it"
     assert carried_on.logs == after.logs

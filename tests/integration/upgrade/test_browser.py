@@ -13,6 +13,7 @@ from playwright.sync_api import Page, expect
 from kafka_rollout.adapters.pages.scan_report import render_scan
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.domain.coordinator_logs.history import Alerted
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from tests.integration.conftest import MakeCluster
@@ -134,8 +135,8 @@ def test_the_newest_scan_its_verdicts_and_its_report_are_shown(house: House, pag
     expect(card.get_by_text("3.4.1 loads, ignores some")).to_be_visible()
     expect(card.get_by_text("4.3.1 loads", exact=True)).to_be_visible()
     expect(card.get_by_text("scanned 3 hours ago")).to_be_visible()
-    failed = {"headline": "The logs could not be scanned.", "sentences": ["No broker answered."], "failed": True}
-    reports.record_alert("scheduled__2", failed)
+    headline, sentences = "The logs could not be scanned.", ("No broker answered.",)
+    reports.record_alert(Alerted(run_id="scheduled__2", headline=headline, sentences=sentences, failed=True))
     expect(card.get_by_text("The logs could not be scanned. No broker answered.", exact=True)).to_be_visible()
     card.get_by_text("Alerts").click()
     page.screenshot(path=pictures / "scans-page.png")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,12 +19,12 @@ from sqlalchemy import Row, delete, insert, select
 from kafka_rollout.adapters.store.artifacts import Artifacts, artifact_key
 from kafka_rollout.adapters.store.database import Database
 from kafka_rollout.adapters.store.tables import alerts, scans
+from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, UserError
 from kafka_rollout.json_forms import from_json, to_json
 
 KEPT = 60  # scans of a cluster: two months of daily ones
-SCANNED, ALERT = "scanned", "alert"  # kinds of events
 
 _RESULT, _PAGE, _TABLES = "scan.json", "report.html", "parquet"
 
@@ -127,26 +126,30 @@ class SqlScanHistory:
         self._remove_oldest(at_most)
         return replace(kept, name=_name(moment))
 
-    def record_alert(self, run_id: str, alert: Mapping[str, Any]) -> None:
-        """Record the alert of a run, once: a task whose channel did not answer tries again."""
-        which = (alerts.c.cluster == self.cluster, alerts.c.run_id == run_id)
+    def record_alert(self, alert: Alerted) -> None:
+        """Record the alert of a run, once: a task whose channel did not respond tries again."""
+        which = (alerts.c.cluster == self.cluster, alerts.c.run_id == alert.run_id)
         with self._database.serialized() as connection:
             if connection.execute(select(alerts.c.run_id).where(*which)).first() is None:
                 body = json.dumps(to_json(alert), ensure_ascii=False)
                 at = self._database.now(connection)
-                connection.execute(insert(alerts).values(cluster=self.cluster, run_id=run_id, at=at, body=body))
+                connection.execute(insert(alerts).values(cluster=self.cluster, run_id=alert.run_id, at=at, body=body))
 
-    def events(self) -> tuple[Mapping[str, Any], ...]:
-        """Scans of scheduled runs and alerts, oldest first."""
+    def events(self) -> tuple[Scanned | Alerted, ...]:
+        """Return the scans of scheduled runs and the alerts, oldest first."""
         with self._database.reading() as connection:
             scanned = connection.execute(select(scans).where(scans.c.cluster == self.cluster, scans.c.run_id != ""))
-            found = [
-                {**json.loads(row.summary), "kind": SCANNED, "at": row.kept_at, "run_id": row.run_id, "scan": row.name}
+            found: list[Scanned | Alerted] = [
+                from_json(
+                    Scanned, {**json.loads(row.summary), "at": row.kept_at, "run_id": row.run_id, "scan": row.name}
+                )
                 for row in scanned
             ]
             alerted = connection.execute(select(alerts).where(alerts.c.cluster == self.cluster))
-            found += [{**json.loads(row.body), "kind": ALERT, "at": row.at, "run_id": row.run_id} for row in alerted]
-        return tuple(sorted(found, key=lambda event: float(event["at"])))
+            found += [
+                from_json(Alerted, {**json.loads(row.body), "at": row.at, "run_id": row.run_id}) for row in alerted
+            ]
+        return tuple(sorted(found, key=lambda event: event.at))
 
     def page_of_run(self, run_id: str) -> str | None:
         """The report of a run's newest scan; None if it has none, or the history no longer keeps it."""

@@ -20,7 +20,9 @@ from airflow.sdk import BaseNotifier, Context, Variable
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.composition.records import open_scan_history
+from kafka_rollout.domain.coordinator_logs.history import Alerted
 from kafka_rollout.domain.model.outside_text import escape_invisible
+from kafka_rollout.json_forms import from_json
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -68,10 +70,10 @@ class ScanAlertNotifier(BaseNotifier):
         super().render_template_fields(_with(context, _shown(self.alert)), jinja_env)
 
     def notify(self, context: Context) -> None:
-
         alert = {**_shown(self.alert), "subject": self.subject, "body": self.body}
         self.log.error("%s", self.body)
-        open_scan_history(self.alert.cluster).record_alert(str(context["run_id"]), alert)
+        recorded = from_json(Alerted, {**alert, "run_id": str(context["run_id"])})
+        open_scan_history(self.alert.cluster).record_alert(recorded)
         if (channel := load_channel()) is not None:
             channel(_with(context, alert))
 

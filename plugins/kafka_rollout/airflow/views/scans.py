@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
@@ -14,9 +14,10 @@ from croniter import croniter
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
 from kafka_rollout.airflow.views.runs import page_of_run
 from kafka_rollout.composition.records import open_scan_history
-from kafka_rollout.domain.coordinator_logs.history import ALERT, SCANNED
+from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.topology import NEVER, ClusterSpec
+from kafka_rollout.json_forms import to_json
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.procedures.of_run import PROCEDURES
 
@@ -53,12 +54,12 @@ def _scan_of(cluster: ClusterSpec, settings: Settings) -> dict[str, Any] | None:
     events = open_scan_history(cluster.name, settings).events()
     if not events:
         return None
-    scanned = [event for event in events if event["kind"] == SCANNED]
-    alerts = [event for event in events if event["kind"] == ALERT]
-    scanned_at = scanned[-1]["scanned_at"] if scanned else 0.0
-    failed = alerts[-1] if alerts and alerts[-1]["failed"] and alerts[-1] is events[-1] else None
+    scanned = [event for event in events if isinstance(event, Scanned)]
+    alerts = [event for event in events if isinstance(event, Alerted)]
+    scanned_at = scanned[-1].scanned_at if scanned else 0.0
+    failed = alerts[-1] if alerts and alerts[-1].failed and alerts[-1] is events[-1] else None
     return {
-        "scan": dict(scanned[-1]) if scanned else None,
+        "scan": to_json(scanned[-1]) if scanned else None,
         "overdue": is_overdue(cluster.scan_schedule, scanned_at, time.time()),
         "failed": None if failed is None else _shown(failed),
         "alerts": [_shown(alert) for alert in reversed(alerts[-ALERTS_SHOWN:])],
@@ -74,8 +75,8 @@ def is_overdue(schedule: str, scanned_at: float, now: float) -> bool:
     return scanned_at < float(times.get_prev(float))
 
 
-def _shown(alert: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: alert[key] for key in ("at", "run_id", "headline", "sentences", "failed")}
+def _shown(alert: Alerted) -> dict[str, Any]:
+    return {key: getattr(alert, key) for key in ("at", "run_id", "headline", "sentences", "failed")}
 
 
 def scan_page(dag_id: str, run_id: str, task_id: str, settings: Settings) -> str | None:
