@@ -18,7 +18,7 @@ from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.settings import Settings
 from kafka_rollout.wire.coordinator_records import KindCounts, classify
-from kafka_rollout.wire.field_rules import take
+from kafka_rollout.wire.field_rules import decode_checked
 from kafka_rollout.wire.layouts import Layout
 from kafka_rollout.wire.log_types import Codec, LogFormatError
 from kafka_rollout.wire.messages import Decoded, MessageFormatError
@@ -143,7 +143,7 @@ def deep_spec() -> DecodingSpec:
 
 def parses(layout: Layout, data: bytes) -> Decoded | str:
     try:
-        return take(layout, data, 2)
+        return decode_checked(layout, data, 2)
     except MessageFormatError as error:
         return error.sentence
 

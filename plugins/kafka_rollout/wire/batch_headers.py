@@ -1,4 +1,4 @@
-"""What the first bytes of a record batch say, in the formats v0 to v2: enough to step from batch to batch."""
+"""Headers of record batches in the formats v0 to v2, sufficient to step from batch to batch."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from kafka_rollout.wire.log_types import Bytes
 
-LEAST_LENGTH = (14, 22, 49)  # by magic, behind the length
-MAGIC_AT = 16  # at the same place in all formats
-PREFIX = struct.Struct(">qi")  # base offset (v0, v1: offset), length of what follows
+LEAST_LENGTH = (14, 22, 49)  # by magic: the least number of bytes after the length field
+MAGIC_AT = 16  # the same in all formats
+PREFIX = struct.Struct(">qi")  # base offset (v0, v1: offset), length of the rest
 _LENGTH_AT, _EPOCH_AT, _LAST_DELTA_AT = 8, 12, 23
 _HEADER_BYTES = _LAST_DELTA_AT + 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchHeader:
-    """What the first bytes of a batch at `position` say; `leader_epoch` −1 where the format has none."""
+    """The header of a batch at byte `position` of a file. `leader_epoch`: −1 if the format has none."""
 
     position: int
     magic: int
@@ -27,7 +27,7 @@ class BatchHeader:
 
 
 def header_at(block: Bytes, at: int, position: int) -> BatchHeader | None:
-    """What is at `at` of a block, and at `position` of its file; None if no batch can begin so."""
+    """Return the header at byte `at` of a block, `position` in the file; None if these bytes cannot begin a batch."""
     if at + MAGIC_AT >= len(block):
         return None
     base_offset, length = PREFIX.unpack_from(block, at)
@@ -51,7 +51,7 @@ def header_at(block: Bytes, at: int, position: int) -> BatchHeader | None:
 
 
 def last_header(data: Bytes) -> BatchHeader | None:
-    """Of the last whole batch; None without one. The batches before it are stepped over by their lengths alone."""
+    """Return the header of the last complete batch; None without one. Only lengths are read before it."""
     begin, end, size = -1, 0, len(data)
     while end + PREFIX.size <= size:
         length = int.from_bytes(data[end + _LENGTH_AT : end + PREFIX.size], signed=True)

@@ -1,7 +1,7 @@
-"""Records of the coordinator logs: their classes, and how a release reads them.
+"""Records of the coordinator logs: their kinds, and the layouts with which a release reads them.
 
-Key and value begin with an int16: the key's is the record type (KIP-915 calls it the key version), the value's its
-schema version. A null value is a tombstone.
+Key and value begin with an int16. In the key it is the record type (key version in KIP-915), in the value the schema
+version. A null value is a tombstone.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from kafka_rollout.wire.log_types import Batch, Bytes, Codecs, LogFormatError, R
 from kafka_rollout.wire.record_batch import batches, check_crc, payload, records
 
 VERSION_BYTES = 2
-UNREADABLE_VALUE = -1  # a value too short to hold a version: no release reads version −1 either
+UNREADABLE_VALUE = -1  # a value that is too short to have a version
 
 ClassKey = tuple[int | None, int | None]
-OnRecord = Callable[[bytes, RecordSpan, ClassKey], None]  # the payload, where the record lies in it, its class
-OnBatch = Callable[[Batch, bytes], None]  # with its payload, before its records
+OnRecord = Callable[[bytes, RecordSpan, ClassKey], None]  # payload, position of the record in it, its kind
+OnBatch = Callable[[Batch, bytes], None]  # batch and payload, before its records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordLayouts:
-    """How one release reads one record type. `name` is the catalogue's, such as OffsetCommit; a key has one layout.
+    """The layouts of one record type in one release. `name`: of the catalogue, such as OffsetCommit.
 
-    `rules`: what its coordinator checks in the fields of a value.
+    `rules`: the checks of its coordinator for fields of a value.
     """
 
     name: str
@@ -38,7 +38,7 @@ class RecordLayouts:
     rules: tuple[FieldRule, ...] = ()
 
     def value_layout(self, version: int) -> Layout:
-        """The value's layout at a valid version, with the rules."""
+        """Return the layout of the value at a valid version, with the rules."""
         return with_rules(self.value.layout(version), self.rules)
 
 
@@ -46,9 +46,9 @@ class RecordLayouts:
 class KindCounts:
     """Counts by (key version, value version) of one log partition or a range of it.
 
-    Key version None: the key is null or too short to hold a version. Value version None: a tombstone.
-    Control batches are transaction markers; coordinators step over them, so they are counted apart. `last_batches`:
-    the base offset of the last batch that holds such a record.
+    Key version None: the key is null or too short to have a version. Value version None: a tombstone. Control batches
+    (transaction markers) are counted separately, because coordinators skip their records. `last_batches`: base offset
+    of the last batch with such a record.
     """
 
     counts: Counter[ClassKey] = field(default_factory=Counter)
@@ -68,10 +68,10 @@ class KindCounts:
         on_record: OnRecord | None = None,
         on_batch: OnBatch | None = None,
     ) -> None:
-        """Count the records of complete batches with start <= offset < end, and show each to `on_record`, and batches,
-        those of control too, to `on_batch`.
+        """Count the records of complete batches with start <= offset < end.
 
-        A range may begin or end inside a batch: its other records belong to the neighbouring range.
+        `on_record` is called with each record, `on_batch` with each batch, control batches included. A range can begin
+        or end inside a batch.
         """
         for batch in batches(buffer):
             check_crc(batch, codecs)
@@ -88,7 +88,7 @@ class KindCounts:
             self._add_records(batch, data, start, end, on_record)
 
     def classes(self, topic: str, partition: int) -> list[RecordKind]:
-        """The counts as the classes of a log partition, in the order of `counts`."""
+        """Return the counts as record kinds of a log partition."""
         return [
             RecordKind(
                 topic=topic,
@@ -120,7 +120,7 @@ class KindCounts:
 
 
 def classify(data: bytes, key_at: int, key_length: int, value_at: int, value_length: int) -> ClassKey:
-    """(key version, value version) of a record whose key and value lie at these places of `data`."""
+    """Return (key version, value version) of the record with key and value at these positions of `data`."""
     key = int.from_bytes(data[key_at : key_at + 2], "big", signed=True) if key_length >= 2 else None
     if value_length < 0:
         return key, None

@@ -1,7 +1,7 @@
-"""What coordinators check in the fields of a value that parses: a record that breaks a rule stops them all the same.
+"""Checks of coordinators for the fields of a value that parses. A record that breaks a rule stops the load.
 
-Which release has which rule is in the catalogue. spark_jobs' kernel checks them too (programs.py, walking.py);
-tests/contract holds the two together.
+The catalogue lists the rules of each release. The kernel of spark_jobs checks the same rules (programs.py, walking.py);
+tests/contract compares both.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from kafka_rollout.wire.layouts import ZERO_UUID, FieldLayout, Layout, StructLay
 from kafka_rollout.wire.log_types import Bytes
 from kafka_rollout.wire.messages import Decoded, MessageFormatError, decode, join
 
-CONSUMER_PROTOCOL = "consumer"  # the protocol type of groups whose members' subscriptions coordinators read
+CONSUMER_PROTOCOL = "consumer"  # coordinators read the subscriptions of groups with this protocol type
 PROTOCOL_TYPE, PROTOCOL = "protocolType", "protocol"  # GroupMetadataValue's fields
 _INT16, _INT32 = Struct(">h"), Struct(">i")
 
 
 def with_rules(layout: Layout, rules: Sequence[FieldRule]) -> Layout:
-    """The layout with those of the rules whose field it has."""
+    """Return the layout with the rules for fields that it has."""
     paths = set(_paths(layout.struct, ""))
     return replace(layout, rules=tuple(rule for rule in rules if rule.field in paths))
 
 
-def take(layout: Layout, data: Bytes, at: int = 0) -> Decoded:
-    """Read a message as a coordinator does; raises MessageFormatError if it does not parse or breaks a rule."""
+def decode_checked(layout: Layout, data: Bytes, at: int = 0) -> Decoded:
+    """Decode a message and check its rules. Raises MessageFormatError if it does not parse or breaks a rule."""
     found = decode(layout, data, at)
     for rule in layout.rules:
         for held in _values(rule.field, found.value):
@@ -62,10 +62,10 @@ def _is_broken(rule: FieldRule, held: Any, value: Mapping[str, Any]) -> bool:
 
 
 def is_bad_subscription(data: bytes) -> bool:
-    """Whether reading a member's topics fails in a way that a coordinator does not expect.
+    """Return whether reading the topics of a member's subscription raises an error that the coordinator does not catch.
 
-    ConsumerProtocol.deserializeVersion, then ConsumerProtocolSubscription at version 0: bytes that end where a number
-    should begin are a SchemaException, which computeSubscribedTopics catches; a length that cannot be is none.
+    Source: ConsumerProtocol.deserializeVersion, then ConsumerProtocolSubscription at version 0. Bytes that end before a
+    number raise a SchemaException, which computeSubscribedTopics catches. An impossible length raises another error.
     """
     at, end = _INT16.size, len(data)
     if end < at + _INT32.size:
@@ -86,7 +86,7 @@ def is_bad_subscription(data: bytes) -> bool:
 
 
 def _values(path: str, value: Mapping[str, Any]) -> Iterator[Any]:
-    """What the field holds, for each element of the arrays on its path."""
+    """Yield the value of the field for each element of the arrays on its path."""
     head, _, rest = path.partition(".")
     if not rest:
         yield value[head]
@@ -103,5 +103,5 @@ def _paths(struct: StructLayout, path: str) -> Iterator[str]:
 
 
 def field_path(path: str, one: FieldLayout) -> str:
-    """Of a field in a struct at `path`, as rules name it."""
+    """Return the path of a field in the struct at `path`, as used in rules."""
     return f"{path}.{one.name}" if path else one.name

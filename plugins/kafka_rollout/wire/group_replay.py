@@ -1,10 +1,10 @@
-"""Groups of the newer protocols as a release's group coordinator makes them of their records, in the log's order.
+"""Replay of group records in the order of the log, by the rules of a release's group coordinator.
 
-Followed is GroupMetadataManager.replay of 3.9.1 to 4.3.1 (`group.coordinator.new.enable` in 3.9). Each record is taken
-by what those before it made of its group, and the load stops at one that does not fit: a tombstone of a group that is
-not there (3.9), a streams group's record behind offsets that were committed before (4.1). Coordinators write no such
-logs, but the cleaner leaves some: it keeps an old offset and removes the older records of the group, for there are
-newer ones (KAFKA-20254). test_group_replay.py of the integration tests compares this with the coordinators' own code.
+Source: GroupMetadataManager.replay of 3.9.1 to 4.3.1 (`group.coordinator.new.enable` in 3.9). The load stops at a
+record that contradicts earlier records: a tombstone of a group that does not exist (3.9), or a streams group record
+after committed offsets (4.1). Coordinators write no such logs, but the log cleaner can leave them: it keeps an old
+offset and removes older records of the group that have newer versions (KAFKA-20254). The integration test
+test_group_replay.py compares this module with the coordinators' own code.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from kafka_rollout.wire.log_types import Bytes, Codecs, LogFormatError
 from kafka_rollout.wire.pending_commits import text_at
 from kafka_rollout.wire.record_batch import readable, records
 
-GROUP, MEMBER = "Metadata", "MemberMetadata"  # what records' names have behind their family's
+GROUP, MEMBER = "Metadata", "MemberMetadata"  # parts of record names after the family
 EPOCH, TARGET, CURRENT = "TargetAssignmentMetadata", "TargetAssignmentMember", "CurrentMemberAssignment"
 _OF_MEMBERS = frozenset({MEMBER, TARGET, CURRENT})
 _OFFSETS, _CLASSIC = frozenset({0, 1}), 2  # key versions
 _STREAMS = "StreamsGroup"
 _FLEXIBLE_CLASSIC = 4  # GroupMetadataValue
 _ENDED_BEFORE = {GROUP: (EPOCH, MEMBER, CURRENT, TARGET), MEMBER: (CURRENT, TARGET), EPOCH: (TARGET,)}
-_NEVER = 1 << 63  # behind every offset
-_LOOKED_FOR = 50  # so many names are found faster in a batch's bytes than by its records
-_GONE = -1  # a member's epoch when it has left, a group's when it has no assignment
+_NEVER = 1 << 63  # greater than every offset
+_SEARCHED = 50  # up to this number, a search for names in the bytes of a batch is faster than decoding
+_GONE = -1  # epoch of a member that has left, and of a group without an assignment
 
 
 Roles = Mapping[int, tuple[GroupFamilyFacts, str]]
@@ -36,7 +36,7 @@ Roles = Mapping[int, tuple[GroupFamilyFacts, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecord:
-    """`member`: the second text of the key, if it has one. `value`: with its version in front; None: a tombstone."""
+    """One group record. `member`: second text of the key; `value`: with its version; None: a tombstone."""
 
     offset: int
     key_version: int
@@ -47,7 +47,7 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """The first record of a group at which the load stops, and what the release says there, as far as it is known."""
+    """The first record of a group at which the load stops. `complaint`: the error of the release; "" if unknown."""
 
     record: GroupRecord
     complaint: str
@@ -63,14 +63,14 @@ class _Member:
 @dataclass(slots=True)
 class _Group:
     family: str | None = None  # None: classic
-    offsets_only: bool = True  # of a classic one: made of offsets alone, or as good as that
+    offsets_only: bool = True  # of a classic group: created by offsets alone, or without protocol type
     members: dict[bytes, _Member] = field(default_factory=dict)
     targets: set[bytes] = field(default_factory=set)
     assigned: bool = True  # a new group has the assignment epoch 0
 
 
 class GroupReplay:
-    """What one release makes of the records of one partition; they are given in the log's order."""
+    """The groups of one partition, replayed by one release in the order of the log."""
 
     def __init__(self, facts: CoordinatorLogFacts) -> None:
         self._roles = facts.group_roles
@@ -78,8 +78,8 @@ class GroupReplay:
         self._groups: dict[bytes, _Group] = {}
         self.refused: dict[bytes, Refused] = {}
 
-    def take(self, record: GroupRecord) -> None:
-        """Of a group at which the load has stopped nothing more is taken."""
+    def add(self, record: GroupRecord) -> None:
+        """Replay one record. Records of a group at which the load has stopped are ignored."""
         if record.group in self.refused:
             return
         group = self._groups.get(record.group)
@@ -91,21 +91,21 @@ class GroupReplay:
                 self._groups.pop(record.group, None)
             else:
                 self._groups[record.group] = _Group(offsets_only=_has_no_protocol_type(record.value))
-        elif (role := self._roles.get(record.key_version)) and self._is_taken(record):
+        elif (role := self._roles.get(record.key_version)) and self._is_replayed(record):
             complaint = self._replay(group, record, *role)
             if complaint is not None:
                 words = complaint.replace("{group}", _shown(record.group)).replace("{member}", _shown(record.member))
                 self.refused[record.group] = Refused(record=record, complaint=words)
 
-    def _is_taken(self, record: GroupRecord) -> bool:
-        """Others stop the release or are passed over, whatever there is of their group."""
+    def _is_replayed(self, record: GroupRecord) -> bool:
+        """Other records stop the release or are skipped, whatever the state of their group."""
         known = self._facts.record(record.key_version)
         if known is None or ("tombstone" if record.value is None else "value") in known.refuses:
             return False
         return record.value is None or int.from_bytes(record.value[:VERSION_BYTES], "big", signed=True) in known.reads
 
     def _replay(self, group: _Group | None, record: GroupRecord, rules: GroupFamilyFacts, part: str) -> str | None:
-        """The release's complaint, "" where it is not known; None: it goes on."""
+        """Return the error of the release ("" if unknown); None if the load continues."""
         is_there = record.value is not None
         if group is None:
             if not is_there or record.key_version not in rules.founders:
@@ -154,8 +154,10 @@ class GroupReplay:
 
 @dataclass(slots=True, kw_only=True)
 class FirstRecords:
-    """Where the first record of each kind of one group lies. `kinds`: by key version, and whether it is a tombstone.
-    `committed`: a committed offset; None without any. `is_classic`: its newest GroupMetadata is no tombstone."""
+    """Offsets of the first record of each kind of one group. `kinds`: (key version, is a tombstone) → offset.
+
+    `committed`: the first committed offset, or None. `is_classic`: its newest GroupMetadata is not a tombstone.
+    """
 
     kinds: dict[tuple[int, bool], int] = field(default_factory=dict)
     committed: int | None = None
@@ -167,11 +169,10 @@ class FirstRecords:
 
 
 def may_be_refused(roles: Roles, firsts: FirstRecords) -> bool:
-    """Whether a group's records are to be looked at one by one, in their order. `roles`: CoordinatorLogFacts' of a
-    release.
+    """Return whether the records of a group must be replayed in order. `roles`: CoordinatorLogFacts.group_roles.
 
-    Of families without rules about members the members are taken together: what only one of several says too early is
-    not seen.
+    For families without rules about members, the members are treated as one. A record of a single member that comes too
+    early is not detected.
     """
     held = {roles[kind[0]][0].family: roles[kind[0]][0] for kind in firsts.kinds if kind[0] in roles}
     if len(held) > 1 or any(family.not_found or family.member_too_late for family in held.values()):
@@ -180,19 +181,19 @@ def may_be_refused(roles: Roles, firsts: FirstRecords) -> bool:
 
 
 def _may_be_refused(roles: Roles, family: GroupFamilyFacts, firsts: FirstRecords) -> bool:
-    """`family`: the only one that the group has records of."""
+    """`family`: the only family of the group's records."""
     first = {(roles[kind[0]][1], kind[1]): at for kind, at in firsts.kinds.items() if kind[0] in roles}
     made_at = min((at for (_, is_tombstone), at in first.items() if not is_tombstone), default=_NEVER)
     committed = _NEVER if firsts.committed is None else firsts.committed
     if firsts.is_classic or (not family.takes_over_offsets and committed < made_at):
         return True
     if not family.takes_over_offsets and committed != _NEVER and (GROUP, True) in first:
-        return True  # offsets may be what makes it anew
+        return True  # offsets can create the group again
     is_there_from = min(made_at, committed)
     for part, ended_before in _ENDED_BEFORE.items():
         ends = first.get((part, True), -1)
         for before in ended_before if ends > is_there_from else ():
-            # A group that is made of any record has an assignment, and its member an epoch.
+            # A group that any record creates has an assignment, and its member has an epoch.
             begins = is_there_from if before in (EPOCH, CURRENT) else first.get((before, False), ends)
             if begins < ends and not begins < first.get((before, True), ends) < ends:
                 return True
@@ -202,10 +203,9 @@ def _may_be_refused(roles: Roles, family: GroupFamilyFacts, firsts: FirstRecords
 def group_records(
     buffer: Bytes, codecs: Codecs, *, groups: Collection[bytes], start: int, end: int
 ) -> Iterator[GroupRecord]:
-    """The records of these groups with start <= offset < end, in whole batches. What cannot be read is passed over:
-    whoever reads the log for what it holds says so."""
+    """Yield the records of these groups in complete batches with start <= offset < end. Unreadable ones are skipped."""
     for batch, data in readable(buffer, codecs, start=start, end=end):
-        if batch.is_control or (len(groups) <= _LOOKED_FOR and not any(group in data for group in groups)):
+        if batch.is_control or (len(groups) <= _SEARCHED and not any(group in data for group in groups)):
             continue
         with suppress(LogFormatError):
             for span in records(batch, data):
@@ -227,17 +227,17 @@ def group_records(
 
 
 def _number(value: bytes) -> int:
-    """The first field: a member's epoch, or an assignment's."""
+    """Return the first field: the epoch of a member or of an assignment."""
     return int.from_bytes(value[VERSION_BYTES : VERSION_BYTES + 4], "big", signed=True)
 
 
 def _has_tasks(value: bytes) -> bool:
-    """StreamsGroupCurrentMemberAssignmentValue: two epochs and a state, then arrays; an empty one is 1 or 0."""
+    """StreamsGroupCurrentMemberAssignmentValue: two epochs, a state, then arrays; an empty array is 1 or 0."""
     return not set(value[VERSION_BYTES + 9 :]) <= {0, 1}
 
 
 def _has_no_protocol_type(value: bytes) -> bool:
-    """GroupMetadataValue begins with it."""
+    """GroupMetadataValue begins with the protocol type."""
     flexible = int.from_bytes(value[:VERSION_BYTES], "big") >= _FLEXIBLE_CLASSIC
     return value[VERSION_BYTES : VERSION_BYTES + 1] == b"\1" if flexible else value[VERSION_BYTES:][:2] == b"\0\0"
 

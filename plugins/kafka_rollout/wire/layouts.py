@@ -1,4 +1,4 @@
-"""Kafka's message definitions (`common/message/*.json` of a release), resolved to what lies on the wire at one version.
+"""Kafka's message definitions (`common/message/*.json` of a release), and their layout in bytes at one version.
 
 The rules are those of Kafka's own generator (org.apache.kafka.message: MessageSpec, StructSpec, FieldSpec).
 """
@@ -28,11 +28,11 @@ _VERSIONS = re.compile(r"(\d{1,5})(?:(\+)|-(\d{1,5}))?")
 
 
 class SchemaError(FatalError):
-    """A message definition that Kafka's generator would not take either."""
+    """A message definition that Kafka's generator rejects too."""
 
 
 class FieldType(StrEnum):
-    """FieldType of Kafka's generator; an array's type is its elements'."""
+    """FieldType of Kafka's generator. The type of an array is the type of its elements."""
 
     BOOL = "bool"
     INT8 = "int8"
@@ -51,12 +51,12 @@ class FieldType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldLayout:
-    """One field at one version. `name` is in camel case, as generated classes and JSON converters call it.
+    """One field at one version. `name`: in camel case, as in generated classes and JSON converters.
 
-    `nullable` speaks of the array if it is one: elements are never null. `compact`: lengths are unsigned varints of
-    length + 1, of the elements as well. A nullable struct follows a marker: an int8 (null below 0) if it is untagged,
-    an unsigned varint (null at 0) if it is tagged. `default` is what a reader takes when a tagged field was not
-    written; of an array or a struct it is None for null, else "".
+    `nullable`: of the array, if it is one, because elements are never null. `compact`: lengths, also of the elements,
+    are unsigned varints of length + 1. A marker precedes a nullable struct: an int8 (below 0: null) if it is untagged,
+    an unsigned varint (0: null) if it is tagged. `default`: value of a tagged field that was not written; for an array
+    or a struct None (null) or "".
     """
 
     name: str
@@ -70,7 +70,7 @@ class FieldLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructLayout:
-    """Untagged fields in the order of the wire, then (if the version is flexible) tagged fields by tag."""
+    """A struct. `fields`: untagged fields in byte order; `tagged`: tag → field, if the version is flexible."""
 
     name: str
     flexible: bool
@@ -80,9 +80,9 @@ class StructLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A message at one version. The version itself is not part of it: a record's int16 prefix comes before.
+    """A message at one version, without the int16 prefix of a record.
 
-    `rules`: what a coordinator checks in it beyond parsing (field_rules.py); definitions say nothing of that.
+    `rules`: further checks of a coordinator (field_rules.py), which are not part of the definition.
     """
 
     name: str
@@ -108,7 +108,7 @@ class _Field:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class MessageSchema:
-    """A message definition; `flexible_versions` is None if no version is flexible (KIP-482)."""
+    """A message definition. `flexible_versions`: None if no version is flexible (KIP-482)."""
 
     name: str
     valid_versions: VersionRange
@@ -118,7 +118,7 @@ class MessageSchema:
 
     @classmethod
     def parse(cls, json_text: str) -> MessageSchema:
-        """Read a definition without comments; raises SchemaError naming what is wrong with it."""
+        """Read a definition without comments. Raises SchemaError with the reason if it is invalid."""
         try:
             data = json.loads(json_text)
             flexible = _versions(data.get("flexibleVersions"))
@@ -138,12 +138,12 @@ class MessageSchema:
             what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise SchemaError(
                 f"The message definition is not one of Kafka's: {what}.",
-                remedy="Derive it anew from the release's jar.",
+                remedy="Derive it again from the jar of the release.",
             ) from error
         return schema
 
     def layout(self, version: int) -> Layout:
-        """The layout at a valid version; raises SchemaError for any other."""
+        """Return the layout at a version. Raises SchemaError for an invalid version."""
         return _layout(self, version)
 
     def _struct(self, name: str, fields: tuple[_Field, ...], version: int, flexible: bool) -> StructLayout:
@@ -181,7 +181,7 @@ def _layout(schema: MessageSchema, version: int) -> Layout:
 
 
 def _fields(data: Any, structs: dict[str, tuple[_Field, ...]]) -> tuple[_Field, ...]:
-    """The fields of one struct; structs that are defined in place are added to `structs`, where names are unique."""
+    """Return the fields of one struct. Structs that are defined in place are added to `structs`."""
     return tuple(_field(field, structs) for field in data)
 
 
@@ -216,17 +216,17 @@ def _versions(text: str | None) -> VersionRange:
         return _NO_VERSIONS
     match = _VERSIONS.fullmatch(text)
     if not match:
-        raise ValueError(f"'{text}' is no range of versions")
+        raise ValueError(f"'{text}' is not a range of versions")
     low = int(match[1])
     return VersionRange(low, _LATEST if match[2] else int(match[3] or low))
 
 
 def _default(kind: FieldType, array: bool, given: object) -> Default:
-    """The default as Kafka's generator takes it: only the *text* "null" means null, JSON's null means none given."""
+    """Return the default by the rules of Kafka's generator: the text "null" is null, a JSON null is no default."""
     text = "" if given is None else str(given)
     if array or kind in (FieldType.BYTES, FieldType.STRUCT):
         if text not in ("", "null"):
-            raise ValueError(f"'{text}' is no default of an array, bytes or a struct")
+            raise ValueError(f"'{text}' is not a default of an array, bytes or a struct")
         if text == "null":
             return None
         return b"" if kind is FieldType.BYTES and not array else ""
@@ -241,7 +241,7 @@ def _default(kind: FieldType, array: bool, given: object) -> Default:
             return float(text or 0)
         case FieldType.UUID:
             if text:
-                raise ValueError(f"default '{text}' of a uuid is not read")
+                raise ValueError(f"default '{text}' of a uuid is not supported")
             return ZERO_UUID
         case _:
             return int(text or "0", 16 if text.startswith("0x") else 10)

@@ -1,4 +1,4 @@
-"""What record batches of all formats (v0, v1, v2) have in common: codecs, a batch, and a record's place in it."""
+"""Types for record batches of all formats (v0, v1, v2): codecs, batches, positions of records."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NO_TIMESTAMP = -1
 
 
 class LogFormatError(FatalError):
-    """The bytes of a log could not be decoded: corrupt, or in a format or codec that is not read."""
+    """Bytes of a log that cannot be decoded: they are corrupt, or in an unsupported format or codec."""
 
 
 class Codec(IntEnum):
-    """CompressionType's ids, the lowest three bits of a batch's attributes."""
+    """Ids of CompressionType: the lowest three bits of the attributes of a batch."""
 
     NONE = 0
     GZIP = 1
@@ -30,7 +30,7 @@ class Codec(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codecs:
-    """What decoding needs beyond the standard library; `decompress` may raise anything on bad input."""
+    """Functions that are not in the standard library. `decompress` can raise any error for bad input."""
 
     crc32c: Callable[[Bytes], int]
     decompress: Mapping[Codec, Callable[[Bytes], bytes]]
@@ -38,11 +38,11 @@ class Codecs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One complete batch; `data` is the whole of it, header included. `position` is where it begins in the buffer.
+    """One complete batch. `data`: all bytes with the header; `position`: its first byte in the buffer.
 
-    A message of the old formats is a batch of its own; if it is compressed, what it wraps is known only when it is
-    unpacked: its base offset then is 0, and its record count always −1. Of its attributes only codec and kind of
-    timestamp are kept. Timestamps in epoch milliseconds, −1 if there is none.
+    Each message of the old formats is one batch with record count −1, and of its attributes only codec and timestamp
+    type are kept. The base offset of a compressed message is 0 until it is decompressed. Timestamps: epoch ms; −1:
+    none.
     """
 
     position: int
@@ -59,7 +59,7 @@ class Batch:
 
     @property
     def is_control(self) -> bool:
-        """A transaction marker: the coordinators skip it, it holds no coordinator record."""
+        """Whether this is a transaction marker. Coordinators skip its records."""
         return bool(self.attributes & CONTROL)
 
     @property
@@ -68,12 +68,12 @@ class Batch:
 
     @property
     def has_log_append_time(self) -> bool:
-        """The broker's clock, max_timestamp, holds for all its records."""
+        """Whether max_timestamp, the time of the broker, applies to all records."""
         return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def codec(self) -> int:
-        """A Codec's number, or one that Kafka does not have."""
+        """The number of a Codec, or an unknown number."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -86,7 +86,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class RecordSpan:
-    """Where one record's key and value lie in its batch's (decompressed) payload; a length of −1 is a null."""
+    """Positions of key and value of one record in the decompressed payload. A length of −1 is a null."""
 
     offset: int
     key_at: int
@@ -101,12 +101,12 @@ def corrupt(batch: Batch, what: str) -> LogFormatError:
 
 
 def decompressed(batch: Batch, body: Bytes, codecs: Codecs) -> bytes:
-    """`body` unpacked by the batch's codec; raises LogFormatError naming the batch."""
+    """Return `body` decompressed with the codec of the batch. Raises LogFormatError, which names the batch."""
     try:
         codec = Codec(batch.codec)
         decompress = codecs.decompress[codec]
     except (KeyError, ValueError):
-        raise LogFormatError(f"The {batch} is compressed with codec {batch.codec}, which is not read.") from None
+        raise LogFormatError(f"The {batch} is compressed with codec {batch.codec}, which is not supported.") from None
     try:
         return bytes(decompress(body))
     except Exception as error:

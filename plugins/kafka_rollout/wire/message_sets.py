@@ -1,7 +1,7 @@
-"""Message sets: the formats v0 and v1 from before Kafka 0.11 (LegacyRecord, AbstractLegacyRecordBatch), in raw bytes.
+"""Message sets: the formats v0 and v1 from before Kafka 0.11 (LegacyRecord, AbstractLegacyRecordBatch).
 
-A log is then a row of messages, each with its offset. A compressed message wraps a message set, whose last offset it
-has itself. record_batch gives these messages to its callers as batches; nobody else needs this module.
+A log in these formats is a sequence of messages with offsets. A compressed message contains a message set and has the
+offset of its last message. Only record_batch uses this module, and returns these messages as batches.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _U32 = 0xFFFFFFFF
 
 
 def message(view: memoryview, position: int, offset: int, size: int) -> Batch:
-    """The message whose entry begins at `position`; `size` bytes, at least its format's _MINIMUM, follow the prefix."""
+    """Return the message at `position`. `size`: number of bytes after the prefix, at least _MINIMUM of the format."""
     magic = view[position + MAGIC_AT]
     attributes = view[position + _ATTRIBUTES_AT] & (CODEC_MASK | (LOG_APPEND_TIME if magic else 0))
     timestamp = _TIMESTAMP.unpack_from(view, position + _TIMESTAMP_AT)[0] if magic else NO_TIMESTAMP
@@ -51,12 +51,12 @@ def message(view: memoryview, position: int, offset: int, size: int) -> Batch:
 
 
 def checksum(batch: Batch) -> int:
-    """CRC32 (not CRC32C) of everything from the magic byte on."""
+    """Return the CRC32 (not CRC32C) of all bytes from the magic byte on."""
     return zlib.crc32(batch.data[MAGIC_AT:])
 
 
 def payload(batch: Batch, codecs: Codecs) -> bytes:
-    """A message set: the message alone, or what it wraps, decompressed."""
+    """Return a message set: the message itself, or the decompressed messages in it."""
     whole = bytes(batch.data)
     if batch.codec == Codec.NONE:
         return whole
@@ -72,13 +72,13 @@ def payload(batch: Batch, codecs: Codecs) -> bytes:
 
 
 def records(batch: Batch, data: bytes) -> Iterator[RecordSpan]:
-    """The messages of a message set; as Kafka does it, bytes at its end that are no whole message are left alone."""
+    """Yield the messages of a message set. An incomplete message at the end is ignored, as Kafka does."""
     entries = list(_entries(batch, data))
     if not entries:
         raise corrupt(batch, "no message in its compressed value")
     base = 0
     if batch.codec != Codec.NONE and batch.magic == 1 and batch.last_offset:
-        # From v1 on the wrapped offsets count from 0. Old librdkafka left the wrapper's at 0: then they are absolute.
+        # In v1, inner offsets count from 0. With the outer offset 0 (old librdkafka), the inner offsets are absolute.
         base = batch.last_offset - entries[-1][2]
         if base < 0:
             raise corrupt(batch, f"a wrapped message at offset {entries[-1][2]}")
@@ -89,7 +89,7 @@ def records(batch: Batch, data: bytes) -> Iterator[RecordSpan]:
 
 
 def _entries(batch: Batch, data: bytes) -> Iterator[tuple[int, int, int]]:
-    """(start, end, offset) of each whole entry."""
+    """Yield (start, end, offset) of each complete entry."""
     start = 0
     while start + PREFIX.size <= len(data):
         offset, size = PREFIX.unpack_from(data, start)

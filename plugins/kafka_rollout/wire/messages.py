@@ -1,8 +1,8 @@
-"""Messages in Kafka's generated form, read and written as the generated classes do it.
+"""Messages in Kafka's generated form, decoded by the rules of the generated classes.
 
-The rules are those of MessageDataGenerator's readers over ByteBufferAccessor: bytes behind the message are left alone;
-a length below zero is a null, and an error where the field is not nullable; the declared size of a tagged field is
-believed only if the tag is unknown; the last of two fields with one tag wins.
+Source: the readers of MessageDataGenerator over ByteBufferAccessor. Bytes after the message are ignored. A negative
+length is a null, or an error if the field is not nullable. The declared size of a tagged field is used only for an
+unknown tag. Of two fields with one tag the last one counts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafka_rollout.wire.layouts import FieldLayout, FieldType, Layout, StructLay
 from kafka_rollout.wire.log_types import Bytes, LogFormatError
 
 UNKNOWN_TAGS = "_unknownTaggedFields"
-"""Where a decoded struct keeps tagged fields that its definition does not have: a list of (tag, bytes)."""
+"""Key of a decoded struct for tagged fields that its definition does not have: a list of (tag, bytes)."""
 
 NUMBERS = {
     FieldType.INT8: Struct(">b"),
@@ -33,14 +33,14 @@ UUID_BYTES = 16
 
 
 class MessageFormatError(LogFormatError):
-    """A message that its definition cannot read or write: for bytes, a record that a coordinator fails on."""
+    """A message that does not fit its definition. A coordinator fails on a record with these bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenTag:
-    """A tagged field that stood in the bytes. `path`: "" in the message itself, "topics[].partitions[]" within it.
+    """A tagged field in the bytes. `path`: "" in the message itself, "topics[].partitions[]" in a nested struct.
 
-    `size` is the declared one, in bytes; `known`: whether the definition has the tag.
+    `size`: declared size in bytes; `known`: whether the definition has the tag.
     """
 
     path: str
@@ -51,8 +51,9 @@ class SeenTag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """A message: its fields by name (those of its version; tagged ones that were not written by default), where it
-    ends in the bytes, and its tagged fields in their order. A UUID is in Kafka's text form, bytes are bytes.
+    """A message. `value`: field name → value at its version, with defaults for tagged fields that were not written.
+
+    `end`: position after the message; `tags`: its tagged fields in their order. A UUID is in Kafka's text form.
     """
 
     value: dict[str, Any]
@@ -61,9 +62,9 @@ class Decoded:
 
 
 def decode(layout: Layout, data: Bytes, at: int = 0) -> Decoded:
-    """Read a message that begins at `at`; raises MessageFormatError saying in which field reading it fails.
+    """Decode the message at position `at`. Raises MessageFormatError, which names the field.
 
-    No more is allocated than the bytes behind `at` can hold.
+    The allocated memory is limited by the number of bytes after `at`.
     """
     reader = _Reader(layout, data, at)
     value = reader.read(layout.struct, "")
@@ -71,7 +72,7 @@ def decode(layout: Layout, data: Bytes, at: int = 0) -> Decoded:
 
 
 def default_of(field: FieldLayout) -> Any:
-    """What a generated class holds in a field that nobody has set."""
+    """Return the value of a field that was not set in a generated class."""
     if field.default is None:
         return None
     if field.array:
@@ -82,7 +83,7 @@ def default_of(field: FieldLayout) -> Any:
 
 
 def join(path: str, field: FieldLayout) -> str:
-    """The path of what a field holds: `topics[]` for the elements of an array."""
+    """Return the path of the content of a field: `topics[]` for the elements of an array."""
     name = f"{field.name}[]" if field.array else field.name
     return f"{path}.{name}" if path else name
 
@@ -136,7 +137,7 @@ class _Reader:
         return [self._one(field, path, nullable=False) for _ in range(length)]
 
     def _one(self, field: FieldLayout, here: str, *, nullable: bool) -> Any:
-        """A value that is no array: a field's own or an element's."""
+        """Return a value that is not an array: of a field or of an element."""
         if field.struct is not None:
             return self.read(field.struct, here)
         if number := NUMBERS.get(field.type):
@@ -176,7 +177,7 @@ class _Reader:
         return taken
 
     def _varint(self, here: str) -> int:
-        """ByteUtils.readUnsignedVarint: five bytes at most, and a Java int, which the fifth byte can make negative."""
+        """Return an unsigned varint of at most five bytes as a Java int (ByteUtils.readUnsignedVarint)."""
         value = 0
         for shift in range(0, 35, 7):
             if self.at >= self.end:
@@ -193,5 +194,5 @@ class _Reader:
 
 
 def _java_int(value: int) -> int:
-    """The lower 32 bits as Java's int has them."""
+    """Return the lower 32 bits as a Java int."""
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)

@@ -1,10 +1,10 @@
-"""Offsets that transactions commit and groups that are deleted, as the group coordinator of 3.x puts them together.
+"""Deleted groups with offsets of open transactions, by the rules of the group coordinator of 3.x.
 
-Followed is GroupMetadataManager.doLoadGroupsAndOffsets, alike in 3.4.0 and 3.9: an offset that a transaction commits
-waits, by producer id, for the transaction's marker; a control batch without a record, as the cleaner leaves it, is no
-marker; a tombstone outside of transactions ends no offset that waits, one inside no other; a group is deleted if its
-newest GroupMetadata is a tombstone, in a transaction or not. In the end groups are made of what waits, too, and when
-all are in its cache the load fails at one that is deleted and has no other offset.
+Source: GroupMetadataManager.doLoadGroupsAndOffsets, the same in 3.4.0 and 3.9. An offset that a transaction commits is
+pending, by producer id, until the marker of the transaction. A control batch without a record (left by the log cleaner)
+is not a marker. A tombstone outside a transaction does not remove a pending offset, and one inside does not remove
+another offset. A group is deleted if its newest GroupMetadata record is a tombstone. After all records, the coordinator
+also creates groups for pending offsets. It logs an error for a group that is deleted and has only pending offsets.
 """
 
 from __future__ import annotations
@@ -25,29 +25,28 @@ _LENGTH_BYTES, _PARTITION_BYTES = 2, 4
 
 @dataclass(slots=True, kw_only=True)
 class PendingCommits:
-    """Of one partition of __consumer_offsets, in the order of its records. Groups are named by bytes.
+    """The pending offsets of one partition of __consumer_offsets. Groups are named by bytes.
 
-    `groups`: those that are looked at; None: all, of which then only is said which are to be looked at (`suspects`,
-    `doubtful`), for of the offsets that do not wait nothing is kept.
+    `groups`: the groups to examine. None: all groups; then only `suspects` and `doubtful` are available, because other
+    offsets are not stored.
     """
 
     groups: frozenset[bytes] | None = None
-    _producer: int | None = None  # of the batch, if it is of a transaction
-    _deleted: dict[bytes, bool] = field(default_factory=dict)  # whether its newest GroupMetadata is a tombstone
+    _producer: int | None = None  # of the batch, if it belongs to a transaction
+    _deleted: dict[bytes, bool] = field(default_factory=dict)  # group → its newest GroupMetadata is a tombstone
     _loaded: defaultdict[bytes, set[bytes]] = field(default_factory=lambda: defaultdict(set))
-    _waiting: dict[int, defaultdict[bytes, set[bytes]]] = field(default_factory=dict)  # by producer and group
+    _waiting: dict[int, defaultdict[bytes, set[bytes]]] = field(default_factory=dict)  # producer → group → offsets
     _emptied: set[bytes] = field(default_factory=set)  # groups of which an offset was removed
     _refused_from: dict[bytes, int] = field(default_factory=dict)
 
     def add(self, buffer: Bytes, codecs: Codecs, *, start: int, end: int) -> None:
-        """Whole batches; records with start <= offset < end count. What cannot be read is passed over: whoever reads
-        the log for what it holds says so."""
+        """Add the records of complete batches with start <= offset < end. Unreadable batches are skipped."""
         for batch, data in readable(buffer, codecs, start=start, end=end):
             with suppress(LogFormatError):
                 self._add(batch, data, start, end)
 
     def begin(self, batch: Batch, data: bytes) -> None:
-        """A batch and its payload: a marker, or its records come next."""
+        """Begin a batch: apply a marker, or note the producer of the records that follow."""
         if not batch.is_control:
             self._producer = batch.producer_id if batch.is_transactional else None
             return
@@ -59,7 +58,7 @@ class PendingCommits:
                 self._evaluate(group, marker.offset)
             return
 
-    def look_into(self, data: bytes, record: RecordSpan, what: ClassKey) -> None:
+    def add_record(self, data: bytes, record: RecordSpan, what: ClassKey) -> None:
         version = what[0]
         if version not in _OFFSETS and version != _GROUP:
             return
@@ -78,23 +77,25 @@ class PendingCommits:
         self._evaluate(group, record.offset)
 
     def suspects(self) -> frozenset[bytes]:
-        """Groups that are deleted and have offsets which wait; of a log that was added from its beginning."""
+        """Return deleted groups with pending offsets. Only for a log that was added from its start."""
         return frozenset(group for group in self.waiting() if self._deleted.get(group))
 
     def doubtful(self, alive: Collection[bytes]) -> frozenset[bytes]:
-        """Groups that may be refused for what was added, whatever lies before it. `alive`: these were not deleted."""
+        """Return groups that can fail by the added records alone. `alive`: groups that are known not to be deleted."""
         deleted = {group for group, is_deleted in self._deleted.items() if is_deleted}
         touched = {*self.waiting(), *self._emptied}
         return frozenset(deleted | (touched - self._deleted.keys() - set(alive)))
 
     def refused(self) -> Mapping[bytes, tuple[int, tuple[int, ...]]]:
-        """Groups at which the load fails: from which offset on, and the producers whose offsets wait; of a log that was
-        added from its beginning."""
+        """Return group → (offset from which the load fails, producers with pending offsets).
+
+        Only for a log that was added from its start.
+        """
         waiting = self.waiting()
         return {group: (offset, tuple(sorted(waiting[group]))) for group, offset in self._refused_from.items()}
 
     def waiting(self) -> Mapping[bytes, set[int]]:
-        """Groups with offsets that wait, and the producers of these."""
+        """Return group → producers with pending offsets."""
         found: defaultdict[bytes, set[int]] = defaultdict(set)
         for producer, groups in self._waiting.items():
             for group, offsets in groups.items():
@@ -109,7 +110,7 @@ class PendingCommits:
         for record in records(batch, data):
             if start <= record.offset < end:
                 places = record.key_at, record.key_length, record.value_at, record.value_length
-                self.look_into(data, record, classify(data, *places))
+                self.add_record(data, record, classify(data, *places))
 
     def _note_offset(self, group: bytes, offset_of: bytes, is_there: bool) -> None:
         if self._producer is not None:
@@ -139,7 +140,7 @@ class PendingCommits:
 
 
 def text_at(key: bytes, at: int) -> tuple[bytes | None, int]:
-    """A string behind its length, and where it ends; None if it does not."""
+    """Return the string with a length prefix at `at`, and the position after it; None if it is incomplete."""
     begin = at + _LENGTH_BYTES
     length = int.from_bytes(key[at:begin], "big", signed=True)
     return (key[begin : begin + length], begin + length) if 0 <= length <= len(key) - begin else (None, at)

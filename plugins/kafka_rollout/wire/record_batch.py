@@ -1,8 +1,7 @@
-"""Record batches in raw bytes: format v2 (KIP-98; org.apache.kafka.common.record.DefaultRecordBatch), and through
-message_sets v0 and v1, which look the same to callers.
+"""Record batches of Fetch responses and segment files.
 
-The bytes come from Fetch responses or segment files. Nothing is skipped silently: a batch is decoded, or an error
-says which offset could not be. What is not standard library (CRC32C, decompressors) is passed in as `Codecs`.
+Format v2: KIP-98, org.apache.kafka.common.record.DefaultRecordBatch. Messages of v0 and v1 (message_sets) are returned
+as batches too. A batch is decoded, or an error names its offset. CRC32C and decompressors are passed in as `Codecs`.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ _VARLONG_BYTES = 10
 
 
 def batches(buffer: Bytes) -> Iterator[Batch]:
-    """The complete batches of a buffer, in order.
+    """Yield the complete batches of a buffer, in order.
 
-    A partial last batch ends the iteration: Fetch responses are cut at a number of bytes. A header that no batch can
-    have raises LogFormatError.
+    An incomplete last batch ends the iteration, because Fetch responses have a byte limit. Raises LogFormatError for an
+    impossible header.
     """
     view = memoryview(buffer)
     position, end = 0, len(view)
@@ -82,14 +81,14 @@ def _batch(view: memoryview, position: int, size: int) -> Batch:
 
 
 def check_crc(batch: Batch, codecs: Codecs) -> None:
-    """Raise LogFormatError unless the batch's CRC is right; until then nothing in its header is to be believed."""
+    """Raise LogFormatError if the CRC is wrong. Before this check, the fields of the header are not reliable."""
     found = codecs.crc32c(batch.data[_CRC_FROM:]) if batch.magic == 2 else message_sets.checksum(batch)
     if found != batch.crc:
         raise LogFormatError(f"The {batch} is corrupt: its CRC is {found:08x} and should be {batch.crc:08x}.")
 
 
 def payload(batch: Batch, codecs: Codecs) -> bytes:
-    """The records of a batch whose CRC was checked, decompressed."""
+    """Return the decompressed records of a batch whose CRC was checked."""
     if batch.magic != 2:
         return message_sets.payload(batch, codecs)
     body = batch.data[_HEADER.size :]
@@ -97,16 +96,15 @@ def payload(batch: Batch, codecs: Codecs) -> bytes:
 
 
 def records(batch: Batch, data: bytes) -> Iterator[RecordSpan]:
-    """The records in a batch's payload; raises LogFormatError unless they fill it exactly.
-
-    Headers are stepped over by the record's length: no coordinator reads them.
-    """
+    """Yield the records of a payload, without their headers. Raises LogFormatError if they do not fill it exactly."""
     return _records(batch, data) if batch.magic == 2 else message_sets.records(batch, data)
 
 
 def readable(buffer: Bytes, codecs: Codecs, *, start: int, end: int) -> Iterator[tuple[Batch, bytes]]:
-    """Complete batches that have offsets with start <= offset < end, and their payloads. What cannot be read is passed
-    over: for those who look for something in a log of which another says what could not be read."""
+    """Yield the complete batches with start <= offset < end, and their payloads.
+
+    Unreadable batches are skipped: another reader of the log reports them.
+    """
     try:
         for batch in batches(buffer):
             if batch.last_offset < start or batch.base_offset >= end:
@@ -129,7 +127,7 @@ def _records(batch: Batch, data: bytes) -> Iterator[RecordSpan]:
             end = at + length
             if length < 0 or end > len(data):
                 raise corrupt(batch, "a record that reaches beyond the batch")
-            timestamp_delta, at = _varint(data, at + 1, _VARLONG_BYTES)  # behind its attributes: one byte, unused
+            timestamp_delta, at = _varint(data, at + 1, _VARLONG_BYTES)  # after the attributes: one unused byte
             offset_delta, at = _varint(data, at, _VARINT_BYTES)
             key_length, key_at = _varint(data, at, _VARINT_BYTES)
             value_length, value_at = _varint(data, key_at + max(0, key_length), _VARINT_BYTES)
@@ -151,7 +149,7 @@ def _records(batch: Batch, data: bytes) -> Iterator[RecordSpan]:
 
 
 def _varint(data: bytes, position: int, most: int) -> tuple[int, int]:
-    """A zigzag varint of at most `most` bytes and the position behind it; IndexError beyond the end."""
+    """Return a zigzag varint of at most `most` bytes and the position after it. Raises IndexError at the end."""
     byte = data[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kafka_rollout.adapters.codecs import CODECS, MOST_PAYLOAD_BYTES
 from kafka_rollout.wire.coordinator_records import KindCounts
-from kafka_rollout.wire.field_rules import take
+from kafka_rollout.wire.field_rules import decode_checked
 from kafka_rollout.wire.log_types import Batch, LogFormatError, RecordSpan
 from kafka_rollout.wire.messages import MessageFormatError
 from kafka_rollout.wire.record_batch import batches, check_crc, payload, records
@@ -206,7 +206,7 @@ class LogReader:
                     continue  # an earlier record's reason stands
                 self._reasoned.add(known)
                 try:
-                    take(self._rows.layout(code, part, bit).layout, self._first_record(chunk, index, part), 2)
+                    decode_checked(self._rows.layout(code, part, bit).layout, self._first_record(chunk, index, part), 2)
                 except MessageFormatError as error:
                     self._reasons[index, part, bit] = error.sentence
         self._classes_seen = len(codes)

@@ -59,7 +59,7 @@ def first_refused(facts: CoordinatorLogFacts, log: list[Record]) -> tuple[int, s
         assert group is not None
         version = int.from_bytes(key[:VERSION_BYTES], "big")
         member = text_at(key, at)[0] or b""
-        replay.take(GroupRecord(offset=offset, key_version=version, group=group, member=member, value=value))
+        replay.add(GroupRecord(offset=offset, key_version=version, group=group, member=member, value=value))
     return min(((found.record.offset, found.complaint) for found in replay.refused.values()), default=None)
 
 

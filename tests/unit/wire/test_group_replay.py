@@ -50,7 +50,7 @@ def test_a_group_of_one_member_that_is_refused_is_one_that_is_looked_at(
 ) -> None:
     firsts, replay = FirstRecords(), GroupReplay(FACTS[release])
     for record in records_of(log):
-        replay.take(record)
+        replay.add(record)
         if record.key_version > 2:
             firsts.note(record.key_version, record.offset, is_tombstone=record.value is None)
         elif record.key_version == 1 and record.value is not None and firsts.committed is None:

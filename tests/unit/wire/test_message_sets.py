@@ -202,7 +202,7 @@ def gzip_of(inner: bytes, magic: int = 1, offset: int = 9) -> bytes:
     ("log", "reason"),
     [
         (message(1, (9, 0, None, b""), Codec.ZSTD), "message at offset 9 is compressed with zstd, which the format v1"),
-        (message(1, (9, 0, None, b""), 6), "message at offset 9 is compressed with codec 6, which is not read"),
+        (message(1, (9, 0, None, b""), 6), "message at offset 9 is compressed with codec 6, which is not supported"),
         (message(1, (9, 0, None, None), Codec.GZIP), "a compressed value that is null"),
         (message(1, (9, 0, None, b"no gzip"), Codec.GZIP), "does not decompress as gzip"),
         (message(0, (9, 0, None, b"lz4"), Codec.LZ4), "does not decompress as lz4"),

@@ -150,7 +150,7 @@ def _deleted_later(written: Sequence[Written], what: tuple[str, str, int, bool])
 @given(some_logs, st.sampled_from([None, ALL]))
 def test_it_is_the_same_beside_the_counting_of_classes(written: list[Written], groups: frozenset[bytes] | None) -> None:
     data, beside = bytes_of(written), PendingCommits(groups=groups)
-    KindCounts().add(data, CODECS, start=0, end=END, on_record=beside.look_into, on_batch=beside.begin)
+    KindCounts().add(data, CODECS, start=0, end=END, on_record=beside.add_record, on_batch=beside.begin)
     alone = commits_of(data, groups)
     assert (beside.suspects(), beside.refused()) == (alone.suspects(), alone.refused())
 

@@ -46,7 +46,7 @@ def out_of_order(
     for data, start, end in held:
         for record in group_records(data, CODECS, groups=groups, start=start, end=end):
             for replay in replays.values():
-                replay.take(record)
+                replay.add(record)
     refusing: dict[OutOfOrder, list[Release]] = {}
     for release, replay in replays.items():
         for group, refused in replay.refused.items():

@@ -9,7 +9,7 @@ from kafka_rollout.adapters.releases.definitions import Schemas
 from kafka_rollout.domain.coordinator_logs.scan import BrokenRecords, LogRange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassKey
-from kafka_rollout.wire.field_rules import take
+from kafka_rollout.wire.field_rules import decode_checked
 from kafka_rollout.wire.layouts import Layout
 from kafka_rollout.wire.log_types import RecordSpan
 from kafka_rollout.wire.messages import MessageFormatError
@@ -47,7 +47,7 @@ class ParsingChecks:
                 (record.key_at, record.key_length) if use.part == "key" else (record.value_at, record.value_length)
             )
             try:
-                take(use.layout, payload[at : at + length], VERSION_BYTES)
+                decode_checked(use.layout, payload[at : at + length], VERSION_BYTES)
             except MessageFormatError as error:
                 self._note(what, number, use, record.offset, error.sentence)
 

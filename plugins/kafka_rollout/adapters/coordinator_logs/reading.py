@@ -75,7 +75,7 @@ class PartitionReading:
         )
 
     def _look_into(self, payload: bytes, record: RecordSpan, what: ClassKey) -> None:
-        self.commits.look_into(payload, record, what)
+        self.commits.add_record(payload, record, what)
         if self.groups_only:
             if what[0] is None or what[0] in _COMMITS:
                 return

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.wire.field_rules import is_bad_subscription, take
+from kafka_rollout.wire.field_rules import decode_checked, is_bad_subscription
 from kafka_rollout.wire.layouts import Layout
 from kafka_rollout.wire.messages import MessageFormatError, decode
 from kafka_rollout_spark.kernel import walking
@@ -49,7 +49,7 @@ def walked(layout: Layout, raw: bytes, skip: int = 0) -> Walked:
 
 def decoded(layout: Layout, raw: bytes) -> Walked:
     try:
-        found = take(layout, raw)
+        found = decode_checked(layout, raw)
     except MessageFormatError:
         return FAILED, []
     return found.end, [(tag.path, tag.tag) for tag in found.tags][:TAGS_AT_ONCE]
