@@ -1,6 +1,6 @@
-"""Where things lie: the only reader of the process's environment.
+"""Settings of this project: the only reader of the environment.
 
-| variable                 | what                                                      | default                  |
+| variable                 | content                                                   | default                  |
 |--------------------------|-----------------------------------------------------------|--------------------------|
 | KAFKA_ROLLOUT_CLUSTERS   | folder of the inventories (*.yaml)                        | see below                |
 | KAFKA_ROLLOUT_HOME       | this machine's files: database, private/, locks/          | ~/.kafka-rollout         |
@@ -8,8 +8,8 @@
 | KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE | file with the password, mode 0600             | libpq's own (PGPASSFILE) |
 | KAFKA_ROLLOUT_ARTIFACTS  | folder or object store URL of reports and scan results    | the home                 |
 | KAFKA_ROLLOUT_CACHE      | releases of Kafka and agents, shared by all               | ~/.cache/kafka-rollout   |
-| KAFKA_ROLLOUT_SPARK_MASTER | where the scans run: local[N], spark://host:port        | local[2]                 |
-| KAFKA_ROLLOUT_PORTS      | ports that local clusters and their Airflow take          | 20000-32767              |
+| KAFKA_ROLLOUT_SPARK_MASTER | master of the scans: local[N], spark://host:port        | local[2]                 |
+| KAFKA_ROLLOUT_PORTS      | ports for local clusters and their Airflow                | 20000-32767              |
 | KAFKA_ROLLOUT_DEBUG      | 1: the command line shows the trace of an error           | sentences only           |
 | KAFKA_ROLLOUT_INCLUDE    | catalogue, message definitions, metrics agents, templates | see below                |
 

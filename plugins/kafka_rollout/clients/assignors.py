@@ -1,7 +1,7 @@
-"""kafka-python's assignors, made to say and to read what members of other clients need.
+"""kafka-python's assignors with the metadata that members of other clients need.
 
-Java's leaders (and librdkafka's) believe a claim of owned partitions only together with the generation it dates from:
-a field of the subscription from version 2 on, the assignor's user data before. kafka-python sends neither.
+Leaders of Java and librdkafka accept a claim of owned partitions only with its generation: a field of the subscription
+from version 2 on, the assignor's user data before. kafka-python sends neither.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _GENERATION = struct.Struct(">i")  # CooperativeStickyAssignor.COOPERATIVE_STICK
 
 
 class CooperativeStickyAssignor(cooperative_sticky.CooperativeStickyAssignor):  # type: ignore[misc]
-    """Cooperative and eager, as Java's, so that one consumer may have it beside an eager assignor."""
+    """Cooperative and eager as in Java, so that a consumer can use it together with an eager assignor."""
 
     version = 2
 
@@ -28,7 +28,7 @@ class CooperativeStickyAssignor(cooperative_sticky.CooperativeStickyAssignor):  
         return [KafkaProtocol.COOPERATIVE, KafkaProtocol.EAGER]
 
     def claim(self, owned: Iterable[TopicPartition], generation: int) -> None:
-        """What the next subscription says: whatever assignor was selected last, this is what the member owns."""
+        """Set the owned partitions for the next subscription, independent of the assignor that was selected last."""
         self.member_assignment = sorted(owned)
         self.generation = generation
 
@@ -51,7 +51,7 @@ class CooperativeStickyAssignor(cooperative_sticky.CooperativeStickyAssignor):  
 
 
 class RangeAssignor(RangePartitionAssignor):  # type: ignore[misc]
-    """kafka-python's forgets members when static and dynamic ones come in turn; sorted, they do not."""
+    """kafka-python's loses members if static and dynamic ones alternate; this class sorts them first."""
 
     @classmethod
     def assign(cls, cluster: Any, members: Sequence[Any]) -> Any:

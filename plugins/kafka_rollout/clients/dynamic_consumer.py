@@ -1,4 +1,4 @@
-"""A consumer that goes from eager to cooperative rebalancing, and back, by itself (KAFKA-12477)."""
+"""A consumer that changes between eager and cooperative rebalancing by itself (KAFKA-12477)."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def _assignor(given: Any) -> Any:
     if not isinstance(given, str):
         return given
     if given not in BY_NAME:
-        raise UserError(f"There is no assignor of the name {given}.", remedy=f"Known are {', '.join(BY_NAME)}.")
+        raise UserError(f"Assignor {given} is unknown.", remedy=f"Use one of {', '.join(BY_NAME)}.")
     return BY_NAME[given]

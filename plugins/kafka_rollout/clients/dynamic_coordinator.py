@@ -1,4 +1,4 @@
-"""kafka-python's coordinator with KAFKA-12477's dynamic rebalance protocol in the place of a fixed one."""
+"""kafka-python's coordinator with the dynamic rebalance protocol of KAFKA-12477."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _ATTRIBUTES = (
 
 
 class DynamicCoordinator(KeptJoins):
-    """Decides by `Member`; what is left to the base class is the wire, the heartbeats and the commits."""
+    """`Member` decides; the base class sends requests, heartbeats and commits."""
 
     _member: Member
     _refusal: CommitFailedError | None
@@ -60,7 +60,7 @@ class DynamicCoordinator(KeptJoins):
 
     @classmethod
     def take_over(cls, coordinator: ConsumerCoordinator) -> None:
-        """Make an instance ours before it is used: KafkaConsumer names its coordinator's class and takes no other."""
+        """Change the class of an unused instance, because KafkaConsumer accepts no other class of coordinator."""
         missing = [name for name in _ATTRIBUTES if name not in vars(coordinator)]
         if missing:
             raise _unfit(f"a coordinator has no {missing[0]}")
@@ -90,7 +90,7 @@ class DynamicCoordinator(KeptJoins):
         super().reset_generation(member_id)
         self._member = self._member.out_of_group()
         if self._subscription.assigned_partitions():
-            # Between JoinGroup and its answer, too: nobody may claim what he owned before he fell out of the group.
+            # Also between JoinGroup and its response: a member must not claim partitions from before it left the group.
             self.rejoining = False
 
     async def _on_join_prepare_async(self, generation: int, member_id: str, timeout_ms: float | None = None) -> None:
@@ -98,7 +98,7 @@ class DynamicCoordinator(KeptJoins):
             await super()._on_join_prepare_async(generation, member_id, timeout_ms)
         finally:
             if self._member.protocol is RebalanceProtocol.EAGER:
-                # The base class would keep it, with positions that are stale once another member was in between.
+                # The base class would keep the partitions with stale positions, if another member had them in between.
                 self._subscription.assign_from_subscribed([])
 
     def _process_join_group_response(self, response: Any, send_time: float) -> Any:
@@ -126,11 +126,11 @@ class DynamicCoordinator(KeptJoins):
                 " lost and their offsets cannot be committed: %s",
                 *(self.group_id, protocol, _names(todo.lost)),
             )
-        # Kafka's order (ConsumerCoordinator.onJoinComplete): what is taken away is still assigned in its callback.
+        # Kafka's order (ConsumerCoordinator.onJoinComplete): revoked partitions are still assigned in their callback.
         failures = []
         for method, partitions in (("on_partitions_lost", todo.lost), ("on_partitions_revoked", todo.revoked)):
             if partitions:
-                failures.append(await self._tell(method, partitions))
+                failures.append(await self._notify(method, partitions))
         self._subscription.assign_from_subscribed(sorted(owned - todo.lost - todo.revoked))
         self._subscription.assign_from_subscribed(sorted(assigned))
         self._member = self._member.took_over(todo.added)
@@ -139,13 +139,13 @@ class DynamicCoordinator(KeptJoins):
         self._rebalance_protocol = KafkaProtocol(self._member.protocol)
         if before is not self._member.protocol:
             log.info("Group %s: %s was selected, now %s", self.group_id, protocol, self._member.protocol.name)
-        failures.append(await self._tell("on_partitions_assigned", todo.added))
+        failures.append(await self._notify("on_partitions_assigned", todo.added))
         if todo.rejoin:
             self.request_rejoin()
         for failure in filter(None, failures):
             raise KafkaError("User rebalance callback throws an error") from failure
 
-    async def _tell(self, method: str, partitions: frozenset[tuple[str, int]]) -> Exception | None:
+    async def _notify(self, method: str, partitions: frozenset[tuple[str, int]]) -> Exception | None:
         if self._subscription.rebalance_listener is None:
             return None
         try:
@@ -158,7 +158,7 @@ class DynamicCoordinator(KeptJoins):
         return None
 
     async def _invoke_rebalance_listener_async(self, method_name: str, arg: set[TopicPartition]) -> None:
-        """Plain listeners run in a thread of their own: heartbeats go on, and they may call the consumer (commit)."""
+        """Run plain listeners in a separate thread: heartbeats continue, and they can call the consumer (commit)."""
         callback = getattr(self._subscription.rebalance_listener, method_name)
         self._in_listener = True
         try:
@@ -191,7 +191,7 @@ class DynamicCoordinator(KeptJoins):
         await done
 
     async def _send_offset_commit_request(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> Any:
-        """The one way of all commits: synchronous, asynchronous and automatic."""
+        """All commits use this method: synchronous, asynchronous and automatic ones."""
         refused = self._member.refused(offsets)
         if refused:
             self._refusal = CommitFailedError(
@@ -206,7 +206,7 @@ class DynamicCoordinator(KeptJoins):
             return super().commit_offsets_sync(offsets, timeout_ms)
         except CommitFailedError:
             if not self._in_listener:
-                self._refusal = None  # whoever called knows it now
+                self._refusal = None  # the caller gets this error
             raise
 
     def poll(self, timeout_ms: float | None = None) -> bool:
@@ -227,21 +227,21 @@ class DynamicCoordinator(KeptJoins):
 
 
 def check_kafka_python() -> None:
-    """UserError when the kafka-python that is installed is not one that this coordinator fits on."""
+    """Raise UserError if this coordinator does not support the installed kafka-python."""
     if kafka.__version__.split(".")[:2] != TESTED.split(".")[:2]:
-        raise _unfit("its version is another")
+        raise _unfit("this version is not tested")
     for owner, methods in _TOUCHED.items():
         for name, wanted in methods.items():
             method = getattr(owner, name, None)
             parameters = () if method is None else tuple(inspect.signature(inspect.unwrap(method)).parameters)[1:]
             if method is None or parameters != wanted:
-                raise _unfit(f"{owner.__name__}.{name} is another")
+                raise _unfit(f"{owner.__name__}.{name} has other parameters")
 
 
 def _unfit(what: str) -> UserError:
     return UserError(
-        f"DynamicProtocolConsumer does not fit on kafka-python {kafka.__version__}: {what}.",
-        remedy=f"Install kafka-python {TESTED}, the version that it is tested with.",
+        f"DynamicProtocolConsumer does not support kafka-python {kafka.__version__}: {what}.",
+        remedy=f"Install kafka-python {TESTED}, the tested version.",
     )
 
 

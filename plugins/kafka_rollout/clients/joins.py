@@ -1,11 +1,11 @@
-"""kafka-python's coordinator, mended: a rebalance that outlasts a poll() is gone on with by the next one.
+"""kafka-python's coordinator with a fix: the next poll() continues a rebalance that takes longer than one poll().
 
-The base class forgets it in two ways, and both take the member out of the group for a while, or for ever:
+The base class loses such a rebalance in two cases, and the member leaves the group temporarily or permanently:
 
-- A join whose answer comes between two polls is thrown away and begun anew, and every other member joins anew as well.
-  With polls shorter than a join, or on a slow machine, a group may never settle.
-- A leader joins because metadata changed. By assigning with the new metadata the reason is gone, and a poll that ran
-  out of time meanwhile leaves a member that keeps polling without assignment and without heartbeats.
+- It drops a join whose response arrives between two polls and starts again, and so all other members rejoin, too. With
+  polls shorter than a join, or on a slow machine, the group may never become stable.
+- A leader rejoins because metadata changed. It assigns with the new metadata, so the reason no longer exists. If the
+  poll times out during this rejoin, the member continues without an assignment and without heartbeats.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafka.protocol.consumer import UNKNOWN_MEMBER_ID
 
 
 class UnreadJoin:
-    """A join that is not done before somebody has heard its end: the base class takes None for heard."""
+    """A join that is not done until its result was read: the base class takes None for a join that was read."""
 
     is_done = False
 
@@ -37,7 +37,7 @@ class UnreadJoin:
 
 
 class KeptJoins(ConsumerCoordinator):  # type: ignore[misc]
-    """A coordinator that keeps its joins; an instance is made one by its class."""
+    """A coordinator that keeps its joins."""
 
     @property
     def _join_task(self) -> UnreadJoin | None:
@@ -53,7 +53,7 @@ class KeptJoins(ConsumerCoordinator):  # type: ignore[misc]
         return bool(begun or super().need_rejoin())
 
     def reset_generation(self, member_id: str = UNKNOWN_MEMBER_ID) -> None:
-        """Out of the group: the assignment of a join that is over, and was not heard, is of no use any more."""
+        """Leave the group and drop a finished join whose result was not read."""
         super().reset_generation(member_id)
         if self._join_task is not None and self._join_task.task.is_done:
             self._join_task = None

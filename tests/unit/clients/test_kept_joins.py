@@ -1,4 +1,4 @@
-"""A join is done when somebody has heard its end, and not before."""
+"""A join is done when its result was read, and not before."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def coordinator() -> KeptJoins:
     return made
 
 
-def test_a_join_whose_answer_came_between_two_polls_is_not_begun_anew() -> None:
+def test_a_join_whose_answer_came_between_two_polls_is_not_repeated() -> None:
     kept, task = coordinator(), Future()
     kept._join_task = task
     task.success(b"assignment")
     assert kept._join_task is not None
-    assert not kept._join_task.is_done, "the base class begins anew what is done"
+    assert not kept._join_task.is_done, "the base class repeats a join that is done"
     heard: list[bytes] = []
     kept._join_task.add_callback(heard.append)
     assert heard == [b"assignment"]

@@ -50,7 +50,7 @@ class ReleaseCache:
     include: Path
 
     def libs(self, release: Release) -> Path:
-        """Folder whose jars are a complete broker of the release; fetched first if it is not here yet.
+        """Folder whose jars are a complete broker of the release; missing jars are fetched first.
 
         Raises UserError for a release without a lock, FatalError for a jar that is not the locked one.
         """
@@ -79,7 +79,7 @@ class ReleaseCache:
         folder = home / "libs"
         if not folder.is_dir():
             with _exclusive(home.parent / f".{home.name}.lock", title):
-                if not folder.is_dir():  # else another process was faster
+                if not folder.is_dir():  # another process can have fetched it
                     self._fetch(home, locked, title)
         _verify(folder, locked, title)
         return folder
@@ -99,7 +99,7 @@ class ReleaseCache:
 
     def _fetch(self, home: Path, locked: Mapping[str, str], title: str) -> None:
         modules = [Module.parse(text) for text in locked]
-        for stale in home.parent.glob(f".{home.name}-*"):  # a killed fetch's; the lock says that nobody works there
+        for stale in home.parent.glob(f".{home.name}-*"):  # from a killed fetch; this process has the lock
             shutil.rmtree(stale, ignore_errors=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{home.name}-", dir=home.parent))
         try:

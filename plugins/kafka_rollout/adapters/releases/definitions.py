@@ -26,18 +26,18 @@ class Schemas:
         return tuple(sorted({release for release, _ in self.by_log}))
 
     def log(self, release: Release, topic: str) -> Mapping[int, RecordLayouts]:
-        """By key version; empty if the release has no coordinator for this log."""
+        """Key version → layouts; empty if the release has no coordinator for this log."""
         return self.by_log.get((release, topic), {})
 
     def layouts(self, release: Release, topic: str, key_version: int) -> RecordLayouts | None:
-        """None if the release does not know such a key."""
+        """None if the release does not support this key version."""
         return self.log(release, topic).get(key_version)
 
 
 def load_schemas(include: Path, *, new_group_coordinator: bool = False) -> Schemas:
-    """The definitions of every release of the catalogue; raises UserError naming a file that is missing or broken.
+    """The definitions of every release of the catalogue; raises UserError with the name of an invalid file.
 
-    `new_group_coordinator`: what releases that are told to start it read (Catalogue.configured).
+    `new_group_coordinator`: for releases that are configured to start it (Catalogue.configured).
     """
     folder = include / "schemas" / "kafka"
     catalogue = load_catalogue(include).configured(new_group_coordinator=new_group_coordinator)

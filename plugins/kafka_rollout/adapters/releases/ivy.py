@@ -1,4 +1,4 @@
-"""Jars by their Maven names, fetched by the Ivy that PySpark brings along: no Maven, no system packages."""
+"""Jars by their Maven names, fetched by the Ivy of PySpark: no Maven, no system packages."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def fetch(
 ) -> tuple[Module, ...]:
     """Download the modules' jars into `folder`, flat, and with `transitive` their runtime dependencies as well.
 
-    `on_jar` hears each jar's name as its download begins. Two versions of one module are settled in favour of the
-    newer, as Kafka's own build does. Nothing is cached; a killed call leaves a temporary folder beside `folder`.
+    `on_jar` is called with the name of each jar when its download begins. Of two versions of a module the newer one is
+    used, as in Kafka's own build. Nothing is cached; a killed call leaves a temporary folder next to `folder`.
     """
     wanted = tuple(modules)
     with tempfile.TemporaryDirectory(prefix=".ivy-", dir=folder.parent) as name:

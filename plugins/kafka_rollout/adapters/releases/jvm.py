@@ -36,7 +36,7 @@ class Jvm:
         return self.gateway.jvm
 
     def find_class(self, name: str) -> Any | None:
-        """java.lang.Class of a name, None when the class path has none (py4j itself would answer a package)."""
+        """java.lang.Class of a name, None when the class path has none (py4j itself would return a package)."""
         try:
             return self.packages.java.lang.Class.forName(name)
         except Py4JJavaError as error:
@@ -70,7 +70,7 @@ class Jvm:
         return method.invoke(target, self.array(self.packages.java.lang.Object, list(arguments)))
 
     def iterate(self, iterator: Any) -> Iterator[Any]:
-        """The elements of a java.util.Iterator. py4j's own iteration takes every exception for the end."""
+        """The elements of a java.util.Iterator. py4j's own iteration treats every exception as the end."""
         interface = self.packages.java.lang.Class.forName("java.util.Iterator")
         has_next, next_ = (
             interface.getMethod(name, self.array(self.packages.java.lang.Class, [])) for name in _ITERATOR

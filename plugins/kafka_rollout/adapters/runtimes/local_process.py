@@ -1,8 +1,8 @@
-"""Nodes as processes of this machine: what the demo, the tests and a single-host cluster run on.
+"""Nodes as processes of this machine, for the demo, the tests and a cluster on a single host.
 
-A node's home (NodeSpec.directory) holds everything of it:
+The home of a node (NodeSpec.directory) contains:
 
-    server.properties   its configuration; `server.properties.<release>` is the one it had before a roll
+    server.properties   its configuration; `server.properties.<release>` is the one before a change of release
     release             the installed release, the one that the next start runs
     jvm.options         Java options, one a line (optional)
     log4j.properties or log4j2.yaml, logs/server.log, logs/stdout.log, data/
@@ -47,7 +47,7 @@ from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 
 MAIN_CLASS = "kafka.Kafka"
 JVM_OPTIONS = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-# The rest of our environment may hold credentials (Airflow's connections do) and is none of a broker's business.
+# The rest of the environment can contain credentials (Airflow's connections), so a broker does not get it.
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 _POLL_S = 0.1
 _KILL_S = 20.0
@@ -62,7 +62,7 @@ class Agents(Protocol):
 
 
 class ReleaseJars(Protocol):
-    """What we need of the release cache; `include` is the project's include folder."""
+    """The part of the release cache that the runtime uses. `include`: the project's include folder."""
 
     @property
     def include(self) -> Path: ...
@@ -111,12 +111,12 @@ class LocalProcessRuntime:
                 )
 
     def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
-        """Configuration lines of this node and release go in; those that another release brought in go out.
+        """Add the configuration lines of this node and release, and remove those of another release.
 
-        Lines of the inventory's release_overrides win over those of `changes`.
+        Lines of the inventory's release_overrides replace those of `changes`.
         """
         home = _home(node)
-        self.cache.libs(release)  # fetched, if it has to be, before anything is changed
+        self.cache.libs(release)  # fetches missing jars before any change
         with _lock(home):
             running = _find(home)
             if running is not None:
@@ -140,7 +140,7 @@ class LocalProcessRuntime:
                 write_whole(config, after.encode(), like=config)
             logging_file, text = logging_configuration(release, home)
             _replace(logging_file, text)
-            # Last: a home that names the release has all of it.
+            # Written last, so that the files of this release are complete.
             _replace(home / "release", f"{release}\n")
 
     def start(self, node: NodeSpec) -> None:
@@ -162,7 +162,7 @@ class LocalProcessRuntime:
         )
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:
-        """server.log's last lines; what the JVM printed where there is no server.log (it did not get that far)."""
+        """The last lines of server.log; the output of the JVM if it exited before it created server.log."""
         home = _home(node)
         tail = _tail(home / "logs" / "server.log", lines)
         return tail or _tail(home / "logs" / "stdout.log", lines)
@@ -180,13 +180,13 @@ class LocalProcessRuntime:
         return server_properties.parse(_read_config(_home(node), node))
 
     def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
-        """Snapshots that the node wrote or fetched; the formatter's own (end offset 0) is none of them."""
+        """Snapshots that the node wrote or fetched, without the one of the formatting (end offset 0)."""
         found: list[CheckpointFile] = []
         for path in (self.metadata_log_dir(node) / "__cluster_metadata-0").glob("*.checkpoint"):
             match = _CHECKPOINT.fullmatch(path.name)
             if match is None or int(match[1]) == 0:
                 continue
-            with suppress(FileNotFoundError):  # Kafka removes old ones whenever it likes
+            with suppress(FileNotFoundError):  # Kafka can remove old ones at any time
                 status = path.stat()
                 found.append(
                     CheckpointFile(
@@ -209,7 +209,7 @@ class LocalProcessRuntime:
         return server_properties.directory_ids(self.config(node))
 
     def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
-        """Mode 0600 from its first byte on: a snapshot holds the verifiers of SCRAM credentials."""
+        """With mode 0600 from the first byte on: a snapshot contains verifiers of SCRAM credentials."""
         source = os.fdopen(open_regular(Path(checkpoint.path)), "rb")
         with source, writing_whole(to, mode=0o600) as target:
             shutil.copyfileobj(source, target, 1 << 20)
@@ -240,7 +240,7 @@ class LocalProcessRuntime:
 
 
 def node_processes(below: Path) -> dict[Path, psutil.Process]:
-    """Living nodes whose server.properties lies below a folder, by its path."""
+    """Path of server.properties → process of the running nodes with this file below a folder."""
     folder = below.resolve()
     return {path: process for path, process in _all_nodes() if path.is_relative_to(folder)}
 
@@ -307,8 +307,10 @@ def _gone_within(process: psutil.Process, seconds: float) -> bool:
 
 
 def _alive(process: psutil.Process) -> bool:
-    """A zombie counts as gone: it holds no file and no port, it only waits for its parent to look. While it has other
-    threads it is none yet: one that is still in the kernel, writing to a slow disk, keeps files and ports open."""
+    """Whether the process runs. A zombie without other threads does not: it has no open files and ports.
+
+    A thread that is still in the kernel, for example writing to a slow disk, keeps files and ports open.
+    """
     try:
         return process.is_running() and (process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1)
     except psutil.NoSuchProcess:
@@ -324,10 +326,10 @@ def _spawn(command: Sequence[str], home: Path) -> psutil.Process:
 
 
 def _record_start(home: Path, process: psutil.Process, release: Release) -> None:
-    """Once per process, also when an earlier call died between its spawn and its record."""
+    """Record the start once per process, also if an earlier call was killed before its record."""
     started_at = _created(process)
     for line in _start_lines(home):
-        # The kernel keeps start times in hundredths of a second; the id alone may come back one day.
+        # The kernel keeps start times in hundredths of a second; the kernel can use an id again.
         if line["pid"] == process.pid and abs(line["started_at"] - started_at) < 1.0:
             return
     record = json.dumps({"release": str(release), "pid": process.pid, "started_at": started_at})
@@ -352,7 +354,7 @@ def _installed(home: Path) -> Release | None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """A file that others may read, unless the operator gave the present one another mode or owner."""
+    """Write a file with mode 0644, or with the mode and owner of the existing file."""
     write_whole(path, text.encode(), mode=0o644, like=path if path.exists() else None)
 
 

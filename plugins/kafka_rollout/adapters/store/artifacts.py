@@ -43,7 +43,7 @@ class Artifacts:
                 path.write_bytes(content)
 
     def read(self, key: str) -> bytes:
-        """Raises FatalError where there is none."""
+        """Raises FatalError if the document is missing."""
         with self._errors(key):
             return bytes(self._path(key).read_bytes())
 
@@ -54,7 +54,7 @@ class Artifacts:
                 self.write(f"{key}/{path.relative_to(folder).as_posix()}", path.read_bytes())
 
     def remove(self, key: str) -> None:
-        """Remove a document, or a folder with all in it; nothing is no error."""
+        """Remove a document or a folder with its content, if it exists."""
         with self._errors(key):
             path = self._path(key)
             if self._folder is None:
@@ -66,7 +66,7 @@ class Artifacts:
                 path.unlink(missing_ok=True)
 
     def location(self, key: str) -> str:
-        """The document as a person finds it: a path or a URL."""
+        """Path or URL of the document, for messages."""
         return str(self._folder / key) if self._folder is not None else f"{self._url.rstrip('/')}/{key}"
 
     def _path(self, key: str) -> Any:

@@ -40,12 +40,12 @@ class KeptScan:
 
     @property
     def location(self) -> str:
-        """The folder of its documents, for a person."""
+        """Path or URL of the folder with its documents."""
         return self.documents.location(artifact_key("scans", self.cluster, self.folder))
 
     @property
     def page(self) -> str:
-        """Where its page is, for a person."""
+        """Path or URL of its page."""
         return f"{self.location}/{_PAGE}"
 
     def read_page(self) -> str:
@@ -62,13 +62,13 @@ class KeptScan:
             ) from None
 
     def key(self, name: str) -> str:
-        """The key of one of its documents; of their folder without a name."""
+        """The key of a document; an empty name: of the folder."""
         folder = artifact_key("scans", self.cluster, self.folder)
         return f"{folder}/{name}" if name else folder
 
 
 class SqlScanHistory:
-    """The scans of one cluster. `cluster` is the inventory's name, or what stands for it (ScanResult.cluster)."""
+    """The scans of one cluster. `cluster`: its name in the inventory, or ScanResult.cluster."""
 
     def __init__(self, database: Database, documents: Artifacts, cluster: str) -> None:
         self.cluster = cluster
@@ -76,13 +76,13 @@ class SqlScanHistory:
         self._documents = documents
 
     def scans(self) -> tuple[KeptScan, ...]:
-        """All that are kept, newest first."""
+        """All kept scans, newest first."""
         query = select(scans).where(scans.c.cluster == self.cluster).order_by(scans.c.name.desc())
         with self._database.reading() as connection:
             return tuple(self._kept(row) for row in connection.execute(query))
 
     def newest(self, at_most: int) -> tuple[ScanResult, ...]:
-        """The newest scans that can be read: a damaged one must not keep the next from being shown and kept."""
+        """The newest scans that can be read: a damaged one must not prevent the use of the others."""
         results = []
         for scan in self.scans()[:at_most]:
             with suppress(FatalError):
@@ -90,7 +90,7 @@ class SqlScanHistory:
         return tuple(results)
 
     def get(self, name: str) -> KeptScan:
-        """The scan of that name, of a beginning of it that only one has, or `newest`; raises UserError."""
+        """The scan with this name, with a unique beginning of its name, or `newest`; raises UserError."""
         kept = self.scans()
         found = kept[:1] if name == "newest" else [scan for scan in kept if scan.name.startswith(name)]
         if len(found) != 1:

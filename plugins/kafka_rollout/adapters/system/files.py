@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, opened without waiting, and names that are safe as file names."""
+"""Files: write them whole or not at all, open them without waiting, safe file names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS = (
 
 
 def safe_name(text: str) -> str:
-    """A file name for any text, distinct texts giving distinct names (Airflow's run ids contain ':' and '+')."""
+    """A file name for any text; different texts get different names (Airflow's run ids contain ':' and '+')."""
     name = quote(text, safe="")
     if not name.strip("."):
         name = name.replace(".", "%2E")
@@ -40,7 +40,7 @@ def write_whole(
     """Replace a file at once: readers see the old content or the new one, also after a power cut.
 
     `mode`: of the new file, less the umask. `like`: an existing file whose mode, owner and access list the new file
-    gets instead; it may be the replaced file itself. With `keep_first` a file that exists is left as it is. Raises
+    gets instead; it may be the replaced file itself. With `keep_first` an existing file is not changed. Raises
     UserError, and replaces nothing, if this process cannot give the file to the owner.
     """
     with writing_whole(path, mode=mode, like=like, keep_first=keep_first) as file:
@@ -51,10 +51,10 @@ def write_whole(
 def writing_whole(
     path: Path, *, mode: int = 0o600, like: Path | None = None, keep_first: bool = False
 ) -> Iterator[BinaryIO]:
-    """`write_whole` for content that is written in parts; the file appears when the block ends without an error."""
+    """`write_whole` for content in parts; the file appears when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}")
-    # With the mode from its first byte on: the content may be secret.
+    # With the mode from the first byte on: the content can be secret.
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if like else mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -107,7 +107,7 @@ def reading(path: Path) -> Iterator[None]:
 def open_regular(path: Path) -> int:
     """A descriptor of a file, for reading.
 
-    Raises UserError for a FIFO, socket, device or folder: to open a FIFO would wait for a writer. Raises OSError as
+    Raises UserError for a FIFO, socket, device or folder: opening a FIFO would wait for a writer. Raises OSError as
     os.open does.
     """
     check_regular(path, path.stat())
@@ -137,7 +137,7 @@ def check_regular(path: Path, status: os.stat_result) -> None:
     """Raise UserError unless a file's status is that of a regular file."""
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "special file")
-        raise UserError(f"{path} is a {kind}, not a file.", remedy="Remove it, or name another directory.")
+        raise UserError(f"{path} is a {kind}, not a file.", remedy="Remove it, or use another directory.")
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,7 +1,7 @@
-"""Java properties files, changed so that the change can be taken back.
+"""Changes of Java properties files that can be undone.
 
-Lines that a roll takes out stay in the file as comments, lines that it brings in stand in one marked block at the
-end. Everything else, comments and a person's later edits included, is left alone: `take_back(bring_in(text)) == text`.
+Removed lines stay in the file as comments; added lines are in one marked block at the end. Everything else is kept,
+including comments and later edits of an operator: `take_back(bring_in(text)) == text`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ def parse(text: str) -> dict[str, str]:
 
 
 def directory_ids(config: Mapping[str, str]) -> dict[str, str]:
-    """directory.id → path of each directory that a node's configuration names; by meta.properties in it, so without
-    those that cannot be read and those of releases before KIP-858."""
+    """directory.id → path of each log directory of a node, from the meta.properties in it.
+
+    Without directories that cannot be read and those of releases before KIP-858.
+    """
     names = [config.get("log.dirs") or config.get("log.dir", ""), config.get("metadata.log.dir", "")]
     found: dict[str, str] = {}
     for path in dict.fromkeys(path.strip() for path in ",".join(names).split(",") if path.strip()):
@@ -39,7 +41,7 @@ def directory_ids(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def bring_in(text: str, release: str, lines: Mapping[str, str | None]) -> str:
-    """The text with each key set (None: taken out); keys that already have the value stay as they are."""
+    """Set each key in the text (None: remove it); keys that already have the value are not changed."""
     base = take_back(text)
     current = parse(base)
     wanted = {key: value for key, value in lines.items() if current.get(key) != value}
@@ -55,7 +57,7 @@ def bring_in(text: str, release: str, lines: Mapping[str, str | None]) -> str:
 
 
 def take_back(text: str) -> str:
-    """The text without anything that bring_in did."""
+    """Undo bring_in."""
     result: list[str] = []
     inside = False
     for line in text.splitlines():
