@@ -1,4 +1,4 @@
-"""The wheel in a clean environment with Airflow: an upgrade of a real cluster by a DAG file of three lines."""
+"""The wheel in a clean environment with Airflow: upgrades of a real cluster by two kinds of DAG file."""
 
 from __future__ import annotations
 
@@ -63,10 +63,19 @@ def test_the_command_line_works_without_the_checkout(python: Path) -> None:
     assert "4.3.1" in run(python.with_name("kafka-rollout"), "catalogue", "--json")
 
 
-def test_an_upgrade_of_a_real_cluster_succeeds_by_a_dag_file_of_three_lines(python: Path, tmp_path: Path) -> None:
-    told = run(python, "-I", Path(__file__).with_name("foreign_airflow.py"), tmp_path / "run", "4.0.1", "4.3.1")
-    found = json.loads(told.splitlines()[-1])
-    assert found["state"] == "success", found["tasks"]
+def test_upgrades_of_a_real_cluster_succeed_by_three_lines_and_inside_a_user_s_own_dag(
+    python: Path, tmp_path: Path
+) -> None:
+    releases = ("4.0.1", "4.2.1", "4.3.1")
+    printed = run(python, "-I", Path(__file__).with_name("foreign_airflow.py"), tmp_path / "run", *releases)
+    found = json.loads(printed.splitlines()[-1])
+    for dag_id, source, target in zip(("kafka_upgrade_foreign", "nightly"), releases[:-1], releases[1:], strict=True):
+        upgrade = found[dag_id]
+        assert upgrade["state"] == "success", upgrade["tasks"]
+        assert (upgrade["shown"]["dag_id"], upgrade["shown"]["way"]) == (dag_id, f"{source} → {target}")
+        assert upgrade["lock"] is None
+        assert f"foreign: {source} → {target}" in upgrade["report"]
+    assert {found["nightly"]["tasks"][task_id] for task_id in ("announce", "outcome", "celebrate")} == {"success"}
     assert Path(found["package"]).is_relative_to(python.parents[1])
     assert found["plugins"].count("kafka_rollout") == 1
     assert found["plugin_errors"] == []
