@@ -1,4 +1,4 @@
-"""What our HTML pages share: their templates' environment, in which everything is escaped, and how values are told."""
+"""Common parts of the HTML pages: the environment of the templates, which escapes all values, and the formats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafka_rollout.settings import Settings
 
 
 def page_environment(settings: Settings) -> Environment:
-    """Of include/templates; every value is one visible line and escaped, and a missing one is an error."""
+    """Return the environment of include/templates. It escapes each value as one visible line."""
     environment = Environment(
         loader=FileSystemLoader(settings.include / "templates"),
         autoescape=True,
@@ -33,7 +33,7 @@ def page_environment(settings: Settings) -> Environment:
 
 
 def _show(value: object) -> object:
-    """Text of a report has names from outside in it; markup of a macro is ours and stays."""
+    """Escape text, which can contain names from outside, but not the markup of a macro."""
     return escape_invisible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -1,4 +1,4 @@
-"""The report as one HTML page: self-contained (nothing is fetched), printable, light and dark."""
+"""The report of a run as one HTML page: self-contained, printable, light and dark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LABEL_PX = (110, 300)  # at least, at most
 
 
 def render(data: Mapping[str, Any], *, settings: Settings | None = None) -> str:
-    """The page of a report's data; everything that comes from the data is escaped."""
+    """Return the page of a report. All values are escaped."""
     environment = page_environment(settings or Settings.from_environment())
     tone, title = _OUTCOMES.get(data["outcome"], ("fair", data["outcome"]))
     return environment.get_template(TEMPLATE).render(
@@ -35,54 +35,43 @@ def render(data: Mapping[str, Any], *, settings: Settings | None = None) -> str:
 
 
 def _timeline(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Bars of every node's turns: stopping and starting, then the gate; positions in pixels of the picture."""
-    node_steps = [
-        node_step for node in data["nodes"] for node_step in node["turns"] if node_step["began_at"] is not None
-    ]
-    if not node_steps:
+    """Return the bars of each node's steps, from stop to start and to the end of the gate, in pixels."""
+    nodes = [(node, [turn for turn in node["turns"] if turn["began_at"] is not None]) for node in data["nodes"]]
+    nodes = sorted(((node, turns) for node, turns in nodes if turns), key=lambda found: found[1][0]["began_at"])
+    if not nodes:
         return None
-    first = min(node_step["began_at"] for node_step in node_steps)
-    last = max((node_step["ended_at"] or node_step["started_at"] or node_step["began_at"]) for node_step in node_steps)
-    longest = max(len(f"{node['name']} ({node['node_id']})") for node in data["nodes"] if node["turns"])
-    label = min(max(longest * _PX_PER_LETTER + 12, _LABEL_PX[0]), _LABEL_PX[1])
+    spans = [  # stopped, started, gate passed
+        [(turn["began_at"], up := turn["started_at"] or turn["began_at"], turn["ended_at"] or up) for turn in turns]
+        for _, turns in nodes
+    ]
+    first = min(down for of_node in spans for down, *_ in of_node)
+    last = max(end for of_node in spans for *_, end in of_node)
+    names = [f"{node['name']} ({node['node_id']})" for node, _ in nodes]
+    label = min(max(max(map(len, names)) * _PX_PER_LETTER + 12, _LABEL_PX[0]), _LABEL_PX[1])
     scale = (_WIDTH_PX - label) / max(last - first, 1.0)
 
-    def x(at: float) -> float:
-        return float(round(label + (at - first) * scale, 1))
+    def bar(kind: str, begin: float, end: float) -> dict[str, Any]:
+        x, width = round(label + (begin - first) * scale, 1), round((end - begin) * scale, 1)
+        return {"kind": kind, "x": x, "w": max(2.0, width)}
 
-    rows = []
-    for number, node in enumerate(sorted((n for n in data["nodes"] if n["turns"]), key=_first_turn)):
-        bars = []
-        for node_step in node["turns"]:
-            if node_step["began_at"] is None:
-                continue
-            up = node_step["started_at"] or node_step["began_at"]
-            end = node_step["ended_at"] or up
-            bars.append(
-                {
-                    "kind": "down",
-                    "x": x(node_step["began_at"]),
-                    "w": max(2.0, round((up - node_step["began_at"]) * scale, 1)),
-                }
-            )
-            bars.append({"kind": "gate", "x": x(up), "w": max(2.0, round((end - up) * scale, 1))})
-        rows.append({"name": f"{node['name']} ({node['node_id']})", "y": number * _ROW_PX + 8, "bars": bars})
-    ticks = [
+    rows = [
         {
-            "x": round(label + (_WIDTH_PX - label) * part / 4, 1),
-            "text": clock(first + (last - first) * part / 4),
+            "name": name,
+            "y": number * _ROW_PX + 8,
+            "bars": [found for down, up, end in of_node for found in (bar("down", down, up), bar("gate", up, end))],
         }
-        for part in range(5)
+        for number, (name, of_node) in enumerate(zip(names, spans, strict=True))
+    ]
+    parts = [part / 4 for part in range(5)]
+    ticks = [
+        {"x": round(label + (_WIDTH_PX - label) * part, 1), "text": clock(first + (last - first) * part)}
+        for part in parts
     ]
     return {"width": _WIDTH_PX + 40, "height": len(rows) * _ROW_PX + 30, "rows": rows, "ticks": ticks}
 
 
-def _first_turn(node: Mapping[str, Any]) -> float:
-    return min(float(node_step["began_at"] or 0.0) for node_step in node["turns"])
-
-
 def _scan(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the coordinator-log scan found, summed up: records by type, and what each release would do with them."""
+    """Sum up the coordinator-log scan: records by type, and verdicts by release."""
     scan = data.get("scan")
     if not scan:
         return None

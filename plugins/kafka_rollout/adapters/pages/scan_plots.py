@@ -1,7 +1,6 @@
-"""Geometry of a scan's plots, in pixels; the template draws them as SVG in the page's own colours.
+"""Geometry of a scan's plots, in pixels. The template draws them as SVG in the page's own colours.
 
-By hand and not by a plotting library: the colours follow the reader's light or dark page, text stays text, and every
-bar says what it is (docs/decisions/plots-by-hand.md).
+docs/decisions/plots-by-hand.md explains why there is no plotting library.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ _ROW, _BAR = 20, 14
 _LABEL = 40
 _NUMBERS = 90  # room for the total behind a bar
 _CHART_HEIGHT, _CHART_LEFT, _CHART_BOTTOM = 200, 74, 24
-_NARROWEST = 0.6  # a bar of few records can still be seen
+_NARROWEST = 0.6  # a bar of few records stays visible
 TOMBSTONES = "tombstones"
 
-# Kinds of records in the order in which they are stacked; the place is the number of the colour in scan.css.
+# Kinds of records in the order in which they are stacked. The index is the number of the colour in the template.
 KINDS = (
     *(Family.OFFSETS, Family.CLASSIC_GROUPS, Family.CONSUMER_GROUPS, Family.STREAMS_GROUPS, Family.SHARE_GROUPS),
     *(Family.TRANSACTIONAL_IDS, TOMBSTONES, Family.UNKNOWN),
@@ -81,7 +80,7 @@ class LinePlot:
 
 
 def stack_plots(scan: ScanResult, catalogue: Catalogue) -> tuple[StackPlot, ...]:
-    """What lies where: one plot a log, a row a partition that holds records, on one scale within the log."""
+    """Return one plot per log, with a row for each partition that has records, on one scale per log."""
     names: dict[tuple[str, int | None], str | None] = {}
     held: defaultdict[str, defaultdict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for found in scan.classes:
@@ -122,7 +121,7 @@ def _records(kind: str) -> str:
 
 
 def growth_plot(points: Sequence[TrendPoint]) -> LinePlot | None:
-    """Bytes of each log over the scans; None for fewer than two, or when no bytes were counted."""
+    """Return the bytes of each log over the scans; None for fewer than two scans, or if no bytes were counted."""
     highest = max((size for point in points for size in point.log_bytes.values()), default=0)
     if len(points) < 2 or not highest:
         return None
@@ -159,7 +158,7 @@ def growth_plot(points: Sequence[TrendPoint]) -> LinePlot | None:
 
 
 def _round_ticks(highest: float) -> list[float]:
-    """0 and up to five steps of 1, 2 or 5 times a power of ten, the last one not below `highest`."""
+    """Return 0 and up to five steps of 1, 2 or 5 times a power of ten. The last one is at least `highest`."""
     power = 10.0 ** math.floor(math.log10(highest / 5))
     step = next(times * power for times in (1, 2, 5, 10) if 5 * times * power >= highest)
     count = math.ceil(highest / step)

@@ -1,7 +1,7 @@
-"""A scan as one HTML page: self-contained (nothing is fetched, no script), printable, light and dark.
+"""A scan as one HTML page: self-contained, without scripts, printable, light and dark.
 
-Names of groups and of what they own are chosen by clients: invisible characters are shown by their code points, all of
-it is escaped, and names are set apart (<bdi>), so that the direction of a script reaches no further than the name.
+Clients choose the names of groups, topics and ids. So all text is escaped, invisible characters are shown as code
+points, and each name is isolated (<bdi>), so that its writing direction does not affect other text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LISTED = 200  # groups, ids and the like that the page names; the JSON has more
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """What a release would do with one log: the worst verdict of its partitions, and how many of them have it."""
+    """The verdict of a release on one log: the worst one of its partitions, and the number of partitions with it."""
 
     verdict: LoadVerdict
     partitions: int
@@ -34,7 +34,7 @@ class Cell:
 
     @property
     def note(self) -> str:
-        """How many partitions, and how many records are passed over: `3 of 50, 12 ignored`."""
+        """Partitions with the verdict, and ignored records: `3 of 50, 12 ignored`."""
         parts = []
         if self.verdict.badness:
             parts.append(f"{self.partitions} of {self.of}")
@@ -56,7 +56,7 @@ def render_scan(
     earlier: Sequence[ScanResult] = (),
     settings: Settings | None = None,
 ) -> str:
-    """The page of a scan. `earlier`: scans of the same cluster, for the trend and what changed since the last one."""
+    """Return the page of a scan. `earlier`: scans of the same cluster, for the trend and the latest changes."""
     before = max((other for other in earlier if other.scanned_at < scan.scanned_at), key=_time, default=None)
     points = trend([*(other for other in earlier if other.scanned_at < scan.scanned_at), scan])
     remedies = find_remedies(scan, catalogue)
@@ -82,7 +82,7 @@ def render_scan(
 
 
 def matrix(scan: ScanResult) -> dict[Release, dict[str, Cell]]:
-    """Release by log, the worst partition telling."""
+    """Return release → log → verdict of the worst partition."""
     held: defaultdict[Release, defaultdict[str, list[ReleaseVerdict]]] = defaultdict(lambda: defaultdict(list))
     for verdict in scan.verdicts:
         held[verdict.release][verdict.topic].append(verdict)
@@ -103,7 +103,7 @@ def _cell(verdicts: Sequence[ReleaseVerdict]) -> Cell:
 
 
 def _first_failures(scan: ScanResult) -> list[tuple[ReleaseVerdict, int]]:
-    """For each release and log the first partition that fails, and how many more do."""
+    """Return for each release and log the first partition that fails, and the number of other partitions that fail."""
     failing: defaultdict[tuple[Release, str], list[ReleaseVerdict]] = defaultdict(list)
     for verdict in scan.verdicts:
         if verdict.verdict is LoadVerdict.FAILS:
@@ -112,12 +112,12 @@ def _first_failures(scan: ScanResult) -> list[tuple[ReleaseVerdict, int]]:
 
 
 def _first_open(remedies: Sequence[Remedy]) -> Release | None:
-    """The newest release that fails: the one that a way back comes to first."""
+    """Return the newest release that fails: a downgrade path reaches it first."""
     return max((remedy.release for remedy in remedies if remedy.fails), default=None)
 
 
 def _without_noise(comparison: ScanComparison) -> ScanComparison | None:
-    """None when there is nothing to tell but growth."""
+    """Return None if the logs only grew."""
     told = (comparison.worse, comparison.better, comparison.appeared, comparison.gone, comparison.not_compared)
     return comparison if any(told) else None
 

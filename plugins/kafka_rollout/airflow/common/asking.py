@@ -10,7 +10,7 @@ request must stay true. The text of an approval is compared with the text that A
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -176,12 +176,13 @@ def show_waiting(context: Context, waits_for: str) -> None:
     context["task_state_store"].set(WAITS_FOR, waits_for)
 
 
-def approvers(inventory: Sequence[str], chosen: Sequence[str]) -> tuple[str, ...]:
+def approvers(context: Context, ports: ClusterPorts) -> tuple[str, ...]:
     """Return who can answer: the users of the run, which must be in the inventory's list if it has one."""
+    inventory, chosen = ports.cluster.approvers, tuple(context["params"].get("approvers") or ())
     strangers = [user for user in chosen if inventory and user not in inventory]
     if strangers:
         raise AirflowFailException(
             f"These users are not approvers of this cluster: {', '.join(strangers)}. The inventory lists "
             f"{', '.join(inventory)}."
         )
-    return tuple(chosen or inventory)
+    return chosen or tuple(inventory)

@@ -6,7 +6,6 @@ import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
@@ -14,13 +13,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from kafka_rollout.airflow.common.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
-from kafka_rollout.composition.records import open_run
 from kafka_rollout.domain.model.errors import RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import Event, TakenOver, TaskFailed
 from kafka_rollout.domain.run.projections.runs import begun_by, last_task_failure
 from kafka_rollout.domain.run.projections.select import events_of
-from kafka_rollout.ports.run_store import RunStore
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import keep_lock
 from kafka_rollout.steps.planning.check import check_plan
@@ -29,20 +26,6 @@ from kafka_rollout.steps.step_history import record_skipped
 log = OneLineLogger(logging.getLogger(__name__))
 
 PLAN_TASK = "plan"  # its XCom contains the hash of the frozen plan
-
-# Tasks that the plan does not need are skipped. A task after a skipped task runs, a task after a failed task does
-# not.
-RUN_IF_NONE_FAILED = "none_failed"
-
-
-def read_task_args() -> dict[str, Any]:
-    """Arguments of a task that only reads. It is retried, because a node can be down during the run."""
-    return {"retries": 3, "retry_delay": timedelta(seconds=5), "execution_timeout": timedelta(minutes=5)}
-
-
-def change_task_args() -> dict[str, Any]:
-    """Arguments of a task that changes something. Every action is idempotent and can be repeated."""
-    return {"retries": 6, "retry_delay": timedelta(seconds=5), "execution_timeout": timedelta(minutes=15)}
 
 
 @contextmanager
@@ -99,12 +82,6 @@ def find_other_owner(events: Sequence[Event], context: Context) -> str:
     return f"the DAG {dag_id}" if dag_id else "the command line"
 
 
-def run_record(cluster: str, context: Context) -> RunStore:
-    """The history of this DAG run, for a task that does not query the cluster."""
-
-    return open_run(cluster, str(context["run_id"]))
-
-
 def last_failure_sentence(events: Sequence[Event]) -> str:
     """Return the message of the last failed task, for a run without a report."""
 
@@ -143,7 +120,6 @@ class RolloutOperator(OneLineLogs, BaseOperator):
         self.cluster = cluster
 
     def execute(self, context: Context) -> Any:
-
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             try:
                 return self.act(context, ports)

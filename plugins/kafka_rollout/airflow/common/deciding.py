@@ -47,26 +47,20 @@ def ask_how_to_continue(
     `meanings`: texts of options that have a different effect here than at the gate after a node's start.
     """
     timeout = keep_lock_while_asking(context, ports, f"{what} failed and waits for a decision")
-    meant = {**_MEANINGS, **(meanings or {})}
-    ask(
-        context,
-        ports,
-        Question(
-            subject=f"{ports.cluster.name}: {what} failed. How to continue?",
-            body="\n\n".join(
-                (
-                    f"**At {datetime.now(UTC):%H:%M:%S} UTC:** {escape_markdown(why)}",
-                    "\n".join(f"- **{option}**: {meant[option]}" for option in options),
-                    "Airflow does not update this text. For the current state, see the task log, the task state store "
-                    "(key `waits_for`) or the page *Kafka rollout*.",
-                )
-            ),
-            options=tuple(options),
-            users=approvers(ports.cluster.approvers, context["params"].get("approvers") or ()),
-        ),
-        method="decided",
-        timeout=timeout,
+    texts = {**_MEANINGS, **(meanings or {})}
+    body = (
+        f"**At {datetime.now(UTC):%H:%M:%S} UTC:** {escape_markdown(why)}",
+        "\n".join(f"- **{option}**: {texts[option]}" for option in options),
+        "Airflow does not update this text. For the current state, see the task log, the task state store (key "
+        "`waits_for`) or the page *Kafka rollout*.",
     )
+    question = Question(
+        subject=f"{ports.cluster.name}: {what} failed. How to continue?",
+        body="\n\n".join(body),
+        options=tuple(options),
+        users=approvers(context, ports),
+    )
+    ask(context, ports, question, method="decided", timeout=timeout)
 
 
 def keep_lock_while_asking(context: Context, ports: ClusterPorts, purpose: str) -> timedelta:
@@ -95,7 +89,7 @@ def record_decision(context: Context, ports: ClusterPorts, what: str, answer: An
 
 def require_listed_approver(context: Context, ports: ClusterPorts, answer: Answer) -> None:
     """Raise RefusedError if inventory and run parameter do not list the user as an approver now."""
-    allowed = approvers(ports.cluster.approvers, context["params"].get("approvers") or ())
+    allowed = approvers(context, ports)
     if allowed and answer.by not in allowed:
         raise RefusedError(
             f"{answer.responder} is not an approver of this run on cluster {ports.cluster.name}.",

@@ -16,7 +16,6 @@ from kafka_rollout.airflow.operators.compatibility_scan import (
     CompatibilityScanOperator,
     scan_failed_alert,
 )
-from kafka_rollout.airflow.operators.spark_scan import scan_task_args
 from kafka_rollout.domain.model.outside_text import escape_markdown
 from kafka_rollout.domain.model.topology import DAILY, NEVER, ClusterSpec
 from kafka_rollout.settings import Settings
@@ -81,7 +80,9 @@ def build_scan(cluster: ClusterSpec, releases: list[str]) -> DAG:
             task_id="scan_coordinator_logs",
             doc_md="Reads the logs with a Spark job, stores the result in the scan history and updates the asset.",
             cluster=cluster.name,
-            **{**scan_task_args(), "retries": 3, "retry_delay": timedelta(minutes=1)},
+            retries=3,
+            retry_delay=timedelta(minutes=1),
+            execution_timeout=timedelta(hours=2),
         )
         alert = AlertOperator(
             task_id="alert",

@@ -14,7 +14,6 @@ from kafka_rollout.airflow.common.base import (
     cluster_ports,
     errors_for_airflow,
     frozen_plan,
-    run_record,
     skip_if,
 )
 from kafka_rollout.airflow.common.deciding import (
@@ -25,6 +24,7 @@ from kafka_rollout.airflow.common.deciding import (
 )
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.airflow.common.requests import request_of
+from kafka_rollout.composition.records import open_run
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import APPROVED, REJECTED, Answered, AnswerReceived, ApprovalOf
 from kafka_rollout.domain.run.projections.runs import newest_answer
@@ -78,7 +78,7 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
             if event.get("error_type") == "record":
                 self.log.warning("Airflow's record of the answer cannot be used (%s): asked again.", event.get("error"))
                 self._ask(context, ports, plan)
-            answer = read_answer(context, event, self.subject(plan))
+            answer = read_answer(context, event, self.approval.subject(plan))
             require_listed_approver(context, ports, answer)
             if not answer.reason:
                 self.log.warning("%s chose '%s' without a reason: the request is repeated.", answer.by, answer.option)
@@ -113,23 +113,17 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
 
     def before_confirming(self, context: Context) -> None:
         received = AnswerReceived(task_id=self.task_id, max_tries=context["ti"].max_tries)
-        run_record(self.cluster, context).record(received)
+        open_run(self.cluster, str(context["run_id"])).record(received)
 
     def _ask(self, context: Context, ports: ClusterPorts, plan: Plan) -> NoReturn:
-        timeout = keep_lock_while_asking(context, ports, f"waits for the approval: {self.subject(plan)}")
-        ask(
-            context,
-            ports,
-            Question(
-                subject=self.subject(plan),
-                body=self.body(context, ports, plan),
-                options=self.choices(plan),
-                users=approvers(ports.cluster.approvers, context["params"]["approvers"] or ()),
-            ),
-            method="answered",
-            timeout=timeout,
-            text_must_be_present=True,
+        timeout = keep_lock_while_asking(context, ports, f"waits for the approval: {self.approval.subject(plan)}")
+        question = Question(
+            subject=self.approval.subject(plan),
+            body=self.body(context, ports, plan),
+            options=self.choices(plan),
+            users=approvers(context, ports),
         )
+        ask(context, ports, question, method="answered", timeout=timeout, text_must_be_present=True)
 
     def choices(self, plan: Plan) -> tuple[str, ...]:
         """Return the possible answers. If every node already ran the target, there is no node to roll back."""
@@ -141,9 +135,6 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
     def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
         """Refuse or skip before the request."""
         skip_if(self.approval.check(self._call(context, ports, plan)), ports, self.task_id)
-
-    def subject(self, plan: Plan) -> str:
-        return self.approval.subject(plan)
 
     def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
         """Return the Markdown text, always the same for the same plan."""

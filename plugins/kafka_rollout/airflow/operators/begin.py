@@ -69,7 +69,6 @@ class BeginRollBackOperator(BeginReleaseStepOperator):
         return super().execute(context)
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-
         plan = frozen_plan(ports, context)
         require_approval(ports, plan, ApprovalOf.ROLL_BACK)  # the decision is an XCom, which is not a proof
         node_steps = {(release_step.key, node_step.node_id) for release_step, node_step in roll_back_turns(ports, plan)}

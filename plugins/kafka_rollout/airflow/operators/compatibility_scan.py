@@ -50,7 +50,6 @@ class CompatibilityScanOperator(SparkScanOperator):
             raise
 
     def wanted(self, context: Context, request: ScanRequest, scratch: Path) -> ScanRequest:
-
         params = context["params"]
         return replace(
             request,
@@ -61,7 +60,6 @@ class CompatibilityScanOperator(SparkScanOperator):
         )
 
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
-
         tables = scratch / PARQUET
         history = open_scan_history(self.cluster)
         earlier = history.newest(TREND)

@@ -15,7 +15,6 @@ from kafka_rollout.airflow.common.base import (
     find_other_owner,
     frozen_plan,
     last_failure_sentence,
-    run_record,
     skip_if,
 )
 from kafka_rollout.airflow.common.links import ReportLink
@@ -24,6 +23,7 @@ from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.airflow.operators.traffic import run_ledger, stop_watching_groups
 from kafka_rollout.composition.background import stop_traffic
 from kafka_rollout.composition.pages import render_run_page
+from kafka_rollout.composition.records import open_run
 from kafka_rollout.domain.planning.request import FinalizePolicy
 from kafka_rollout.domain.run.log_events import TrafficCompared
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -53,7 +53,6 @@ class StopLedgerOperator(RolloutOperator):
     """Stop the test traffic and the group monitor in any case, and store the result of the traffic check."""
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-
         stop_watching_groups(ports)
         security = KafkaClusterHook(self.cluster).security()
         verdict = stop_traffic(self.cluster, ports.run_id, security=security, on_progress=self.log.info)
@@ -78,7 +77,6 @@ class ReportOperator(RolloutOperator):
     operator_extra_links = (ReportLink(),)
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-
         if not context["ti"].xcom_pull(task_ids=PLAN_TASK):
             release_lock(ports)
             why = last_failure_sentence(ports.run.events())
@@ -109,7 +107,7 @@ class OutcomeOperator(RolloutOperator):
             raise AirflowFailException(f"The traffic check found {ledger['discrepancies']} discrepancies.{told}")
         failed = failed_tasks(context, self.task_id)
         if failed and not report:
-            events = run_record(self.cluster, context).events()
+            events = open_run(self.cluster, str(context["run_id"])).events()
             owner = find_other_owner(events, context)
             told = f" Its run id is already used by {owner}." if owner else last_failure_sentence(events)
         if failed:

@@ -65,7 +65,6 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
         self.node_group = node_group
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-
         plan = frozen_plan(ports, context)
         release_step, node_step = self.node_group.resolve(plan)
         if node_step_state(ports, plan, release_step.key, node_step.node_id) is NodeStepState.PAST:
@@ -98,7 +97,6 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
         plan: Plan,
         act: Callable[[ClusterPorts, Plan, str, int], NodeReplaced],
     ) -> Any:
-
         release_step, node_step = self.node_group.resolve(plan)
         try:
             replaced = act(ports, plan, release_step.key, node_step.node_id)

@@ -46,7 +46,6 @@ class ScanForRunOperator(SparkScanOperator):
             return super().execute(context)
 
     def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
-
         with cluster_ports(self.cluster, context) as ports:
             ports.run.attach_page(page_of(self.file), render_scan_page(result, ports.catalogue))
             ports.run.attach(self.file, result)

@@ -7,7 +7,6 @@ import os
 import tempfile
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +61,6 @@ class SparkScanOperator(SparkSubmitOperator):
         return request
 
     def scan(self, context: Context, scratch: Path) -> ScanResult:
-
         settings = Settings.from_environment()
         cluster = get_cluster(self.cluster, settings)
         result = scratch / "scan.json"
@@ -97,12 +95,6 @@ class SparkScanOperator(SparkSubmitOperator):
         return hook
 
     def _noted(self, lines: Iterable[Any]) -> Iterator[Any]:
-
         for line in lines:
             self._problem = problem_in(str(line)) or self._problem
             yield line
-
-
-def scan_task_args() -> dict[str, Any]:
-    """Arguments of a task that scans. The job itself waits one minute for a broker that restarts."""
-    return {"retries": 1, "retry_delay": timedelta(seconds=5), "execution_timeout": timedelta(hours=2)}

@@ -49,23 +49,19 @@ class StepOperator(RolloutOperator):
         return found
 
     def call(self, context: Context, ports: ClusterPorts) -> StepCall:
-        """What the step's action gets in this DAG run."""
+        """Return the input of the step's action in this DAG run."""
         return StepCall(
             ports=ports,
             request=request_of(context["params"]),
             plan_or_none=frozen_plan(ports, context) if self.has_plan else None,
             dag_id=self.dag_id,
-            triggered_by=_triggered_by(context),
+            triggered_by=str(getattr(context.get("dag_run"), "triggering_user_name", None) or ""),
             log=self.log,
         )
 
 
-def _triggered_by(context: Context) -> str:
-    return str(getattr(context.get("dag_run"), "triggering_user_name", None) or "")
-
-
 class BranchOperator(StepOperator):
-    """Skips `skipped` if the step's jump has a reason."""
+    """A step that can skip the tasks `skipped`: its jump returns the reason."""
 
     def __init__(self, *, skipped: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -87,32 +83,29 @@ class UndoableStepOperator(AsksPeople, StepOperator):
     """A step of an offline downgrade. When it fails, an approver decides: retry, or restore everything."""
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        return self._do(context, ports)
-
-    def decided(self, context: Context, event: dict[str, Any]) -> Any:
-        """An approver answered after the step had failed."""
-        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
-            frozen_plan(ports, context)
-            record_decision(context, ports, self._what, read_answer(context, event, self._what))
-            return self._do(context, ports)
-
-    @property
-    def _what(self) -> str:
-        return f"the offline step {self.step.id}"
-
-    def _do(self, context: Context, ports: ClusterPorts) -> Any:
-
         show_waiting(context, self._what)
         try:
             found = super().act(context, ports)
         except (RefusedError, FatalError) as error:
-            if not stop_has_begun(ports.run.events()):
+            events = ports.run.events()
+            if not stop_has_begun(events):
                 raise  # nothing was changed, so there is nothing to decide
-            options = (RETRY, ROLL_BACK) if can_be_undone(ports.run.events()) else (RETRY,)
+            options = (RETRY, ROLL_BACK) if can_be_undone(events) else (RETRY,)
             ask_how_to_continue(context, ports, what=self._what, why=str(error), options=options, meanings=_MEANINGS)
         self.log.info("Done: %s", found)
         show_waiting(context, "nothing")
         return found
+
+    def decided(self, context: Context, event: dict[str, Any]) -> Any:
+        """Continue with the decision after the step failed."""
+        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
+            frozen_plan(ports, context)
+            record_decision(context, ports, self._what, read_answer(context, event, self._what))
+            return self.act(context, ports)
+
+    @property
+    def _what(self) -> str:
+        return f"the offline step {self.step.id}"
 
 
 class DecidedStepOperator(StepOperator):
@@ -131,7 +124,7 @@ class DecidedStepOperator(StepOperator):
 
 
 def operator_for(step: Step) -> type[StepOperator]:
-    """The operator of a step with an action."""
+    """Return the operator of a step with an action."""
     if step.jump is not None:
         return BranchOperator
     return UndoableStepOperator if step.on_failure is Reaction.ASK_UNDO else StepOperator

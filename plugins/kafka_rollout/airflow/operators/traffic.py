@@ -25,7 +25,6 @@ def watch_groups(ports: ClusterPorts) -> None:
 
 
 def stop_watching_groups(ports: ClusterPorts) -> None:
-
     if (watched := stop_group_monitor(ports.cluster.name, ports.run_id)) is not None:
         ports.run.attach(GROUPS_WATCHED, watched)
 

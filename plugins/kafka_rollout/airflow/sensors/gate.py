@@ -159,7 +159,6 @@ class OfflineGateSensor(GateSensor):
         (actions.start_controllers if controller else actions.start_brokers)(ports, plan)
 
     def _ref(self, plan: Plan) -> GateRef:
-
         release_step = offline_release_step(plan)
         return GateRef(
             kind=self.kind,
@@ -189,7 +188,6 @@ def _name(ref: GateRef) -> str:
 
 
 def _must_be_stopped(ports: ClusterPorts, plan: Plan, ref: GateRef) -> bool:
-
     return needs_turn(ports, plan, *_node_step_of(ref))
 
 
