@@ -1,4 +1,4 @@
-"""The commands that have no group: each step of a roll, by the same code as the DAGs."""
+"""Commands without a group: the state of a cluster, plans and reports of runs, and the demo."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def report(
     if not known:
         raise UserError(f"Cluster {cluster} has no run yet.", remedy="Create a plan or start an upgrade first.")
     with open_ports(cluster, run or known[0], connection_file) as (ports, _, _security):
-        dry_run = (ports.run.attachment("report.json") or {}).get("outcome") == Outcome.DRY_RUN  # and stays a dry run
+        dry_run = (ports.run.attachment("report.json") or {}).get("outcome") == Outcome.DRY_RUN
         page, data = write_run_report(ports, ports.run.load_plan(), dry_run=dry_run, settings=settings)
     show.say(f"report: {page}")
     show.say(data)

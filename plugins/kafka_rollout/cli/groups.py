@@ -187,7 +187,7 @@ def watch(
 
 
 def _check_conversion(ports: ClusterPorts, kinds: frozenset[str], releases: list[Release]) -> GateCheck:
-    """Keep watching if the cluster does not respond for some time."""
+    """Check the conversion. A cluster that does not respond counts as an unmet condition."""
     try:
         return look_at_conversion(ports, kinds, releases)
     except TransientError as error:

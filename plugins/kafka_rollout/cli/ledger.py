@@ -96,7 +96,7 @@ def ledger_run(
 
 
 def _traffic_of(cluster: str, folder: Path | None) -> BackgroundProcess:
-    """Raises UserError if the cluster has no test traffic of the command `ledger`, or not in that folder."""
+    """Return the traffic of the command `ledger`. Raises UserError without one, or without one in that folder."""
     found = find_background(cluster, _LEDGER, BackgroundKind.TRAFFIC)
     if found is None or (folder is not None and not Path(found.folder).is_relative_to(folder)):
         where = f" in {folder}" if folder else ""

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from kafka_rollout.cli import show
+from kafka_rollout.cli.options import JsonFile
 from kafka_rollout.composition.metadata import MetadataLog, open_metadata_log, read_properties
 from kafka_rollout.composition.pages import write_file
 from kafka_rollout.domain.features.requests import parse_requests
@@ -34,7 +35,6 @@ LogDir = Annotated[
     typer.Option("--log-dir", help="A node's metadata.log.dir, or a copy of its __cluster_metadata-0."),
 ]
 ToLevel = Annotated[int, typer.Option("--to-level", help="The metadata.version to set, for example 29.")]
-JsonFile = Annotated[str | None, typer.Option("--json", metavar="FILE", help="File for the JSON result; - prints it.")]
 ClusterId = Annotated[
     str | None, typer.Option("--cluster-id", help="Refuse the log of another cluster (meta.properties).")
 ]

@@ -1,4 +1,4 @@
-"""Runs of a procedure from a shell: what to do at Ctrl-C and after a failure, and the exit code."""
+"""Runs of a procedure from a shell: exit codes, Ctrl-C, and the commands that continue after a failure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INTERRUPTED = 130
 def run_procedure(
     procedure: Procedure, ports: ClusterPorts, request: Request, answers: Answers, services: ShellServices
 ) -> int:
-    """Run or resume a procedure; the exit code. The report is written however it ends."""
+    """Run or resume a procedure and return the exit code. The report is written after every result."""
     with _runner(procedure, ports, request, answers, services) as runner:
         done = runner.run()
     if request.dry_run:
@@ -44,7 +44,7 @@ def run_procedure(
 def roll_back_run(
     procedure: Procedure, ports: ClusterPorts, request: Request, answers: Answers, services: ShellServices
 ) -> int:
-    """Return a run's nodes to their previous release; the exit code."""
+    """Roll the nodes of a run back to their previous release and return the exit code."""
     plan = ports.run.load_plan()
     body = (
         f"**Undo the offline downgrade of cluster {plan.cluster}**\n\nRestores the backups, release {plan.source}."
@@ -102,7 +102,7 @@ def _show_next_commands(ports: ClusterPorts, plan: Plan) -> None:
         return
     again = f"kafka-rollout retry --cluster {plan.cluster} --run {ports.run_id}"
     back = ("roll back", command_of(ports, plan, back=True))
-    if plan.offline:  # its own steps start every node without a process
+    if plan.offline:  # the offline steps start every node without a process
         commands = (
             [] if is_undoing(events) else [("continue and start the nodes that are down", command_of(ports, plan))]
         )

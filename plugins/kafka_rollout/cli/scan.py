@@ -15,7 +15,7 @@ import typer
 from rich.text import Text
 
 from kafka_rollout.cli import show
-from kafka_rollout.cli.options import ConnectionFile
+from kafka_rollout.cli.options import ConnectionFile, JsonFile
 from kafka_rollout.composition.clusters import get_catalogue, get_cluster
 from kafka_rollout.composition.credentials import credentials_file, read_credentials
 from kafka_rollout.composition.pages import render_scan_page, write_file
@@ -60,7 +60,7 @@ def scan(
             "settings are read.",
         ),
     ] = False,
-    json_file: Annotated[str | None, typer.Option("--json", help="File for the JSON result; - prints it.")] = None,
+    json_file: JsonFile = None,
     html: Annotated[Path | None, typer.Option("--html", help="File for the result page.")] = None,
     parquet: Annotated[Path | None, typer.Option("--parquet", help="Folder for the result as Parquet.")] = None,
     fail_on: Annotated[

@@ -1,4 +1,4 @@
-"""What a run of the command line needs besides the cluster: the scan with Spark, background processes, the report."""
+"""Services of a run from a shell: the scan with Spark, background processes, the report."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from kafka_rollout.steps.roll.walk import Progress
 
 
 class SafeConsole(Console):
-    """A terminal that no text can control: what is printed as a string has visible characters and line breaks alone.
+    """A console on which text from outside has no control: strings have visible characters and line breaks only.
 
     Text from outside goes through `as_text` as well, so that Rich takes no markup from it.
     """
@@ -47,13 +47,13 @@ _COLOURS = {Severity.BLOCKER: "red", Severity.WARNING: "yellow", Severity.INFO: 
 
 
 def as_text(value: object) -> str:
-    """Text from outside for Rich: one line, every character visible, nothing of it taken for markup."""
+    """Return text from outside for Rich: one line, every character visible, without effect as markup."""
     shown = escape_invisible(str(value))
-    # A backslash at the end would take the meaning from a tag after it.
+    # A backslash at the end would escape a tag after it.
     return escape(re.sub(r"\\+$", lambda run: "\\u005c" * len(run[0]), shown))
 
 
-_PLAN_KEYS = {"source": "origin", "release_steps": "hops"}  # keys that scripts read, where the field has a newer name
+_PLAN_KEYS = {"source": "origin", "release_steps": "hops"}  # JSON keys of fields that have a newer name
 
 
 def plain(value: Any) -> Any:
@@ -105,7 +105,7 @@ def print_plan(plan: Plan) -> None:
 
 
 def print_body(text: str, console: Console = out) -> None:
-    """Print Markdown; what is from outside in it was escaped when it was put in."""
+    """Print Markdown. Text from outside in it is already escaped."""
     console.print(Markdown("\n".join(_visible(line) for line in text.split("\n"))))
 
 
@@ -122,7 +122,7 @@ def print_check(check: GateCheck) -> None:
 
 
 class ProgressLines:
-    """Progress on standard error: one line per change, and one from time to time without a change."""
+    """Progress on standard error: one line per change, and one every 10 s without a change."""
 
     REPEAT_S = 10.0
     LONGEST = 300

@@ -66,7 +66,7 @@ class AirflowServer:
 
     @property
     def console_log(self) -> Path:
-        """What all components printed."""
+        """The output of all components."""
         return self.home / "standalone.log"
 
     @classmethod
