@@ -42,8 +42,8 @@ def group_replay(jvm: Jvm, serde_name: str) -> Callable[[bytes, bytes | None], s
         try:
             shard.replay(0, -1, -1, record)
         except Py4JJavaError as error:
-            said = str(error.java_exception.getMessage())
-            return said.split(" in ", 1)[0] if "unknown record type" in said else None
+            message = str(error.java_exception.getMessage())
+            return message.split(" in ", 1)[0] if "unknown record type" in message else None
         return None
 
     return refusal

@@ -260,10 +260,10 @@ def _complaint(loader: Loader, key: bytes, value: bytes, unknown: int) -> str:
     except Py4JJavaError as error:
         if java_class(error).endswith("$UnknownRecordTypeException"):
             return ""
-        said = str(root_cause(error).getMessage())
-        if str(unknown) not in said:
-            raise AssertionError(f"'{said}' does not name version {unknown}") from error
-        return said.replace(str(unknown), "{version}")
+        message = str(root_cause(error).getMessage())
+        if str(unknown) not in message:
+            raise AssertionError(f"'{message}' does not name version {unknown}") from error
+        return message.replace(str(unknown), "{version}")
     return ""
 
 

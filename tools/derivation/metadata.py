@@ -73,8 +73,8 @@ def definitions(libs: Path) -> dict[str, Any]:
 def starts_from_snapshot(libs: Path) -> bool:
     """Return whether a listener at offset 0 gets the newest snapshot although the log also begins there.
 
-    KafkaRaftClient.updateListenersProgress asks for the snapshot once where it is only the way over a gap, and more
-    than once where it also asks whether there is one.
+    KafkaRaftClient.updateListenersProgress asks for the snapshot once if it only bridges a gap, and more than once if
+    it also checks for one.
     """
     (code,) = classes_named(libs, r"org/apache/kafka/raft/KafkaRaftClient\.class")
     methods = calls(code, frozenset({"latestSnapshot"}))

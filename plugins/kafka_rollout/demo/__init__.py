@@ -1,4 +1,4 @@
-"""The demo: the real DAG upgrades or downgrades a real cluster with live traffic on this machine.
+"""The demo: the real DAG upgrades or downgrades a real cluster on this machine.
 
 Everything of one demo is in .demo/<id> below the checkout: nodes, inventory, Airflow's home, runs and reports.
 """

@@ -149,7 +149,7 @@ class _Demo:
         cluster = create_cluster(self.folder, self.source, metadata_version=self._level())
         self.say(f"the cluster is in service at {cluster.spec.bootstrap_servers}")
         with live_traffic(cluster.spec):
-            self.say("live traffic runs; starting Airflow")
+            self.say("a producer and a consumer group run; starting Airflow")
             server = AirflowServer.start(
                 self.folder.airflow_home,
                 users=(AirflowUser(name=ADMIN, role="admin"), AirflowUser(name=APPROVER, role="user")),
