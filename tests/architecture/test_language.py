@@ -22,7 +22,7 @@ _WORDS = (
 )  # fmt: skip
 # Not as the name of an attribute or as a whole string: that is a key.
 BANNED = re.compile(
-    r"""(?<![\w.])(?!(?<=["'])\w+["'])(?:"""
+    r"""(?<![\w.])(?!(?<=["'`])\w+["'`])(?:"""
     + "|".join(word.replace("~", "").replace(" ", r"\s+") for word in _WORDS)
     + r")\b",
     re.IGNORECASE,

@@ -213,7 +213,7 @@ def gzip_of(inner: bytes, magic: int = 1, offset: int = 9) -> bytes:
         (gzip_of(struct.pack(">qi", 0, 5) + bytes(5)), "a wrapped message of 5 bytes"),
     ],
 )
-def test_what_is_wrong_with_a_message_is_told_with_its_offset(log: bytes, reason: str) -> None:
+def test_an_error_of_a_message_names_its_offset(log: bytes, reason: str) -> None:
     with pytest.raises(LogFormatError, match=reason):
         decode(log)
 

@@ -99,7 +99,7 @@ def test_a_tag_that_the_definition_does_not_have_is_kept_and_told() -> None:
     assert encode(OLD_COMMIT_4, old.value) == encode(COMMIT_4, new.value) == raw
 
 
-def test_tags_within_the_structs_of_an_array_are_told_with_their_path() -> None:
+def test_tags_within_the_structs_of_an_array_have_a_path() -> None:
     member = {"memberId": "m", "groupInstanceId": None, "clientId": "c", "clientHost": "h", "rebalanceTimeout": 1}
     member |= {"sessionTimeout": 2, "subscription": b"", "assignment": b"", UNKNOWN_TAGS: [(5, b"xyz")]}
     group = schema("4.3.1", "GroupMetadataValue").layout(4)

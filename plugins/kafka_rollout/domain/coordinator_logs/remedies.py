@@ -253,9 +253,7 @@ def _cleaning_steps(
     put_back = RemedyStep(
         kind=StepKind.RESTORE,
         title="Restore the settings and scan again",
-        sentence=(
-            "Small segments and frequent cleaning load the brokers. The scan shows when no incompatible record is left."
-        ),
+        sentence="Frequent cleaning loads the brokers. The scan shows when no incompatible record is left.",
         settings=tuple(changes),
     )
     return [faster], [*waits, put_back]

@@ -1,4 +1,4 @@
-"""What a scan of the coordinator logs reads and evaluates, as arguments of the Spark job."""
+"""The request for a scan of coordinator logs, and the arguments of its Spark job."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kafka_rollout.domain.model.releases import Release
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
-    """What to scan: a live cluster, or the directories `log_dirs`. Credentials only as the path of a file.
+    """A scan of a live cluster or of the directories `log_dirs`. Credentials are passed only as the path of a file.
 
-    `cluster` is the inventory's name, or what stands for it. `releases` empty: all of the catalogue. `live`: tell also
-    which records are the newest of their key; `classes_only`: do not look into the records. `new_group_coordinator`:
-    judge as brokers that are told to start it; a live cluster's brokers are asked whether they are.
+    `cluster`: its name in the inventory, or a label. `releases`: empty for all of the catalogue. `live`: also count the
+    current records; `classes_only`: do not parse the records. `new_group_coordinator`: evaluate for brokers that enable
+    it; the brokers of a live cluster are queried.
     """
 
     cluster: str
@@ -32,7 +32,7 @@ class ScanRequest:
     new_group_coordinator: bool = False
 
     def arguments(self) -> list[str]:
-        """The job's command line."""
+        """Return the command line of the job."""
         arguments = ["--cluster", self.cluster, "--json", str(self.json_file)]
         if self.bootstrap_servers:
             arguments += ["--bootstrap-servers", self.bootstrap_servers]

@@ -29,7 +29,7 @@ class ImageRecord:
     fields: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Loss:
     """One loss. `kind`: the lost part; `subject`: the object; `sentence`: both with the values."""
 
@@ -116,9 +116,7 @@ def compare(before: Sequence[ImageRecord], after: Sequence[ImageRecord]) -> tupl
         fields = left.get(_key(record))
         if fields is None:
             kind = _WHOLE.get(record.name, record.name)
-            losses.append(
-                Loss(kind=kind, subject=subject, sentence=(f"The {kind} of {subject} is lost{_level(record)}."))
-            )
+            losses.append(Loss(kind, subject, f"The {kind} of {subject} is lost{_level(record)}."))
             continue
         for name, value in record.fields.items():
             if _canonical(value) == _canonical(fields.get(name)):
@@ -130,7 +128,7 @@ def compare(before: Sequence[ImageRecord], after: Sequence[ImageRecord]) -> tupl
                 what = f"{_capital(subject)} loses its {kind}: {_shown(value)}."
             else:
                 what = f"{_capital(subject)}: {kind} changes from {_shown(value)} to {_shown(fields.get(name))}."
-            loss = Loss(kind=kind, subject=subject, sentence=what)
+            loss = Loss(kind, subject, what)
             (defaults if _says_nothing(value) else losses).append(loss)
     return tuple(losses), tuple(defaults)
 

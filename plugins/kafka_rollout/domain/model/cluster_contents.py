@@ -68,7 +68,7 @@ The plan has already reported a release that does not support them.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Difference:
     """One difference between two inventories.
 
@@ -100,7 +100,7 @@ def compare_inventories(
         *_ends(before, after),
         *_groups(before, after, unserved),
         *(
-            Difference(kind="ACL", subject=acl, sentence=f"ACL {acl} is missing.")
+            Difference("ACL", acl, f"ACL {acl} is missing.")
             for acl in before.acls
             if acl not in set(after.acls) and "acls" not in after.unasked
         ),
@@ -124,23 +124,21 @@ def _unasked(before: ClusterInventory, after: ClusterInventory) -> Iterable[Diff
             continue
         name, unused = PARTS.get(part, part), part in SETTINGS
         told = f"There were {name} before; they are not in use now" if unused else f"Not all {name} could be read"
-        yield Difference(kind="unknown", subject=name, sentence=f"{told}: {why}", foretold=unused)
+        yield Difference("unknown", name, f"{told}: {why}", foretold=unused)
 
 
 def _topics(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
     for name, topic in before.topics.items():
         now = after.topics.get(name)
         if now is None:
-            yield Difference(kind="topic", subject=name, sentence=f"Topic {name} is missing.")
+            yield Difference("topic", name, f"Topic {name} is missing.")
         elif now["id"] != topic["id"]:
-            yield Difference(
-                kind="topic", subject=name, sentence=(f"Topic {name} was recreated: its topic id changed.")
-            )
+            yield Difference("topic", name, f"Topic {name} was recreated: its topic id changed.")
         elif len(now["replicas"]) < len(topic["replicas"]):
             lost = f"{len(topic['replicas'])} partitions, now {len(now['replicas'])}"
-            yield Difference(kind="topic", subject=name, sentence=f"Topic {name} had {lost}.")
+            yield Difference("topic", name, f"Topic {name} had {lost}.")
         elif any(a != b for a, b in zip(topic["replicas"], now["replicas"], strict=False)):
-            yield Difference(kind="topic", subject=name, sentence=f"The replica assignment of topic {name} changed.")
+            yield Difference("topic", name, f"The replica assignment of topic {name} changed.")
 
 
 def _ends(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
@@ -148,7 +146,7 @@ def _ends(before: ClusterInventory, after: ClusterInventory) -> Iterable[Differe
         now = after.ends.get(partition)
         if now is not None and now < end:
             sentence = f"{partition} ended at offset {end} and now ends at {now}: records are lost."
-            yield Difference(kind="offset", subject=partition, sentence=sentence)
+            yield Difference("offset", partition, sentence)
 
 
 def _groups(before: ClusterInventory, after: ClusterInventory, unserved: Collection[str]) -> Iterable[Difference]:
@@ -157,7 +155,7 @@ def _groups(before: ClusterInventory, after: ClusterInventory, unserved: Collect
         foretold = group["type"] in unserved
         if now is None:
             sentence = f"The {group['type']} group {group_id} is missing."
-            yield Difference(kind="group", subject=group_id, sentence=sentence, foretold=foretold)
+            yield Difference("group", group_id, sentence, foretold=foretold)
             continue
         behind = [
             f"{partition} {offset} → {now['offsets'].get(partition, 'none')}"
@@ -166,7 +164,7 @@ def _groups(before: ClusterInventory, after: ClusterInventory, unserved: Collect
         ]
         if behind:
             sentence = f"Group {group_id} lost committed offsets: {few(behind)}."
-            yield Difference(kind="group", subject=group_id, sentence=sentence, foretold=foretold)
+            yield Difference("group", group_id, sentence, foretold=foretold)
 
 
 def _maps(
@@ -178,6 +176,4 @@ def _maps(
             if now.get(key) != value:
                 what = f"is {now[key]}" if key in now else "is now missing"
                 sentence = f"{kind} {key} of {of}{subject} was {value} and {what}."
-                yield Difference(
-                    kind=kind, subject=f"{of}{subject} {key}", sentence=sentence[:1].upper() + sentence[1:]
-                )
+                yield Difference(kind, f"{of}{subject} {key}", sentence[:1].upper() + sentence[1:])

@@ -1,4 +1,4 @@
-"""Numbers that stand as text in the names and contents of files."""
+"""Numbers in the names and contents of files."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ MOST_INT32, MOST_INT64 = 2**31 - 1, 2**63 - 1
 
 
 def parse_number(text: str, most: int = MOST_INT64) -> int | None:
-    """The number that decimal digits 0 to 9 say; None if they are anything else, or more than `most`.
+    """Return the number of a text with the digits 0 to 9; None for any other text, or above `most`.
 
-    int() takes digits of other scripts too, and raises ValueError at 4,300 digits.
+    int() also accepts digits of other scripts, and raises ValueError at 4,300 digits.
     """
     if not (text.isascii() and text.isdigit() and len(text.lstrip("0")) <= len(str(most))):
         return None

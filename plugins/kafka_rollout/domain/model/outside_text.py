@@ -1,8 +1,8 @@
-"""Text from outside the project, made safe to show: names of groups, topics and clients, log lines, errors of brokers.
+"""Escapes text from outside the project: names of groups, topics and clients, log lines, errors of brokers.
 
-Anybody who may commit an offset chooses a group's name. A name can hold a line break that forges a log line, an escape
-sequence that rewrites a terminal, or a character that reverses the direction of a sentence. Records and JSON keep such
-text as it is; whatever shows it goes through this module.
+Every client that can commit an offset chooses a group name. A name can contain a line break that forges a log line, an
+escape sequence that rewrites a terminal, or a character that reverses the text direction. Records and JSON keep such
+text unchanged. All code that shows it uses this module.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ NAME_LIMIT: Final = 256
 TEXT_LIMIT: Final = 4000
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_STACKED = 4  # combining marks on one character; more of them paint over the lines around it
-# Letters and marks that are drawn as nothing although Unicode calls them printable.
+_STACKED = 4  # combining marks on one character; more of them cover other lines
+# Letters and marks without a visible glyph that are printable in Unicode.
 _BLANK = frozenset(
     code
     for first, last in (
@@ -36,7 +36,7 @@ _BLANK = frozenset(
 )
 
 _MARKUP = re.compile(r"[\\`*\[\]<>|~&]")
-_UNDERSCORES = re.compile(r"(?<![^\W_])_+|_+(?![^\W_])")  # between two letters they are no markup
+_UNDERSCORES = re.compile(r"(?<![^\W_])_+|_+(?![^\W_])")  # between two letters they are not markup
 _LINE_START = re.compile(r"^(?:[-+](?=[\s-]|$)|[=#]|(\d+)(?=[.)](?:\s|$)))")
 _ADDRESS = re.compile(r"\S*(?:://|www\.|[\w.+-]@[\w-])\S*", re.IGNORECASE)
 _ENDING = re.compile(r"[.,;:!?]+$")
@@ -45,8 +45,9 @@ _ENDING = re.compile(r"[.,;:!?]+$")
 def escape_invisible(text: str, *, limit: int = TEXT_LIMIT) -> str:
     """Return the text as one line in which every invisible character is its code point, for example `\\u202e`.
 
-    Line breaks, control characters, changes of direction, characters without width and blanks other than the space
-    are invisible. A text of more than `limit` characters is cut and says so. A second call changes nothing.
+    Invisible are line breaks, control characters, changes of direction, characters without width, and blanks other
+    than the space. A text above `limit` characters is cut, with the number of omitted characters. A second call changes
+    nothing.
     """
     if len(text) <= limit and text.isascii() and text.isprintable():
         return text
@@ -59,10 +60,10 @@ def escape_invisible(text: str, *, limit: int = TEXT_LIMIT) -> str:
 
 
 def escape_markdown(text: str, *, limit: int = TEXT_LIMIT) -> str:
-    """Return Markdown (CommonMark with GitHub's additions) that shows the text as it is, on one line.
+    """Return Markdown (CommonMark with GitHub's additions) that shows the text unchanged, on one line.
 
-    Emphasis, links, images, HTML, entities, code and the beginnings of lists and headings are escaped. An address
-    becomes code: renderers make a link of a bare one.
+    Emphasis, links, images, HTML, entities, code, lists and headings are escaped. An address becomes code, because
+    renderers turn a bare one into a link.
     """
     line = escape_invisible(text, limit=limit).strip()
     parts: list[str] = []
@@ -77,7 +78,7 @@ def escape_markdown(text: str, *, limit: int = TEXT_LIMIT) -> str:
 
 
 def quote_markdown(text: str, *, limit: int = TEXT_LIMIT) -> str:
-    """Return a Markdown code span that shows the text as it is, on one line."""
+    """Return a Markdown code span that shows the text unchanged, on one line."""
     line = escape_invisible(text, limit=limit)
     if not line.strip():
         return ""

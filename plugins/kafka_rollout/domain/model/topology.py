@@ -56,7 +56,7 @@ class ClusterSpec:
     `local_process`, `ssh_service` or `strimzi`. `release_overrides`: release as text → configuration key → value, which
     the run sets with that release. `scan_schedule`: a cron expression in UTC, a preset such as DAILY, or NEVER.
 
-    Only `approvers` may answer (empty: everybody whom the channel lets answer). With `four_eyes` the person who started
+    Only `approvers` can answer (empty: every user whom the channel permits). With `four_eyes`, the operator who started
     a run cannot approve it.
     """
 

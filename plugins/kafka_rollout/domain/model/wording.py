@@ -25,7 +25,7 @@ def nodes(ids: Iterable[int]) -> str:
 
 
 def size(number: float) -> str:
-    """Bytes in the largest decimal unit that leaves a number of at least 1: `2.2 GB`."""
+    """Return a number of bytes in its largest decimal unit: `2.2 GB`."""
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000:
             return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"

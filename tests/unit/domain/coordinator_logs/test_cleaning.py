@@ -41,7 +41,7 @@ def test_a_tombstone_needs_two_passes_and_the_retention_between_them() -> None:
     assert config.tombstones_gone_within_ms == 2 * (MINUTE + 15 * SECOND) + DAY
 
 
-def test_hurrying_lowers_what_waits_and_puts_back_what_was_the_topics_own() -> None:
+def test_faster_cleaning_lowers_the_waits_and_restores_the_topics_own_settings() -> None:
     config = CleaningConfig.from_settings(
         {"min.compaction.lag.ms": "3600000", "delete.retention.ms": "7200000"}, own=["delete.retention.ms"]
     )
@@ -53,7 +53,7 @@ def test_hurrying_lowers_what_waits_and_puts_back_what_was_the_topics_own() -> N
     assert config.with_faster_cleaning().tombstones_gone_within_ms == 3 * MINUTE + 30 * SECOND
 
 
-def test_a_topic_that_is_quick_already_needs_no_hurry() -> None:
+def test_a_topic_with_fast_cleaning_needs_no_settings() -> None:
     assert CleaningConfig(max_compaction_lag_ms=SECOND, delete_retention_ms=0).faster_settings(OFFSETS) == ()
 
 

@@ -96,7 +96,7 @@ def test_a_release_that_was_not_asked_about_blocks() -> None:
     assert findings_of(*LOADS[:2]) == {"LOGS-NOT-SCANNED": Severity.BLOCKER}
 
 
-def test_the_release_that_runs_now_is_told_of_for_a_roll_moves_its_coordinators() -> None:
+def test_the_running_release_has_a_finding_because_a_roll_moves_its_coordinators() -> None:
     assert findings_of(verdict(ORIGIN, LoadVerdict.FAILS), *LOADS[1:]) == {"ORIGIN-CANNOT-LOAD": Severity.WARNING}
 
 

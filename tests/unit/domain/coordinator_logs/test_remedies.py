@@ -164,7 +164,7 @@ def test_consumers_go_back_before_streams_share_groups_and_transactions(catalogu
     assert titles[-1].startswith("Lower transaction.version below 1")
 
 
-def test_offsets_that_a_release_always_writes_anew_lead_only_through_a_tolerant_release(catalogue: Catalogue) -> None:
+def test_offsets_that_a_release_always_writes_lead_only_through_a_tolerant_release(catalogue: Catalogue) -> None:
     found = remedy(catalogue, R340, [records(1, 4, live=5)], owners=[owner("billing", 1, 4, live=5)])
     step = found.steps[0]
     assert kinds(found) == [StepKind.THROUGH, StepKind.FASTER, StepKind.WAIT, StepKind.RESTORE]
@@ -339,5 +339,5 @@ def test_every_kind_of_record_has_a_remedy_on_every_release(catalogue: Catalogue
     ("milliseconds", "text"),
     [(0, "0 ms"), (500, "500 ms"), (75_000, "1 min 15 s"), (90_060_000, "1 d 1 h"), (604_800_000, "7 d")],
 )
-def test_times_are_told_in_two_units(milliseconds: int, text: str) -> None:
+def test_times_have_two_units(milliseconds: int, text: str) -> None:
     assert in_words(milliseconds) == text

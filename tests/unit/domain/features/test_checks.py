@@ -172,7 +172,7 @@ def test_every_node_that_lacks_a_feature_or_its_level_is_named() -> None:
     assert all(f.remedy for f in verdict.findings)
 
 
-def test_a_silent_node_and_a_ghost_block_because_nobody_knows_what_they_support() -> None:
+def test_a_silent_node_and_an_unlisted_one_block_because_their_support_is_unknown() -> None:
     seen = _on_431()
     seen = replace(
         seen,
@@ -187,7 +187,7 @@ def test_a_silent_node_and_a_ghost_block_because_nobody_knows_what_they_support(
     assert "node 6 (connection refused)" in unknown["feature metadata.version"].sentence
 
 
-def test_a_voter_outside_the_inventory_is_a_ghost_too() -> None:
+def test_a_voter_outside_the_inventory_is_unlisted_too() -> None:
     seen = replace(_on_431(), quorum=quorum([1, 2, 3, 7], 3))
     assert ("FEATURE-SUPPORT-UNKNOWN", "controller 7") in _codes(
         check_feature_support(SEPARATE, catalogue(), seen, {"metadata.version": 30})

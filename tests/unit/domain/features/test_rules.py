@@ -36,13 +36,13 @@ def only(verdict: Verdict) -> Finding:
     return blocker
 
 
-def test_a_feature_that_nobody_knows_is_bad_input_that_lists_what_is_known() -> None:
+def test_an_unknown_feature_is_bad_input_and_the_known_ones_are_listed() -> None:
     found = only(check(on_431(), up="no.such.version:1"))
     assert found.code in BAD_INPUT
     assert "group.version, kraft.version" in found.remedy
 
 
-def test_a_level_that_nobody_knows_is_bad_input_but_one_of_a_newer_release_is_refused() -> None:
+def test_an_unknown_level_is_bad_input_but_one_of_a_newer_release_is_refused() -> None:
     assert only(check(on_431(), up="metadata.version:99")).code in BAD_INPUT
     older = on_431(metadata_version=21)
     narrow = {**FULL, "metadata.version": (7, 29)}
@@ -52,7 +52,7 @@ def test_a_level_that_nobody_knows_is_bad_input_but_one_of_a_newer_release_is_re
     assert "nodes 1, 2, 3, 4, 5, 6 support 7-29" in found.sentence
 
 
-def test_every_node_that_stands_in_the_way_is_named_ghosts_and_silent_ones_too() -> None:
+def test_every_node_that_blocks_is_named_unlisted_and_silent_ones_too() -> None:
     seen = on_431(metadata_version=21)
     nodes = replace_node(seen, silent(4))
     nodes[5] = node_state(5)
@@ -87,7 +87,7 @@ def test_a_downgrade_must_be_in_every_node_s_range_the_minimum_included() -> Non
     assert (found.code, "node 2 supports 25-30" in found.sentence) == ("FEATURE-UNSUPPORTED", True)
 
 
-def test_a_deletion_skips_ranges_unknown_features_silent_nodes_and_ghosts() -> None:
+def test_a_deletion_skips_ranges_unknown_features_silent_nodes_and_unlisted_ones() -> None:
     seen = on_431(brand_new=3)
     ghost = RegisteredNodes(brokers=frozenset({4, 5, 6, 9}), fenced=None, controllers=None)
     seen = replace(seen, nodes=replace_node(seen, silent(4)), registered=ghost)

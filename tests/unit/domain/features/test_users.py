@@ -59,7 +59,7 @@ def test_an_empty_group_warns_for_its_records() -> None:
     assert [(f.code, f.severity) for f in seen.values()] == [("GROUPS-KEEP-THEIR-RECORDS", Severity.WARNING)]
 
 
-def test_a_group_whose_members_nobody_counted_is_judged_by_its_state() -> None:
+def test_a_group_with_an_unknown_number_of_members_is_evaluated_by_its_state() -> None:
     groups = (group("a", "consumer", "Stable", None), group("b", "consumer", "Empty", None))
     seen = found(using(groups=groups), group_version=0)
     assert " a." in seen["GROUPS-LOSE-THEIR-PROTOCOL"].sentence

@@ -99,7 +99,7 @@ def test_where_no_file_is_seen_the_metrics_tell_but_not_before_a_process_wrote_o
         assert _failing(check_snapshots(SEPARATE, seen(age, size), {}, finalized_at=NOW - 10)) == [1, 2, 3, 4, 5, 6]
 
 
-def test_current_metadata_version_must_be_told_by_both_agents() -> None:
+def test_both_agents_must_report_the_current_metadata_version() -> None:
     assert check_metadata_version(SEPARATE, catalogue(), _at(30), 30).holds
     assert not check_metadata_version(SEPARATE, catalogue(), _at(30, jolokia=29), 30).holds
     look = check_metadata_version(SEPARATE, catalogue(), _at(30, prometheus=None), 30)
@@ -123,7 +123,7 @@ def test_without_agents_or_without_the_metric_api_versions_tells_and_the_evidenc
     assert not check_metadata_version(SEPARATE, catalogue(), old, 9).holds
 
 
-def test_a_controller_that_names_no_levels_is_judged_by_its_log() -> None:
+def test_a_controller_that_names_no_levels_is_evaluated_by_its_log() -> None:
     nodes = {
         n.node_id: node_state(n.node_id, R340, finalized={"metadata.version": 8}, epoch=200)
         if n.is_broker

@@ -29,7 +29,7 @@ def test_a_gate_holds_after_n_holding_looks_in_a_row() -> None:
     assert _states(GatePolicy(looks=3), [True, True, False, True, True, True]) == [W, W, W, W, W, H]
 
 
-def test_a_soak_must_hold_to_its_end_and_starts_anew_after_a_failing_look() -> None:
+def test_a_soak_starts_again_after_a_failed_check() -> None:
     policy = GatePolicy(looks=2, soak_s=3)
     assert _states(policy, [True, True, True, True, True]) == [W, W, W, W, H]
     assert _states(policy, [True, True, True, False, True, True, True, True, True]) == [W] * 8 + [H]
@@ -109,5 +109,5 @@ def test_a_watch_goes_on_from_its_dictionary_as_if_nothing_had_happened(
 
 
 @given(policy=_policies, looks=st.lists(st.booleans(), min_size=200, max_size=200))
-def test_no_watch_waits_for_ever(policy: GatePolicy, looks: list[bool]) -> None:
+def test_every_watch_ends(policy: GatePolicy, looks: list[bool]) -> None:
     assert any(s is not W for s in _states(policy, looks))

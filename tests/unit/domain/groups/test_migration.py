@@ -66,7 +66,7 @@ def test_connects_sinks_get_the_consumer_protocol_by_a_setting_of_their_workers(
     assert "consumer.group.protocol=consumer in the workers" in step
 
 
-def test_a_group_of_another_protocol_type_is_told_as_a_finding() -> None:
+def test_a_group_of_another_protocol_type_is_a_finding() -> None:
     finding = plan(classic(protocol_type="sr", assignor="v0"), Goal.COOPERATIVE).finding
     assert finding is not None
     assert "sr" in finding.sentence

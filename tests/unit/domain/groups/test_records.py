@@ -61,7 +61,7 @@ def test_it_holds_when_the_tombstones_are_written() -> None:
     assert all(condition.holds for condition in look([CONVERTED], records(live(ended=True))))
 
 
-def test_what_groups_without_members_keep_is_told_and_not_waited_for() -> None:
+def test_records_of_groups_without_members_are_reported_and_do_not_block() -> None:
     members, tombstones = look([IDLE], records(live("idle")))
     assert (members.holds, tombstones.holds) == (True, True)
     assert "without members, but with records: idle" in tombstones.evidence
@@ -71,7 +71,7 @@ def test_records_of_other_types_are_not_looked_at() -> None:
     assert all(condition.holds for condition in look([ACTIVE], records(live()), kinds=("share",)))
 
 
-def test_a_release_that_cannot_load_even_tombstones_waits_for_the_cleaner_and_is_told_how_it_comes_sooner() -> None:
+def test_a_release_that_cannot_load_tombstones_waits_for_the_cleaner_with_settings_for_faster_cleaning() -> None:
     held = replace(records(live(ended=True), classes=(NEWER,)), cleaning=CleaningConfig(known=True))
     *_, loads = look([CONVERTED], held, INTOLERANT)
     assert not loads.holds

@@ -70,13 +70,13 @@ def test_what_grew_or_came_since_is_no_difference() -> None:
         ),
     ],
 )
-def test_what_is_gone_less_or_other_is_told(change: dict[str, Any], told: str) -> None:
+def test_missing_smaller_and_changed_contents_are_reported(change: dict[str, Any], told: str) -> None:
     (difference,) = compare_inventories(BEFORE, replace(BEFORE, **change))
     assert difference.sentence.startswith(told)
     assert not difference.foretold
 
 
-def test_a_group_that_the_older_release_does_not_serve_is_foretold() -> None:
+def test_a_group_that_the_older_release_does_not_serve_is_an_expected_difference() -> None:
     unserved = find_unserved_types({"group.version": 0})
     assert unserved == {"consumer", "share", "streams"}
     after = replace(BEFORE, groups={"billing": BEFORE.groups["billing"]})
@@ -89,7 +89,7 @@ def test_a_part_that_nobody_can_ask_any_more_matters_only_if_there_was_something
     assert compare_inventories(empty, replace(empty, unasked={"scram": "too old."})) == ()
 
 
-def test_settings_that_the_older_release_does_not_offer_are_foretold() -> None:
+def test_settings_that_the_older_release_does_not_have_are_expected_differences() -> None:
     after = replace(BEFORE, group_configs={}, unasked={"group_configs": "too old."})
     (difference,) = compare_inventories(BEFORE, after)
     assert difference.sentence == "There were group configurations before; they are not in use now: too old."

@@ -26,7 +26,7 @@ def test_the_outage_grows_with_nodes_with_the_log_and_with_replicas() -> None:
     assert "about 51 s, up to 111 s. Stop 11 s, up to 60 s more if a controller does not stop" in small.sentence
 
 
-def test_a_measured_outage_is_one_figure_where_somebody_looked_and_two_where_nobody_did() -> None:
+def test_a_measured_outage_is_a_range_where_no_check_ran() -> None:
     outage = Outage(began_at=1000.0, unserved_at=1040.0, writable_at=1038.0, served_at=1041.0)
     assert (outage.seconds, outage.seconds_at_least, outage.writable_s) == (41.0, 40.0, 38.0)
     assert "Measured outage: 41 s, from the first stop until the last broker served requests again" in outage.sentence

@@ -75,7 +75,7 @@ def test_where_the_release_lists_neither_fenced_brokers_nor_controllers_a_well_c
     assert _findings(state(registered=registered)) == {}
 
 
-def test_nodes_that_only_the_cluster_knows_are_ghosts() -> None:
+def test_nodes_that_only_the_cluster_knows_are_unlisted() -> None:
     registered = RegisteredNodes(
         brokers=frozenset({4, 5, 6, 7}), fenced=frozenset({8}), controllers=frozenset({1, 2, 3, 9})
     )
@@ -155,7 +155,7 @@ def test_a_quorum_that_cannot_spare_a_voter_or_is_unknown_blocks() -> None:
         assert _blockers(state(quorum=unknown)) == {("QUORUM-UNKNOWN", "metadata quorum")}
 
 
-def test_a_voter_that_lags_warns_and_one_that_nobody_knows_the_offset_of_blocks() -> None:
+def test_a_voter_that_lags_warns_and_one_with_an_unknown_offset_blocks() -> None:
     lagging = _findings(state(quorum=quorum([1, 2, 3], 3, [4, 5, 6], n1=900)))
     assert lagging["QUORUM-VOTER-LAGS", "controller 1"].severity is Severity.WARNING
     well = quorum([1, 2, 3], 3, [4, 5, 6])

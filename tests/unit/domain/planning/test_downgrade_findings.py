@@ -94,7 +94,7 @@ def test_a_quorum_that_the_release_does_not_know_blocks_whatever_the_plan_does()
     assert (found.code, found.severity) == ("METADATA-LOG-NOT-REPLAYABLE", "blocker")
 
 
-def test_a_bootstrap_checkpoint_that_is_too_new_is_told_and_written_anew() -> None:
+def test_a_bootstrap_checkpoint_that_is_too_new_is_reported_and_rewritten() -> None:
     (found,) = metadata_findings(plan(FALLS), [(1, scan(None, "bootstrap"))])
     assert (found.code, found.severity) == ("BOOTSTRAP-CHECKPOINT-TOO-NEW", "warning")
 
