@@ -20,7 +20,7 @@ from kafka_rollout.adapters.kafka.connection import ask_api_versions
 from kafka_rollout.adapters.kafka.contents import read_inventory, read_settings
 from kafka_rollout.adapters.kafka.coordinators import list_groups, list_transactions
 from kafka_rollout.adapters.kafka.features import node_features, send_feature_updates
-from kafka_rollout.adapters.kafka.queries import ResourceType, all_topics, describe_configs
+from kafka_rollout.adapters.kafka.queries import ResourceType, describe_configs
 from kafka_rollout.adapters.kafka.requests import (
     ClusterConnections,
     Target,
@@ -143,17 +143,7 @@ class KafkaAdmin:
     def partitions(self) -> tuple[PartitionState, ...]:
         """All partitions that the user can describe, internal topics included, by name."""
 
-        metadata, target = self._nodes.any_broker(all_topics)
-        topics = {}
-        for topic in metadata.topics:
-            if error_name(topic.error_code) != "UNKNOWN_TOPIC_OR_PARTITION":  # being deleted
-                raise_for_error(
-                    topic.error_code,
-                    what=f"Metadata of topic {topic.name}",
-                    who=target.who,
-                    right="DESCRIBE on TOPIC",
-                )
-                topics[topic.name] = topic
+        topics, target = self._nodes.topics()
         min_isr = self._min_insync_replicas(sorted(topics), target)
         return tuple(
             PartitionState(

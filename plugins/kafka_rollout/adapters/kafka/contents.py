@@ -15,8 +15,8 @@ from kafka.protocol.admin import (
 from kafka.protocol.consumer import OffsetFetchRequest
 
 from kafka_rollout.adapters.kafka.connection import NotOfferedError
-from kafka_rollout.adapters.kafka.coordinators import list_groups, list_groups_of
-from kafka_rollout.adapters.kafka.queries import LATEST, ResourceType, all_topics, describe_configs, list_offsets
+from kafka_rollout.adapters.kafka.coordinators import list_groups_of
+from kafka_rollout.adapters.kafka.queries import LATEST, ResourceType, describe_configs, list_offsets
 from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, error_name, raise_for_error
 from kafka_rollout.domain.model.cluster_contents import HIDDEN, ClusterInventory
 from kafka_rollout.domain.model.errors import TransientError
@@ -42,7 +42,7 @@ def read_inventory(
     topics, leaders = _topics(nodes)
     groups = _groups(nodes, live)
     unasked: dict[str, str] = {}
-    subscriptions, listed = _configured(nodes, live[0], unasked)
+    subscriptions, listed = _list_configured(nodes, live[0], unasked)
     of_groups = {*configured_groups, *(groups if listed is None else listed)}
     return ClusterInventory(
         topics=topics,
@@ -50,7 +50,7 @@ def read_inventory(
         groups=groups,
         configs=_configs(nodes, live, sorted(topics)),
         group_configs=_group_configs(nodes, live[0], sorted(of_groups), unasked),
-        subscriptions=_described(nodes, live[0], _named(ResourceType.CLIENT_METRICS, subscriptions)),
+        subscriptions=_read_configs(nodes, live[0], _named(ResourceType.CLIENT_METRICS, subscriptions)),
         acls=_acls(nodes, unasked),
         scram=_scram(nodes, unasked),
         quotas=_quotas(nodes),
@@ -64,26 +64,23 @@ def read_settings(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str
     Every broker is queried: during a rolling upgrade only the newer brokers can report them.
     """
     found: dict[str, dict[str, dict[str, str]]] = {"group_configs": {}, "subscriptions": {}}
-    configured = [(target, *_configured(nodes, target, {})) for target in live]
+    configured = [(target, *_list_configured(nodes, target, {})) for target in live]
     existing: set[str] = set()
     if any(listed is None for _, _, listed in configured):
         existing = {group.group_id for broker in live for group in list_groups_of(nodes, broker)}
     for target, subscriptions, listed in configured:
         groups = sorted(existing if listed is None else listed)
         found["group_configs"] |= _group_configs(nodes, target, groups, {})
-        found["subscriptions"] |= _described(nodes, target, _named(ResourceType.CLIENT_METRICS, subscriptions))
+        found["subscriptions"] |= _read_configs(nodes, target, _named(ResourceType.CLIENT_METRICS, subscriptions))
     return found
 
 
 def _topics(nodes: ClusterConnections) -> tuple[dict[str, dict[str, Any]], dict[int, dict[str, list[int]]]]:
     """Topics by name, and the partitions that each broker leads."""
-    response, target = nodes.any_broker(all_topics)
+    found, _ = nodes.topics()
     topics: dict[str, dict[str, Any]] = {}
     leaders: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for topic in response.topics:
-        if error_name(topic.error_code) == "UNKNOWN_TOPIC_OR_PARTITION":  # being deleted
-            continue
-        raise_for_error(topic.error_code, what=f"topic {topic.name}", who=target.who, right="DESCRIBE on TOPIC")
+    for topic in found.values():
         partitions = sorted(topic.partitions, key=lambda one: one.partition_index)
         topics[topic.name] = {
             "id": str(topic.topic_id),
@@ -119,7 +116,7 @@ def _groups(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict
     """Type and committed offsets by group; share groups have no committed offsets."""
     found: dict[str, dict[str, Any]] = {}
     for broker in live:
-        listed = list_groups(nodes, [broker])
+        listed = list_groups_of(nodes, broker)
         for group in listed:
             found[group.group_id] = {"type": group.type, "offsets": {}}
         committing = [group.group_id for group in listed if group.type != "share" and group.state != "Dead"]
@@ -147,14 +144,14 @@ def _groups(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict
 
 def _configs(nodes: ClusterConnections, live: Sequence[Target], topics: Sequence[str]) -> dict[str, dict[str, str]]:
     """Of topics, of each broker (from this broker), and of all brokers together."""
-    found = _described(nodes, live[0], _named(ResourceType.TOPIC, topics, "topic "))
-    found |= _described(nodes, live[0], [(ResourceType.BROKER, "", "brokers")])
+    found = _read_configs(nodes, live[0], _named(ResourceType.TOPIC, topics, "topic "))
+    found |= _read_configs(nodes, live[0], [(ResourceType.BROKER, "", "brokers")])
     for broker in live:
-        found |= _described(nodes, broker, _named(ResourceType.BROKER, [str(broker.node_id)], "broker "))
+        found |= _read_configs(nodes, broker, _named(ResourceType.BROKER, [str(broker.node_id)], "broker "))
     return found
 
 
-def _configured(
+def _list_configured(
     nodes: ClusterConnections, target: Target, unasked: dict[str, str]
 ) -> tuple[list[str], list[str] | None]:
     """Names of client-metrics subscriptions, and of groups with a configuration.
@@ -181,7 +178,7 @@ def _group_configs(
     for begin in range(0, len(groups), _AT_ONCE):
         some = groups[begin : begin + _AT_ONCE]
         try:
-            found |= _described(nodes, target, _named(ResourceType.GROUP, some, "group "))
+            found |= _read_configs(nodes, target, _named(ResourceType.GROUP, some, "group "))
         except NotOfferedError as error:
             unasked["group_configs"] = error.sentence
             return {}
@@ -192,7 +189,7 @@ def _named(kind: ResourceType, names: Sequence[str], prefix: str = "") -> list[t
     return [(kind, name, f"{prefix}{name}") for name in names]
 
 
-def _described(
+def _read_configs(
     nodes: ClusterConnections, target: Target, resources: Sequence[tuple[ResourceType, str, str]]
 ) -> dict[str, dict[str, str]]:
     """Shown name → settings of the resources (type, name, shown name) that are set in the cluster's metadata.

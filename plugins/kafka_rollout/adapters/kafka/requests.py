@@ -11,6 +11,7 @@ from typing import Any
 from kafka import errors as kafka_errors
 
 from kafka_rollout.adapters.kafka.connection import NodeConnection, NotSentError
+from kafka_rollout.adapters.kafka.queries import all_topics
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
@@ -176,6 +177,16 @@ class ClusterConnections:
         """Return the response of the first broker that answers, and the broker."""
         response: tuple[Any, Target] = self.first_answer(self.brokers, request, lambda *response: response)
         return response
+
+    def topics(self) -> tuple[dict[str, Any], Target]:
+        """Return topic name → metadata of all topics that the user can describe, and the broker that reported them."""
+        response, target = self.any_broker(all_topics)
+        found = {}
+        for topic in response.topics:
+            if error_name(topic.error_code) != "UNKNOWN_TOPIC_OR_PARTITION":  # being deleted
+                raise_for_error(topic.error_code, what=f"topic {topic.name}", who=target.who, right="DESCRIBE on TOPIC")
+                found[topic.name] = topic
+        return found, target
 
     def close(self) -> None:
         with self._lock:
