@@ -70,9 +70,9 @@ class Settings:
         )
 
 
-def ports_wanted() -> str | None:
+def read_port_range() -> str | None:
     return os.environ.get("KAFKA_ROLLOUT_PORTS")
 
 
-def debug_wanted() -> bool:
+def is_debug() -> bool:
     return os.environ.get("KAFKA_ROLLOUT_DEBUG") == "1"

@@ -31,25 +31,25 @@ def _snappy(data: Bytes) -> bytes:
         if end > len(raw):
             raise ValueError("a block reaches beyond the end")
         blocks += _snappy_block(raw[at + 4 : end])
-        _bounded(len(blocks))
+        _check_size(len(blocks))
         at = end
     return bytes(blocks)
 
 
 def _snappy_block(raw: bytes) -> bytes:
-    _bounded(cramjam.snappy.decompress_raw_len(raw))
+    _check_size(cramjam.snappy.decompress_raw_len(raw))
     return bytes(cramjam.snappy.decompress_raw(raw))
 
 
-def _streamed(decompressor: Any, data: Bytes) -> bytes:
+def _decompress_stream(decompressor: Any, data: Bytes) -> bytes:
     made = bytes(decompressor.decompress(data, MOST_PAYLOAD_BYTES + 1))
-    _bounded(len(made))
+    _check_size(len(made))
     if not decompressor.eof:
         raise ValueError("its stream is cut off")
     return made
 
 
-def _bounded(size: int) -> None:
+def _check_size(size: int) -> None:
     if size > MOST_PAYLOAD_BYTES:
         raise ValueError(f"it decompresses to more than {MOST_PAYLOAD_BYTES >> 20} MiB")
 
@@ -57,9 +57,9 @@ def _bounded(size: int) -> None:
 CODECS = Codecs(
     crc32c=crc32c.crc32c,
     decompress={
-        Codec.GZIP: lambda data: _streamed(zlib.decompressobj(wbits=31), data),
+        Codec.GZIP: lambda data: _decompress_stream(zlib.decompressobj(wbits=31), data),
         Codec.SNAPPY: _snappy,
-        Codec.LZ4: lambda data: _streamed(lz4.frame.LZ4FrameDecompressor(), data),
-        Codec.ZSTD: lambda data: _streamed(zstd.ZstdDecompressor(), data),
+        Codec.LZ4: lambda data: _decompress_stream(lz4.frame.LZ4FrameDecompressor(), data),
+        Codec.ZSTD: lambda data: _decompress_stream(zstd.ZstdDecompressor(), data),
     },
 )

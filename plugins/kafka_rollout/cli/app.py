@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, UserError
-from kafka_rollout.settings import debug_wanted
+from kafka_rollout.settings import is_debug
 
 HELP = (
     "Upgrades or downgrades a running Apache Kafka (KRaft) cluster and checks every step before the next "
@@ -121,7 +121,7 @@ def run_main(arguments: Sequence[str]) -> int:
     try:
         code = app(args=list(arguments), prog_name="kafka-rollout", standalone_mode=False)
     except RolloutError as error:
-        if debug_wanted():
+        if is_debug():
             raise
         return _fail(str(error), error.exit_code)
     except TyperException as error:
@@ -131,7 +131,7 @@ def run_main(arguments: Sequence[str]) -> int:
 
         return _fail("Stopped by Ctrl-C.", INTERRUPTED)
     except Exception as error:
-        if debug_wanted():
+        if is_debug():
             raise
         return _fail(
             f"Unexpected error: {type(error).__name__}: {str(error) or 'no message'}. Set "

@@ -79,6 +79,6 @@ def check_log_dirs(log_dirs: Sequence[Path], topics: Sequence[str]) -> None:
 
 def stop_on_sigterm() -> AbstractContextManager[None]:
     """Let SIGTERM raise in this process, so that the Spark job is stopped and files are removed."""
-    from kafka_rollout.adapters.system.signals import ended_politely
+    from kafka_rollout.adapters.system.signals import interrupt_on_sigterm
 
-    return ended_politely()
+    return interrupt_on_sigterm()

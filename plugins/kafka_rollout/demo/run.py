@@ -14,7 +14,7 @@ from rich.console import Console
 
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.adapters.system.signals import ended_politely
+from kafka_rollout.adapters.system.signals import interrupt_on_sigterm
 from kafka_rollout.composition.records import open_run
 from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
 from kafka_rollout.demo.approvals import Approve, Approver
@@ -70,7 +70,7 @@ def run_demo(
     folder = DemoFolder.create(below)
     console = Console(highlight=False)
     demo = _Demo(folder=folder, source=source, target=target, approve=approve, console=console, began=time.monotonic())
-    with ended_politely():
+    with interrupt_on_sigterm():
         try:
             report_path, report = demo.run()
         except BaseException as error:

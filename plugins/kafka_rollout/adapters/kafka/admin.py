@@ -260,14 +260,14 @@ class KafkaAdmin:
         return send_feature_updates(
             self._nodes,
             targets,
-            self._finalized(),
+            self._read_finalized(),
             validate_only=validate_only,
             unsafe=unsafe,
             timeout_s=self._timeout_s,
             clock=SystemClock(),
         )
 
-    def _finalized(self) -> Mapping[str, int]:
+    def _read_finalized(self) -> Mapping[str, int]:
         """Finalized levels of the broker with the highest epoch: older levels would give the wrong upgrade type."""
         answers = []
         failures = []

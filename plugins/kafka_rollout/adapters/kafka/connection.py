@@ -66,7 +66,7 @@ class NodeConnection:
         if not self._lock.acquire(timeout=timeout_s):
             raise NotSentError(f"{self.who} is still busy with an earlier request than {what}.")
         try:
-            link = self._opened(deadline)
+            link = self._usable_link(deadline)
             try:
                 request.API_VERSION = link.versions.api_version(request)
             except kafka_errors.IncompatibleBrokerVersion:
@@ -91,7 +91,7 @@ class NodeConnection:
             self._link.close()
         self._link = None
 
-    def _opened(self, deadline: float) -> _Link:
+    def _usable_link(self, deadline: float) -> _Link:
         if self._link is not None and not self._link.is_usable():
             self._drop()
         if self._link is None:

@@ -53,12 +53,12 @@ def groups_of_broker(nodes: ClusterConnections, broker: Target) -> Iterator[Desc
         if problem == _GONE or (problem == NO_ERROR and answer.group_state == "Dead"):
             continue
         if problem == NO_ERROR:
-            yield _described(group, answer)
+            yield _describe(group, answer)
         else:
             yield DescribedGroup(**asdict(group), problem=f"its coordinator answers {problem}")
 
 
-def _described(group: ListedGroup, answer: Any) -> DescribedGroup:
+def _describe(group: ListedGroup, answer: Any) -> DescribedGroup:
     assignor = str(getattr(answer, "protocol_data", None) or getattr(answer, "assignor_name", None) or "")
     of_consumers = group.type == CLASSIC and group.protocol_type == "consumer"
     return DescribedGroup(
@@ -84,12 +84,12 @@ def _member(member: Any, kind: str, assignor: str) -> GroupMember:
         instance_id=getattr(member, "group_instance_id", None) or getattr(member, "instance_id", None),
         uses_classic=uses_classic,
         assignors=(assignor,) if assignor else (),
-        kept_partitions=bool(assignor) and _kept_partitions(member.member_metadata),
+        kept_partitions=bool(assignor) and _has_kept_partitions(member.member_metadata),
         assigned=_classic_assignment(member.member_assignment) if assignor else _assignment(member),
     )
 
 
-def _kept_partitions(metadata: bytes) -> bool:
+def _has_kept_partitions(metadata: bytes) -> bool:
     subscription = _read(ConsumerProtocolSubscription, metadata)
     return subscription is not None and bool(subscription.owned_partitions)
 

@@ -118,7 +118,7 @@ class ClientSecurity(BaseModel):
             values = json.loads(text)
         except ValueError:
             raise UserError(f"{what} is not JSON.", remedy="Repeat the step that starts the process.") from None
-        return _checked(values, what)
+        return _validate(values, what)
 
     @classmethod
     def from_file(cls, path: Path) -> ClientSecurity:
@@ -144,7 +144,7 @@ class ClientSecurity(BaseModel):
             raise UserError(
                 f"Security file {path} is not JSON.", remedy="Write it again from the cluster's Airflow Connection."
             ) from None
-        return _checked(values, f"Security file {path}")
+        return _validate(values, f"Security file {path}")
 
     @classmethod
     def from_airflow_connection_extra(
@@ -176,7 +176,7 @@ class ClientSecurity(BaseModel):
                 values.setdefault("username", login)
             if password:
                 values.setdefault("password", password)
-        return _checked(values, "The Connection's extra")
+        return _validate(values, "The Connection's extra")
 
 
 _SASL = ("mechanism", "username", "password")
@@ -197,7 +197,7 @@ _CLIENT_NAMES = {
 _LIBRDKAFKA_NAMES = {"sasl.mechanisms": "mechanism", **{names[0]: field for field, names in _CLIENT_NAMES.items()}}
 
 
-def _checked(values: Any, what: str) -> ClientSecurity:
+def _validate(values: Any, what: str) -> ClientSecurity:
     try:
         return ClientSecurity.model_validate(values)
     except ValidationError as error:

@@ -66,8 +66,8 @@ class JvmKafkaClasses:
             except UserError as error:
                 raise RefusedError(error.sentence, remedy=error.remedy) from error
             except ReplayError as error:
-                raise _refused(release, path, error.why) from error
-            features = {**_finalized(image, classes), **_kraft_version(path)}
+                raise _cannot_load(release, path, error.why) from error
+            features = {**_finalized_levels(image, classes), **_kraft_version(path)}
             _refuse_unsupported(release, path, features, supported_features(classes.jvm))
             return CheckpointSummary(
                 release=str(release),
@@ -105,7 +105,7 @@ def _kraft_version(path: Path) -> dict[str, int]:
     return {KRAFT_VERSION: levels[-1]} if levels else {}
 
 
-def _finalized(image: Any, classes: ImageClasses) -> dict[str, int]:
+def _finalized_levels(image: Any, classes: ImageClasses) -> dict[str, int]:
     features: dict[str, int] = dict(image.features().finalizedVersions())
     level = classes.level_of(image)
     return features if level is None else {**features, METADATA_VERSION: level}
@@ -123,10 +123,10 @@ def _refuse_unsupported(
     for name, level in sorted(features.items()):
         if level not in supported.get(name, VersionRange(0, 0)):
             supports = f"{name} {supported[name]}" if name in supported else f"no {name}"
-            raise _refused(release, path, f"it finalizes {name} {level}, and the release supports {supports}")
+            raise _cannot_load(release, path, f"it finalizes {name} {level}, and the release supports {supports}")
 
 
-def _refused(release: Release, path: Path, why: str) -> RefusedError:
+def _cannot_load(release: Release, path: Path, why: str) -> RefusedError:
     return RefusedError(
         f"Kafka {release} cannot load the snapshot {path}: {why.rstrip('.')}.",
         remedy=f"Do not start {release} on it. Lower the features first, or keep the release that wrote it.",

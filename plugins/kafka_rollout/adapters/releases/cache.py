@@ -98,20 +98,21 @@ class ReleaseCache:
         return locked
 
     def _fetch(self, home: Path, locked: Mapping[str, str], title: str) -> None:
+        import tenacity  # only here: the cache is opened by commands that never download
+
         modules = [Module.parse(text) for text in locked]
         for stale in home.parent.glob(f".{home.name}-*"):  # from a killed fetch; this process has the lock
             shutil.rmtree(stale, ignore_errors=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{home.name}-", dir=home.parent))
         try:
             progress = _Progress(title, len(modules))
-            for attempt in range(1, _ATTEMPTS + 1):
-                try:
-                    ivy.fetch(modules, draft / "libs", transitive=False, on_jar=progress.jar)
-                    break
-                except TransientError:
-                    if attempt == _ATTEMPTS:
-                        raise
-                    progress.again()
+            retrying = tenacity.Retrying(
+                retry=tenacity.retry_if_exception_type(TransientError),
+                stop=tenacity.stop_after_attempt(_ATTEMPTS),
+                before_sleep=lambda _: progress.again(),
+                reraise=True,
+            )
+            retrying(ivy.fetch, modules, draft / "libs", transitive=False, on_jar=progress.jar)
             _verify(draft / "libs", locked, title)
             draft.chmod(0o755)
             if home.exists():  # an incomplete folder without jars

@@ -32,13 +32,13 @@ INTOLERANT_REFERENCE = Release(3, 4, 0)
 _REMEDY = "Restore it from the repository, or derive it again with `python -m tools.derive_catalogue`."
 
 
-def _ordered(pair: tuple[int, int]) -> tuple[int, int]:
+def _check_order(pair: tuple[int, int]) -> tuple[int, int]:
     if pair[0] > pair[1]:
         raise ValueError(f"{pair[0]} is above {pair[1]}")
     return pair
 
 
-Range = Annotated[tuple[int, int], AfterValidator(_ordered)]
+Range = Annotated[tuple[int, int], AfterValidator(_check_order)]
 
 
 class _Strict(BaseModel):

@@ -80,10 +80,10 @@ class LocalProcessRuntime:
     def process(self, node: NodeSpec) -> ProcessState:
         home = _home(node)
         found = _find(home)
-        installed = _installed(home)
+        installed = _read_release(home)
         if found is None:
             return ProcessState(pid=None, installed=installed)
-        return ProcessState(pid=found.pid, started_at=_created(found), installed=installed)
+        return ProcessState(pid=found.pid, started_at=_start_time(found), installed=installed)
 
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
         """SIGTERM, which is Kafka's controlled shutdown; with `force`, SIGKILL by process id after `deadline_s`."""
@@ -93,7 +93,7 @@ class LocalProcessRuntime:
             if process is None:
                 return
             _send(process, signal.SIGTERM)
-            if _gone_within(process, deadline_s):
+            if _wait_for_exit(process, deadline_s):
                 return
             if not force:
                 raise FatalError(
@@ -104,7 +104,7 @@ class LocalProcessRuntime:
                     ),
                 )
             _send(process, signal.SIGKILL)
-            if not _gone_within(process, _KILL_S):
+            if not _wait_for_exit(process, _KILL_S):
                 raise FatalError(
                     f"Process {process.pid} of node {node.name} does not exit after SIGKILL.",
                     remedy="Check the machine: a process in uninterruptible sleep usually waits for its disk.",
@@ -133,7 +133,7 @@ class LocalProcessRuntime:
             config = home / "server.properties"
             before = _read_config(home, node)
             after = server_properties.bring_in(before, str(release), lines)
-            previous = _installed(home)
+            previous = _read_release(home)
             if previous is not None and previous != release:
                 write_whole(home / f"server.properties.{previous}", read_regular(config), like=config)
             if after != before:
@@ -145,7 +145,7 @@ class LocalProcessRuntime:
 
     def start(self, node: NodeSpec) -> None:
         home = _home(node)
-        release = _installed(home)
+        release = _read_release(home)
         if release is None:
             raise FatalError(f"No release is installed for node {node.name}.", remedy=(f"Install one in {home} first."))
         command = self._command(node, home, release)
@@ -250,11 +250,11 @@ def end_processes(processes: Sequence[psutil.Process], *, deadline_s: float) -> 
     ends = time.monotonic() + deadline_s
     for process in processes:
         _send(process, signal.SIGTERM)
-    left = [process for process in processes if not _gone_within(process, max(0.0, ends - time.monotonic()))]
+    left = [process for process in processes if not _wait_for_exit(process, max(0.0, ends - time.monotonic()))]
     for process in left:
         _send(process, signal.SIGKILL)
     for process in left:
-        _gone_within(process, _KILL_S)
+        _wait_for_exit(process, _KILL_S)
 
 
 def _home(node: NodeSpec) -> Path:
@@ -286,7 +286,7 @@ def _find(home: Path) -> psutil.Process | None:
     return next((process for path, process in _all_nodes() if path == config), None)
 
 
-def _created(process: psutil.Process) -> float:
+def _start_time(process: psutil.Process) -> float:
     with suppress(psutil.Error):
         return process.create_time()
     return time.time()
@@ -297,16 +297,16 @@ def _send(process: psutil.Process, number: signal.Signals) -> None:
         process.send_signal(number)
 
 
-def _gone_within(process: psutil.Process, seconds: float) -> bool:
+def _wait_for_exit(process: psutil.Process, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    while _alive(process):
+    while _is_running(process):
         if time.monotonic() >= deadline:
             return False
         time.sleep(_POLL_S)
     return True
 
 
-def _alive(process: psutil.Process) -> bool:
+def _is_running(process: psutil.Process) -> bool:
     """Whether the process runs. A zombie without other threads does not: it has no open files and ports.
 
     A thread that is still in the kernel, for example writing to a slow disk, keeps files and ports open.
@@ -327,7 +327,7 @@ def _spawn(command: Sequence[str], home: Path) -> psutil.Process:
 
 def _record_start(home: Path, process: psutil.Process, release: Release) -> None:
     """Record the start once per process, also if an earlier call was killed before its record."""
-    started_at = _created(process)
+    started_at = _start_time(process)
     for line in _start_lines(home):
         # The kernel keeps start times in hundredths of a second; the kernel can use an id again.
         if line["pid"] == process.pid and abs(line["started_at"] - started_at) < 1.0:
@@ -346,7 +346,7 @@ def _start_lines(home: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
 
 
-def _installed(home: Path) -> Release | None:
+def _read_release(home: Path) -> Release | None:
     try:
         return Release.parse(read_regular(home / "release").decode())
     except FileNotFoundError:

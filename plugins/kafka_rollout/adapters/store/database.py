@@ -86,14 +86,14 @@ class Database:
     def begin(self) -> Iterator[Connection]:
         """One transaction: committed at the end, rolled back by an error. Raises errors of this project."""
         self._check_once()
-        with self.translated(), self._opened().begin() as connection:
+        with self.translated(), self._engine_of_process().begin() as connection:
             yield connection
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """One transaction that only reads."""
         self._check_once()
-        with self.translated(), self._opened().execution_options(**{_READS: True}).begin() as connection:
+        with self.translated(), self._engine_of_process().execution_options(**{_READS: True}).begin() as connection:
             yield connection
 
     @contextmanager
@@ -109,7 +109,7 @@ class Database:
         """A separate connection in autocommit, for locks that end with it."""
         self._check_once()
         with self.translated():
-            engine = self._opened()
+            engine = self._engine_of_process()
             with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
                 connection.detach()
                 yield connection
@@ -126,7 +126,7 @@ class Database:
         with self.translated():
             if self.file is not None and not self.file.exists():
                 return None
-            with self._opened().connect() as connection:
+            with self._engine_of_process().connect() as connection:
                 return _revision(connection)
 
     def upgrade(self) -> None:
@@ -140,7 +140,7 @@ class Database:
         with self.translated(), self._upgrade_guard():
             if self.file is not None and not self.file.exists():
                 self.file.touch()
-            with self._opened().begin() as connection:
+            with self._engine_of_process().begin() as connection:
                 if not self.is_sqlite:
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SERIAL})
                 if _revision(connection) != REVISION:
@@ -169,7 +169,7 @@ class Database:
                 remedy="Install the version of kafka-rollout that upgraded the database, on every machine.",
             )
 
-    def _opened(self) -> Engine:
+    def _engine_of_process(self) -> Engine:
         """The engine of this process: connections of a parent process must not be used after a fork."""
         with self._guard:
             if self._engine is None or self._pid != os.getpid():

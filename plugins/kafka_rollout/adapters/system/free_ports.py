@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 from kafka_rollout.domain.model.errors import FatalError, UserError
-from kafka_rollout.settings import ports_wanted
+from kafka_rollout.settings import read_port_range
 
 HOST = "127.0.0.1"
 # Below Linux's range for outgoing connections (from 32768), so that no connection takes a port in between.
@@ -47,7 +47,7 @@ def free_ports(count: int) -> tuple[int, ...]:
 
 
 def _usable() -> range:
-    text = ports_wanted() or _DEFAULT
+    text = read_port_range() or _DEFAULT
     first, _, last = text.partition("-")
     if not (first.isdecimal() and last.isdecimal() and 1024 <= int(first) <= int(last) <= 65_535):
         raise UserError(

@@ -30,7 +30,7 @@ def end_event() -> Event:
 
 
 @contextmanager
-def ended_politely() -> Iterator[None]:
+def interrupt_on_sigterm() -> Iterator[None]:
     """In this block, SIGTERM ends the process as Ctrl-C does, with its child processes. For the main thread."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -56,7 +56,7 @@ def test_a_process_is_gone_when_its_last_thread_is() -> None:
         process = psutil.Process(started.pid)
         try:
             wait_until(lambda: process.status() == psutil.STATUS_ZOMBIE, 60)
-            assert not local_process._gone_within(process, 0.0)
+            assert not local_process._wait_for_exit(process, 0.0)
         finally:
             started.kill()
-        assert local_process._gone_within(process, 60.0)
+        assert local_process._wait_for_exit(process, 60.0)
