@@ -83,34 +83,27 @@ def load_channel() -> BaseNotifier | None:
     setting = Variable.get(VARIABLE, default=None, deserialize_json=True)
     if not setting:
         return None
-    problem = f"The notifier of Airflow Variable {VARIABLE} cannot be used"
-    way_out = (
-        'Write {"notifier": "package.module.Class", "kwargs": {…}}, or delete the Variable: alerts are then '
-        "only in the log and on the page."
-    )
-    if not isinstance(setting, Mapping) or not isinstance(setting.get("notifier"), str):
-        raise AirflowFailException(f"{problem}. {way_out}")
-    module, _, name = setting["notifier"].rpartition(".")
     try:
+        if not isinstance(setting, Mapping) or not isinstance(setting.get("notifier"), str):
+            raise TypeError("its value has no text notifier")
+        module, _, name = setting["notifier"].rpartition(".")
         kind = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise AirflowFailException(f"{problem}: {error}. {way_out}") from None
-    if not (isinstance(kind, type) and issubclass(kind, BaseNotifier)):
-        raise AirflowFailException(f"{problem}: {setting['notifier']} is not a notifier class. {way_out}")
-    try:
+        if not (isinstance(kind, type) and issubclass(kind, BaseNotifier)):
+            raise TypeError(f"{setting['notifier']} is not a notifier class")
         return kind(**setting.get("kwargs", {}))
-    except TypeError as error:
-        raise AirflowFailException(f"{problem}: {error}. {way_out}") from None
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise AirflowFailException(
+            f"The notifier of Airflow Variable {VARIABLE} cannot be used: {error}. Write "
+            '{"notifier": "package.module.Class", "kwargs": {…}}, or delete the Variable: alerts are then '
+            "only in the log and on the page."
+        ) from None
 
 
 def _shown(alert: Alert) -> dict[str, Any]:
-    """The alert's fields, each text one line without invisible characters: names of groups are among them."""
-    return {
-        **asdict(alert),
-        "headline": escape_invisible(alert.headline),
-        "sentences": [escape_invisible(sentence) for sentence in alert.sentences],
-        "remedy": escape_invisible(alert.remedy),
-    }
+    """Return the fields of the alert, each text as one visible line: the sentences contain names of groups."""
+    fields = asdict(alert)
+    texts = {key: escape_invisible(fields[key]) for key in ("headline", "remedy")}
+    return {**fields, **texts, "sentences": [escape_invisible(sentence) for sentence in alert.sentences]}
 
 
 def _with(context: Context, alert: Mapping[str, Any]) -> Any:

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from kafka_rollout.composition.credentials import ClientSecurity
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
-SAY_AGAIN_S = 30.0  # an unchanged message is logged again after this time
-
-SOAK_LOOKS_S = 10.0  # between two checks during a soak
-
+LOG_AGAIN_S = 30.0  # an unchanged message is logged again after this time
+SOAK_INTERVAL_S = 10.0  # between two checks during a soak
 ERROR = "error"  # the state of the event if the check itself was refused
 
 
@@ -35,7 +33,7 @@ def pause_s(watch: GateWatch, now: float) -> float:
     if watch.held_since is None:
         return watch.policy.interval_s
     left = watch.held_since + watch.policy.soak_s - now
-    return max(watch.policy.interval_s, min(SOAK_LOOKS_S, left))
+    return max(watch.policy.interval_s, min(SOAK_INTERVAL_S, left))
 
 
 class GateTrigger(OneLineLogs, BaseTrigger):
@@ -55,16 +53,8 @@ class GateTrigger(OneLineLogs, BaseTrigger):
         self.watch = watch
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        return (
-            "kafka_rollout.airflow.triggers.gate.GateTrigger",
-            {
-                "cluster": self.cluster,
-                "run_id": self.run_id,
-                "plan_hash": self.plan_hash,
-                "gate": self.gate,
-                "watch": self.watch,
-            },
-        )
+        names = ("cluster", "run_id", "plan_hash", "gate", "watch")
+        return "kafka_rollout.airflow.triggers.gate.GateTrigger", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         watch = from_json(GateWatch, self.watch)
@@ -74,13 +64,12 @@ class GateTrigger(OneLineLogs, BaseTrigger):
             while True:
                 # The task has just checked. An event at once can arrive before the end of the task's process.
                 await watcher.pause(security)
-                status = await asyncio.to_thread(watcher.look)
-                if watcher.is_news(status):
+                status = await asyncio.to_thread(watcher.check)
+                if watcher.is_due_for_log(status):
                     self.log.info("%s", status.message)
                 if status.done:
-                    yield TriggerEvent(
-                        {"state": status.state.value, "message": status.message, "watch": to_json(watch)}
-                    )
+                    found = {"state": status.state.value, "message": status.message, "watch": to_json(watch)}
+                    yield TriggerEvent(found)
                     return
         except RolloutError as error:
             yield TriggerEvent({"state": ERROR, "message": str(error), "watch": to_json(watch)})
@@ -96,48 +85,48 @@ class _Watcher:
         self._watch = watch
         self._ref = from_json(GateRef, trigger.gate)
         self._open: AbstractContextManager[ClusterPorts] | None = None
-        self._bench: ClusterPorts | None = None
+        self._ports: ClusterPorts | None = None
         self._unanswered = WatchStatus(state=WatchState.WAITING, message="")
-        self._said, self._said_at = "", 0.0
+        self._logged, self._logged_at = "", 0.0
 
     async def pause(self, security: ClientSecurity) -> None:
         """Wait until the next check is due."""
-        if self._bench is None:
+        if self._ports is None:
             await asyncio.to_thread(self._connect, security)
-        if self._bench is None:
+        if self._ports is None:
             await asyncio.sleep(self._watch.policy.interval_s)
         else:
-            await self._bench.clock.sleep_async(pause_s(self._watch, self._bench.clock.now()))
+            await self._ports.clock.sleep_async(pause_s(self._watch, self._ports.clock.now()))
 
-    def look(self) -> WatchStatus:
-        if self._bench is None:
+    def check(self) -> WatchStatus:
+        if self._ports is None:
             return self._unanswered
         try:
-            plan = check_plan(self._bench, self._trigger.plan_hash)
-            seen = look(self._bench, plan, self._ref)
-            status = self._watch.add(seen, self._bench.clock.now())
-            record_outcome(self._bench, self._ref, seen, status)
+            plan = check_plan(self._ports, self._trigger.plan_hash)
+            seen = look(self._ports, plan, self._ref)
+            status = self._watch.add(seen, self._ports.clock.now())
+            record_outcome(self._ports, self._ref, seen, status)
             return status
         except TransientError as error:
             return _unanswered(error)
 
-    def is_news(self, status: WatchStatus) -> bool:
-        """Whether the message is another one than the last, or is due to be logged again."""
-        now = 0.0 if self._bench is None else self._bench.clock.monotonic()
-        if status.message == self._said and now - self._said_at <= SAY_AGAIN_S:
+    def is_due_for_log(self, status: WatchStatus) -> bool:
+        """Return whether the message changed, or was logged more than LOG_AGAIN_S ago."""
+        now = 0.0 if self._ports is None else self._ports.clock.monotonic()
+        if status.message == self._logged and now - self._logged_at <= LOG_AGAIN_S:
             return False
-        self._said, self._said_at = status.message, now
+        self._logged, self._logged_at = status.message, now
         return True
 
     def _connect(self, security: ClientSecurity) -> None:
         try:
             self._open = KafkaClusterHook(self._trigger.cluster).open(self._trigger.run_id, security)
-            self._bench = self._open.__enter__()
+            self._ports = self._open.__enter__()
         except TransientError as error:
             self._unanswered = _unanswered(error)
 
     def close(self) -> None:
-        opened, self._open, self._bench = self._open, None, None
+        opened, self._open, self._ports = self._open, None, None
         if opened is not None:
             opened.__exit__(None, None, None)
 
