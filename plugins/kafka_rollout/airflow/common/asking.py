@@ -60,7 +60,6 @@ class AsksPeople:
 
     def confirm_answer(self, context: Context, event: dict[str, Any], then: str) -> Any:
         """Continue after an answer: read it from Airflow's record, then call the method `then` with it."""
-
         if "chosen_options" not in event:
             return getattr(self, then)(context, event)  # the approval timeout
         self.before_confirming(context)

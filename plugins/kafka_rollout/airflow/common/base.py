@@ -51,7 +51,6 @@ def cluster_ports(cluster: str, context: Context) -> Iterator[ClusterPorts]:
     Raises UserError if another DAG, or the command line, has a run with this id, because the history and the lock
     belong to the run id.
     """
-
     with KafkaClusterHook(cluster).open(str(context["run_id"])) as ports:
         if owner := find_other_owner(ports.run.events(), context):
             raise UserError(
@@ -75,7 +74,6 @@ def find_taker(events: Sequence[Event]) -> str:
 
 def find_other_owner(events: Sequence[Event], context: Context) -> str:
     """Return the owner of the run history if it is not this DAG; empty if it is, or if the run has not begun."""
-
     dag_id = begun_by(events)
     if not events or dag_id == context["ti"].dag_id:
         return ""
@@ -84,14 +82,12 @@ def find_other_owner(events: Sequence[Event], context: Context) -> str:
 
 def last_failure_sentence(events: Sequence[Event]) -> str:
     """Return the message of the last failed task, for a run without a report."""
-
     found = last_task_failure(events)
     return "" if found is None else f" Task {found.task} failed: {found.sentence}"
 
 
 def frozen_plan(ports: ClusterPorts, context: Context) -> Plan:
     """Return the plan of the run. Refuse if it is not the plan that the first task froze."""
-
     planned = context["ti"].xcom_pull(task_ids=PLAN_TASK)
     if not planned:
         raise AirflowFailException(f"Task {PLAN_TASK} of this run stored no plan. Clear it, or start a new run.")

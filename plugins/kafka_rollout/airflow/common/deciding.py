@@ -65,7 +65,6 @@ def ask_how_to_continue(
 
 def keep_lock_while_asking(context: Context, ports: ClusterPorts, purpose: str) -> timedelta:
     """Keep the cluster's lock until the approval timeout; return this time."""
-
     timeout = timedelta(hours=float(context["params"]["approval_timeout_hours"]))
     acquire_lock(ports, purpose, for_s=timeout.total_seconds() + LEASE_S)
     return timeout
@@ -73,7 +72,6 @@ def keep_lock_while_asking(context: Context, ports: ClusterPorts, purpose: str) 
 
 def record_decision(context: Context, ports: ClusterPorts, what: str, answer: Answer) -> Approval:
     """Record the decision. Rolling back and stopping fail the task, so no later task begins."""
-
     reason = answer.reason or NO_REASON
     shorten_lease(ports, f"{what}: {answer.option}")
     require_listed_approver(context, ports, answer)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
-from airflow.sdk import DAG, Param, get_parsing_context
+from airflow.sdk import DAG, BaseNotifier, BaseOperator, Context, Param, get_parsing_context
+from airflow.sdk.bases.timetable import BaseTimetable
+from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.airflow.common.dag_ids import TAG
-from kafka_rollout.airflow.graphs.broken import broken_inventory_dag
 from kafka_rollout.airflow.graphs.procedure import draw
 from kafka_rollout.composition.clusters import list_readable_clusters, list_releases
-from kafka_rollout.domain.model.outside_text import escape_markdown, quote_markdown
+from kafka_rollout.domain.model.outside_text import escape_invisible, escape_markdown, quote_markdown
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.planning.request import DowngradeType
 from kafka_rollout.settings import Settings
@@ -21,6 +22,7 @@ from kafka_rollout.steps.step import Procedure
 
 GATES = "Gates"
 APPROVALS = "Approvals"
+_DEFAULTS = {"retries": 1, "retry_delay": timedelta(seconds=10)}
 
 _FACTS = """
 | | |
@@ -33,6 +35,46 @@ Start a run from this page, with `POST /api/v2/dags/{dag_id}/dagRuns`, or with `
 If a task **fails**, read the last line of its log: it names the cause and the remedy. Then clear the task. The run
 continues there.
 """
+
+
+class BrokenInventoryOperator(BaseOperator):
+    """Fail with the error in the inventory."""
+
+    def __init__(self, *, why: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.why = why
+
+    def execute(self, context: Context) -> NoReturn:
+        raise AirflowFailException(self.why)
+
+
+def broken_inventory_dag(
+    dag_id: str,
+    why: str,
+    *,
+    tags: list[str],
+    schedule: BaseTimetable | None = None,
+    on_failure: BaseNotifier | None = None,
+) -> DAG:
+    """Return a DAG with the id of the cluster's DAG that shows why there is no such DAG."""
+    with DAG(
+        dag_id=dag_id,
+        description=escape_invisible(why),
+        doc_md=f"### The inventory of this cluster cannot be read\n\n{escape_markdown(why)}",
+        schedule=schedule,
+        catchup=False,
+        max_active_runs=1,
+        tags=[*tags, "broken inventory"],
+        default_args={**_DEFAULTS, "owner": "kafka-platform"},
+    ) as dag:
+        BrokenInventoryOperator(
+            task_id="read_inventory",
+            why=why,
+            doc_md=escape_markdown(why),
+            execution_timeout=timedelta(minutes=1),
+            on_failure_callback=on_failure,
+        )
+    return dag
 
 
 def dags_of_clusters(
@@ -103,7 +145,7 @@ def dags_of_procedure(
             max_active_runs=1,
             tags=[*tags, cluster.name],
             params=params(cluster, releases),
-            default_args={"owner": cluster.owner, "retries": 1, "retry_delay": timedelta(seconds=10)},
+            default_args={**_DEFAULTS, "owner": cluster.owner},
         ) as dag:
             draw(procedure, cluster)
         return dag

@@ -72,7 +72,6 @@ class ApprovalOperator(AsksPeople, RolloutOperator):
 
     def answered(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue with the answer, or with its timeout."""
-
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)
             if event.get("error_type") == "record":

@@ -112,7 +112,6 @@ class AlertOperator(BaseOperator):
 
     def _comparison(self, scan: str) -> ScanComparison | None:
         """Compare with the newest earlier scan of the same releases."""
-
         history = open_scan_history(self.cluster)
         after = history.get(scan).load()
         for kept in history.scans():

@@ -32,7 +32,6 @@ _CHECK_AGAIN = (
 
 def refuse_wrong_order(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> None:
     """Check the node order again, in case the DAG was changed or cleared in parts."""
-
     for earlier in release_step.order:
         if earlier.node_id == node_id:
             return
@@ -47,7 +46,6 @@ def refuse_wrong_order(ports: ClusterPorts, plan: Plan, release_step: ReleaseSte
 
 def require_canary_approval(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> None:
     """Check the canary approval for all nodes after the first one: its task can be marked as successful by hand."""
-
     is_canary = release_step == plan.release_steps[0] and node_id == release_step.order[0].node_id
     if not is_canary and needs_turn(ports, plan, release_step.key, node_id):
         require_approval(ports, plan, ApprovalOf.CANARY)
@@ -82,7 +80,6 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue with the decision after the node failed to start, or could not be stopped."""
-
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
             plan = frozen_plan(ports, context)
             what = self._what(plan)

@@ -14,13 +14,11 @@ from kafka_rollout.steps.report.run import GROUPS_WATCHED
 
 def run_ledger(ports: ClusterPorts) -> BackgroundProcess:
     """Return the run's test traffic; start it if it does not run."""
-
     return start_traffic(ports.cluster, ports.run_id, security=KafkaClusterHook(ports.cluster.name).security())
 
 
 def watch_groups(ports: ClusterPorts) -> None:
     """Start the group monitor of the cluster: rebalances, unassigned time. Read-only."""
-
     start_group_monitor(ports.cluster.name, ports.run_id, security=KafkaClusterHook(ports.cluster.name).security())
 
 

@@ -97,7 +97,6 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
 
     def start_node_again(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
         """Carry out *Retry*."""
-
         restart_node(ports, plan, *_node_step_of(ref))
 
     def _watch(self, context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef) -> Any:
@@ -154,7 +153,6 @@ class OfflineGateSensor(GateSensor):
 
     def start_node_again(self, ports: ClusterPorts, plan: Plan, ref: GateRef) -> None:
         """Start every node without a process, for example one with a new, formatted disk."""
-
         controller = ports.cluster.node(self.kafka_node).is_controller
         (actions.start_controllers if controller else actions.start_brokers)(ports, plan)
 
@@ -169,7 +167,6 @@ class OfflineGateSensor(GateSensor):
 
 def _look_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, ref: GateRef, watch: GateWatch) -> WatchStatus:
     """Return the last status after at most PATIENCE_S; a long soak is not waited for."""
-
     give_up = ports.clock.monotonic() + PATIENCE_S
     while True:
         seen = look(ports, plan, ref)
