@@ -53,12 +53,11 @@ def _load(name: str) -> Any:
     """Import a command."""
     module, _, function = COMMANDS[name].partition(".")
     imported = import_module(f"kafka_rollout.cli.{module}")
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False) if function else imported.app
+    app.rich_markup_mode = "markdown"  # joins the lines of a paragraph
     if function:
-        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        alone.command(name, context_settings=_OWN_PARSER if name == "demo" else {})(getattr(imported, function))
-        command: Any = typer.main.get_command(alone)
-    else:
-        command = typer.main.get_group(imported.app)
+        app.command(name, context_settings=_OWN_PARSER if name == "demo" else {})(getattr(imported, function))
+    command: Any = typer.main.get_command(app) if function else typer.main.get_group(app)
     command.name = name
     return command
 
