@@ -9,8 +9,8 @@ from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.groups.records import GroupRecords
-from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile
 from kafka_rollout.domain.metadata_log.losses import Loss
+from kafka_rollout.domain.model.checkpoints import CheckpointFile
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.domain.model.state import GroupState, PartitionState, StartRecord, TransactionState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role

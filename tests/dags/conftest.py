@@ -16,7 +16,7 @@ from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile
+from kafka_rollout.domain.model.checkpoints import CheckpointFile
 from kafka_rollout.domain.model.topology import ClusterSpec
 from tests.dags.dag_run import run_dag
 from tests.fake_cluster import R391, FakeCluster, make_spec

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from kafka_rollout.domain.metadata_log.checkpoints import CheckpointSummary
+from kafka_rollout.domain.model.checkpoints import CheckpointSummary
 from kafka_rollout.domain.model.releases import Release
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile
+from kafka_rollout.domain.model.checkpoints import CheckpointFile
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ProcessState, StartRecord

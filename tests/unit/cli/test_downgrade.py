@@ -16,8 +16,8 @@ from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, Sca
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.groups.records import GroupRecords
-from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile
 from kafka_rollout.domain.metadata_log.losses import Loss
+from kafka_rollout.domain.model.checkpoints import CheckpointFile
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import GroupState

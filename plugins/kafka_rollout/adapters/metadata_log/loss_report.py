@@ -15,7 +15,7 @@ from kafka_rollout.adapters.metadata_log.images import ImageClasses, ReplayError
 from kafka_rollout.adapters.metadata_log.replay import LogContents, read_contents, write_plain
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.domain.metadata_log.losses import REGISTRATION_FLOOR, ImageRecord, LossReport, compare, distinct
+from kafka_rollout.domain.metadata_log.losses import REGISTRATION_FLOOR, ImageRecord, LossReport, compare
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release, VersionRange
 from kafka_rollout.wire.messages import decode
@@ -119,7 +119,7 @@ def loss_report(folder: MetadataFolder, to_level: int, *, cache: ReleaseCache, r
         below_floor=floor_note(loaded, to_level) is not None,
         losses=losses,
         default_only=default_only,
-        kafka_said=distinct(kafka_losses),
+        kafka_said=tuple(dict.fromkeys(kafka_losses)),
         notes=notes,
     )
 

@@ -89,13 +89,11 @@ def merge_scans(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> S
 
 
 def _logs(before: Sequence[LogRange], tail: Sequence[LogRange]) -> tuple[LogRange, ...]:
-    held = {(log.topic, log.partition): log for log in tail}
-    held.update({(log.topic, log.partition): _joined(log, held.get((log.topic, log.partition))) for log in before})
-    return tuple(held[place] for place in sorted(held))
-
-
-def _joined(log: LogRange, tail: LogRange | None) -> LogRange:
-    return log if tail is None else replace(log, end=tail.end)
+    logs = {(log.topic, log.partition): log for log in before}
+    for log in tail:
+        earlier = logs.get((log.topic, log.partition), log)
+        logs[log.topic, log.partition] = replace(earlier, end=log.end)
+    return tuple(logs[place] for place in sorted(logs))
 
 
 def _summed(before: Iterable[Counted], tail: Iterable[Counted]) -> tuple[Counted, ...]:

@@ -33,22 +33,18 @@ class ScanRequest:
 
     def arguments(self) -> list[str]:
         """Return the command line of the job."""
-        arguments = ["--cluster", self.cluster, "--json", str(self.json_file)]
-        if self.bootstrap_servers:
-            arguments += ["--bootstrap-servers", self.bootstrap_servers]
-        if self.security_file:
-            arguments += ["--security-file", str(self.security_file)]
-        if self.parquet:
-            arguments += ["--parquet", str(self.parquet)]
-        several: tuple[tuple[str, Sequence[object]], ...] = (
+        options: tuple[tuple[str, Sequence[object]], ...] = (
+            ("--cluster", (self.cluster,)),
+            ("--json", (self.json_file,)),
+            ("--bootstrap-servers", (self.bootstrap_servers,)),
+            ("--security-file", (self.security_file,)),
+            ("--parquet", (self.parquet,)),
             ("--log-dir", self.log_dirs),
             ("--topic", self.topics),
             ("--release", self.releases),
             ("--fail-on", self.fail_on),
         )
-        for option, values in several:
-            for value in values:
-                arguments += [option, str(value)]
+        arguments = [word for option, values in options for value in values if value for word in (option, str(value))]
         flags = {
             "--live": self.live,
             "--classes-only": self.classes_only,

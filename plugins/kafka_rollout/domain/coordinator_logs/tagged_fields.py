@@ -72,19 +72,10 @@ _LOSSES: Mapping[tuple[str, str], str] = {
     ),
 }
 _SAME_AS = {
-    ("ShareUpdate", "deliveryCompleteCount"): ("ShareSnapshot", "deliveryCompleteCount"),
-    ("ShareGroupTargetAssignmentMetadata", "assignmentTimestamp"): (
-        "ConsumerGroupTargetAssignmentMetadata",
-        "assignmentTimestamp",
-    ),
-    ("StreamsGroupTargetAssignmentMetadata", "assignmentTimestamp"): (
-        "ConsumerGroupTargetAssignmentMetadata",
-        "assignmentTimestamp",
-    ),
-    ("StreamsGroupCurrentMemberAssignment", "assignmentEpochs"): (
-        "ConsumerGroupCurrentMemberAssignment",
-        "assignmentEpochs",
-    ),
+    "ShareUpdate": "ShareSnapshot",
+    "ShareGroupTargetAssignmentMetadata": "ConsumerGroupTargetAssignmentMetadata",
+    "StreamsGroupTargetAssignmentMetadata": "ConsumerGroupTargetAssignmentMetadata",
+    "StreamsGroupCurrentMemberAssignment": "ConsumerGroupCurrentMemberAssignment",
 }
 
 
@@ -122,7 +113,4 @@ def _ignored(catalogue: Catalogue, asked: Iterable[Release], held: list[TaggedFi
 
 
 def _loss(record: str, name: str | None) -> str:
-    if name is None:
-        return UNKNOWN_LOSS
-    key = (record, name)
-    return _LOSSES.get(_SAME_AS.get(key, key), UNSAID_LOSS)
+    return UNKNOWN_LOSS if name is None else _LOSSES.get((_SAME_AS.get(record, record), name), UNSAID_LOSS)

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from kafka_rollout.domain.gates.check import Condition, GateCheck
+from kafka_rollout.domain.model.checkpoints import CheckpointFile
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue
 from kafka_rollout.domain.model.state import ClusterState, NodeFeatures, NodeState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
-
-
-class Checkpoint(Protocol):
-    """A snapshot of the metadata log on a node, as a runtime lists it (ports.CheckpointFile)."""
-
-    @property
-    def end_offset(self) -> int: ...
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def modified_at(self) -> float: ...
 
 
 def check_finalized(
@@ -73,7 +62,7 @@ def _levels(
 def check_snapshots(
     cluster: ClusterSpec,
     state: ClusterState,
-    checkpoints: Mapping[int, Sequence[Checkpoint]],
+    checkpoints: Mapping[int, Sequence[CheckpointFile]],
     *,
     finalized_at: float,
     after_offset: int | None = None,
@@ -102,7 +91,9 @@ def check_snapshots(
     return GateCheck(gate="snapshot", at=state.observed_at, conditions=tuple(conditions))
 
 
-def _by_file(node: NodeSpec, files: Sequence[Checkpoint], finalized_at: float, after_offset: int | None) -> Condition:
+def _by_file(
+    node: NodeSpec, files: Sequence[CheckpointFile], finalized_at: float, after_offset: int | None
+) -> Condition:
     name = f"node {node.node_id} has a snapshot"
     newest = max(files, key=lambda file: (file.epoch, file.end_offset), default=None)
     if newest is None:

@@ -223,8 +223,3 @@ def _shown(value: Any) -> str:
 
 def _capital(text: str) -> str:
     return text if "-" in text.partition(" ")[0] else text[:1].upper() + text[1:]
-
-
-def distinct(sentences: Iterable[str]) -> tuple[str, ...]:
-    """Return each sentence once, in the order of the first occurrence."""
-    return tuple(dict.fromkeys(sentences))

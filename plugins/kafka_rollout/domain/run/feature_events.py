@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafka_rollout.domain.features.outcomes import FeatureOutcome
-from kafka_rollout.domain.metadata_log.checkpoints import CheckpointSummary
+from kafka_rollout.domain.model.checkpoints import CheckpointSummary
 from kafka_rollout.domain.run.events import Event
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafka_rollout.domain.metadata_log.checkpoints import CheckpointFile, CheckpointSummary
+from kafka_rollout.domain.model.checkpoints import CheckpointFile, CheckpointSummary
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.feature_events import SnapshotLoaded

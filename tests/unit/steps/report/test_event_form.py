@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kafka_rollout.domain.features.outcomes import FeatureOutcome, Result
-from kafka_rollout.domain.metadata_log.checkpoints import CheckpointSummary
 from kafka_rollout.domain.metadata_log.scan import Readiness, ReplayFailure
+from kafka_rollout.domain.model.checkpoints import CheckpointSummary
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.offline.log_choice import ChosenLog
 from kafka_rollout.domain.run.feature_events import FeatureResults, SnapshotLoaded
