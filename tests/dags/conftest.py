@@ -1,4 +1,4 @@
-"""Airflow for tests of the DAGs: a home and a database of their own, and a fake cluster under the real tasks."""
+"""A private Airflow home and database for the DAG tests, and a fake cluster for the real tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.records import run_history
 if TYPE_CHECKING:
     from airflow.sdk import DAG
 
-# Airflow reads its settings when it is imported first: so they are made before any test module is.
+# Airflow reads its settings at its first import, so they are set before any test module is imported.
 _HOME = tempfile.TemporaryDirectory(prefix="kafka-rollout-airflow-")
 os.environ["AIRFLOW_HOME"] = _HOME.name
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
@@ -39,7 +39,7 @@ NOTHING_SCANNED: Mapping[str, Any] = {"cluster": "fake", "scanned_at": 0.0, "log
 
 
 def spec_with_homes(name: str = "fake", **options: Any) -> ClusterSpec:
-    """The fake cluster's description in a form that an inventory file can hold."""
+    """The description of the fake cluster, with the directories that an inventory file needs."""
     spec = make_spec(name=name, **options)
     return replace(spec, nodes=tuple(replace(node, directory=f"/nowhere/{name}/{node.name}") for node in spec.nodes))
 
@@ -52,7 +52,7 @@ def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "fake.yaml").write_text(dump_cluster(spec_with_homes()))
     monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(folder))
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path / "home"))
-    # A fake cluster has no groups that a process of its own could watch.
+    # A fake cluster has no groups for the monitor process.
     monkeypatch.setattr("kafka_rollout.composition.background.start_group_monitor", lambda *_, **__: None)
     return folder
 
@@ -72,7 +72,27 @@ def load_dags(inventory: Path) -> Callable[[], dict[str, DAG]]:
 
 
 @pytest.fixture(scope="session")
-def database() -> None:
+def quick_schemas() -> Iterator[None]:
+    """Check each schema of a form field once.
+
+    Airflow checks the schemas of all fields again for every task of a DAG, which takes a third of a run's time here.
+    """
+    from jsonschema import Draft202012Validator
+
+    check, passed = Draft202012Validator.check_schema, set[str]()
+
+    def check_once(schema: Any, **options: Any) -> None:
+        if (known := repr(schema)) not in passed:
+            check(schema, **options)
+            passed.add(known)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Draft202012Validator, "check_schema", check_once)
+        yield
+
+
+@pytest.fixture(scope="session")
+def database(quick_schemas: None) -> None:
     from airflow.utils import db
 
     db.initdb()
@@ -80,14 +100,14 @@ def database() -> None:
 
 @dataclass(kw_only=True)
 class Asked:
-    """What tasks asked; `answers` maps a task to what a person chooses there, one time after the other."""
+    """Approval requests of tasks; `answers`: the options to choose, in order, by task id."""
 
     answers: dict[str, list[str]] = field(default_factory=dict)
     who: str = "alice"
     asked: list[str] = field(default_factory=list)
     bodies: dict[str, str] = field(default_factory=dict)
     offered: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    while_asked: Callable[[str], None] = lambda task: None  # what others do while a person thinks
+    while_asked: Callable[[str], None] = lambda task: None  # called before the answer is given
 
 
 @dataclass(kw_only=True)
@@ -116,7 +136,7 @@ def runs(
     database: None,
     load_dags: Callable[[], dict[str, Any]],
 ) -> FakeRuns:
-    """The real DAG, tasks, steps, record and lock over a fake cluster; people answer at once as `answers` says."""
+    """The real DAG, tasks, steps, run history and lock on a fake cluster; approvers answer at once from `answers`."""
     world = FakeCluster(R391, spec=spec_with_homes())
     world.java = 17
     found = FakeRuns(world=world, home=tmp_path / "home", load=load_dags)
@@ -136,7 +156,7 @@ def recorded_answer(context: Any, option: str, *, who: str = "alice") -> dict[st
 
 
 def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
-    """Alice answers every question as `asked.answers` says, and approves where it says nothing."""
+    """Answer every request as alice with the next of `asked.answers`, by default with Approve."""
     from kafka_rollout.airflow.common import deciding
     from kafka_rollout.airflow.common.asking import record_question
     from kafka_rollout.airflow.operators import approvals
@@ -158,7 +178,7 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
 
 
 def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
-    """What this process lacks: brokers, a Spark job, and somebody who answers."""
+    """Replace brokers, the Spark job and the approver."""
     from kafka_rollout.airflow.hooks import kafka_cluster
     from kafka_rollout.airflow.operators import spark_scan
     from kafka_rollout.steps.features import levels as features
