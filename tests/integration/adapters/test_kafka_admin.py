@@ -200,7 +200,7 @@ class Test431:
             began = time.monotonic()
             assert admin.cluster_id() == cluster.cluster_id
             assert admin.partitions()
-            assert time.monotonic() - began < 20
+            assert time.monotonic() - began < 2 * 20  # each call has the time limit
             assert _eventually(lambda: admin.quorum().leader_id != victim.node_id)
             assert _eventually(lambda: victim.node_id in (admin.registered().fenced or ()))
             assert _eventually(lambda: len(admin.transactions()) == 6)

@@ -72,7 +72,7 @@ def test_memory_and_time_are_bounded_by_the_bytes_there_are(layout: Layout) -> N
     for filler in (b"\x00", b"\x01", b"\x02", b"\x7f", b"\xff", b"\x00\x01", b"\x00\x00\x00\x02"):
         raw = filler * (4000 // len(filler))
         tracemalloc.start()
-        began = time.monotonic()
+        began = time.process_time()  # a busy machine takes longer, but not more CPU time
         try:
             decode(layout, raw)
         except MessageFormatError:
@@ -81,7 +81,7 @@ def test_memory_and_time_are_bounded_by_the_bytes_there_are(layout: Layout) -> N
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
         assert peak < 300 * len(raw)
-        assert time.monotonic() - began < 20
+        assert time.process_time() - began < 20
 
 
 def test_bytes_of_a_known_message_are_read_field_by_field() -> None:
