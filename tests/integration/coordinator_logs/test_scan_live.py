@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.adapters.coordinator_logs.spark_submit import FAIL_ON_EXIT_CODE, scan_command
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.adapters.kafka.fetch import FetchSource
-from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.coordinator_logs.findings import check_rollback
@@ -27,6 +25,7 @@ from kafka_rollout.domain.model.errors import FatalError, TransientError, UserEr
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings
 from kafka_rollout.wire.coordinator_records import KindCounts
+from tests.integration.conftest import MakeCluster
 from tests.waiting import wait_until
 from tools.coordinator_traffic import (
     CONSUMER_OFFSETS,
@@ -79,27 +78,21 @@ def is_quiet(cluster: LocalCluster) -> bool:
 
 
 @pytest.fixture(scope="module")
-def scanned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scanned]:
-    settings = Settings.from_environment()
-    cluster = LocalCluster.create(
-        tmp_path_factory.mktemp("cluster"),
-        "scanned",
-        RUNNING,
-        cache=ReleaseCache(settings.cache, settings.include),
+def scanned(make_shared_cluster: MakeCluster) -> Scanned:
+    cluster = make_shared_cluster(
+        str(RUNNING),
+        name="scanned",
         layout="combined",
         size=1,
         extra_config={"offsets.topic.num.partitions": "6", "transaction.state.log.num.partitions": "4"},
     )
-    try:
-        servers = cluster.spec.bootstrap_servers
-        make_traffic(servers, consumer_protocol=True)
-        wait_until(lambda: is_quiet(cluster), _PATIENCE_S)
-        before, names = ends(servers), groups(servers)
-        code, result = scan_command(cluster.spec, settings)
-        assert code == 0
-        yield Scanned(cluster, servers, before, names, result)
-    finally:
-        cluster.delete()
+    servers = cluster.spec.bootstrap_servers
+    make_traffic(servers, consumer_protocol=True)
+    wait_until(lambda: is_quiet(cluster), _PATIENCE_S)
+    before, names = ends(servers), groups(servers)
+    code, result = scan_command(cluster.spec, Settings.from_environment())
+    assert code == 0
+    return Scanned(cluster, servers, before, names, result)
 
 
 def classes_of(result: ScanResult, topic: str) -> Counts:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
-from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.node_events import Started, Stopping
 from kafka_rollout.domain.run.projections.select import events_of
-from kafka_rollout.settings import Settings
 from tests.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
+from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import set_settings
 from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
 from tests.waiting import wait_until
@@ -28,29 +25,18 @@ R340, R391 = Release(3, 4, 0), Release(3, 9, 1)
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    yield from shell_on(R391, tmp_path)
+def shell(make_cluster: MakeCluster, tmp_path: Path) -> Shell:
+    return shell_on(R391, make_cluster, tmp_path)
 
 
 @pytest.fixture
-def old_shell(tmp_path: Path) -> Iterator[Shell]:
-    yield from shell_on(R340, tmp_path)
+def old_shell(make_cluster: MakeCluster, tmp_path: Path) -> Shell:
+    return shell_on(R340, make_cluster, tmp_path)
 
 
-def shell_on(release: Release, tmp_path: Path) -> Iterator[Shell]:
-    settings = Settings.from_environment()
-    cluster = LocalCluster.create(
-        tmp_path,
-        "shell",
-        release,
-        cache=ReleaseCache(settings.cache, settings.include),
-        layout="combined",
-        extra_config={"metadata.log.max.snapshot.interval.ms": "5000"},
-    )
-    try:
-        yield Shell(tmp_path, cluster)
-    finally:
-        cluster.stop()
+def shell_on(release: Release, make_cluster: MakeCluster, folder: Path) -> Shell:
+    quick_snapshots = {"metadata.log.max.snapshot.interval.ms": "5000"}
+    return Shell(folder, make_cluster(str(release), name="shell", layout="combined", extra_config=quick_snapshots))
 
 
 def test_a_roll_killed_in_node_two_is_resumed_and_finished(shell: Shell) -> None:
