@@ -111,12 +111,21 @@ def end_cluster(folder: Path) -> None:
     shutil.rmtree(folder / "nodes", ignore_errors=True)
 
 
+@pytest.fixture(scope="session")
+def house_closed_at_the_end(pytestconfig: pytest.Config) -> Iterator[None]:
+    yield
+    _close_house(pytestconfig)
+
+
 @pytest.fixture
 def house(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, release_cache: ReleaseCache
+    house_closed_at_the_end: None,
+    pytestconfig: pytest.Config,
+    tmp_path_factory: pytest.TempPathFactory,
+    release_cache: ReleaseCache,
 ) -> House:
     """The shared Airflow server; each test adds its own cluster."""
-    stash = request.config.stash
+    stash = pytestconfig.stash
     if _HOUSE not in stash:
         release_cache.agents()  # downloaded before a process waits for them
         server = ExitStack()
@@ -127,9 +136,14 @@ def house(
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Stop the shared Airflow server after its last test: its idle scheduler slows down the tests that follow."""
-    if _HOUSE in item.config.stash and not (nextitem and needs_house(nextitem.path)):
-        server, _ = item.config.stash[_HOUSE]
-        del item.config.stash[_HOUSE]
+    if not (nextitem and needs_house(nextitem.path)):
+        _close_house(item.config)
+
+
+def _close_house(config: pytest.Config) -> None:
+    if _HOUSE in config.stash:
+        server, _ = config.stash[_HOUSE]
+        del config.stash[_HOUSE]
         server.close()
 
 
