@@ -15,7 +15,7 @@ from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY, RANGE, 
 class DynamicProtocolConsumer(KafkaConsumer):  # type: ignore[misc]
     """kafka-python's KafkaConsumer; replace the class and bounce the members of the group once, in any order.
 
-    `partition_assignment_strategy` takes names beside classes. The differences to KafkaConsumer: a rebalance listener
+    `partition_assignment_strategy` takes names and classes. The differences to KafkaConsumer: a rebalance listener
     that is no coroutine runs in a thread of its own and may commit; in an eager rebalance positions come from the
     committed offsets, as Java's do; and poll() raises CommitFailedError after a rebalance in which offsets were not
     committed because their partitions might have been another member's already.

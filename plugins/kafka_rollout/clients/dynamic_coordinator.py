@@ -195,7 +195,7 @@ class DynamicCoordinator(KeptJoins):
         refused = self._member.refused(offsets)
         if refused:
             self._refusal = CommitFailedError(
-                f"Offsets of {_names(refused)} cannot be committed: an assignor that does not know the cooperative"
+                f"Offsets of {_names(refused)} cannot be committed: an assignor without the cooperative"
                 " protocol gave these partitions to other members while this one still held them."
             )
             raise self._refusal

@@ -62,7 +62,7 @@ def test_the_tables_are_made_once_and_another_revision_is_refused(
     with Database(f"sqlite:///{home / FILE}").begin() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     assert run_main(["db", "check"]) == 2
-    assert f"has revision 9999, this version knows only {REVISION}" in capsys.readouterr().err
+    assert f"has revision 9999, this version supports only {REVISION}" in capsys.readouterr().err
 
 
 def test_the_revision_is_that_of_the_newest_migration() -> None:

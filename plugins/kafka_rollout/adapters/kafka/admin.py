@@ -1,6 +1,6 @@
 """Administration of one cluster: features, quorum, registrations, partitions, leaders (port ClusterAdmin).
 
-Each request goes to the node that it is about. Clients for whole clusters choose a node themselves, fail on older
+Each request is sent to the node that it concerns. Clients for whole clusters choose a node themselves, fail on older
 responses to DescribeQuorum, or cannot connect to controllers.
 """
 
@@ -128,7 +128,7 @@ class KafkaAdmin:
         return sorted(self._nodes.controllers, key=lambda t: t.node_id != self._last_leader)
 
     def _describe_cluster(self, targets: Sequence[Target], **fields: Any) -> Any:
-        """The first response to DescribeCluster; UNSUPPORTED_VERSION is no error, it comes with no nodes.
+        """The first response to DescribeCluster; UNSUPPORTED_VERSION is not an error, its response has no nodes.
 
         A new release below metadata.version 15 answers it for controllers.
         """

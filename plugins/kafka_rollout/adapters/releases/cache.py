@@ -138,7 +138,7 @@ def _verify(folder: Path, locked: Mapping[str, str], title: str) -> None:
 
 
 def _sha256(path: Path) -> str:
-    """Read once in each process; afterwards the same inode, size and times stand for the same bytes."""
+    """Read once in each process; afterwards the same inode, size and times mean the same bytes."""
     with os.fdopen(open_regular(path), "rb") as file:
         status = os.fstat(file.fileno())
         known = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

@@ -25,7 +25,7 @@ def artifact_key(*names: str) -> str:
 
 
 class Artifacts:
-    """Documents below `url`: a path, or a URL of a file system that fsspec knows (s3://bucket/folder)."""
+    """Documents below `url`: a path, or a URL of a file system that fsspec supports (s3://bucket/folder)."""
 
     def __init__(self, url: str) -> None:
         self._url = url

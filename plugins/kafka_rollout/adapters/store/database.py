@@ -165,7 +165,7 @@ class Database:
     def _refuse_newer(self, found: str | None) -> None:
         if found is not None and found > REVISION:
             raise UserError(
-                f"The database {self.name} has revision {found}, this version knows only {REVISION}.",
+                f"The database {self.name} has revision {found}, this version supports only {REVISION}.",
                 remedy="Install the version of kafka-rollout that upgraded the database, on every machine.",
             )
 

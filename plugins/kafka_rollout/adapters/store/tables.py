@@ -104,8 +104,8 @@ scans = _table(
 
 alerts = _table("alerts", key=("cluster", "run_id"), cluster=_NAME, run_id=_NAME, at=Float, body=Text)
 
-# Processes next to a run: `kind` is test traffic or the group monitor. `instance` is the process that the record
-# knows; `wanted` is what a worker asked for last, `state` what the process reported last.
+# Processes next to a run: `kind` is test traffic or the group monitor. `instance` is the present process of
+# the run; `wanted` is the last request of a worker, `state` the last report of the process.
 background = _table(
     "background",
     key=("cluster", "run_id", "kind"),

@@ -41,7 +41,7 @@ def start_session(
     if started.stdin is not None and stdin is not None:
         with suppress(BrokenPipeError), started.stdin:  # it ended already
             started.stdin.write(stdin)
-    with suppress(psutil.Error):  # it ended already, and nobody will find it any more
+    with suppress(psutil.Error):  # it has exited already
         process = psutil.Process(started.pid)
         while not process.cmdline():
             time.sleep(_POLL_S)
