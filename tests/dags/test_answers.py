@@ -77,7 +77,7 @@ def test_a_run_that_was_taken_over_from_the_shell_does_nothing_more_in_its_dag(r
 
     def take_over(task: str) -> None:
         from kafka_rollout.domain.run.responder import Channel, Responder
-        from kafka_rollout.steps.common.take_over import take_over_run
+        from kafka_rollout.steps.common.approval import take_over_run
 
         (run_id,) = run_ids(runs.home, "fake")
         ports = fake_bench(runs.world, runs.home, run_id=run_id)

@@ -14,7 +14,7 @@ from sqlalchemy.orm.exc import DetachedInstanceError
 from kafka_rollout.airflow.common.dag_ids import TAG
 from kafka_rollout.composition.background import request_stop
 from kafka_rollout.composition.records import list_clusters_of_run, open_lock, open_run
-from kafka_rollout.domain.run.projections.runs import begun_by
+from kafka_rollout.domain.run.projections.runs import find_dag_id
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
@@ -63,6 +63,6 @@ def _cluster_of(dag_run: DagRun) -> str | None:
     except DetachedInstanceError:  # the tags were not loaded with the run
         pass
     for cluster in list_clusters_of_run(dag_run.run_id):
-        if begun_by(open_run(cluster, dag_run.run_id).events()) == dag_run.dag_id:
+        if find_dag_id(open_run(cluster, dag_run.run_id).events()) == dag_run.dag_id:
             return cluster
     return None

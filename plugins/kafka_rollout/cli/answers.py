@@ -16,7 +16,7 @@ from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.run.events import APPROVED, REJECTED
 from kafka_rollout.domain.run.responder import Channel, Responder
 from kafka_rollout.ports.answers import Answer, Question
-from kafka_rollout.steps.common.approval import refuse_stranger
+from kafka_rollout.steps.common.approval import refuse_unlisted_approver
 
 
 def shell_responder() -> Responder:
@@ -48,7 +48,7 @@ class TerminalAnswers:
         show.print_body(question.body)
         if self.name is None:
             return None
-        refuse_stranger(self.cluster, self.name)
+        refuse_unlisted_approver(self.cluster, self.name)
         if self.confirms:
             if not sys.stdin.isatty():
                 raise UserError(
@@ -75,7 +75,7 @@ class ScriptAnswers(TerminalAnswers):
     def ask(self, question: Question) -> Answer | None:
         if self.name is None:
             return None
-        refuse_stranger(self.cluster, self.name)
+        refuse_unlisted_approver(self.cluster, self.name)
         if self.confirms:
             show.print_body(question.body, show.err)
             if not (sys.stdin.isatty() and typer.confirm(f"{self.name}, do you approve?", default=False, err=True)):

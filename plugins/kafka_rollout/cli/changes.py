@@ -35,10 +35,10 @@ from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.downgrade import WhereRefused
 from kafka_rollout.domain.planning.request import DowngradeType, FinalizePolicy, Request
+from kafka_rollout.steps.common.approval import take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.take_over import take_over_run
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
-from kafka_rollout.steps.procedures.of_run import procedure_of
+from kafka_rollout.steps.procedures.lookup import procedure_of
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 
 _OR_DRY_RUN = ", or --dry-run"

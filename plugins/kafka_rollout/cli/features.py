@@ -43,10 +43,9 @@ from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.request import DowngradeType, Request
 from kafka_rollout.domain.run.events import ApprovalOf
-from kafka_rollout.steps.common.approval import refuse_stranger, require_approval
+from kafka_rollout.steps.common.approval import refuse_unlisted_approver, require_approval, take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.take_over import take_over_run
-from kafka_rollout.steps.features.race import look_for_narrower_nodes
+from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from kafka_rollout.steps.features.update import observe_features, planned_outcomes
 from kafka_rollout.steps.procedures.features import FEATURES
 from kafka_rollout.steps.runner import Runner
@@ -169,7 +168,7 @@ def _change(
     )
     with open_ports(cluster, None, connection_file) as (ports, _, _security):
         if not dry_run:
-            refuse_stranger(ports.cluster, approve_as or "")  # before any query of the cluster
+            refuse_unlisted_approver(ports.cluster, approve_as or "")  # before any query of the cluster
         answers = ScriptAnswers(cluster=ports.cluster, name=approve_as, reason=reason, confirms=not yes)
         _run(ports, request, answers, as_json=as_json)
 
@@ -216,7 +215,7 @@ def _run(ports: ClusterPorts, request: Request, answers: ScriptAnswers, *, as_js
         outcomes = planned_outcomes(plan)
     else:
         seen = runner.results.get("look_again")  # a failed change did not reach this step
-        race = (look_for_narrower_nodes(ports) if seen is None else seen).findings
+        race = (check_for_narrower_nodes(ports) if seen is None else seen).findings
     _print_results(ports, plan, outcomes, race, as_json=as_json, dry_run=request.dry_run)
 
 

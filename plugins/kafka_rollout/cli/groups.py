@@ -31,7 +31,7 @@ from kafka_rollout.domain.groups.migration import GROUP_VERSION, ClusterFacts, G
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.groups import GATE, look_at_conversion
+from kafka_rollout.steps.gates.groups import GATE, check_conversion
 
 _NO_GROUPS = "The cluster has no groups."
 _TYPES = (CONSUMER, SHARE, STREAMS)
@@ -189,7 +189,7 @@ def watch(
 def _check_conversion(ports: ClusterPorts, kinds: frozenset[str], releases: list[Release]) -> GateCheck:
     """Check the conversion. A cluster that does not respond counts as an unmet condition."""
     try:
-        return look_at_conversion(ports, kinds, releases)
+        return check_conversion(ports, kinds, releases)
     except TransientError as error:
         unanswered = Condition(name="the cluster responds", holds=False, evidence=error.sentence)
         return GateCheck(gate=GATE, at=ports.clock.now(), conditions=(unanswered,))

@@ -14,7 +14,7 @@ from kafka_rollout.composition.clusters import get_cluster
 from kafka_rollout.composition.records import open_lock
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.settings import Settings
-from kafka_rollout.steps.common.approval import refuse_stranger
+from kafka_rollout.steps.common.approval import refuse_unlisted_approver
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -43,6 +43,6 @@ def lock_break(
     spec = get_cluster(cluster, settings)
     if not by.strip():
         raise UserError("Breaking a lock needs the name of an approver.", remedy="Add --by NAME.")
-    refuse_stranger(spec, by)
+    refuse_unlisted_approver(spec, by)
     lease = open_lock(settings).break_(spec.name, f"{by.strip()} ({shell_responder()})")
     show.say("No run lease the lock." if lease is None else f"Lock of {lease.holder} ({lease.purpose}) was broken.")

@@ -15,13 +15,13 @@ from kafka_rollout.domain.model.errors import RefusedError, RolloutError, UserEr
 from kafka_rollout.domain.model.plan import Direction, NodeStep, Plan, ReleaseStep
 from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
-from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes, last_act
+from kafka_rollout.domain.run.projections.nodes import find_last_node_event, has_stopped_nodes
 from kafka_rollout.domain.run.projections.offline import can_be_undone, is_undoing
 from kafka_rollout.ports.answers import Answers, Question
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.node_steps import is_way_back
+from kafka_rollout.steps.common.node_steps import is_rollback_step
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.roll.node import retry_node
 from kafka_rollout.steps.runner import Runner
@@ -140,12 +140,12 @@ def start_node_again(ports: ClusterPorts, policy: GatePolicy, answers: Answers) 
         wait_for_gate(ports, plan, gate, policy, progress.on_check)
     finally:
         lock.release_lock(ports)
-    say(f"The gate passed. Continue with: {command_of(ports, plan, back=is_way_back(plan, release_step))}", err)
+    say(f"The gate passed. Continue with: {command_of(ports, plan, back=is_rollback_step(plan, release_step))}", err)
 
 
 def _stopped_node_step(ports: ClusterPorts, plan: Plan) -> tuple[ReleaseStep, NodeStep]:
     """Return the node step at which the run stopped: the node that it stopped or started last."""
-    act = None if plan.offline else last_act(ports.run.events())
+    act = None if plan.offline else find_last_node_event(ports.run.events())
     release_step = None if act is None else plan.release_step(act.release_step)
     node_step = None if act is None or release_step is None else release_step.node_step(act.node_id)
     if release_step is None or node_step is None:

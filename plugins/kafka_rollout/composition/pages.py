@@ -12,7 +12,7 @@ from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.procedures.of_run import build_report_of_run
+from kafka_rollout.steps.procedures.lookup import build_report_of_run
 
 
 def write_run_report(

@@ -23,7 +23,7 @@ from kafka_rollout.domain.run.node_events import (
     Stopping,
     Trimmed,
 )
-from kafka_rollout.steps.procedures.of_run import procedure_of
+from kafka_rollout.steps.procedures.lookup import procedure_of
 from kafka_rollout.steps.procedures.rolling import GATE_AFTER, GATE_BEFORE
 from kafka_rollout.steps.step import Procedure, Step
 
@@ -43,38 +43,38 @@ class Place:
 
 @dataclass(slots=True)
 class Progress:
-    """Feed it with everything known, again and again; it answers with what is new.
+    """Progress lines of a run. Call `lines` repeatedly with the whole history; it returns the new lines.
 
     `procedure` is the run's; without it the run's history says which one it is.
     """
 
     procedure: Procedure | None = None
     _events_seen: int = 0
-    _told: str = ""
-    _steps_told: set[str] = field(default_factory=set)
+    _shown: str = ""
+    _steps_shown: set[str] = field(default_factory=set)
     _stopped_at: dict[tuple[str, int], float] = field(default_factory=dict)
     _last_passed_at: float | None = None
     _seconds: list[float] = field(default_factory=list)
     _passed: set[tuple[str, int]] = field(default_factory=set)
 
     def lines(self, plan: Plan | None, events: Iterable[Event], tasks: Mapping[str, str | None]) -> Iterator[str]:
-        """New lines since the last call. `events` are all of the run, `tasks` the states by task id."""
+        """Return the new lines since the last call. `events`: all of the run. `tasks`: state by task id."""
         known = list(events)
         procedure = self.procedure or procedure_of(known)
         fresh = known[self._events_seen :]
         self._events_seen += len(fresh)
         for event in fresh:
             line = self._line(procedure, plan, event)
-            if line and _without_counts(line) != self._told:
-                self._told = _without_counts(line)
+            if line and _without_counts(line) != self._shown:
+                self._shown = _without_counts(line)
                 yield line
         for task, state in tasks.items():
             step = procedure.find(task)
-            if step is not None and _acts(step) and state == "running" and task not in self._steps_told:
-                self._steps_told.add(task)
+            if step is not None and _acts(step) and state == "running" and task not in self._steps_shown:
+                self._steps_shown.add(task)
                 yield step.progress
-            elif state == "failed" and f"failed {task}" not in self._steps_told:
-                self._steps_told.add(f"failed {task}")
+            elif state == "failed" and f"failed {task}" not in self._steps_shown:
+                self._steps_shown.add(f"failed {task}")
                 yield f"task {task} failed"
 
     def estimate(self, plan: Plan | None) -> str:
@@ -117,13 +117,13 @@ class Progress:
                 return f"{event.by} {event.decision}: {event.what} ({event.reason})"
             case Finalized():
                 return f"finalized: {', '.join(f'{name} {level}' for name, level in event.levels.items())}"
-            case FeatureResults() if not all(outcome.result.well for outcome in event.outcomes):
+            case FeatureResults() if not all(outcome.result.ok for outcome in event.outcomes):
                 return "; ".join(f"{one.feature}: {one.result} {one.sentence}".strip() for one in event.outcomes)
             case StepSkipped():
                 skipped = procedure.find(event.step)
                 return "" if skipped is None else f"{skipped.label} skipped: {event.reason}"
             case TaskFailed():
-                self._steps_told.add(f"failed {event.task}")
+                self._steps_shown.add(f"failed {event.task}")
                 return f"task {event.task} failed: {event.sentence}"
             case Voided():
                 return f"the approval is no longer valid: {'; '.join(event.blockers)}"
@@ -151,7 +151,7 @@ class Progress:
 
 
 def place(plan: Plan | None, release_step: str, node_id: int) -> str:
-    """Where a node stands in the plan; on the way back nodes are counted from the first one taken back."""
+    """Return the position of a node in the plan; in a rollback nodes are counted from the first one rolled back."""
     if plan is None:
         return f"node {node_id}"
     forth = [
@@ -159,11 +159,9 @@ def place(plan: Plan | None, release_step: str, node_id: int) -> str:
         for one in plan.release_steps
         for node_step in one.order
     ]
-    ways_back = [one.reversed() for one in reversed(plan.release_steps)]
+    rollback = [one.reversed() for one in reversed(plan.release_steps)]
     back = [
-        (one.key, node_step.node_id, node_step.name, str(one.to_release))
-        for one in ways_back
-        for node_step in one.order
+        (one.key, node_step.node_id, node_step.name, str(one.to_release)) for one in rollback for node_step in one.order
     ]
     for direction, places in (("", forth), ("back: ", back)):
         for number, (key, known, name, release) in enumerate(places, start=1):
@@ -173,13 +171,13 @@ def place(plan: Plan | None, release_step: str, node_id: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`8 s` or `2 min 05 s`."""
+    """Return a duration as text: `8 s` or `2 min 05 s`."""
     whole = round(seconds)
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
 
 
 def _without_counts(line: str) -> str:
-    """A new number of records is not news; another node is."""
+    """Drop the numbers, so that a line with other counts only is not shown again."""
     subject, colon, why = line.partition(": ")
     return subject + colon + re.sub(r"\d+", "#", why)
 
@@ -193,7 +191,7 @@ def _subject(procedure: Procedure, plan: Plan | None, ref: GateRef) -> str:
 
 
 def _acts(step: Step) -> bool:
-    """Whether the start of the step is worth a line; gates and approvals have events of their own."""
+    """Return whether the start of the step is shown; gates and approvals have events of their own."""
     return bool(step.progress) and (step.act is not None or step.scan is not None or step.service is not None)
 
 

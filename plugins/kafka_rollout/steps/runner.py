@@ -22,11 +22,10 @@ from kafka_rollout.ports.run_services import RunServices
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.policy import policy_of
-from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.gates.waiting import policy_of, wait_for_gate
 from kafka_rollout.steps.offline.undo import gates_after_undo
-from kafka_rollout.steps.planning.plan_findings import replace_coordinator_log_findings
-from kafka_rollout.steps.procedures.of_run import procedure_of
+from kafka_rollout.steps.planning.coordinator_logs import replace_coordinator_log_findings
+from kafka_rollout.steps.procedures.lookup import procedure_of
 from kafka_rollout.steps.procedures.rolling import UNDO
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
 from kafka_rollout.steps.step import (
@@ -142,18 +141,18 @@ class Runner:
         nodes = [part for part in section.parts if isinstance(part, EachNode) and part.position is not None]
         if not nodes:
             self._walk(section.parts, prefix)
-        elif not self._rolled and self._goes_on() and not self._is_skipped(f"{prefix}begin"):
+        elif not self._rolled and self._continues() and not self._is_skipped(f"{prefix}begin"):
             self._rolled = True  # both release steps at once: the walk counts the nodes of the whole run
             self._roll(nodes[0])
 
-    def _goes_on(self) -> bool:
-        """Whether the run acts here; asks whether it has to stop."""
+    def _continues(self) -> bool:
+        """Return whether the run continues; asks the caller for a stop."""
         if not (self.error or self.stopped or self._all_nodes_down()) and self.stop_asked():
             self.stopped = True
         return self.error is None and not self.stopped
 
     def _is_skipped(self, task_id: str) -> bool:
-        """Whether a jump passes the step; ends the jump with its last step."""
+        """Return whether a jump skips the step; its last step ends the jump."""
         if not self._past:
             return False
         if matches(self._past, task_id):
@@ -169,7 +168,7 @@ class Runner:
         if self._scan_failed is not None:
             self.error = None if step.runs_after is RunsAfter.ANYTHING else self._scan_failed
             self._scan_failed = None
-        if not self._goes_on():
+        if not self._continues():
             return
         if self._is_kept(task_id, step):
             return
@@ -233,7 +232,7 @@ class Runner:
                 self.ports.clock.sleep(step.limits.pause_s)
 
     def _serve(self, step: Step) -> None:
-        """What ends a run, however it ended. Lost records fail a run that has not failed yet."""
+        """Perform the last steps of a run, also of a failed one. Lost test records fail the run."""
         if step.skip(self.plan, self.request, self.ports.run.events()):
             return
         try:
@@ -246,7 +245,6 @@ class Runner:
             self.error = self.error or error
 
     def _is_kept(self, task_id: str, step: Step) -> bool:
-        """Whether a resumed run has done the step already."""
         if self._repeats or step.on_resume is OnResume.REPEAT or not has_finished(self.ports.run.events(), task_id):
             return False
         if step.id == PLAN:  # the request must fit it
@@ -254,7 +252,7 @@ class Runner:
         return step.on_resume is OnResume.KEEP or bool(approvals(self.ports.run.events()))
 
     def _keep_plan(self) -> None:
-        """The plan of a resumed run. A scan that was made since adds its findings."""
+        """Load the plan of a resumed run. A newer scan adds its findings."""
         plan = self.ports.run.load_plan()
         kept = procedure_of(self.ports.run.events())
         if kept.name != self.procedure.name or (self.request.target and plan.target != self.request.target):
@@ -322,7 +320,7 @@ class Runner:
         if not canary_is_asked(self.ports.run.events()):
             return None
 
-        def goes_on(rolled_now: bool) -> bool:
+        def continues(rolled_now: bool) -> bool:
             try:
                 require_approval(self.ports, self.call.plan, approval.of)
                 return True
@@ -336,10 +334,10 @@ class Runner:
             self._ask(Question(what=approval.of, body=approval.body(self.call)))
             return True
 
-        return goes_on
+        return continues
 
     def _undo(self) -> None:
-        """The section UNDO of an offline downgrade: restore, then the gates."""
+        """Undo an offline downgrade: restore, then the gates."""
         for part in UNDO.parts:
             if isinstance(part, Step) and part.act is not None:
                 self.progress.say(part.progress)
@@ -348,8 +346,8 @@ class Runner:
             self._wait(gate)
 
     def _gates(self, each: EachNode, prefix: str) -> None:
-        """The gates of all nodes after an offline step, controllers first."""
-        if self._is_skipped(f"{prefix}{each.steps[0].id}_*") or not self._goes_on():
+        """Wait for the gates of all nodes after an offline step, controllers first."""
+        if self._is_skipped(f"{prefix}{each.steps[0].id}_*") or not self._continues():
             return
         try:
             release_step = self.call.plan.release_steps[0]

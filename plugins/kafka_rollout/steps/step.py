@@ -208,21 +208,21 @@ class Procedure:
     dry_run_body: Callable[[StepCall], str]
 
     def __iter__(self) -> Iterator[tuple[str, Step]]:
-        """(task id, step) in their order; a step of each node once, with `*` for the node."""
+        """Yield (task id, step) in their order; a step of each node once, with `*` for the node."""
         yield from _walk(self.parts, "")
 
     @property
     def proofs(self) -> tuple[GateKind, ...]:
-        """The gates that a run which changed levels must have passed to be finished."""
+        """Return the gates that prove changed levels: without them a run is not finished."""
         return tuple(step.gate for _, step in self if step.proves and step.gate is not None)
 
     def find(self, task_id: str) -> Step | None:
-        """The step of a task; None for a task that is not of this procedure."""
+        """Return the step of a task; None if it belongs to another procedure."""
         return next((step for pattern, step in self if matches(pattern, task_id)), None)
 
 
 def matches(pattern: str, task_id: str) -> bool:
-    """Whether a task is the step with this id; `*` stands for a node's name."""
+    """Return whether a task is the step with this id; `*` stands for a node's name."""
     before, star, after = pattern.partition("*")
     if not star:
         return task_id == pattern

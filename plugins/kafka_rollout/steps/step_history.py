@@ -1,4 +1,4 @@
-"""What a run's history says about the steps of its procedure: done, skipped and why, or open."""
+"""The state of each step of a run, from its history: done, skipped with the reason, or open."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def record_jump(ports: ClusterPorts, task_id: str, past: str, reason: str) -> No
 
 
 def has_finished(events: Events, task_id: str) -> bool:
-    """Whether the run has done the step since its plan was made, or made again."""
+    """Return whether the run has done the step since its current plan was made."""
     done, plan = False, ""
     for event in events:
         if isinstance(event, Planned) and event.plan_hash != plan:
@@ -57,7 +57,7 @@ def has_finished(events: Events, task_id: str) -> bool:
 
 
 def step_lines(procedure: Procedure, events: Events) -> tuple[StepLine, ...]:
-    """Every step of the procedure except those of single nodes, and report and outcome, which follow the history."""
+    """Return every step except those of single nodes, and report and outcome, which follow the history."""
     omitted = {Service.REPORT, Service.OUTCOME}
     steps = [
         (task_id, step)
@@ -82,7 +82,7 @@ def step_lines(procedure: Procedure, events: Events) -> tuple[StepLine, ...]:
 
 
 def _done_by(event: Event, steps: Iterable[tuple[str, Step]]) -> tuple[str, ...]:
-    """Steps that an event says are done: gates and approvals by their own events."""
+    """Return the steps that an event completes. Gates and approvals have events of their own."""
     match event:
         case StepDone():
             return tuple(task_id for task_id, _ in steps if task_id == event.step)

@@ -12,7 +12,7 @@ from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.features.race import look_for_narrower_nodes
+from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from tests.fake_clock import FakeClock
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.dag_in_process import ProcessRuns
@@ -65,7 +65,7 @@ def test_a_broker_that_supports_less_is_kept_out_and_named_with_a_remedy_that_br
             cluster.runtime.install(late, Release.parse(release))
             cluster.runtime.start(late)
             wait_until(lambda: REFUSED in said(cluster, 2) or cluster.runtime.process(late).pid is None, 240)
-            (found,) = look_for_narrower_nodes(replace(ports, clock=FakeClock())).blockers
+            (found,) = check_for_narrower_nodes(replace(ports, clock=FakeClock())).blockers
             assert (found.code, found.subject) == ("NODE-GONE-AFTER-FINALIZING", "node 2")
             assert f"its installed release {release} does not support {lacks}: " in found.sentence
             assert REFUSED in found.sentence, "the last words of its log"
@@ -77,7 +77,7 @@ def test_a_broker_that_supports_less_is_kept_out_and_named_with_a_remedy_that_br
         assert set_levels(ports, share_version=0) == {"share.version": "NONE"}
         cluster.runtime.start(late)
         cluster.wait_until_ready()
-        assert look_for_narrower_nodes(ports).ok
+        assert check_for_narrower_nodes(ports).ok
         for stopped in (False, True):
             if stopped:
                 cluster.runtime.stop(late, deadline_s=60, force=True)
@@ -90,7 +90,7 @@ def test_a_broker_that_supports_less_is_kept_out_and_named_with_a_remedy_that_br
         cluster.runtime.start(late)
         cluster.wait_until_ready()
         assert set_levels(ports, share_version=1) == {"share.version": "NONE"}
-        assert look_for_narrower_nodes(ports).ok
+        assert check_for_narrower_nodes(ports).ok
 
 
 def becomes(cluster: LocalCluster, node_id: int, release: str) -> None:

@@ -27,7 +27,7 @@ from kafka_rollout.domain.features.requests import (
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.steps.features.race import look_for_narrower_nodes
+from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from kafka_rollout.steps.features.sending import ensure_levels
 from kafka_rollout.steps.features.update import apply_features, plan_features
 from tests.integration.conftest import MakeCluster
@@ -157,7 +157,7 @@ class Test431:
             plan = plan_features(ports, order, unsafe=False)
             assert [str(o.result) for o in apply_features(ports, approved(ports, plan))] == ["OK"]
             assert [o.result for o in apply_features(ports, plan)] == [Result.ALREADY_THERE]
-            assert look_for_narrower_nodes(ports).ok
+            assert check_for_narrower_nodes(ports).ok
         with opened(cluster, tmp_path, "again") as ports:
             plan = planned(ports, up="streams.version:1")
             assert [o.action for o in apply_features(ports, approved(ports, plan))] == ["Add"]
@@ -243,13 +243,13 @@ class Test431:
                 (answer,) = ensure_levels(replace(ports, admin=patient), plan.feature_changes)
                 assert answer.accepted
                 assert patient.quorum().leader_id != victim.node_id
-            race = look_for_narrower_nodes(ports)
+            race = check_for_narrower_nodes(ports)
             assert f"Node {victim.node_id} does not respond after finalizing" in race.blockers[0].sentence
             # The race of the KIP, lost by a node that supports less: it comes back as 3.9.1 and meets the level.
             cluster.runtime.install(victim, Release(3, 9, 1))
             cluster.runtime.start(victim)
             assert eventually(lambda: cluster.runtime.process(victim).pid is None)
-            (gone,) = look_for_narrower_nodes(ports).blockers
+            (gone,) = check_for_narrower_nodes(ports).blockers
             assert (gone.code, gone.subject) == ("NODE-GONE-AFTER-FINALIZING", f"node {victim.node_id}")
             assert "No MetadataVersion with feature level 30" in gone.sentence, "the last words of its log"
 

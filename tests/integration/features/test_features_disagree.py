@@ -19,7 +19,7 @@ from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
-from kafka_rollout.steps.gates.checks import look
+from kafka_rollout.steps.gates.checks import check_gate
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import Command, codes, opened, planned
 from tests.integration.harness.proxy import Proxy
@@ -104,13 +104,13 @@ def test_the_higher_epoch_wins_while_a_broker_has_not_heard_of_the_level(
     assert (code, "Result: OK (already there)" in told) == (0, True)
     with opened(cluster, tmp_path / "gate") as ports:
         plan = planned(ports, up=f"{METADATA_VERSION}:8")
-        waits = look(ports, plan, GateRef(kind=GateKind.FINALIZED))
+        waits = check_gate(ports, plan, GateRef(kind=GateKind.FINALIZED))
         assert not waits.holds
         assert "node 2" in waits.waits_for
 
         cable.mend()
 
-        wait_until(lambda: look(ports, plan, GateRef(kind=GateKind.FINALIZED)).holds, 240)
+        wait_until(lambda: check_gate(ports, plan, GateRef(kind=GateKind.FINALIZED)).holds, 240)
     _, told, _ = command(cluster, "features describe")
     assert "instead of" not in told
 

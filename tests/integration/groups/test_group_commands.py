@@ -28,7 +28,7 @@ from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.background import BackgroundKind, BackgroundProcess
-from kafka_rollout.steps.gates.groups import look_at_conversion
+from kafka_rollout.steps.gates.groups import check_conversion
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_cleaner import alter, make_offsets_topic
 from tests.integration.harness.cluster_contents import wait_until_all_know
@@ -81,16 +81,16 @@ def test_an_intolerant_release_is_waited_for_until_the_cleaner_has_removed_what_
     make_offsets_topic(servers)
     plant(servers, CONSUMER_OFFSETS, 0, [(versioned(99, b"one"), versioned(7)), (versioned(99, b"one"), None)], "none")
     with open_cluster_ports(cluster.spec.name, "watching") as ports:
-        (loads,) = look_at_conversion(ports, (), [INTOLERANT]).conditions
+        (loads,) = check_conversion(ports, (), [INTOLERANT]).conditions
         assert not loads.holds
         assert "max.compaction.lag.ms=2000" in loads.evidence
-        assert look_at_conversion(ports, (), [TOLERANT]).holds
+        assert check_conversion(ports, (), [TOLERANT]).holds
         faster = CleaningConfig().faster_settings(CONSUMER_OFFSETS)
         alter(servers, faster)
 
         def is_clean() -> bool:
             plant(servers, CONSUMER_OFFSETS, 0, [(NO_GROUP, None)], "none")  # an append is what closes a segment
-            return look_at_conversion(ports, (), [INTOLERANT]).holds
+            return check_conversion(ports, (), [INTOLERANT]).holds
 
         wait_until(is_clean, "the cleaner was there twice")
         alter(servers, faster, back=True)  # the tests behind this one read the log more than once
@@ -203,12 +203,12 @@ def test_a_monitor_of_its_own_process_counts_rebalances_and_partition_seconds_wi
             lock.acquire(name, "other", "a test", for_s=3600)
             command = subprocess.Popen(["sleep", "3600"])
 
-            def begun_by(pid: int) -> str:
+            def find_dag_id(pid: int) -> str:
                 return start_group_monitor(name, "other", security=None, only_with=pid).instance
 
-            first_of_other = begun_by(command.pid)
-            assert begun_by(os.getpid()) != first_of_other, "the first one ends with its command"
-            begun_by(command.pid)
+            first_of_other = find_dag_id(command.pid)
+            assert find_dag_id(os.getpid()) != first_of_other, "the first one ends with its command"
+            find_dag_id(command.pid)
             command.kill()
             command.wait()
             wait_until(lambda: found("other").has_ended, "it ends with its command")

@@ -133,7 +133,7 @@ class LiveCoordinatorLogs:
         """
         if not is_asked(self.catalogue, releases_of(self.catalogue, before)):
             return ()
-        looked_at, found = set[int](), list[DeletedWhilePending]()
+        checked, found = set[int](), list[DeletedWhilePending]()
         alive = _alive(before)
         for reading in tail:
             known = {group.group.encode() for group in before.deleted_while_pending if _is_of(group, reading.log)}
@@ -143,8 +143,8 @@ class LiveCoordinatorLogs:
             whole = _whole(before, reading.log)
             log.info("%s-%d is read once more, for %d groups that may be deleted", *_place(whole), len(groups))
             found += deleted_while_pending(whole.partition, groups, pieces(source, whole))
-            looked_at.add(whole.partition)
-        kept = (group for group in before.deleted_while_pending if group.partition not in looked_at)
+            checked.add(whole.partition)
+        kept = (group for group in before.deleted_while_pending if group.partition not in checked)
         return tuple(sorted([*kept, *found]))
 
     def _out_of_order(
@@ -152,7 +152,7 @@ class LiveCoordinatorLogs:
     ) -> tuple[OutOfOrder, ...]:
         """In all of the logs. What a group's newer records meet only the whole of a partition tells."""
         facts = facts_of_order(self._configured(before), releases_of(self.catalogue, before))
-        looked_at, found = set[int](), list[OutOfOrder]()
+        checked, found = set[int](), list[OutOfOrder]()
         for reading in tail:
             if not facts or not reading.groups:
                 continue
@@ -160,8 +160,8 @@ class LiveCoordinatorLogs:
             whole, groups = _whole(before, reading.log), known | reading.groups
             log.info("%s-%d is read once more, for the order of %d groups' records", *_place(whole), len(groups))
             found += out_of_order(whole.partition, groups, pieces(source, whole), facts)
-            looked_at.add(whole.partition)
-        kept = (group for group in before.out_of_order if group.partition not in looked_at)
+            checked.add(whole.partition)
+        kept = (group for group in before.out_of_order if group.partition not in checked)
         return tuple(sorted([*kept, *found]))
 
     def _configured(self, scan: ScanResult) -> Catalogue:

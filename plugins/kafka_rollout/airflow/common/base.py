@@ -16,7 +16,7 @@ from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.domain.model.errors import RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import Event, TakenOver, TaskFailed
-from kafka_rollout.domain.run.projections.runs import begun_by, last_task_failure
+from kafka_rollout.domain.run.projections.runs import find_dag_id, last_task_failure
 from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import keep_lock
@@ -74,7 +74,7 @@ def find_taker(events: Sequence[Event]) -> str:
 
 def find_other_owner(events: Sequence[Event], context: Context) -> str:
     """Return the owner of the run history if it is not this DAG; empty if it is, or if the run has not begun."""
-    dag_id = begun_by(events)
+    dag_id = find_dag_id(events)
     if not events or dag_id == context["ti"].dag_id:
         return ""
     return f"the DAG {dag_id}" if dag_id else "the command line"

@@ -15,7 +15,7 @@ from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.run.events import ApprovalOf
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.roll.node import roll_back_turns
+from kafka_rollout.steps.roll.node import plan_rollback
 
 
 class BeginReleaseStepOperator(RolloutOperator):
@@ -71,7 +71,7 @@ class BeginRollBackOperator(BeginReleaseStepOperator):
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)
         require_approval(ports, plan, ApprovalOf.ROLL_BACK)  # the decision is an XCom, which is not a proof
-        node_steps = {(release_step.key, node_step.node_id) for release_step, node_step in roll_back_turns(ports, plan)}
+        node_steps = {(release_step.key, node_step.node_id) for release_step, node_step in plan_rollback(ports, plan)}
         for release_step_key, node_id in sorted(node_steps):
             self.log.info("Node %s is rolled back (%s).", node_id, release_step_key)
         unused: list[str] = []

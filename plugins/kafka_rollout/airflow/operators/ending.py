@@ -28,7 +28,7 @@ from kafka_rollout.domain.planning.request import FinalizePolicy
 from kafka_rollout.domain.run.log_events import TrafficCompared
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import release_lock
-from kafka_rollout.steps.procedures.of_run import build_report_of_run
+from kafka_rollout.steps.procedures.lookup import build_report_of_run
 from kafka_rollout.steps.report.run import LEDGER_VERDICT
 from kafka_rollout.steps.step import Step
 from kafka_rollout.steps.step_history import record_done

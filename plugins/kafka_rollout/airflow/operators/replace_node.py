@@ -18,10 +18,10 @@ from kafka_rollout.domain.model.errors import FatalError, RefusedError, Transien
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.run.events import ApprovalOf
 from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
-from kafka_rollout.steps.common.approval import renew_void, require_approval
+from kafka_rollout.steps.common.approval import renew_invalid_approvals, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
-from kafka_rollout.steps.roll.node import NodeReplaced, needs_turn, replace_node, retry_node
+from kafka_rollout.steps.roll.node import NodeReplaced, needs_replacement, replace_node, retry_node
 
 _START_AGAIN = "Start the node again. A process that hangs in its shutdown is killed."
 _CHECK_AGAIN = (
@@ -35,7 +35,7 @@ def refuse_wrong_order(ports: ClusterPorts, plan: Plan, release_step: ReleaseSte
     for earlier in release_step.order:
         if earlier.node_id == node_id:
             return
-        if needs_turn(ports, plan, release_step.key, earlier.node_id):
+        if needs_replacement(ports, plan, release_step.key, earlier.node_id):
             raise RefusedError(
                 f"Node {node_id} cannot be replaced yet: node {earlier.node_id} comes first in release step "
                 f"{release_step.from_release} → {release_step.to_release} and does not run "
@@ -47,7 +47,7 @@ def refuse_wrong_order(ports: ClusterPorts, plan: Plan, release_step: ReleaseSte
 def require_canary_approval(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> None:
     """Check the canary approval for all nodes after the first one: its task can be marked as successful by hand."""
     is_canary = release_step == plan.release_steps[0] and node_id == release_step.order[0].node_id
-    if not is_canary and needs_turn(ports, plan, release_step.key, node_id):
+    if not is_canary and needs_replacement(ports, plan, release_step.key, node_id):
         require_approval(ports, plan, ApprovalOf.CANARY)
 
 
@@ -84,7 +84,7 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
             plan = frozen_plan(ports, context)
             what = self._what(plan)
             decision = record_decision(context, ports, what, read_answer(context, event, what))
-            renew_void(ports, plan, decision)
+            renew_invalid_approvals(ports, plan, decision)
             return self._replaced(context, ports, plan, retry_node)
 
     def _replaced(

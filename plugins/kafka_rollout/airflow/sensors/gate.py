@@ -26,12 +26,11 @@ from kafka_rollout.domain.gates.watch import GateWatch, WatchState, WatchStatus
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.json_forms import to_json
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import look
-from kafka_rollout.steps.gates.policy import policy_of
-from kafka_rollout.steps.gates.waiting import record_outcome
+from kafka_rollout.steps.common.node_steps import offline_release_step
+from kafka_rollout.steps.gates.checks import check_gate
+from kafka_rollout.steps.gates.waiting import policy_of, record_outcome
 from kafka_rollout.steps.offline import actions
-from kafka_rollout.steps.offline.release_step import offline_release_step
-from kafka_rollout.steps.roll.node import needs_turn, restart_node
+from kafka_rollout.steps.roll.node import needs_replacement, restart_node
 from kafka_rollout.steps.step import Reaction, Step
 
 # A check costs less than one second, a deferral about three (triggerer, scheduler, a new process). So a gate that
@@ -169,7 +168,7 @@ def _look_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, ref: Ga
     """Return the last status after at most PATIENCE_S; a long soak is not waited for."""
     give_up = ports.clock.monotonic() + PATIENCE_S
     while True:
-        seen = look(ports, plan, ref)
+        seen = check_gate(ports, plan, ref)
         status = watch.add(seen, ports.clock.now())
         show_waiting(context, f"{_name(ref)}: {status.message}")
         soaks_long = watch.held_since is not None and watch.policy.soak_s > PATIENCE_S
@@ -185,7 +184,7 @@ def _name(ref: GateRef) -> str:
 
 
 def _must_be_stopped(ports: ClusterPorts, plan: Plan, ref: GateRef) -> bool:
-    return needs_turn(ports, plan, *_node_step_of(ref))
+    return needs_replacement(ports, plan, *_node_step_of(ref))
 
 
 def _node_step_of(ref: GateRef) -> tuple[str, int]:

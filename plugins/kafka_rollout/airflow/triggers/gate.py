@@ -15,7 +15,7 @@ from kafka_rollout.domain.gates.ref import GateRef
 from kafka_rollout.domain.gates.watch import GateWatch, WatchState, WatchStatus
 from kafka_rollout.domain.model.errors import RolloutError, TransientError
 from kafka_rollout.json_forms import from_json, to_json
-from kafka_rollout.steps.gates.checks import look
+from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.gates.waiting import record_outcome
 from kafka_rollout.steps.planning.check import check_plan
 
@@ -103,7 +103,7 @@ class _Watcher:
             return self._unanswered
         try:
             plan = check_plan(self._ports, self._trigger.plan_hash)
-            seen = look(self._ports, plan, self._ref)
+            seen = check_gate(self._ports, plan, self._ref)
             status = self._watch.add(seen, self._ports.clock.now())
             record_outcome(self._ports, self._ref, seen, status)
             return status

@@ -17,7 +17,7 @@ from kafka_rollout.domain.run.projections import runs as projections
 from kafka_rollout.domain.run.projections.nodes import NodeProgress, node_progress
 from kafka_rollout.ports.run_store import RunStore
 from kafka_rollout.settings import Settings
-from kafka_rollout.steps.procedures.of_run import procedure_of
+from kafka_rollout.steps.procedures.lookup import procedure_of
 from kafka_rollout.steps.progress import Progress
 from kafka_rollout.steps.step import Procedure
 from kafka_rollout.steps.step_history import step_lines
@@ -196,4 +196,4 @@ def _dag_id(cluster: str, events: Sequence[Event]) -> str:
     """Return the DAG of the run by its first event; for a run of the command line, the DAG of the same procedure."""
     if events and isinstance(events[0], Unknown):  # it can contain the name of its DAG
         return ""
-    return projections.begun_by(events) or f"{_PREFIXES[projections.run_of(events)]}{cluster}"
+    return projections.find_dag_id(events) or f"{_PREFIXES[projections.run_of(events)]}{cluster}"

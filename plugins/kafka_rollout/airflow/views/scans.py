@@ -19,7 +19,7 @@ from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.topology import NEVER, ClusterSpec
 from kafka_rollout.json_forms import to_json
 from kafka_rollout.settings import Settings
-from kafka_rollout.steps.procedures.of_run import PROCEDURES
+from kafka_rollout.steps.procedures.lookup import PROCEDURES
 
 log = logging.getLogger(__name__)
 

@@ -70,7 +70,7 @@ def refused_by_controller(state: ClusterState, feature: str, level: int, error: 
     else:
         of_message = next((remedy for words, remedy in _BY_MESSAGE if words in message), None)
         remedy = of_message or _BY_ERROR.get(
-            error, ("Read the controller's message and correct the request. Then repeat the request.")
+            error, "Read the controller's message and correct the request. Then repeat the request."
         )
     return Finding(
         code=code,

@@ -30,7 +30,7 @@ _LOSSES = {
     "eligible.leader.replicas.version": "A downgrade loses the eligible leader replicas that partitions store.",
     KRAFT_VERSION: "The quorum stays dynamic: the log contains its voters permanently.",
 }
-_LOSSES_OF_FALLING = {
+_LOSSES_OF_LOWERING = {
     METADATA_VERSION: "Metadata that needs a level above {target} is lost.",
     "group.version": (
         "Brokers no longer serve groups of the consumer protocol. Their records stay in __consumer_offsets."
@@ -80,9 +80,9 @@ def lower_until_dependencies_are_met(
 
 def feature_change(facts: ReleaseFacts, feature: str, current: int, target: int) -> FeatureChange:
     """Return one change, with the undo information of the release `facts`."""
-    falls = target < current
-    undo, source = (Undo.POSSIBLE, _RAISED_AGAIN) if falls else undo_of(facts, feature, current, target)
-    loss = (_LOSSES_OF_FALLING if falls else _LOSSES).get(
+    is_lowered = target < current
+    undo, source = (Undo.POSSIBLE, _RAISED_AGAIN) if is_lowered else undo_of(facts, feature, current, target)
+    loss = (_LOSSES_OF_LOWERING if is_lowered else _LOSSES).get(
         feature, "The catalogue does not contain this feature: read the feature's own documentation."
     )
     return FeatureChange(
@@ -155,7 +155,7 @@ def range_findings(
     return Verdict(question=f"Can {release} run at the finalized levels?", findings=tuple(findings))
 
 
-def way_back_findings(catalogue: Catalogue, state: ClusterState, source: Release) -> Verdict:
+def rollback_level_findings(catalogue: Catalogue, state: ClusterState, source: Release) -> Verdict:
     """Return warnings for finalized levels at which `source` cannot start, which makes a rollback impossible."""
     return range_findings(catalogue, state, source, code="NO-WAY-BACK", severity=Severity.WARNING)
 

@@ -18,7 +18,7 @@ class Result(StrEnum):
     UNKNOWN = "UNKNOWN"  # the response was lost, and the nodes do not report the level
 
     @property
-    def well(self) -> bool:
+    def ok(self) -> bool:
         return self in {Result.OK, Result.ALREADY_THERE, Result.ACCEPTED}
 
 
@@ -41,17 +41,17 @@ class FeatureOutcome:
         return "Add" if self.existing == 0 else "Upgrade"
 
     def __str__(self) -> str:
-        told = f"{self.result}: {self.sentence}" if self.sentence else str(self.result)
+        text = f"{self.result}: {self.sentence}" if self.sentence else str(self.result)
         return (
             f"{f'[{self.action}]':>11} Feature: {self.feature:<32} "
             f"ExistingFinalizedMaxVersion: {self.existing or '-':<3} NewFinalizedMaxVersion: {self.new or '-':<3} "
-            f"Result: {told}"
+            f"Result: {text}"
         )
 
 
 def exit_code(outcomes: Iterable[FeatureOutcome]) -> int:
     """Return 0 if every level is as requested, 3 if refused without a change, 1 if changed in part or unknown."""
     results = {outcome.result for outcome in outcomes}
-    if all(result.well for result in results):
+    if all(result.ok for result in results):
         return 0
     return FatalError.exit_code if results & {Result.OK, Result.UNKNOWN} else RefusedError.exit_code

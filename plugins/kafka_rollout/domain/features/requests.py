@@ -177,7 +177,7 @@ def _with_level(text: str, kind: RequestKind) -> FeatureRequest:
     if not colon or not re.fullmatch(r"-?\d{1,9}", level) or int(level) > _HIGHEST_LEVEL:
         raise UserError(
             f"'{text}' is not in the form feature:level.",
-            remedy=(f"Example: group.version:1. The highest level is {_HIGHEST_LEVEL}."),
+            remedy=f"Example: group.version:1. The highest level is {_HIGHEST_LEVEL}.",
         )
     if kind is RequestKind.DOWNGRADE and int(level) < 1:
         kind = RequestKind.DELETE

@@ -13,10 +13,10 @@ from kafka_rollout.domain.features.checks import missing_dependencies, undo_of
 from kafka_rollout.domain.features.requests import FeatureRequest, RequestKind, levels_of
 from kafka_rollout.domain.features.support import (
     dropped_registration,
-    ghost_findings,
     highest_known,
     lowers_with_loss,
     support_findings,
+    unlisted_node_findings,
 )
 from kafka_rollout.domain.features.users import user_findings
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
@@ -49,7 +49,7 @@ def check_requests(
         else:
             findings += _level(cluster, catalogue, state, targets, request)
     if any(not request.deletes for request in requests):
-        findings += ghost_findings(cluster, state)
+        findings += unlisted_node_findings(cluster, state)
     findings += _dependencies(catalogue, state, targets)
     findings += user_findings(state, targets, unsafe=unsafe)
     asked = ", ".join(f"{feature} {level}" for feature, level in sorted(targets.items()))
@@ -87,10 +87,7 @@ def _level(
         yield _blocker(
             "FEATURE-UNKNOWN",
             feature,
-            (
-                f"Feature {feature} does not exist: no node of {cluster.name} and no release of the catalogue "
-                "supports it."
-            ),
+            f"Feature {feature} does not exist: no node of {cluster.name} and no release of the catalogue supports it.",
             f"Supported features: {', '.join(sorted(every))}.",
         )
         return
@@ -104,7 +101,7 @@ def _level(
         return
     yield from support_findings(cluster, catalogue, state, feature, level)
     if level < current:
-        yield from _falls(cluster, catalogue, state, request)
+        yield from _lowered(cluster, catalogue, state, request)
     elif request.kind is RequestKind.DOWNGRADE:
         yield _blocker(
             "FEATURE-NOT-LOWER",
@@ -117,7 +114,7 @@ def _level(
         yield from dropped_registration(catalogue, state, targets, feature, level)
 
 
-def _falls(
+def _lowered(
     cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, request: FeatureRequest
 ) -> Iterable[Finding]:
     feature, level, current = request.feature, request.level, state.finalized.get(request.feature, 0)
@@ -191,11 +188,9 @@ def _unstable(catalogue: Catalogue, state: ClusterState, feature: str, level: in
             code="FEATURE-UNSTABLE",
             severity=Severity.WARNING,
             subject=f"feature {feature}",
-            sentence=(
-                f"{feature} {level} is not stable in the running release. Its highest stable level is "
-                f"{stable}. Records of an unstable level can change, and a later release may not be able to "
-                "upgrade from it."
-            ),
+            sentence=f"{feature} {level} is not stable in the running release. Its highest stable level is "
+            f"{stable}. Records of an unstable level can change, and a later release may not be able to "
+            "upgrade from it.",
             remedy=f"Choose {stable}, except on a test cluster.",
         )
 

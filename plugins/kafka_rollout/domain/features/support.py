@@ -49,12 +49,12 @@ def support_findings(
             remedy="Start these nodes, or remove them from the inventory and unregister them.",
         )
     if reasons:
-        told = "; ".join(f"{nodes(ids)} {_supports(ids, text)}" for text, ids in reasons.items())
+        listed = "; ".join(f"{nodes(ids)} {_supports(ids, text)}" for text, ids in reasons.items())
         yield Finding(
             code="FEATURE-UNSUPPORTED",
             severity=Severity.BLOCKER,
             subject=f"feature {feature}",
-            sentence=f"Not every node supports {feature} {level}: {told}.",
+            sentence=f"Not every node supports {feature} {level}: {listed}.",
             remedy="Upgrade these nodes to a release that supports it, or choose another level.",
         )
 
@@ -67,21 +67,21 @@ def _supports(ids: list[int], supported: str) -> str:
 
 def highest_known(catalogue: Catalogue, state: ClusterState, feature: str) -> int | None:
     """Return the highest level that any node or any release of the catalogue supports; None: the feature is unknown."""
-    told = [node.features.supported.get(feature) for node in state.nodes.values() if node.features]
+    reported = [node.features.supported.get(feature) for node in state.nodes.values() if node.features]
     facts = [catalogue.get(release).features.get(feature) for release in catalogue]
-    levels = [found.max for found in told if found] + [known.supported.max for known in facts if known]
+    levels = [found.max for found in reported if found] + [known.supported.max for known in facts if known]
     return max(levels, default=None)
 
 
-def held_back_findings(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> Iterable[Finding]:
+def held_back_feature_findings(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> Iterable[Finding]:
     """Return findings for features that could be raised further if all nodes supported the level."""
     names = {name for node in state.nodes.values() if node.features for name in node.features.supported}
     for name in sorted(names - {KRAFT_VERSION}):
         seen = [(n.node_id, state.nodes[n.node_id]) for n in cluster.nodes if n.node_id in state.nodes]
-        told = {node_id: supported_range(catalogue, node, name) for node_id, node in seen}
-        highest = max((found.max for found in told.values() if isinstance(found, VersionRange)), default=0)
+        ranges = {node_id: supported_range(catalogue, node, name) for node_id, node in seen}
+        highest = max((found.max for found in ranges.values() if isinstance(found, VersionRange)), default=0)
         behind: dict[str, list[int]] = {}
-        for node_id, found in told.items():
+        for node_id, found in ranges.items():
             if found is None or (isinstance(found, VersionRange) and found.max < highest):
                 behind.setdefault(str(found or "not at all"), []).append(node_id)
         if behind and highest > state.finalized.get(name, 0):
@@ -95,21 +95,19 @@ def held_back_findings(cluster: ClusterSpec, catalogue: Catalogue, state: Cluste
             )
 
 
-def ghost_findings(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
+def unlisted_node_findings(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
     """Return findings for nodes that are registered but missing in the inventory."""
-    for kind, ghosts in (
+    for kind, unlisted in (
         ("broker", find_unlisted_brokers(cluster, state)),
         ("controller", find_unlisted_controllers(cluster, state)),
     ):
-        for node_id in sorted(ghosts):
+        for node_id in sorted(unlisted):
             yield Finding(
                 code="FEATURE-SUPPORT-UNKNOWN",
                 severity=Severity.BLOCKER,
                 subject=f"{kind} {node_id}",
-                sentence=(
-                    f"{kind.capitalize()} {node_id} is registered but not listed in the inventory, so its "
-                    "supported levels are unknown. The controller counts it."
-                ),
+                sentence=f"{kind.capitalize()} {node_id} is registered but not listed in the inventory, so its "
+                "supported levels are unknown. The controller counts it.",
                 remedy="Add it to the inventory. If it does not exist any more, remove its registration.",
             )
 
@@ -128,20 +126,18 @@ def dropped_registration(
     old_level = state.finalized.get(METADATA_VERSION, 0)
     if old_level >= latest or feature not in known or known[feature].supported.min > 0:
         return
-    rises = targets.get(METADATA_VERSION, old_level) > old_level
+    is_raised = targets.get(METADATA_VERSION, old_level) > old_level
     yield Finding(
         code="REGISTRATION-MAY-LACK-RANGES",
-        severity=Severity.INFO if rises else Severity.WARNING,
+        severity=Severity.INFO if is_raised else Severity.WARNING,
         subject=f"feature {feature}",
-        sentence=(
-            f"metadata.version is still {old_level}. Brokers that registered with an older controller lack "
-            f"{feature}, whose minimum is 0, in their registration, so the controller would reject it."
-        ),
+        sentence=f"metadata.version is still {old_level}. Brokers that registered with an older controller lack "
+        f"{feature}, whose minimum is 0, in their registration, so the controller would reject it.",
         remedy=(
             "No action needed. metadata.version is raised first in a separate request, which makes the "
             "brokers re-register."
         )
-        if rises
+        if is_raised
         else "Finalize metadata.version first, so that the brokers re-register.",
     )
 

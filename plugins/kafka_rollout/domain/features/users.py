@@ -26,28 +26,28 @@ def user_findings(state: ClusterState, targets: Mapping[str, int], *, unsafe: bo
     A feature in use is a blocker unless an approver accepted losses (`unsafe`). A feature that is possibly in use is a
     warning.
     """
-    falling = {f for f, level in targets.items() if level < state.finalized.get(f, 0)}
+    lowered = {f for f, level in targets.items() if level < state.finalized.get(f, 0)}
     in_use = Severity.WARNING if unsafe else Severity.BLOCKER
-    if falling & {*SERVED_BY, _TRANSACTION_VERSION}:
-        yield from _unknown(state, falling)
+    if lowered & {*SERVED_BY, _TRANSACTION_VERSION}:
+        yield from _unknown(state, lowered)
     for feature, kind in SERVED_BY.items():
-        if feature in falling and targets[feature] < 1:
+        if feature in lowered and targets[feature] < 1:
             yield from _groups(state, feature, kind, in_use)
-    if _TRANSACTION_VERSION in falling and targets[_TRANSACTION_VERSION] < _CLIENTS_SEE_IT_FROM:
+    if _TRANSACTION_VERSION in lowered and targets[_TRANSACTION_VERSION] < _CLIENTS_SEE_IT_FROM:
         yield from _producers(state, targets[_TRANSACTION_VERSION], in_use)
-    if _ELR_VERSION in falling:
+    if _ELR_VERSION in lowered:
         yield from _eligible_leaders(state, in_use)
 
 
-def _unknown(state: ClusterState, falling: Iterable[str]) -> Iterable[Finding]:
+def _unknown(state: ClusterState, lowered: Iterable[str]) -> Iterable[Finding]:
     of_nodes = {node.problem for node in state.nodes.values()}
     unanswered = [sentence for sentence in state.unanswered if sentence not in of_nodes]
     if unanswered:
         yield Finding(
             code="FEATURE-USERS-UNKNOWN",
             severity=Severity.BLOCKER,
-            subject=f"feature {', '.join(sorted(falling))}",
-            sentence=(f"The users of {', '.join(sorted(falling))} could not be listed: {' '.join(unanswered)}"),
+            subject=f"feature {', '.join(sorted(lowered))}",
+            sentence=f"The users of {', '.join(sorted(lowered))} could not be listed: {' '.join(unanswered)}",
             remedy="Repeat the command when every coordinator responds.",
         )
 
@@ -61,10 +61,8 @@ def _groups(state: ClusterState, feature: str, kind: str, in_use: Severity) -> I
             code="GROUPS-LOSE-THEIR-PROTOCOL",
             severity=in_use,
             subject=f"feature {feature}",
-            sentence=(
-                f"Without {feature}, brokers serve no {kind} groups, and {len(active)} active "
-                f"{_one_or_more(active, 'group is', 'groups are')} of that type: {_names(active)}."
-            ),
+            sentence=f"Without {feature}, brokers serve no {kind} groups, and {len(active)} active "
+            f"{_one_or_more(active, 'group is', 'groups are')} of that type: {_names(active)}.",
             remedy=_BEFORE[kind],
         )
     if empty:
@@ -72,10 +70,8 @@ def _groups(state: ClusterState, feature: str, kind: str, in_use: Severity) -> I
             code="GROUPS-KEEP-THEIR-RECORDS",
             severity=Severity.WARNING,
             subject=f"feature {feature}",
-            sentence=(
-                f"{len(empty)} empty {kind} {_one_or_more(empty, 'group leaves', 'groups leave')} records "
-                f"that only a release with {feature} can read: {_names(empty)}."
-            ),
+            sentence=f"{len(empty)} empty {kind} {_one_or_more(empty, 'group leaves', 'groups leave')} records "
+            f"that only a release with {feature} can read: {_names(empty)}.",
             remedy=(
                 "Delete them, or let a classic member join each group once: that converts the group and "
                 "writes tombstones."
@@ -100,12 +96,10 @@ def _producers(state: ClusterState, level: int, in_use: Severity) -> Iterable[Fi
             code="PRODUCERS-END-FATALLY",
             severity=in_use,
             subject=f"feature {_TRANSACTION_VERSION}",
-            sentence=(
-                f"Lowering {_TRANSACTION_VERSION} to {level} causes a fatal error in every running "
-                f"transactional producer. {len(running)} transactional "
-                f"{'id is' if len(running) == 1 else 'ids are'} in a transaction: "
-                f"{few(running, limit=_NAMED)}."
-            ),
+            sentence=f"Lowering {_TRANSACTION_VERSION} to {level} causes a fatal error in every running "
+            f"transactional producer. {len(running)} transactional "
+            f"{'id is' if len(running) == 1 else 'ids are'} in a transaction: "
+            f"{few(running, limit=_NAMED)}.",
             remedy="Stop these producers first, and start them again after the change.",
         )
     if others:
@@ -113,14 +107,10 @@ def _producers(state: ClusterState, level: int, in_use: Severity) -> Iterable[Fi
             code="PRODUCERS-MAY-RUN",
             severity=Severity.WARNING,
             subject=f"feature {_TRANSACTION_VERSION}",
-            sentence=(
-                f"{len(others)} transactional {'id is' if len(others) == 1 else 'ids are'} between "
-                f"transactions. A producer that still runs gets a fatal error: {few(others, limit=_NAMED)}."
-            ),
-            remedy=(
-                "Stop these producers, exactly-once Streams applications included, and start them again "
-                "after the change."
-            ),
+            sentence=f"{len(others)} transactional {'id is' if len(others) == 1 else 'ids are'} between "
+            f"transactions. A producer that still runs gets a fatal error: {few(others, limit=_NAMED)}.",
+            remedy="Stop these producers, exactly-once Streams applications included, and start them again "
+            "after the change.",
         )
 
 
@@ -132,10 +122,8 @@ def _eligible_leaders(state: ClusterState, in_use: Severity) -> Iterable[Finding
             code="ELIGIBLE-LEADERS-LOST",
             severity=in_use,
             subject=f"feature {_ELR_VERSION}",
-            sentence=(
-                f"{len(under)} {'partition is' if len(under) == 1 else 'partitions are'} under min ISR and "
-                f"would lose the list of replicas that can lead without data loss: {few(under, limit=_NAMED)}."
-            ),
+            sentence=f"{len(under)} {'partition is' if len(under) == 1 else 'partitions are'} under min ISR and "
+            f"would lose the list of replicas that can lead without data loss: {few(under, limit=_NAMED)}.",
             remedy="Start the brokers of their replicas and wait until the replicas are in the ISR.",
         )
 

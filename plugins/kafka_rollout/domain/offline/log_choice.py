@@ -91,12 +91,12 @@ def choose_log(logs: Sequence[NodeLog], voters: Collection[int], not_read: Mappi
 
 
 def _refuse_minority(quorum: Collection[int], read: Collection[int], not_read: Mapping[int, str]) -> None:
-    at_hand = sorted(set(quorum) & set(read))
-    if len(at_hand) >= majority(len(quorum)):
+    available = sorted(set(quorum) & set(read))
+    if len(available) >= majority(len(quorum)):
         return
     missing = [not_read.get(i, f"node {i}: no log was found") for i in sorted(set(quorum) - set(read))]
     raise RefusedError(
-        f"The metadata logs of {len(at_hand)} of {len(quorum)} voters are available. {majority(len(quorum))} "
+        f"The metadata logs of {len(available)} of {len(quorum)} voters are available. {majority(len(quorum))} "
         f"are needed to find every committed record. Missing: {few(missing)}.",
         remedy="Restore the directories of the other voters, then repeat the step. Nothing was changed.",
     )
@@ -119,7 +119,7 @@ class WrittenSnapshot:
     losses: tuple[Loss, ...]
 
 
-def no_return(cluster: ClusterSpec) -> str:
+def describe_no_return(cluster: ClusterSpec) -> str:
     """Return the point of no return as a text."""
     combined = [node.node_id for node in cluster.nodes if node.is_controller and node.is_broker]
     if combined:

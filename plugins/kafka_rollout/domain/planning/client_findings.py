@@ -47,29 +47,23 @@ def _old_clients(state: ClusterState, target: Release | None) -> Iterable[Findin
             code="OLD-CLIENTS",
             severity=Severity.WARNING if drops else Severity.INFO,
             subject=f"client {name or 'unknown'} {version or 'unknown'}",
-            sentence=(
-                "Since the brokers started, this client has sent request versions that KIP-896 deprecates: "
-                f"{sent}.{f' Kafka {target} rejects them.' if drops else ''}"
-            ),
+            sentence="Since the brokers started, this client has sent request versions that KIP-896 deprecates: "
+            f"{sent}.{f' Kafka {target} rejects them.' if drops else ''}",
             remedy="Upgrade these clients first, or make sure that they are stopped.",
         )
 
 
 def _old_clients_unknown(state: ClusterState, target: Release | None) -> Iterable[Finding]:
-    silent = {str(release) for release in state.releases if release < COUNTS_OLD_REQUESTS_SINCE}
-    if silent and _drops_old_requests(state, target):
+    not_counting = {str(release) for release in state.releases if release < COUNTS_OLD_REQUESTS_SINCE}
+    if not_counting and _drops_old_requests(state, target):
         yield Finding(
             code="OLD-CLIENTS-UNKNOWN",
             severity=Severity.WARNING,
-            subject=f"release {', '.join(sorted(silent))}",
-            sentence=(
-                f"These brokers do not count the requests that KIP-896 deprecates, and Kafka {target} rejects "
-                "such requests. It is unknown whether a client sends them."
-            ),
-            remedy=(
-                "Make sure that every client meets the minimum version of KIP-896 (Java clients: 2.1). Or "
-                "upgrade to a 3.x release that counts such requests first (3.7 and later), then plan again."
-            ),
+            subject=f"release {', '.join(sorted(not_counting))}",
+            sentence=f"These brokers do not count the requests that KIP-896 deprecates, and Kafka {target} rejects "
+            "such requests. It is unknown whether a client sends them.",
+            remedy="Make sure that every client meets the minimum version of KIP-896 (Java clients: 2.1). Or "
+            "upgrade to a 3.x release that counts such requests first (3.7 and later), then plan again.",
         )
 
 
@@ -87,24 +81,24 @@ def _software(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
         for client in node.metrics.clients if node.metrics else ():
             connections[f"{client.name} {client.version}"] += client.connections
     if connections:
-        told = few(
+        listed = few(
             (f"{client} ({count(number, 'connection')})" for client, number in connections.most_common()), limit=8
         )
-        yield _info("CLIENTS", cluster, f"Connected client software: {told}.")
+        yield _info("CLIENTS", cluster, f"Connected client software: {listed}.")
 
 
 def _groups(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
     if state.groups:
         types = Counter(group.type for group in state.groups)
-        told = ", ".join(f"{number} {kind}" for kind, number in sorted(types.items()))
-        yield _info("GROUP-TYPES", cluster, f"{count(len(state.groups), 'group')}: {told}.")
+        listed = ", ".join(f"{number} {kind}" for kind, number in sorted(types.items()))
+        yield _info("GROUP-TYPES", cluster, f"{count(len(state.groups), 'group')}: {listed}.")
 
 
 def _transactions(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
     if state.transactions:
         states = Counter(transaction.state for transaction in state.transactions)
-        told = ", ".join(f"{number} {name}" for name, number in sorted(states.items()))
-        yield _info("TRANSACTIONS", cluster, f"{count(len(state.transactions), 'transactional id')}: {told}.")
+        listed = ", ".join(f"{number} {name}" for name, number in sorted(states.items()))
+        yield _info("TRANSACTIONS", cluster, f"{count(len(state.transactions), 'transactional id')}: {listed}.")
 
 
 def _info(code: str, cluster: ClusterSpec, sentence: str) -> Finding:

@@ -42,7 +42,7 @@ def cluster_findings(
     findings = [
         *_unanswered(state),
         *_hidden(state),
-        *_ghosts(cluster, state),
+        *_unlisted_nodes(cluster, state),
         *(f for node in cluster.nodes for f in _node(catalogue, state, node)),
         *_releases(state),
         *_quorum(cluster, state),
@@ -55,13 +55,13 @@ def cluster_findings(
 
 def _unanswered(state: ClusterState) -> Iterable[Finding]:
     # A node that does not respond at all has its own finding (NODE-DOWN, NODE-UNKNOWN, RELEASE-UNKNOWN).
-    said = {n.problem for n in state.nodes.values() if n.features is None or n.metrics is None}
-    for question in sorted(set(state.unanswered) - said):
+    known = {n.problem for n in state.nodes.values() if n.features is None or n.metrics is None}
+    for question in sorted(set(state.unanswered) - known):
         yield _blocker(
             "UNANSWERED",
             question,
             f"A query failed: {question}.",
-            ("Check the listener and the metrics agents of the node, then plan again. A failed query blocks the plan."),
+            "Check the listener and the metrics agents of the node, then plan again. A failed query blocks the plan.",
         )
 
 
@@ -70,9 +70,9 @@ def _hidden(state: ClusterState) -> Iterable[Finding]:
 
     The controllers' count is read before the partitions, so a topic created in between does not count as hidden.
     """
-    told = [n for n in state.nodes.values() if n.metrics and n.metrics.partition_count]
-    trusted = [n for n in told if n.release is not None and n.release >= _COUNTS_RIGHT_SINCE]
-    counted = max((n.metrics.partition_count or 0 for n in trusted or told if n.metrics), default=0)
+    reporting = [n for n in state.nodes.values() if n.metrics and n.metrics.partition_count]
+    trusted = [n for n in reporting if n.release is not None and n.release >= _COUNTS_RIGHT_SINCE]
+    counted = max((n.metrics.partition_count or 0 for n in trusted or reporting if n.metrics), default=0)
     shown = len(state.partitions)
     if counted > shown:
         doubt = "" if trusted else ", if they exist: controllers of this release also count deleted partitions"
@@ -80,23 +80,18 @@ def _hidden(state: ClusterState) -> Iterable[Finding]:
             code="PARTITIONS-HIDDEN",
             severity=Severity.BLOCKER if trusted else Severity.WARNING,
             subject="this tool's user",
-            sentence=(
-                f"The controllers report {counted} partitions, but the brokers list only {shown} to the user "
-                f"of this tool. The gates do not check the other {counted - shown}{doubt}."
-            ),
+            sentence=f"The controllers report {counted} partitions, but the brokers list only {shown} to the user "
+            f"of this tool. The gates do not check the other {counted - shown}{doubt}.",
             remedy="Grant this user DESCRIBE on all topics. If a topic was deleted a moment ago, plan again.",
         )
 
 
-def _ghosts(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
+def _unlisted_nodes(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
     for node_id in sorted(find_unlisted_controllers(cluster, state)):
         yield _blocker(
             "GHOST-CONTROLLER",
             f"controller {node_id}",
-            (
-                f"Controller {node_id} is registered in the cluster but not listed in the inventory. It blocks "
-                "finalizing."
-            ),
+            f"Controller {node_id} is registered in the cluster but not listed in the inventory. It blocks finalizing.",
             "If it runs, add it to the inventory. If not, remove it (kafka-metadata-quorum.sh "
             f"remove-controller --controller-id {node_id}, kafka-cluster.sh unregister --id {node_id}).",
         )
@@ -105,10 +100,7 @@ def _ghosts(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
             "GHOST-BROKER",
             f"broker {node_id}",
             f"Broker {node_id} is registered in the cluster but not listed in the inventory. It blocks finalizing.",
-            (
-                "If it runs, add it to the inventory. If not, unregister it (kafka-cluster.sh unregister --id "
-                f"{node_id})."
-            ),
+            f"If it runs, add it to the inventory. If not, unregister it (kafka-cluster.sh unregister --id {node_id}).",
         )
 
 
@@ -122,7 +114,7 @@ def _node(catalogue: Catalogue, state: ClusterState, node: NodeSpec) -> Iterable
                 "NODE-DOWN",
                 subject,
                 f"{node.name} does not respond{why}.",
-                ("Start the node, or read its log and fix the error. Then plan again."),
+                "Start the node, or read its log and fix the error. Then plan again.",
             )
         else:
             yield _blocker(
@@ -136,10 +128,8 @@ def _node(catalogue: Catalogue, state: ClusterState, node: NodeSpec) -> Iterable
         yield _blocker(
             "NODE-UNKNOWN",
             subject,
-            (
-                f"{node.name} responds, but it is not registered in this cluster: it is fenced or belongs to "
-                "another cluster."
-            ),
+            f"{node.name} responds, but it is not registered in this cluster: it is fenced or belongs to "
+            "another cluster.",
             "Check its addresses in the inventory and read its log.",
         )
     elif node.is_broker and node.node_id not in state.registered.brokers - (state.registered.fenced or frozenset()):
@@ -241,11 +231,11 @@ def _features(state: ClusterState) -> Iterable[Finding]:
         for node_id, levels in answers.items():
             by_level[levels.get(feature, 0)].append(node_id)
         if len(by_level) > 1:
-            told = "; ".join(f"{nodes(ids)}: {level}" for level, ids in sorted(by_level.items()))
+            listed = "; ".join(f"{nodes(ids)}: {level}" for level, ids in sorted(by_level.items()))
             yield _blocker(
                 "FEATURES-DIFFER",
                 f"feature {feature}",
-                f"The nodes report different finalized levels of {feature} ({told}).",
+                f"The nodes report different finalized levels of {feature} ({listed}).",
                 "Wait until all nodes have read the newest metadata. If a node stays behind, read its log.",
             )
 
@@ -259,12 +249,12 @@ def _partitions(partitions: Iterable[PartitionState]) -> Iterable[Finding]:
         for holds, code, severity, sentence, remedy in _KINDS:
             bad = [p for p in members if holds(p)]
             if bad:
-                told = f"{count(len(bad), 'partition')} of {topic} ({few(p.partition for p in bad)}) {sentence}"
+                listed = f"{count(len(bad), 'partition')} of {topic} ({few(p.partition for p in bad)}) {sentence}"
                 yield Finding(
                     code=code,
                     severity=severity,
                     subject=f"topic {topic}",
-                    sentence=f"{told}, for example {_replicas(bad[0])}.",
+                    sentence=f"{listed}, for example {_replicas(bad[0])}.",
                     remedy=remedy,
                 )
 

@@ -12,7 +12,7 @@ from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.model.wording import few, nodes
 
 SNAPSHOT_INTERVAL = "metadata.log.max.snapshot.interval.ms"
-_SNAPSHOT_INTERVAL_DEFAULT_MS = 3_600_000
+SNAPSHOT_INTERVAL_DEFAULT_MS = 3_600_000
 
 
 def config_changes(
@@ -58,7 +58,7 @@ def config_changes(
 
 def _is_lower(interval_ms: int, config: Mapping[str, str]) -> bool:
     """Return whether the interval is lower than the configured one. Configured 0: no snapshots by time."""
-    now = int(config.get(SNAPSHOT_INTERVAL, _SNAPSHOT_INTERVAL_DEFAULT_MS))
+    now = int(config.get(SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS))
     return now == 0 or interval_ms < now
 
 

@@ -17,7 +17,8 @@ from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.planning.configuration import config_changes, config_findings, java_findings
 from kafka_rollout.domain.planning.downgrade_levels import downgrade_levels, refused_by_kafka, target_level
-from kafka_rollout.domain.planning.downgrade_path import behind_first_hop, highest_running, plan_hops
+from kafka_rollout.domain.planning.downgrade_path import highest_running, plan_downgrade_steps
+from kafka_rollout.domain.planning.release_path import find_nodes_ahead
 
 _REFUSED = "FEATURE-DOWNGRADE-REFUSED"
 OF_ROLLS = frozenset({"RF-ONE-TOPIC", "MIN-ISR-EQUALS-RF", "QUORUM-NO-SPARE"})
@@ -56,13 +57,13 @@ def make_downgrade_plan(
     refused = refused_by_kafka(cluster, catalogue, state, level)
     # An offline downgrade starts the older binary at the lower level. Without an older binary it is not possible.
     offline = bool(refused) and where_refused is WhereRefused.OFFLINE and target < source
-    release_steps = plan_hops(cluster, catalogue, state, target, together=not offline)
+    release_steps = plan_downgrade_steps(cluster, catalogue, state, target, together=not offline)
     path = (source, *(release_step.to_release for release_step in release_steps))
     changes = downgrade_levels(catalogue, state, path[1:], level)
     planned = {change.feature: change.target for change in changes}
     findings = [
         *cluster_findings(cluster, catalogue, state, target=target).findings,
-        *([found] if (found := behind_first_hop(state, path[min(1, len(path) - 1)])) else []),
+        *([found] if (found := find_nodes_ahead(state, path[min(1, len(path) - 1)], down=True)) else []),
         *(f for release in path[1:] for f in range_findings(catalogue, state, release, planned=planned).findings),
         *(f for release in path[1:] for f in group_findings(catalogue, state, release)),
         *range_findings(
@@ -100,19 +101,15 @@ def _of_levels(findings: Iterable[Finding], refused: str, *, offline: bool) -> I
         elif not offline:
             yield replace(
                 finding,
-                remedy=(
-                    "Choose a level that Kafka can reach online. Or choose an older target release and "
-                    f"'{WhereRefused.OFFLINE}' where Kafka refuses: this stops all nodes."
-                ),
+                remedy="Choose a level that Kafka can reach online. Or choose an older target release and "
+                f"'{WhereRefused.OFFLINE}' where Kafka refuses: this stops all nodes.",
             )
     if offline:
         yield Finding(
             code="OFFLINE-DOWNGRADE",
             severity=Severity.WARNING,
             subject=f"feature {METADATA_VERSION}",
-            sentence=(
-                f"Kafka does not lower it online: {refused} The run lowers it while all nodes are stopped. "
-                "The cluster serves no requests from the first stop until the brokers are back."
-            ),
+            sentence=f"Kafka does not lower it online: {refused} The run lowers it while all nodes are stopped. "
+            "The cluster serves no requests from the first stop until the brokers are back.",
             remedy="Read the approval: it shows the expected outage and the point of no return.",
         )

@@ -37,23 +37,20 @@ LOSS_CODES = frozenset({"METADATA-LOST", "LOSSES-UNKNOWN", "SETTINGS-NOT-KEPT"})
 _NAMED = 50
 
 
-def unseen_findings(node_ids: Iterable[int], runtime: str) -> tuple[Finding, ...]:
+def unreadable_log_findings(node_ids: Iterable[int], runtime: str) -> tuple[Finding, ...]:
     """Return a finding for nodes whose metadata log cannot be read."""
-    unseen = sorted(node_ids)
-    if not unseen:
+    unreadable = sorted(node_ids)
+    if not unreadable:
         return ()
     return (
         Finding(
             code="METADATA-LOG-UNSEEN",
             severity=Severity.BLOCKER,
-            subject=nodes(unseen),
-            sentence=(
-                f"The runtime {runtime} cannot read files on {nodes(unseen)}. Their metadata logs were not checked."
-            ),
-            remedy=(
-                "Add the directories of these nodes to the inventory. Or run `kafka-rollout metadata` on "
-                "their hosts and downgrade these nodes by hand."
-            ),
+            subject=nodes(unreadable),
+            sentence=f"The runtime {runtime} cannot read files on {nodes(unreadable)}. "
+            "Their metadata logs were not checked.",
+            remedy="Add the directories of these nodes to the inventory. Or run `kafka-rollout metadata` on "
+            "their hosts and downgrade these nodes by hand.",
         ),
     )
 
@@ -83,18 +80,16 @@ def metadata_findings(plan: Plan, scans: Sequence[tuple[int, MetadataScan]]) -> 
                 severity=Severity.WARNING,
                 subject=f"{release}, {nodes(ids)}",
                 sentence=f"bootstrap.checkpoint of {nodes(ids)}: {failure.reason}",
-                remedy=(
-                    "No action needed. While each node is stopped, the run keeps a backup of the file and "
-                    "writes a new one at the planned level."
-                ),
+                remedy="No action needed. While each node is stopped, the run keeps a backup of the file and "
+                "writes a new one at the planned level.",
             )
         )
     return tuple(findings)
 
 
 def _finding(plan: Plan, release: Release, needs: Readiness, ids: Sequence[int], first: MetadataScan) -> Finding | None:
-    falls = any(change.target < change.current for change in plan.feature_changes)
-    if needs is Readiness.NEVER or (needs is Readiness.LEVELS and not falls):
+    lowers = any(change.target < change.current for change in plan.feature_changes)
+    if needs is Readiness.NEVER or (needs is Readiness.LEVELS and not lowers):
         return Finding(
             code="METADATA-LOG-NOT-REPLAYABLE",
             severity=Severity.BLOCKER,
@@ -111,10 +106,8 @@ def _finding(plan: Plan, release: Release, needs: Readiness, ids: Sequence[int],
             severity=Severity.INFO,
             subject=f"{release}, {nodes(ids)}",
             sentence=sentence,
-            remedy=(
-                f"No action needed. {release} starts from the newest snapshot, and the run waits until every "
-                "node has a later one."
-            ),
+            remedy=f"No action needed. {release} starts from the newest snapshot, and the run waits until every "
+            "node has a later one.",
         )
     return Finding(
         code="METADATA-LOG-TRIM",
@@ -185,10 +178,8 @@ def settings_findings(
             code="SETTINGS-NOT-KEPT",
             severity=Severity.WARNING if accepted else Severity.BLOCKER,
             subject=f"{release}, {PARTS[part]}",
-            sentence=(
-                f"Kafka {release} does not support {PARTS[part]}. After its next metadata snapshot, no "
-                f"release can read these settings: {few(sorted(settings[part]))}."
-            ),
+            sentence=f"Kafka {release} does not support {PARTS[part]}. After its next metadata snapshot, no "
+            f"release can read these settings: {few(sorted(settings[part]))}.",
             remedy=(
                 "Save these settings now. They are lost after the downgrade. Set them again after the next upgrade."
             )

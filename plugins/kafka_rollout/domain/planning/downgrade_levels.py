@@ -31,7 +31,7 @@ def target_level(catalogue: Catalogue, state: ClusterState, target: Release, ask
     if asked > current:
         raise UserError(
             f"metadata.version is finalized at {current}. Level {asked} is higher.",
-            remedy=(f"Choose {current} or lower, or omit the level. To raise it, use kafka_features or kafka_upgrade."),
+            remedy=f"Choose {current} or lower, or omit the level. To raise it, use kafka_features or kafka_upgrade.",
         )
     return asked
 

@@ -8,12 +8,10 @@ then decides whether the last release step is possible.
 from __future__ import annotations
 
 from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import NodeStep, ReleaseStep
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.domain.model.wording import nodes
 from kafka_rollout.domain.planning.release_path import (
     BROKERS,
     CONTROLLERS,
@@ -28,7 +26,7 @@ def highest_running(cluster: ClusterSpec, state: ClusterState) -> Release:
     return max(running_releases(cluster, state))
 
 
-def hops_down(
+def plan_steps_down(
     catalogue: Catalogue, source: Release, target: Release, *, together: bool = True
 ) -> tuple[tuple[Release, Release, str], ...]:
     """Return the release steps (from, to, reason) from source down to target; empty if they are equal.
@@ -40,7 +38,7 @@ def hops_down(
     if target > source:
         raise UserError(
             f"Target {target} is newer than the running release {source}.",
-            remedy=("Use kafka_upgrade for a newer release."),
+            remedy="Use kafka_upgrade for a newer release.",
         )
     if target == source:
         return ()
@@ -57,7 +55,7 @@ def hops_down(
     )
 
 
-def order_down(cluster: ClusterSpec, active_controller_id: int | None) -> tuple[NodeStep, ...]:
+def order_nodes_down(cluster: ClusterSpec, active_controller_id: int | None) -> tuple[NodeStep, ...]:
     """Return the node order: brokers, then controllers (combined nodes included), the active controller last; else by
     id.
 
@@ -68,28 +66,11 @@ def order_down(cluster: ClusterSpec, active_controller_id: int | None) -> tuple[
     return tuple(node_step for section in (BROKERS, CONTROLLERS) for node_step in order if node_step.section == section)
 
 
-def plan_hops(
+def plan_downgrade_steps(
     cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, target: Release, *, together: bool
 ) -> tuple[ReleaseStep, ...]:
     """Return the release steps with their node order."""
     active = state.quorum.leader_id if state.quorum else None
-    order = order_down(cluster, active)
-    ways = hops_down(catalogue, highest_running(cluster, state), target, together=together)
+    order = order_nodes_down(cluster, active)
+    ways = plan_steps_down(catalogue, highest_running(cluster, state), target, together=together)
     return tuple(ReleaseStep(from_release=a, to_release=b, reason=reason, order=order) for a, b, reason in ways)
-
-
-def behind_first_hop(state: ClusterState, first_stop: Release) -> Finding | None:
-    """Return a finding for nodes below the release of the first release step: the run would upgrade them unasked."""
-    behind = {i: n.release for i, n in state.nodes.items() if n.release is not None and n.release < first_stop}
-    if not behind:
-        return None
-    running = ", ".join(sorted({str(release) for release in behind.values()}))
-    return Finding(
-        code="NODE-BEHIND",
-        severity=Severity.BLOCKER,
-        subject=nodes(behind),
-        sentence=(
-            f"{nodes(behind).capitalize()} run {running}, below {first_stop}, the target of the first release step."
-        ),
-        remedy=f"Choose target {min(behind.values())}, or upgrade these nodes to the release of the others first.",
-    )

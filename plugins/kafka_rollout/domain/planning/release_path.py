@@ -36,7 +36,7 @@ def plan_release_steps(
     if target < source:
         raise UserError(
             f"Target {target} is older than the running release {source}.",
-            remedy=("Use kafka_downgrade for an older release."),
+            remedy="Use kafka_downgrade for an older release.",
         )
     intolerant = origin_facts.coordinator_class is CoordinatorClass.INTOLERANT
     if not (intolerant and target_facts.coordinator_class is CoordinatorClass.EMITTING):
@@ -77,7 +77,7 @@ def running_releases(cluster: ClusterSpec, state: ClusterState) -> frozenset[Rel
     return state.releases
 
 
-def origin_release(cluster: ClusterSpec, state: ClusterState) -> Release:
+def source_release(cluster: ClusterSpec, state: ClusterState) -> Release:
     """Return the lowest running release: an interrupted upgrade continues with the nodes that still run it."""
     return min(running_releases(cluster, state))
 
@@ -97,20 +97,24 @@ def target_finding(catalogue: Catalogue, text: str) -> Finding | None:
     return None
 
 
-def find_nodes_ahead(state: ClusterState, first_stop: Release) -> Finding | None:
-    """Return a finding for nodes above the release of the first release step: the run would downgrade them unasked."""
-    ahead = {i: n.release for i, n in state.nodes.items() if n.release is not None and n.release > first_stop}
+def find_nodes_ahead(state: ClusterState, first_stop: Release, *, down: bool = False) -> Finding | None:
+    """Return a finding for nodes past the target of the first release step: the run would move them back unasked.
+
+    `down`: the run is a downgrade, so such nodes run an older release.
+    """
+    running = {i: n.release for i, n in state.nodes.items() if n.release is not None}
+    ahead = {i: release for i, release in running.items() if (release < first_stop if down else release > first_stop)}
     if not ahead:
         return None
-    running = ", ".join(sorted({str(release) for release in ahead.values()}))
+    releases = ", ".join(sorted({str(release) for release in ahead.values()}))
+    farthest, way = (min(ahead.values()), "upgrade") if down else (max(ahead.values()), "downgrade")
     return Finding(
-        code="NODE-AHEAD",
+        code="NODE-BEHIND" if down else "NODE-AHEAD",
         severity=Severity.BLOCKER,
         subject=nodes(ahead),
-        sentence=(
-            f"{nodes(ahead).capitalize()} run {running}, above {first_stop}, the target of the first release step."
-        ),
-        remedy=f"Choose target {max(ahead.values())}, or downgrade these nodes to the release of the others first.",
+        sentence=f"{nodes(ahead).capitalize()} run {releases}, {'below' if down else 'above'} {first_stop}, "
+        "the target of the first release step.",
+        remedy=f"Choose target {farthest}, or {way} these nodes to the release of the others first.",
     )
 
 

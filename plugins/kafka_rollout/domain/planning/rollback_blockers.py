@@ -33,7 +33,7 @@ class ClosingRecord:
         return "its first node" if self.needs is None else f"{self.needs.feature} {self.needs.level}"
 
 
-def closes_way_back(
+def find_closing_records(
     catalogue: Catalogue, source: Release, target: Release, levels: Mapping[str, int]
 ) -> tuple[ClosingRecord, ...]:
     """List the records that `target` writes at these finalized levels and `source` cannot load, earliest first.
@@ -72,7 +72,9 @@ def closes_way_back(
     return tuple(sorted(closing, key=_order))
 
 
-def way_back_ends(catalogue: Catalogue, path: Sequence[Release], levels: Mapping[str, int]) -> Iterable[Finding]:
+def rollback_end_findings(
+    catalogue: Catalogue, path: Sequence[Release], levels: Mapping[str, int]
+) -> Iterable[Finding]:
     """Return a warning if a rollback over all of `path` (source release first) ends when its last release starts.
 
     The approver must know this before the first node stops.
@@ -80,7 +82,7 @@ def way_back_ends(catalogue: Catalogue, path: Sequence[Release], levels: Mapping
     if len(path) < 2 or any(release not in catalogue for release in path):
         return
     source, before_last, target = path[0], path[-2], path[-1]
-    closing = closes_way_back(catalogue, source, target, levels)
+    closing = find_closing_records(catalogue, source, target, levels)
     if not closing:
         return
     ends = f"reaches at most {before_last}" if before_last != source else "is not possible afterwards"
@@ -88,15 +90,11 @@ def way_back_ends(catalogue: Catalogue, path: Sequence[Release], levels: Mapping
         code="WAY-BACK-ENDS",
         severity=Severity.WARNING,
         subject=f"release {source}",
-        sentence=(
-            f"From the first node on {target}, brokers write "
-            f"{', '.join(dict.fromkeys(record.record for record in closing))} records that {source} cannot "
-            f"load. A rollback {ends}, unless no such record was written."
-        ),
-        remedy=(
-            f"Run {before_last} long enough before you continue to {target}. Otherwise a return to {source} "
-            "is a separate downgrade, which waits until the logs are clean."
-        ),
+        sentence=f"From the first node on {target}, brokers write "
+        f"{', '.join(dict.fromkeys(record.record for record in closing))} records that {source} cannot "
+        f"load. A rollback {ends}, unless no such record was written.",
+        remedy=f"Run {before_last} long enough before you continue to {target}. Otherwise a return to {source} "
+        "is a separate downgrade, which waits until the logs are clean.",
     )
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafka_rollout.domain.features.checks import feature_changes, range_findings, way_back_findings
+from kafka_rollout.domain.features.checks import feature_changes, range_findings, rollback_level_findings
 from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
-from kafka_rollout.domain.model.findings import Finding
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.planning.configuration import config_changes, config_findings, java_findings
-from kafka_rollout.domain.planning.release_path import find_nodes_ahead, node_order, origin_release, plan_release_steps
-from kafka_rollout.domain.planning.rollback_blockers import way_back_ends
+from kafka_rollout.domain.planning.release_path import find_nodes_ahead, node_order, plan_release_steps, source_release
+from kafka_rollout.domain.planning.rollback_blockers import rollback_end_findings
 
 
 def make_plan(
@@ -37,7 +36,7 @@ def make_plan(
     UserError for a target that cannot be planned (unknown, or older than the source) and RefusedError if no node
     reports its release.
     """
-    source = origin_release(cluster, state)
+    source = source_release(cluster, state)
     ways = plan_release_steps(catalogue, source, target)
     active = state.quorum.leader_id if state.quorum else None
     order = node_order(cluster, active)
@@ -45,6 +44,16 @@ def make_plan(
         ReleaseStep(from_release=a, to_release=b, reason=reason, order=order) for a, b, reason in ways
     )
     path = (source, *(release_step.to_release for release_step in release_steps))
+    findings = [*cluster_findings(cluster, catalogue, state, target=target).findings]
+    if ahead := find_nodes_ahead(state, path[min(1, len(path) - 1)]):
+        findings.append(ahead)
+    for release in path[1:]:
+        findings += range_findings(catalogue, state, release).findings
+        findings += leave_to_gate(group_findings(catalogue, state, release))
+    findings += rollback_level_findings(catalogue, state, source).findings
+    findings += rollback_end_findings(catalogue, path, state.finalized)
+    findings += config_findings(catalogue, source, target, configs, config_problems)
+    findings += java_findings(cluster, catalogue, path[1:], java)
     return Plan(
         cluster=cluster.name,
         cluster_id=state.cluster_id,
@@ -54,31 +63,5 @@ def make_plan(
         release_steps=release_steps,
         feature_changes=feature_changes(catalogue, state, target) if finalize else (),
         config_changes=config_changes(cluster, path, configs, snapshot_interval_ms=snapshot_interval_ms),
-        findings=_findings(
-            cluster, catalogue, state, path, configs=configs, config_problems=config_problems, java=java
-        ),
+        findings=tuple(findings),
     )
-
-
-def _findings(
-    cluster: ClusterSpec,
-    catalogue: Catalogue,
-    state: ClusterState,
-    path: tuple[Release, ...],
-    *,
-    configs: Mapping[int, Mapping[str, str]],
-    config_problems: Mapping[int, tuple[str, ...]],
-    java: Mapping[int, int],
-) -> tuple[Finding, ...]:
-    source, target = path[0], path[-1]
-    findings = [*cluster_findings(cluster, catalogue, state, target=target).findings]
-    if ahead := find_nodes_ahead(state, path[min(1, len(path) - 1)]):
-        findings.append(ahead)
-    for release in path[1:]:
-        findings += range_findings(catalogue, state, release).findings
-        findings += leave_to_gate(group_findings(catalogue, state, release))
-    findings += way_back_findings(catalogue, state, source).findings
-    findings += way_back_ends(catalogue, path, state.finalized)
-    findings += config_findings(catalogue, source, target, configs, config_problems)
-    findings += java_findings(cluster, catalogue, path[1:], java)
-    return tuple(findings)

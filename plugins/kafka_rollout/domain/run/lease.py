@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """`cluster` is the inventory's name, `cluster_id` Kafka's ("" while not known); `holder` is the run; `purpose` a
-    sentence; times in epoch seconds. `token` rises with each run that takes the lease and never falls."""
+    """Times in epoch seconds.
+
+    `cluster`: name in the inventory. `cluster_id`: Kafka's id, empty if unknown. `holder`: the run. `purpose`: a
+    sentence. `token`: higher for each run that takes the lease.
+    """
 
     cluster: str
     holder: str

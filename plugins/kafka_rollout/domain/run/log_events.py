@@ -13,7 +13,7 @@ from kafka_rollout.domain.traffic_check import LedgerVerdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScanJudged(Event, kind="scan"):
+class ScanEvaluated(Event, kind="scan"):
     """Whether `release` could still load the coordinator logs; `findings` as text."""
 
     release: Release

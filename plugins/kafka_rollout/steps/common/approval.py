@@ -11,7 +11,8 @@ from kafka_rollout.domain.model.outside_text import escape_markdown, quote_markd
 from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf, Begun, Event, TakenOver
-from kafka_rollout.domain.run.projections.approvals import is_invalid, newest_decision, superseded
+from kafka_rollout.domain.run.projections.approvals import find_invalidity, is_invalid, newest_decision
+from kafka_rollout.domain.run.projections.runs import find_dag_id
 from kafka_rollout.domain.run.projections.select import events_of, has
 from kafka_rollout.domain.run.responder import Channel, Responder
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -29,13 +30,13 @@ def record_approval(
     responder: Responder | None = None,
     text: str = "",
 ) -> Approval:
-    """Record a named person's decision on the run's plan, with what was shown.
+    """Record the decision of an approver on the run's plan, with the shown text.
 
-    Raises UserError without a name or a reason, RefusedError for somebody whom the inventory does not allow, and when
+    Raises UserError without a name or a reason, RefusedError if the inventory does not allow the approver, and when
     the plan has blockers (they cannot be approved away) and the decision approves.
     """
     _named(what, by, reason)
-    refuse_stranger(ports.cluster, by)
+    refuse_unlisted_approver(ports.cluster, by)
     if decision == APPROVED and what in FOUR_EYES:
         refuse_starter(ports, by, responder)
     plan = ports.run.load_plan()
@@ -55,7 +56,7 @@ def record_approval(
     return approval
 
 
-def refuse_stranger(cluster: ClusterSpec, by: str) -> None:
+def refuse_unlisted_approver(cluster: ClusterSpec, by: str) -> None:
     """Raise RefusedError for an Airflow user id, or a name given on a command line, that the inventory does not allow.
 
     An inventory that names no approvers allows everybody whom the channel lets answer.
@@ -68,7 +69,7 @@ def refuse_stranger(cluster: ClusterSpec, by: str) -> None:
 
 
 def refuse_starter(ports: ClusterPorts, by: str, responder: Responder | None) -> None:
-    """Raise RefusedError where the inventory asks for four eyes and `by` started the run, or nobody knows who did.
+    """Raise RefusedError if the inventory requires four eyes and `by` started the run, or the starter is unknown.
 
     A DAG's run was started by Airflow's user who triggered it, a run of the shell by the shell's user.
     """
@@ -77,12 +78,12 @@ def refuse_starter(ports: ClusterPorts, by: str, responder: Responder | None) ->
     starters = _starters(ports, responder)
     if not starters:
         raise RefusedError(
-            f"Run {ports.run_id} does not say who started it, and cluster {ports.cluster.name} asks for four eyes.",
+            f"Run {ports.run_id} has no record of who started it, and cluster {ports.cluster.name} requires four eyes.",
             remedy="Start a new run as a named user.",
         )
     if starters & {by.strip(), responder.name if responder is not None else by.strip()}:
         raise RefusedError(
-            f"{by} started run {ports.run_id} and cannot approve it: cluster {ports.cluster.name} asks for four eyes.",
+            f"{by} started run {ports.run_id} and cannot approve it: cluster {ports.cluster.name} requires four eyes.",
             remedy="Have another approver answer.",
         )
 
@@ -132,7 +133,7 @@ def require_approval(ports: ClusterPorts, plan: Plan, what: str) -> Approval:
     _refuse_unproved(ports, given)
     if what in {ApprovalOf.ROLL, ApprovalOf.FINALIZE}:
         refuse_blockers(plan)
-    if why := superseded(events, given):
+    if why := find_invalidity(events, given):
         raise RefusedError(
             f"The approval of the {what} by {given.by} is {why}.",
             remedy="Ask an approver to approve it again (in a DAG: clear its approval with everything downstream).",
@@ -141,8 +142,8 @@ def require_approval(ports: ClusterPorts, plan: Plan, what: str) -> Approval:
 
 
 def _refuse_unproved(ports: ClusterPorts, approval: Approval) -> None:
-    """Right before the action: may this person still approve, and was the answer given where the run's answers are?"""
-    refuse_stranger(ports.cluster, approval.by)
+    """Check before the action that the approver is still allowed and that the answer came by the run's channel."""
+    refuse_unlisted_approver(ports.cluster, approval.by)
     if approval.what in FOUR_EYES:
         refuse_starter(ports, approval.by, approval.responder)
     owner = run_owner(ports.run.events())
@@ -155,11 +156,30 @@ def _refuse_unproved(ports: ClusterPorts, approval: Approval) -> None:
 
 
 def run_owner(events: Sequence[Event]) -> Channel:
-    """Where the run's answers are given: in Airflow for a DAG's run, until an approver takes it over."""
+    """Return the channel of the run's answers: Airflow for a DAG's run, until an approver takes it over."""
     return Channel.AIRFLOW if has(events, Begun) and not has(events, TakenOver) else Channel.SHELL
 
 
-def renew_void(ports: ClusterPorts, plan: Plan, decision: Approval) -> None:
+def take_over_run(ports: ClusterPorts, by: str | None, responder: Responder, *, wanted: bool) -> None:
+    """Record that `by` takes the run over from its DAG; does nothing for a run of the shell.
+
+    Repeating it records it again. Raises RefusedError for a DAG's run without `wanted` or without a name, and where
+    the inventory does not allow the name.
+    """
+    dag_id = find_dag_id(ports.run.events())
+    if not dag_id:
+        return
+    if not (wanted and by):
+        raise RefusedError(
+            f"Run {ports.run_id} belongs to the DAG {dag_id}.",
+            remedy="Continue it in Airflow. If Airflow cannot continue it, an approver can take it over: add "
+            "--take-over --approve-as NAME.",
+        )
+    refuse_unlisted_approver(ports.cluster, by)
+    ports.run.record(TakenOver(by=by.strip(), dag_id=dag_id, responder=responder))
+
+
+def renew_invalid_approvals(ports: ClusterPorts, plan: Plan, decision: Approval) -> None:
     """Record that an approver approves again after a blocker made the approval invalid.
 
     An approval that was never given, was rejected or is superseded stays so. Blockers are checked again before any
@@ -198,7 +218,7 @@ def approval_body(plan: Plan, verdict: Verdict | None = None, *, what: str = App
     else:
         parts += [
             *findings_part(findings),
-            *hops_part(plan),
+            *release_steps_part(plan),
             *config_part(plan),
             *_features_in_short(plan.feature_changes),
         ]
@@ -229,7 +249,7 @@ def findings_part(findings: tuple[Finding, ...]) -> list[str]:
     return [heading(f"Findings: {len(findings)}"), "\n".join(lines)]
 
 
-def hops_part(plan: Plan) -> list[str]:
+def release_steps_part(plan: Plan) -> list[str]:
     if not plan.release_steps:
         return [f"Every node already runs {plan.target}: no node is restarted."]
     parts = []

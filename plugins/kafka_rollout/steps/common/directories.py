@@ -23,8 +23,6 @@ def metadata_directory(ports: ClusterPorts, node: NodeSpec) -> Path:
     if directory is None:
         raise RefusedError(
             f"The runtime {ports.cluster.runtime} cannot read files on node {node.node_id}.",
-            remedy=(
-                "Add the directories of the nodes to the inventory, or use `kafka-rollout metadata` on their hosts."
-            ),
+            remedy="Add the directories of the nodes to the inventory, or use `kafka-rollout metadata` on their hosts.",
         )
     return directory

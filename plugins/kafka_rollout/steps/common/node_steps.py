@@ -7,7 +7,9 @@ from enum import StrEnum
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import ProcessState
 from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.run.node_events import Started, Stopped, Stopping
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 
@@ -29,7 +31,7 @@ def node_step_state(ports: ClusterPorts, plan: Plan, release_step_key: str, node
         return NodeStepState.NEEDED
     if release == release_step.to_release:
         return NodeStepState.RUNS_TARGET
-    if any(release == later.to_release for later in hops_from(plan, release_step)[1:]):
+    if any(release == later.to_release for later in later_release_steps(plan, release_step)[1:]):
         return NodeStepState.PAST
     raise RefusedError(
         f"Node {node_id} runs {release}, but this release step goes from {release_step.from_release} to "
@@ -47,11 +49,11 @@ def running_release(ports: ClusterPorts, node: NodeSpec) -> Release | None:
     if process.pid is None:
         return None
     try:
-        told = ports.metrics.read(node).release
+        reported = ports.metrics.read(node).release
     except TransientError:
-        told = None
-    if told is not None:
-        return told
+        reported = None
+    if reported is not None:
+        return reported
     starts = ports.runtime.starts(node)
     if starts and starts[-1].pid == process.pid:
         return starts[-1].release
@@ -59,6 +61,53 @@ def running_release(ports: ClusterPorts, node: NodeSpec) -> Release | None:
         f"Node {node.node_id} runs (process {process.pid}) but does not report its release (metric app-info).",
         remedy="Check its metrics agents, then call again.",
     )
+
+
+def last_started_release(ports: ClusterPorts, node: NodeSpec) -> Release | None:
+    """Return the release of the node's last start, by the runtime's record."""
+    starts = ports.runtime.starts(node)
+    return starts[-1].release if starts else None
+
+
+def install_release(ports: ClusterPorts, plan: Plan, node: NodeSpec, release: Release) -> None:
+    """Set the release that a stopped node starts next, with the plan's configuration changes for it."""
+    changes = tuple(c for c in plan.config_changes if (c.node_id, c.release) == (node.node_id, release))
+    ports.runtime.install(node, release, changes)
+
+
+def stop_node(
+    ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, deadline_s: float, force: bool = False
+) -> float:
+    """Stop the node; return the seconds. Request and result are recorded: a resumed call relies on the request.
+
+    `force`: kill the process at the deadline. Such a node recovers its log at the next start, which takes longer.
+    """
+    began = ports.clock.monotonic()
+    ports.run.record(Stopping(node_id=node.node_id, release_step=release_step.key))
+    ports.runtime.stop(node, deadline_s=deadline_s, force=force)
+    took = ports.clock.monotonic() - began
+    forced = force and took >= deadline_s
+    ports.run.record(
+        Stopped(node_id=node.node_id, release_step=release_step.key, seconds=round(took, 3), forced=forced)
+    )
+    return took
+
+
+def record_start(
+    ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, seconds: float = 0.0
+) -> ProcessState:
+    """Record that the node was started on the target of the release step; return its process."""
+    process = ports.runtime.process(node)
+    ports.run.record(
+        Started(
+            node_id=node.node_id,
+            release_step=release_step.key,
+            release=release_step.to_release,
+            pid=process.pid,
+            seconds=round(seconds, 3),
+        )
+    )
+    return process
 
 
 def previous_release(ports: ClusterPorts, plan: Plan) -> Release:
@@ -78,16 +127,26 @@ def previous_release(ports: ClusterPorts, plan: Plan) -> Release:
     return max(others, default=(0.0, plan.source))[1]
 
 
-def is_way_back(plan: Plan, release_step: ReleaseStep) -> bool:
+def offline_release_step(plan: Plan) -> ReleaseStep:
+    """Return the only release step of an offline plan. Raises RefusedError for another plan."""
+    if not plan.offline or len(plan.release_steps) != 1:
+        raise RefusedError(
+            f"The plan of cluster {plan.cluster} is not an offline downgrade.",
+            remedy="Start a downgrade with the action offline where Kafka refuses.",
+        )
+    return plan.release_steps[0]
+
+
+def is_rollback_step(plan: Plan, release_step: ReleaseStep) -> bool:
     """Return whether a release step is the reverse of one of the plan's."""
     return release_step.key not in {planned.key for planned in plan.release_steps}
 
 
-def hops_from(plan: Plan, release_step: ReleaseStep) -> tuple[ReleaseStep, ...]:
+def later_release_steps(plan: Plan, release_step: ReleaseStep) -> tuple[ReleaseStep, ...]:
     """Return the release step and those after it, in its own direction."""
     way = (
         tuple(h.reversed() for h in reversed(plan.release_steps))
-        if is_way_back(plan, release_step)
+        if is_rollback_step(plan, release_step)
         else plan.release_steps
     )
     keys = [h.key for h in way]
@@ -95,7 +154,7 @@ def hops_from(plan: Plan, release_step: ReleaseStep) -> tuple[ReleaseStep, ...]:
 
 
 # The last text is how a broker logs, at INFO level, that the controller refused its registration.
-_WRONG = ("ERROR", "FATAL", "Exception", "Unable to register")
+_ERROR_WORDS = ("ERROR", "FATAL", "Exception", "Unable to register")
 
 
 def read_last_error(ports: ClusterPorts, node: NodeSpec) -> str:
@@ -103,6 +162,6 @@ def read_last_error(ports: ClusterPorts, node: NodeSpec) -> str:
     lines = [line.strip() for line in ports.runtime.log_tail(node, lines=80) if line.strip()]
     if not lines:
         return "its log is empty"
-    told = [line for line in lines if not line.startswith("at ")]
-    wrong = [line for line in told if any(word in line for word in _WRONG)]
-    return f"its log shows: {(wrong or told or lines)[-1][:300]}"
+    messages = [line for line in lines if not line.startswith("at ")]
+    errors = [line for line in messages if any(word in line for word in _ERROR_WORDS)]
+    return f"its log shows: {(errors or messages or lines)[-1][:300]}"

@@ -9,7 +9,13 @@ from kafka_rollout.domain.model.outside_text import escape_markdown
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.run.projections.levels import planned_trims
-from kafka_rollout.steps.common.approval import config_part, features_in_full, findings_part, heading, hops_part
+from kafka_rollout.steps.common.approval import (
+    config_part,
+    features_in_full,
+    findings_part,
+    heading,
+    release_steps_part,
+)
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.metadata_logs import LOSSES
 
@@ -63,7 +69,7 @@ def _outage(offline: Sequence[str]) -> list[str]:
 
 def _way(plan: Plan) -> list[str]:
     foot = _foot(plan, "Every finding is checked again before each stop.")
-    return [*findings_part(plan.findings), *hops_part(plan), *config_part(plan), foot]
+    return [*findings_part(plan.findings), *release_steps_part(plan), *config_part(plan), foot]
 
 
 def losses_part(ports: ClusterPorts, plan: Plan) -> list[str]:

@@ -37,9 +37,7 @@ def compare_inventory(ports: ClusterPorts) -> tuple[Difference, ...]:
     """Return and record every difference. Raises FatalError if the run has no inventory from before."""
     before: ClusterInventory | None = ports.run.attachment(BEFORE, ClusterInventory)
     if before is None:
-        raise FatalError(
-            "This run has no inventory from before its first change.", remedy=("No comparison is possible.")
-        )
+        raise FatalError("This run has no inventory from before its first change.", remedy="No comparison is possible.")
     after = ports.admin.inventory(configured_groups=before.group_configs)
     found = compare_inventories(before, after, unserved=find_unserved_types(levels_now(ports).finalized))
     ports.run.attach(

@@ -27,15 +27,15 @@ from kafka_rollout.domain.planning.downgrade_findings import (
     losses_unknown,
     metadata_findings,
     settings_findings,
-    unseen_findings,
+    unreadable_log_findings,
 )
 from kafka_rollout.domain.run.log_events import LossesReported, MetadataLogFound, MetadataScanned, ScanStage
 from kafka_rollout.domain.run.node_events import BootstrapReplaced, Trimmed
 from kafka_rollout.domain.run.projections.levels import planned_trims
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import metadata_directory, named_directories
-from kafka_rollout.steps.common.node_steps import is_way_back
-from kafka_rollout.steps.planning.plan_findings import replace_findings
+from kafka_rollout.steps.common.node_steps import is_rollback_step
+from kafka_rollout.steps.planning.coordinator_logs import replace_findings
 
 LOSSES = "metadata/losses.json"
 _AT_ONCE = 2  # each starts a JVM
@@ -43,9 +43,9 @@ _AT_ONCE = 2  # each starts a JVM
 
 def scan_metadata_logs(ports: ClusterPorts, plan: Plan) -> Plan:
     """Scan every node's log for every release of the path, and add the findings to the plan."""
-    scans, unseen = _scan_all(ports, plan)
+    scans, unreadable = _scan_all(ports, plan)
     _record(ports, ScanStage.BEFORE, scans)
-    found = (*unseen_findings(unseen, ports.cluster.runtime), *metadata_findings(plan, scans))
+    found = (*unreadable_log_findings(unreadable, ports.cluster.runtime), *metadata_findings(plan, scans))
     return replace_findings(ports, METADATA_CODES, found)
 
 
@@ -85,28 +85,28 @@ def _settings(ports: ClusterPorts, plan: Plan) -> tuple[Finding, ...]:
     return settings_findings(lacking, ports.admin.settings(), accepted=accepted, acceptable=not plan.offline)
 
 
-def look_at_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
+def check_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
     """Check whether every node can start on every release of the path, if needed after a trim.
 
     The check is recorded.
     """
-    scans, unseen = _scan_all(ports, plan)
+    scans, unreadable = _scan_all(ports, plan)
     _record(ports, ScanStage.READY, scans)
     conditions = [
         Condition(
-            name=f"node {node_id}'s metadata log", holds=False, evidence=("the runtime cannot read files on the node")
+            name=f"node {node_id}'s metadata log", holds=False, evidence="the runtime cannot read files on the node"
         )
-        for node_id in unseen
+        for node_id in unreadable
     ]
     for node_id, scan in scans:
         needs = scan.readiness
         holds = needs in {Readiness.READY, Readiness.TRIM}
-        told = scan.stop_sentence
+        reason = scan.stop_sentence
         evidence = {
             Readiness.READY: f"{scan.release} replays it, from {scan.starts_at}",
-            Readiness.TRIM: f"{told} It is trimmed while the node is stopped",
-            Readiness.SNAPSHOT: f"{told} The run waits for a snapshot after it",
-        }.get(needs, f"{told} {' '.join(scan.remedies)}")
+            Readiness.TRIM: f"{reason} It is trimmed while the node is stopped",
+            Readiness.SNAPSHOT: f"{reason} The run waits for a snapshot after it",
+        }.get(needs, f"{reason} {' '.join(scan.remedies)}")
         conditions.append(
             Condition(name=f"node {node_id}'s metadata log for {scan.release}", holds=holds, evidence=evidence)
         )
@@ -119,7 +119,7 @@ def refuse_unreadable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep
     Raises RefusedError if the release cannot start on this log, or only after a trim that was not approved. Raises
     TransientError if a snapshot must be written first.
     """
-    if not goes_down(plan, release_step):
+    if not starts_older_release(plan, release_step):
         return
     scan = _scan(ports, plan, node, release_step.to_release)
     needs = scan.readiness
@@ -144,7 +144,7 @@ def make_readable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
 
     Idempotent: the log shows what was done. Raises FatalError if it is not possible; the node is then stopped.
     """
-    if not goes_down(plan, release_step):
+    if not starts_older_release(plan, release_step):
         return
     try:
         scan = _scan(ports, plan, node, release_step.to_release)
@@ -191,9 +191,9 @@ def _replace_bootstrap(
     )
 
 
-def goes_down(plan: Plan, release_step: ReleaseStep) -> bool:
+def starts_older_release(plan: Plan, release_step: ReleaseStep) -> bool:
     """Return whether a release step starts an older release on a log that a newer one wrote."""
-    return plan.direction is Direction.DOWNGRADE and not is_way_back(plan, release_step)
+    return plan.direction is Direction.DOWNGRADE and not is_rollback_step(plan, release_step)
 
 
 def _losses(ports: ClusterPorts, plan: Plan, level: int) -> LossReport:
@@ -203,9 +203,9 @@ def _losses(ports: ClusterPorts, plan: Plan, level: int) -> LossReport:
     for node in controllers:
         directory = ports.runtime.metadata_log_dir(node)
         if directory is not None:
-            told = ports.metadata_logs.losses(directory, level, cluster_id=plan.cluster_id)
-            named = (named_directories(ports, told.losses), named_directories(ports, told.default_only))
-            return replace(told, losses=named[0], default_only=named[1])
+            report = ports.metadata_logs.losses(directory, level, cluster_id=plan.cluster_id)
+            named = (named_directories(ports, report.losses), named_directories(ports, report.default_only))
+            return replace(report, losses=named[0], default_only=named[1])
     raise RefusedError(
         f"The runtime {ports.cluster.runtime} cannot read files on any controller.",
         remedy="Add the directories of the nodes to the inventory.",
@@ -214,17 +214,17 @@ def _losses(ports: ClusterPorts, plan: Plan, level: int) -> LossReport:
 
 def _scan_all(ports: ClusterPorts, plan: Plan) -> tuple[list[tuple[int, MetadataScan]], list[int]]:
     """Return (node id, scan) for every node and release of the path, and the nodes that cannot be read."""
-    unseen = [node.node_id for node in ports.cluster.nodes if ports.runtime.metadata_log_dir(node) is None]
+    unreadable = [node.node_id for node in ports.cluster.nodes if ports.runtime.metadata_log_dir(node) is None]
     asked = [
         (node, release_step.to_release)
         for release_step in plan.release_steps
         for node in ports.cluster.nodes
-        if node.node_id not in unseen
+        if node.node_id not in unreadable
     ]
     scan: Callable[[tuple[NodeSpec, Release]], MetadataScan] = lambda one: _scan(ports, plan, *one)  # noqa: E731
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="metadata-scan") as pool:
         scans = list(pool.map(scan, asked))
-    return [(node.node_id, found) for (node, _), found in zip(asked, scans, strict=True)], unseen
+    return [(node.node_id, found) for (node, _), found in zip(asked, scans, strict=True)], unreadable
 
 
 def _scan(ports: ClusterPorts, plan: Plan, node: NodeSpec, release: Release) -> MetadataScan:

@@ -19,7 +19,7 @@ from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe
-from kafka_rollout.steps.features.race import look_for_narrower_nodes
+from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from kafka_rollout.steps.features.sending import (
     ensure_levels,
     levels_now,
@@ -100,7 +100,7 @@ def finalize(ports: ClusterPorts, plan: Plan) -> tuple[FeatureUpdateResult, ...]
             _raise_refusals(ports, batch, answers)
             results += answers
     if pending:
-        raise_race(look_for_narrower_nodes(ports))
+        refuse_narrower_nodes(check_for_narrower_nodes(ports))
     return tuple(results)
 
 
@@ -113,7 +113,7 @@ def refuse(support: Verdict) -> None:
         )
 
 
-def raise_race(race: Verdict) -> None:
+def refuse_narrower_nodes(race: Verdict) -> None:
     """Raise FatalError if a node does not support the finalized levels."""
     if not race.ok:
         raise FatalError(
@@ -151,8 +151,8 @@ def _asked_undo(ports: ClusterPorts, change: FeatureChange) -> FeatureChange:
         (answer,) = ports.admin.update_features({change.feature: change.current}, validate_only=True)
     except TransientError:
         return change
-    said = f"the controller's validate-only: {answer.error} {answer.message}".strip()
-    return replace(change, undo=Undo.POSSIBLE if answer.accepted else Undo.IMPOSSIBLE, undo_source=said)
+    source = f"the controller's validate-only: {answer.error} {answer.message}".strip()
+    return replace(change, undo=Undo.POSSIBLE if answer.accepted else Undo.IMPOSSIBLE, undo_source=source)
 
 
 def _pending(state: ClusterState, plan: Plan) -> tuple[FeatureChange, ...]:

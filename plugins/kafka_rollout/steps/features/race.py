@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafka_rollout.domain.features.support import ghost_findings, support_findings
+from kafka_rollout.domain.features.support import support_findings, unlisted_node_findings
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.releases import METADATA_VERSION, ReleaseFacts
 from kafka_rollout.domain.model.state import NodeState
@@ -20,17 +20,17 @@ from kafka_rollout.steps.common.node_steps import read_last_error
 from kafka_rollout.steps.common.observe import observe_some
 
 # A node that exits or re-registers has done so by then.
-_LOOK_AGAIN_AFTER_S = (1.0, 2.0, 4.0, 8.0)
+_PAUSES_S = (1.0, 2.0, 4.0, 8.0)
 
 
-def look_for_narrower_nodes(ports: ClusterPorts) -> Verdict:
+def check_for_narrower_nodes(ports: ClusterPorts) -> Verdict:
     """Check every registered node against the finalized levels; the result is recorded.
 
     A node that supports less, and a node whose support is unknown after several checks, are blockers: the levels are
     finalized, and an operator must act.
     """
-    for pause_s in (*_LOOK_AGAIN_AFTER_S, None):
-        verdict = _look(ports)
+    for pause_s in (*_PAUSES_S, None):
+        verdict = _check(ports)
         if verdict.ok or pause_s is None:
             break
         ports.clock.sleep(pause_s)
@@ -38,36 +38,36 @@ def look_for_narrower_nodes(ports: ClusterPorts) -> Verdict:
     return verdict
 
 
-def _look(ports: ClusterPorts) -> Verdict:
+def _check(ports: ClusterPorts) -> Verdict:
     state = observe_some(ports, ports.cluster.nodes, metrics=True)
     findings: list[Finding] = []
     levels = {feature: level for feature, level in sorted(state.finalized.items()) if level > 0}
     for feature, level in levels.items():
         for found in support_findings(ports.cluster, ports.catalogue, state, feature, level):
             if found.code == "FEATURE-UNSUPPORTED":
-                findings.append(_narrower(found, feature, level))
+                findings.append(_narrower_node(found, feature, level))
     for node in ports.cluster.nodes:
         seen = state.nodes[node.node_id]
         if seen.features is None:
-            findings.append(_gone(ports, node, seen, levels))
-    findings += ghost_findings(ports.cluster, state)
+            findings.append(_unresponsive(ports, node, seen, levels))
+    findings += unlisted_node_findings(ports.cluster, state)
     return Verdict(question="Does every node support the finalized levels?", findings=tuple(findings))
 
 
-def _gone(ports: ClusterPorts, node: NodeSpec, seen: NodeState, levels: Mapping[str, int]) -> Finding:
+def _unresponsive(ports: ClusterPorts, node: NodeSpec, seen: NodeState, levels: Mapping[str, int]) -> Finding:
     """Return a finding for a node that does not respond, with the facts of its installed release."""
     installed = seen.process.installed
-    told = f"{seen.problem} {read_last_error(ports, node)}".strip()
+    details = f"{seen.problem} {read_last_error(ports, node)}".strip()
     if installed is None or installed not in ports.catalogue:
-        sentence = f"may support less than {_named(levels)}: {told}"
+        sentence = f"may support less than {_named(levels)}: {details}"
         remedy = (
             "If its log shows that it does not support a level, upgrade it to a release that does. Otherwise start it."
         )
     elif lacking := _lacking(ports.catalogue.get(installed), levels):
-        sentence = f"its installed release {installed} does not support {_named(lacking)}: {told}"
+        sentence = f"its installed release {installed} does not support {_named(lacking)}: {details}"
         remedy = _remedy(*lacking)
     else:
-        sentence = f"its installed release {installed} supports every level: {told}"
+        sentence = f"its installed release {installed} supports every level: {details}"
         remedy = "Read in its log why it is down, and start it."
     return Finding(
         code="NODE-GONE-AFTER-FINALIZING",
@@ -87,14 +87,12 @@ def _named(levels: Mapping[str, int]) -> str:
     return ", ".join(f"{feature} {level}" for feature, level in levels.items())
 
 
-def _narrower(found: Finding, feature: str, level: int) -> Finding:
+def _narrower_node(found: Finding, feature: str, level: int) -> Finding:
     return Finding(
         code="NARROWER-NODE-JOINED",
         severity=Severity.BLOCKER,
         subject=found.subject,
-        sentence=(
-            f"A node with a narrower range registered while {feature} was finalized at {level}. {found.sentence}"
-        ),
+        sentence=f"A node with a narrower range registered while {feature} was finalized at {level}. {found.sentence}",
         remedy=_remedy(feature),
     )
 

@@ -6,6 +6,7 @@ Only one request is in progress at a time; the callers hold the cluster's lock.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from kafka_rollout.domain.features.answers import UNSUPPORTED_VERSION, FeatureUpdateResult, refused_by_controller
 from kafka_rollout.domain.model.errors import TransientError
@@ -26,7 +27,6 @@ _LOST_ANSWER_PATIENCE_S = 20.0
 # Seconds to wait for a node that responds but does not report the level yet; a node without a connection may never
 # report it.
 _LAGGARD_PATIENCE_S = 10.0
-_LOOK_AGAIN_S = 0.5
 _SENDS = 2
 
 NOT_SENT = "NOT_SENT"  # used in place of Kafka's error name
@@ -96,9 +96,8 @@ def second_opinion(
                 severity=Severity.WARNING,
                 subject="active controller",
                 sentence=f"The controller cannot validate the request: {results[0].message}",
-                remedy=(
-                    "UpdateFeatures has validate-only from version 1 (Kafka 3.3). Only this tool's own checks apply."
-                ),
+                remedy="UpdateFeatures has validate-only from version 1 (Kafka 3.3). "
+                "Only this tool's own checks apply.",
             ),
         )
     return refusals(state, levels, results)
@@ -139,15 +138,12 @@ def _validate(ports: ClusterPorts, levels: Mapping[str, int], *, unsafe: bool) -
     Refusals because of a missing registration are retried once metadata.version is set. A controller without
     validate-only refuses nothing here.
     """
-    rises = any(level > 0 for level in levels.values())
-    deadline = ports.clock.monotonic() + (_REGISTRATION_PATIENCE_S if METADATA_VERSION not in levels and rises else 0.0)
+    raises = any(level > 0 for level in levels.values())
     results = until(
+        ports.clock,
         lambda: ports.admin.update_features(levels, validate_only=True, unsafe=unsafe),
         lambda results: not any(_may_pass(result) for result in _refused(results).values()),
-        deadline=deadline,
-        clock=ports.clock.monotonic,
-        sleep=ports.clock.sleep,
-        pause_s=_LOOK_AGAIN_S,
+        for_s=_REGISTRATION_PATIENCE_S if METADATA_VERSION not in levels and raises else 0.0,
     )
     ports.run.record(
         Validated(levels=dict(levels), answers={r.feature: f"{r.error} {r.message}".strip() for r in results})
@@ -175,22 +171,23 @@ def _wait_until_there(ports: ClusterPorts, levels: Mapping[str, int]) -> bool:
     The controller responds before brokers have read the level. Brokers that lag get some time, because the caller will
     use the feature through any of them.
     """
-    began = ports.clock.monotonic()
-    while True:
-        state = levels_now(ports)
-        passed_s = ports.clock.monotonic() - began
-        if _has(state.finalized, levels):
-            if passed_s >= _LAGGARD_PATIENCE_S or not _some_lag(state, levels):
-                return True
-        elif passed_s >= _LOST_ANSWER_PATIENCE_S:
-            return False
-        ports.clock.sleep(_LOOK_AGAIN_S)
+    laggards_until = ports.clock.monotonic() + _LAGGARD_PATIENCE_S
+
+    def is_there(state: ClusterState) -> bool:
+        return _has(state.finalized, levels) and (
+            ports.clock.monotonic() >= laggards_until or not _some_lag(state, levels)
+        )
+
+    state = until(ports.clock, partial(levels_now, ports), is_there, for_s=_LOST_ANSWER_PATIENCE_S)
+    return _has(state.finalized, levels)
 
 
 def _some_lag(state: ClusterState, levels: Mapping[str, int]) -> bool:
     answers = (node.features for node in state.nodes.values() if node.features is not None)
     # Controllers before 3.5 report no levels.
-    return any(not _has(told.finalized, levels) for told in answers if told.finalized or told.epoch is not None)
+    return any(
+        not _has(features.finalized, levels) for features in answers if features.finalized or features.epoch is not None
+    )
 
 
 def _has(finalized: Mapping[str, int], levels: Mapping[str, int]) -> bool:

@@ -15,7 +15,7 @@ from kafka_rollout.domain.features.checks import feature_change, feature_request
 from kafka_rollout.domain.features.outcomes import FeatureOutcome, Result
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, FeatureRequest, levels_of
 from kafka_rollout.domain.features.rules import BAD_INPUT, check_feature_support, check_requests
-from kafka_rollout.domain.features.support import held_back_findings
+from kafka_rollout.domain.features.support import held_back_feature_findings
 from kafka_rollout.domain.groups.findings import leave_to_gate
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
@@ -79,7 +79,7 @@ def plan_features(ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, wai
     held_back = order.action is FeatureAction.UPGRADE_ALL
     findings = (
         *verdict.findings,
-        *(held_back_findings(ports.cluster, ports.catalogue, state) if held_back else ()),
+        *(held_back_feature_findings(ports.cluster, ports.catalogue, state) if held_back else ()),
         *_second_opinion(ports, state, verdict, changes, unsafe=unsafe),
     )
     release = max(state.releases) if state.releases else max(ports.catalogue)
@@ -203,7 +203,6 @@ def _answered(
 
 
 def _check_again(ports: ClusterPorts, plan: Plan, pending: Sequence[FeatureChange]) -> None:
-    """Check the approved changes again by the same rules; refuse new blockers."""
     state = observe(ports)
     if state.cluster_id != plan.cluster_id:
         raise RefusedError(
@@ -211,13 +210,11 @@ def _check_again(ports: ClusterPorts, plan: Plan, pending: Sequence[FeatureChang
             remedy="Correct the inventory's addresses, or start a new run.",
         )
     now = state.finalized
-    turned = [c.feature for c in pending if (c.target < c.current) != (c.target < now.get(c.feature, 0))]
-    if turned:
+    opposite = [c.feature for c in pending if (c.target < c.current) != (c.target < now.get(c.feature, 0))]
+    if opposite:
         raise RefusedError(
-            (
-                f"Another client changed {', '.join(turned)} after the plan was made. The planned change would "
-                "now go in the opposite direction."
-            ),
+            f"Another client changed {', '.join(opposite)} after the plan was made. The planned change would "
+            "now go in the opposite direction.",
             remedy="Start a new run: it plans from the current state.",
         )
     targets = levels_of_changes(pending)
@@ -242,22 +239,20 @@ def _second_opinion(
     if not batches or not {finding.code for finding in own.blockers} <= _ABOUT_NODES_AND_USERS:
         return ()
     levels = levels_of_changes(batches[0])
-    told = second_opinion(ports, state, levels, unsafe=unsafe)
+    found = second_opinion(ports, state, levels, unsafe=unsafe)
     if own.ok:
-        return with_disagreement(told)
+        return with_disagreement(found)
     subjects = {f"feature {feature}" for feature in levels}
     blocked = [f.subject for f in own.blockers if f.subject in subjects]
-    if told or not blocked:
+    if found or not blocked:
         return ()
     return (
         Finding(
             code="CONTROLLER-WOULD-ACCEPT",
             severity=Severity.INFO,
             subject=", ".join(blocked),
-            sentence=(
-                f"The controller would accept {named(levels)} (validate-only), but this tool refuses: the "
-                "controller checks fewer nodes and features, and not their users."
-            ),
+            sentence=f"The controller would accept {named(levels)} (validate-only), but this tool refuses: the "
+            "controller checks fewer nodes and features, and not their users.",
             remedy="",
         ),
     )

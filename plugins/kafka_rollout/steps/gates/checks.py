@@ -15,22 +15,20 @@ from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.planning.configuration import SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS
 from kafka_rollout.domain.run.projections.levels import finalization, last_failing_offset
-from kafka_rollout.domain.run.projections.offline import lost_disk
+from kafka_rollout.domain.run.projections.offline import describe_lost_disk
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.node_steps import NodeStepState, is_way_back, node_step_state, read_last_error
+from kafka_rollout.steps.common.node_steps import NodeStepState, is_rollback_step, node_step_state, read_last_error
 from kafka_rollout.steps.common.observe import observe_some
-from kafka_rollout.steps.downgrade.metadata_logs import look_at_metadata_logs
-from kafka_rollout.steps.gates.groups import look_at_groups
+from kafka_rollout.steps.downgrade.metadata_logs import check_metadata_logs
+from kafka_rollout.steps.gates.groups import check_groups
 from kafka_rollout.steps.gates.recent import RECENT
-from kafka_rollout.steps.offline.outage import look_for_service
-
-SNAPSHOT_INTERVAL = "metadata.log.max.snapshot.interval.ms"
-_SNAPSHOT_INTERVAL_DEFAULT_MS = 3_600_000
+from kafka_rollout.steps.offline.outage import check_service
 
 
-def look(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
+def check_gate(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     """Check a gate once and record it; renew the cluster's lock.
 
     After a start it requests preferred leader elections if other nodes lead the node's own partitions. A missing
@@ -53,7 +51,7 @@ def load_before_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep,
     In a rollback, the state before the upgrade counts too, because a node that failed to start was in no ISR.
     """
     before = ports.run.load_before_stop(release_step.key, node_id)
-    if is_way_back(plan, release_step):
+    if is_rollback_step(plan, release_step):
         return ports.run.load_before_stop(release_step.reversed().key, node_id) or before
     return before
 
@@ -73,12 +71,12 @@ def _before_stop(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
         )
     if _stopped_by_us(ports, plan, release_step, node):
         return _nothing_to_wait_for(
-            ports, ref, (f"this run already stopped node {node.node_id}; the next action is its start")
+            ports, ref, f"this run already stopped node {node.node_id}; the next action is its start"
         )
-    return look_before_stop(ports, node)
+    return check_stop_is_safe(ports, node)
 
 
-def look_before_stop(ports: ClusterPorts, node: NodeSpec) -> GateCheck:
+def check_stop_is_safe(ports: ClusterPorts, node: NodeSpec) -> GateCheck:
     """Check whether the rest of the cluster can spare the node, whatever the node itself runs; not recorded."""
     state = observe_some(ports, ports.cluster.nodes, metrics=False)
     # A node that is down or hangs can be stopped, even if it does not respond.
@@ -95,9 +93,9 @@ def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     state = observe_some(ports, (node,), metrics=True)
     seen = node_gates.check_after_start(ports.cluster, state, node, before=before, expected=release_step.to_release)
     if plan.offline:
-        look_for_service(ports)
+        check_service(ports)
     if state.nodes[node.node_id].process.pid is None:
-        seen = _with_last_words(ports, plan, node, seen)
+        seen = _with_last_error(ports, plan, node, seen)
     elsewhere = node_gates.find_lost_leaderships(state, node.node_id, before)
     if not elsewhere:
         return seen
@@ -109,13 +107,13 @@ def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     return replace(seen, details={**seen.details, "elected": asked})
 
 
-def _with_last_words(ports: ClusterPorts, plan: Plan, node: NodeSpec, seen: GateCheck) -> GateCheck:
+def _with_last_error(ports: ClusterPorts, plan: Plan, node: NodeSpec, seen: GateCheck) -> GateCheck:
     """The log of an exited process shows the reason, which the decision request needs."""
-    said = read_last_error(ports, node)
-    if plan.offline and (way_out := lost_disk(ports.run.events(), plan, node.node_id)):
-        said = f"{way_out}; {said}"
+    shown = read_last_error(ports, node)
+    if plan.offline and (advice := describe_lost_disk(ports.run.events(), plan, node.node_id)):
+        shown = f"{advice}; {shown}"
     conditions = tuple(
-        replace(condition, evidence=f"{condition.evidence}; {said}") if condition.name == PROCESS else condition
+        replace(condition, evidence=f"{condition.evidence}; {shown}") if condition.name == PROCESS else condition
         for condition in seen.conditions
     )
     return replace(seen, conditions=conditions)
@@ -144,10 +142,6 @@ def _all_levels(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     return replace(cluster_gates.check_finalized(ports.cluster, state, plan.levels), gate=_gate_name(ref))
 
 
-def _metadata_log(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
-    return look_at_metadata_logs(ports, plan)
-
-
 def _snapshot(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     events = ports.run.events()
     asked = finalization(events)
@@ -155,7 +149,7 @@ def _snapshot(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
     if plan.direction is Direction.DOWNGRADE and plan.release_steps and asked is None and not behind:
         return _nothing_to_wait_for(ports, ref, "no level was changed, and every log can be read")
     intervals = {
-        node.node_id: int(ports.runtime.config(node).get(SNAPSHOT_INTERVAL, _SNAPSHOT_INTERVAL_DEFAULT_MS))
+        node.node_id: int(ports.runtime.config(node).get(SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS))
         for node in ports.cluster.nodes
     }
     seen = cluster_gates.check_snapshots(
@@ -181,7 +175,7 @@ def _with_due(condition: Condition, due: str) -> Condition:
     return (
         condition
         if condition.holds
-        else replace(condition, evidence=(f"{condition.evidence}, expected by {due} at the latest"))
+        else replace(condition, evidence=f"{condition.evidence}, expected by {due} at the latest")
     )
 
 
@@ -195,7 +189,7 @@ def _metadata_version(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateChec
 
 
 def _groups(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
-    seen = look_at_groups(ports, plan)
+    seen = check_groups(ports, plan)
     return seen if seen.conditions else _nothing_to_wait_for(ports, ref, "no group loses its type by this plan")
 
 
@@ -207,7 +201,7 @@ CHECKS: Mapping[GateKind, Callable[[ClusterPorts, Plan, GateRef], GateCheck]] = 
     GateKind.METADATA_VERSION: _metadata_version,
     GateKind.FINAL_METADATA_VERSION: _metadata_version,
     GateKind.GROUPS: _groups,
-    GateKind.METADATA_LOG: _metadata_log,
+    GateKind.METADATA_LOG: lambda ports, plan, ref: check_metadata_logs(ports, plan),
     GateKind.LEVELS: _all_levels,
 }
 

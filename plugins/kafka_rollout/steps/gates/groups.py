@@ -15,7 +15,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 GATE = "groups"
 
 
-def falling_types(plan: Plan) -> frozenset[str]:
+def find_lowered_types(plan: Plan) -> frozenset[str]:
     """Return the group types that brokers no longer serve after the plan's features; empty if losses were accepted."""
     if plan.unsafe:
         return frozenset()
@@ -26,7 +26,7 @@ def falling_types(plan: Plan) -> frozenset[str]:
     )
 
 
-def look_at_groups(ports: ClusterPorts, plan: Plan) -> GateCheck:
+def check_groups(ports: ClusterPorts, plan: Plan) -> GateCheck:
     """Check what the plan's next step needs of groups.
 
     An upgrade lowers no feature. But a release can require a feature that is not finalized before all nodes run it:
@@ -34,14 +34,14 @@ def look_at_groups(ports: ClusterPorts, plan: Plan) -> GateCheck:
     """
     releases = [release_step.to_release for release_step in plan.release_steps]
     if plan.direction is Direction.DOWNGRADE:
-        return look_at_conversion(ports, falling_types(plan), releases)
+        return check_conversion(ports, find_lowered_types(plan), releases)
     finalized = ports.admin.features(ports.cluster.brokers[0]).finalized if releases else {}
     unserved = find_unserved_on_path(ports.catalogue, finalized, releases)
     conditions = (no_members_condition(ports.admin.groups(), unserved),) if unserved else ()
     return GateCheck(gate=GATE, at=ports.clock.now(), conditions=conditions)
 
 
-def look_at_conversion(ports: ClusterPorts, kinds: Collection[str], releases: Sequence[Release]) -> GateCheck:
+def check_conversion(ports: ClusterPorts, kinds: Collection[str], releases: Sequence[Release]) -> GateCheck:
     """Check whether groups of these types are converted, and whether the releases can load their records."""
     conditions: tuple[Condition, ...] = ()
     if kinds or releases:

@@ -21,7 +21,7 @@ class RecentChecks:
         self._last: dict[tuple[str, str, str], tuple[tuple[tuple[str, bool], ...], int, float]] = {}
 
     def record(self, ports: ClusterPorts, ref: GateRef, seen: GateCheck, *, last: bool = False) -> None:
-        """`last`: the check that ended the watch; it is recorded unless it was already."""
+        """Record the check if it is needed. `last`: it ended the watch."""
         key = (ports.cluster.name, ports.run_id, f"{ref.release_step} {ref}")
         outcome = tuple((condition.name, condition.holds) for condition in seen.conditions)
         before, in_a_row, recorded_at = self._last.get(key, ((), 0, 0.0))

@@ -1,18 +1,50 @@
-"""Waiting for a gate in one process, and recording the result."""
+"""Waiting for a gate: how often it is checked, when it passes or fails, and recording the result."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from kafka_rollout.domain.gates.check import GateCheck
-from kafka_rollout.domain.gates.ref import GateRef
+from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState, WatchStatus
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.planning.configuration import SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS
+from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.node_events import GateFailed, GatePassed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import look
+from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.gates.recent import RECENT
+
+_GROUPS_INTERVALS = 10  # one check reads a whole log
+
+
+def gate_policy(kind: GateKind, request: Request, *, snapshot_interval_s: float = 0.0) -> GatePolicy:
+    """Return the policy of a kind of gate, the same for the DAG and the command line.
+
+    Only a node that was just started must pass several consecutive checks and soak. A snapshot gets the nodes' own
+    snapshot interval in addition to the gate timeout. Groups are checked every tenth interval.
+    """
+    after_start = kind is GateKind.AFTER_START
+    return GatePolicy(
+        looks=request.checks if after_start else 1,
+        interval_s=request.interval_s * (_GROUPS_INTERVALS if kind is GateKind.GROUPS else 1),
+        timeout_s=request.gate_timeout_s + (snapshot_interval_s if kind is GateKind.SNAPSHOT else 0.0),
+        soak_s=request.soak_s if after_start else 0.0,
+    )
+
+
+def policy_of(ports: ClusterPorts, kind: GateKind, request: Request) -> GatePolicy:
+    """Return `gate_policy` with the longest snapshot interval of the nodes."""
+    longest = _longest_snapshot_interval_s(ports) if kind is GateKind.SNAPSHOT else 0.0
+    return gate_policy(kind, request, snapshot_interval_s=longest)
+
+
+def _longest_snapshot_interval_s(ports: ClusterPorts) -> float:
+    intervals = (
+        ports.runtime.config(node).get(SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS) for node in ports.cluster.nodes
+    )
+    return max(int(interval) for interval in intervals) / 1000
 
 
 def wait_for_gate(
@@ -28,7 +60,7 @@ def wait_for_gate(
     """
     watch = GateWatch(policy=policy)
     while True:
-        seen = look(ports, plan, ref)
+        seen = check_gate(ports, plan, ref)
         status = watch.add(seen, ports.clock.now())
         if on_check is not None:
             on_check(seen, status.message)

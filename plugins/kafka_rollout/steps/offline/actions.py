@@ -18,10 +18,15 @@ from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.model.wording import few, nodes
-from kafka_rollout.domain.offline.log_choice import ChosenLog, NodeLog, UnreadableLogError, choose_log, no_return
+from kafka_rollout.domain.offline.log_choice import (
+    ChosenLog,
+    NodeLog,
+    UnreadableLogError,
+    choose_log,
+    describe_no_return,
+)
 from kafka_rollout.domain.offline.outage import unwritable
 from kafka_rollout.domain.run.events import ApprovalOf
-from kafka_rollout.domain.run.node_events import Started, Stopped, Stopping
 from kafka_rollout.domain.run.offline_events import (
     OfflineInstalled,
     OfflineLeftBehind,
@@ -35,11 +40,18 @@ from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import metadata_directory, named_directories
-from kafka_rollout.steps.common.node_steps import read_last_error
+from kafka_rollout.steps.common.node_steps import (
+    install_release,
+    last_started_release,
+    offline_release_step,
+    read_last_error,
+    record_start,
+    stop_node,
+)
 from kafka_rollout.steps.common.observe import observe_some
+from kafka_rollout.steps.common.until import until
 from kafka_rollout.steps.features.levels import pending_changes
 from kafka_rollout.steps.offline.outage import watch_service
-from kafka_rollout.steps.offline.release_step import StartedNodes, offline_release_step
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers, refuse_new_in_logs
 
 STOP_DEADLINE_S = 180.0
@@ -47,7 +59,6 @@ STOP_DEADLINE_S = 180.0
 WITHOUT_QUORUM_S = 60.0
 READY_WITHIN_S = 120.0
 _LONGEST_S = 3600.0  # limit of a single call: the largest metadata logs are read, written and copied in less time
-_POLL_S = 0.5
 _AT_ONCE = 8
 SNAPSHOTS = "offline"  # folder of the run's private path
 
@@ -60,7 +71,7 @@ def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
     """
     plan, release_step = _begin(ports, plan, "Stop all nodes")
     with ports.lock.acting(ports.cluster.name, ports.run_id, "Stopping all nodes"):
-        _refuse_taken_back(ports)
+        _refuse_after_undo(ports)
         if not projections.stop_has_begun(ports.run.events()):
             refuse_new_blockers(ports, plan)
             if left := pending_changes(ports, plan):
@@ -73,8 +84,10 @@ def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
         stopped = []
         for round_, force in ((ports.cluster.brokers_alone, False), (ports.cluster.controllers, True)):
             up = [node for node in round_ if ports.runtime.process(node).pid is not None]
-            running = [node for node in up if not _is_past(ports, node, release_step)]
-            _at_once(partial(_stop, ports, release_step, force=force), running)
+            # A resumed run does not stop a node that it has already started on the target.
+            running = [node for node in up if last_started_release(ports, node) != release_step.to_release]
+            stop = partial(stop_node, ports, release_step, deadline_s=WITHOUT_QUORUM_S if force else STOP_DEADLINE_S)
+            _at_once(partial(stop, force=force), running)
             stopped += [node.node_id for node in running]
     return tuple(stopped)
 
@@ -176,7 +189,7 @@ def install_snapshot(ports: ClusterPorts, plan: Plan) -> dict[int, str]:
     """Install the snapshot on every node, backups first. Returns node id → what was done."""
     plan, _ = _begin(ports, plan, "Install the snapshot")
     with ports.lock.acting(ports.cluster.name, ports.run_id, "Installing the snapshot"):
-        _refuse_taken_back(ports)
+        _refuse_after_undo(ports)
         done = projections.installed_on(ports.run.events())
         left = [node for node in ports.cluster.nodes if node.node_id not in done]
         if left:
@@ -195,16 +208,13 @@ def install_binaries(ports: ClusterPorts, plan: Plan) -> None:
         for node in ports.cluster.nodes:
             process = ports.runtime.process(node)
             if process.pid is None:
-                changes = tuple(
-                    c for c in plan.config_changes if c.node_id == node.node_id and c.release == release_step.to_release
-                )
-                ports.runtime.install(node, release_step.to_release, changes)
+                install_release(ports, plan, node, release_step.to_release)
             elif process.installed != release_step.to_release:
                 raise _runs(node, "Stop it first: something started it during this step.")
 
 
-def start_controllers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float = READY_WITHIN_S) -> StartedNodes:
-    """Start the controllers, and wait until they form a quorum at the planned level; only then brokers can start.
+def start_controllers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float = READY_WITHIN_S) -> tuple[int, ...]:
+    """Start the controllers and wait until they form a quorum at the planned level. Returns the started ids.
 
     For combined nodes this is the point of no return. Raises TransientError while there is no quorum. Raises FatalError
     for a controller that does not stay up, unless its disk was lost: then its gate waits.
@@ -224,8 +234,8 @@ def start_controllers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float 
     return started
 
 
-def start_brokers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float = READY_WITHIN_S) -> StartedNodes:
-    """Start the brokers: from here no undo is possible. Their gates show when they are back."""
+def start_brokers(ports: ClusterPorts, plan: Plan, *, ready_within_s: float = READY_WITHIN_S) -> tuple[int, ...]:
+    """Start the brokers; from here no undo is possible. Returns the started ids. The gates show when they are back."""
     plan, release_step = _begin(ports, plan, "Start the brokers")
     with ports.lock.acting(ports.cluster.name, ports.run_id, "Starting the brokers"):
         _refuse_not_installed(ports)
@@ -246,7 +256,6 @@ def _begin(ports: ClusterPorts, plan: Plan, what: str) -> tuple[Plan, ReleaseSte
 
 
 def _record_before(ports: ClusterPorts, release_step: ReleaseStep) -> None:
-    """Record the voters of the quorum and the state of every node, for the gates after the start."""
     state = observe_some(ports, ports.cluster.nodes, metrics=False)
     if state.quorum is None:
         raise TransientError("The quorum's voters were not reported.", remedy="Nothing was stopped. Repeat the step.")
@@ -256,18 +265,6 @@ def _record_before(ports: ClusterPorts, release_step: ReleaseStep) -> None:
     voters = tuple(voter.replica_id for voter in state.quorum.voters)
     sentence = f"All nodes are requested to stop; the quorum's voters are {', '.join(map(str, voters))}."
     ports.run.record(OfflineStopping(voters=voters, unwritable=tuple(unwritable(state)), sentence=sentence))
-
-
-def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, force: bool) -> None:
-    deadline = WITHOUT_QUORUM_S if force else STOP_DEADLINE_S
-    began = ports.clock.monotonic()
-    ports.run.record(Stopping(node_id=node.node_id, release_step=release_step.key))
-    ports.runtime.stop(node, deadline_s=deadline, force=force)
-    took = ports.clock.monotonic() - began
-    forced = force and took >= deadline
-    ports.run.record(
-        Stopped(node_id=node.node_id, release_step=release_step.key, seconds=round(took, 3), forced=forced)
-    )
 
 
 def _install(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path) -> OfflineInstalled:
@@ -286,7 +283,7 @@ def _install(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path) ->
     return OfflineInstalled(node_id=node.node_id, sentence=sentence, had_log=True)
 
 
-def _start(ports: ClusterPorts, release_step: ReleaseStep, chosen: Sequence[NodeSpec]) -> StartedNodes:
+def _start(ports: ClusterPorts, release_step: ReleaseStep, chosen: Sequence[NodeSpec]) -> tuple[int, ...]:
     acted = []
     for node in chosen:
         process = ports.runtime.process(node)
@@ -299,26 +296,18 @@ def _start(ports: ClusterPorts, release_step: ReleaseStep, chosen: Sequence[Node
             )
         ports.runtime.start(node)
         acted.append(node.node_id)
-        ports.run.record(
-            Started(
-                node_id=node.node_id,
-                release_step=release_step.key,
-                release=release_step.to_release,
-                pid=ports.runtime.process(node).pid,
-                seconds=0.0,
-            )
-        )
-    return StartedNodes(node_ids=tuple(node.node_id for node in chosen), acted=tuple(acted))
+        record_start(ports, release_step, node)
+    return tuple(acted)
 
 
 def _wait_for_quorum(ports: ClusterPorts, plan: Plan, within_s: float) -> float:
     """Wait for a leader and the planned level; return the last time without them (epoch seconds)."""
-    level = plan.levels[METADATA_VERSION]
-    had_a_log = _chosen(ports, plan).read
-    deadline, lacked_at = ports.clock.monotonic() + within_s, 0.0
-    while True:
-        looked_at = ports.clock.now()
-        waits_for = _quorum_lacks(ports, level)
+    had_a_log, lacked_at = _chosen(ports, plan).read, 0.0
+
+    def check() -> str:
+        nonlocal lacked_at
+        checked_at = ports.clock.now()
+        waits_for = _quorum_lacks(ports, plan.levels[METADATA_VERSION])
         for node in ports.cluster.controllers:
             if node.node_id in had_a_log and ports.runtime.process(node).pid is None:
                 raise FatalError(
@@ -326,15 +315,17 @@ def _wait_for_quorum(ports: ClusterPorts, plan: Plan, within_s: float) -> float:
                     remedy="No broker was started by this step. Fix the error in its log, or undo the downgrade with "
                     "`kafka-rollout roll-back`.",
                 )
-        if not waits_for:
-            return lacked_at
-        lacked_at = looked_at
-        if ports.clock.monotonic() >= deadline:
-            raise TransientError(
-                f"The controllers are not ready after {within_s:.0f} s: {waits_for}",
-                remedy="Repeat the step to wait longer, or undo it with `kafka-rollout roll-back` if no broker runs.",
-            )
-        ports.clock.sleep(_POLL_S)
+        if waits_for:
+            lacked_at = checked_at
+        return waits_for
+
+    waits_for = until(ports.clock, check, lambda found: not found, for_s=within_s)
+    if waits_for:
+        raise TransientError(
+            f"The controllers are not ready after {within_s:.0f} s: {waits_for}",
+            remedy="Repeat the step to wait longer, or undo it with `kafka-rollout roll-back` if no broker runs.",
+        )
+    return lacked_at
 
 
 def _left_behind(ports: ClusterPorts, plan: Plan) -> tuple[NodeSpec, ...]:
@@ -361,16 +352,16 @@ def _quorum_lacks(ports: ClusterPorts, level: int) -> str:
 
 def _pass_no_return(ports: ClusterPorts) -> None:
     if not projections.has_passed_no_return(ports.run.events()):
-        ports.run.record(OfflineNoReturn(sentence=no_return(ports.cluster)))
+        ports.run.record(OfflineNoReturn(sentence=describe_no_return(ports.cluster)))
 
 
-def _refuse_taken_back(ports: ClusterPorts) -> None:
+def _refuse_after_undo(ports: ClusterPorts) -> None:
     if projections.is_undoing(ports.run.events()):
         raise RefusedError("The undo of this downgrade has begun.", remedy="Finish it with `kafka-rollout roll-back`.")
 
 
 def _refuse_not_installed(ports: ClusterPorts) -> None:
-    _refuse_taken_back(ports)
+    _refuse_after_undo(ports)
     left = {node.node_id for node in ports.cluster.nodes} - projections.installed_on(ports.run.events()).keys()
     if left:
         raise RefusedError(f"The snapshot is not installed on {nodes(left)}.", remedy="Install it there first.")
@@ -386,13 +377,7 @@ def _runs(node: NodeSpec, remedy: str) -> RefusedError:
     return RefusedError(f"Node {node.node_id} ({node.name}) is running.", remedy=remedy)
 
 
-def _is_past(ports: ClusterPorts, node: NodeSpec, release_step: ReleaseStep) -> bool:
-    """Return whether the node was already started on the target; a resumed run does not stop it again."""
-    starts = ports.runtime.starts(node)
-    return bool(starts) and starts[-1].release == release_step.to_release
-
-
-def _at_once(act: Callable[[NodeSpec], None], chosen: Sequence[NodeSpec]) -> None:
+def _at_once(act: Callable[[NodeSpec], object], chosen: Sequence[NodeSpec]) -> None:
     """Act on some nodes in parallel; raise the first error when all are done."""
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="offline") as pool:
         list(pool.map(act, chosen))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.offline.log_choice import no_return
+from kafka_rollout.domain.offline.log_choice import describe_no_return
 from kafka_rollout.domain.offline.outage import OutageEstimate, outage_estimate
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import metadata_directory
@@ -42,21 +42,15 @@ def offline_facts(ports: ClusterPorts, plan: Plan) -> OfflineFacts:
     replicas = sum(len(partition.replicas) for partition in ports.admin.partitions())
     return OfflineFacts(
         outage=outage_estimate(len(ports.cluster.nodes), sizes, replicas, forced_after_s=WITHOUT_QUORUM_S),
-        no_return=no_return(ports.cluster),
-        backups=(
-            "Before anything is replaced, every node's metadata log, quorum-state and bootstrap.checkpoint "
-            "are copied to __cluster_metadata-0/kafka-rollout-install-<snapshot> in its metadata.log.dir. "
-            "Remove that folder when you no longer need the old release."
-        ),
-        forced=(
-            "A controller can hang in its shutdown when the other controllers are stopped. After "
-            f"{WITHOUT_QUORUM_S:.0f} s the run kills its process. The outage grows by this time and by the "
-            "log recovery at the next start."
-        ),
-        undo=(
-            f"Undo command: kafka-rollout roll-back --cluster {plan.cluster} --run {ports.run_id} "
-            "--approve-as <name> --reason <text>"
-        ),
+        no_return=describe_no_return(ports.cluster),
+        backups="Before anything is replaced, every node's metadata log, quorum-state and bootstrap.checkpoint "
+        "are copied to __cluster_metadata-0/kafka-rollout-install-<snapshot> in its metadata.log.dir. "
+        "Remove that folder when you no longer need the old release.",
+        forced="A controller can hang in its shutdown when the other controllers are stopped. After "
+        f"{WITHOUT_QUORUM_S:.0f} s the run kills its process. The outage grows by this time and by the "
+        "log recovery at the next start.",
+        undo=f"Undo command: kafka-rollout roll-back --cluster {plan.cluster} --run {ports.run_id} "
+        "--approve-as <name> --reason <text>",
     )
 
 

@@ -12,11 +12,10 @@ from kafka_rollout.domain.run.offline_events import OfflineServed, OfflineWritab
 from kafka_rollout.domain.run.projections.offline import outages, unwritable_before
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe_some
+from kafka_rollout.steps.common.until import until
 
-_POLL_S = 0.5
 
-
-def look_for_service(ports: ClusterPorts, unserved_at: float = 0.0) -> bool:
+def check_service(ports: ClusterPorts, unserved_at: float = 0.0) -> bool:
     """Return whether all service that can return without an operator is back.
 
     A node without a process, and partitions that need it, do not count. The first return of each part is recorded.
@@ -43,13 +42,15 @@ def watch_service(ports: ClusterPorts, for_s: float, unserved_at: float = 0.0) -
 
     `unserved_at`: the last time at which the caller saw that it did not serve.
     """
-    deadline = ports.clock.monotonic() + for_s
-    while True:
-        looked_at = ports.clock.now()
-        if look_for_service(ports, unserved_at) or ports.clock.monotonic() >= deadline:
-            return
-        unserved_at = looked_at
-        ports.clock.sleep(_POLL_S)
+
+    def check() -> bool:
+        nonlocal unserved_at
+        checked_at = ports.clock.now()
+        serves = check_service(ports, unserved_at)
+        unserved_at = checked_at
+        return serves
+
+    until(ports.clock, check, bool, for_s=for_s)
 
 
 def outage_report(events: Sequence[Event], expected_s: tuple[float, float] | None) -> dict[str, Any]:

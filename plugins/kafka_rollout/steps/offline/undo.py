@@ -13,16 +13,15 @@ from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.offline.log_choice import UnreadableLogError
 from kafka_rollout.domain.run.events import ApprovalOf
-from kafka_rollout.domain.run.node_events import Started
 from kafka_rollout.domain.run.offline_events import OfflineRestored, OfflineUndoing, OfflineUndone
 from kafka_rollout.domain.run.projections.offline import is_undoing, restored_nodes, stop_has_begun
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import metadata_directory
+from kafka_rollout.steps.common.node_steps import last_started_release, offline_release_step, record_start
 from kafka_rollout.steps.offline.actions import READY_WITHIN_S, STOP_DEADLINE_S
 from kafka_rollout.steps.offline.outage import watch_service
-from kafka_rollout.steps.offline.release_step import offline_release_step
 from kafka_rollout.steps.planning.check import check_plan
 
 
@@ -51,7 +50,7 @@ def undo_offline(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
             if ports.runtime.process(node).pid is None:
                 ports.runtime.install(node, release_step.from_release)
                 ports.runtime.start(node)
-                _record_start(ports, node, release_step)
+                record_start(ports, release_step.reversed(), node)
         restored = sorted({*put_back, *restored_nodes(ports.run.events())})
         sentence = f"Nodes started on {release_step.from_release}; restored: {', '.join(map(str, restored)) or 'none'}."
         ports.run.record(OfflineUndone(nodes=tuple(restored), sentence=sentence))
@@ -86,10 +85,8 @@ def _refuse_used(ports: ClusterPorts, plan: Plan) -> None:
 
 
 def _runs_target(ports: ClusterPorts, node: NodeSpec, release_step: ReleaseStep) -> bool:
-    if ports.runtime.process(node).pid is None:
-        return False
-    starts = ports.runtime.starts(node)
-    return bool(starts) and starts[-1].release == release_step.to_release
+    is_up = ports.runtime.process(node).pid is not None
+    return is_up and last_started_release(ports, node) == release_step.to_release
 
 
 def _put_back(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> bool:
@@ -102,15 +99,3 @@ def _put_back(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> bool:
     if sentence is not None:
         ports.run.record(OfflineRestored(node_id=node.node_id, sentence=f"node {node.node_id}: {sentence}"))
     return sentence is not None
-
-
-def _record_start(ports: ClusterPorts, node: NodeSpec, release_step: ReleaseStep) -> None:
-    ports.run.record(
-        Started(
-            node_id=node.node_id,
-            release_step=release_step.reversed().key,
-            release=release_step.from_release,
-            pid=ports.runtime.process(node).pid,
-            seconds=0.0,
-        )
-    )

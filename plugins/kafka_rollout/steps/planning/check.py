@@ -15,15 +15,15 @@ from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.planning.downgrade import OF_ROLLS
 from kafka_rollout.domain.run.events import Voided
-from kafka_rollout.domain.run.projections.runs import made_plan
+from kafka_rollout.domain.run.projections.runs import find_planned
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe
-from kafka_rollout.steps.planning.coordinator_logs import new_in_logs
+from kafka_rollout.steps.planning.coordinator_logs import find_new_in_logs
 from kafka_rollout.steps.planning.hosts import (
     host_findings,
 )
 
-_LOOK_AGAIN_AFTER_S = (1.0, 3.0, 6.0, 10.0)
+_PAUSES_S = (1.0, 3.0, 6.0, 10.0)
 
 
 def check_plan(ports: ClusterPorts, plan_hash: str) -> Plan:
@@ -46,7 +46,7 @@ def check_plan(ports: ClusterPorts, plan_hash: str) -> Plan:
                 f"The inventory of cluster {plan.cluster} changed after the plan was made (nodes {changed}).",
                 remedy=again,
             )
-    made = made_plan(ports.run.events(), plan.hash)
+    made = find_planned(ports.run.events(), plan.hash)
     if made is not None and made.release_overrides not in (None, planned_overrides(ports, plan)):
         # The runtime reads them from the inventory, so a changed value would not be approved.
         raise RefusedError(
@@ -78,8 +78,8 @@ def recheck(
         )
     now = cluster_findings(ports.cluster, ports.catalogue, state, target=plan.target)
     # Levels that the plan lowers are lowered before a node starts on the target.
-    falls = {c.feature: c.target for c in plan.feature_changes if c.target < c.current}
-    ranges = range_findings(ports.catalogue, state, plan.target, planned=falls)
+    lowered = {c.feature: c.target for c in plan.feature_changes if c.target < c.current}
+    ranges = range_findings(ports.catalogue, state, plan.target, planned=lowered)
     unserved = () if plan.unsafe else group_findings(ports.catalogue, state, plan.target)
     if waits:
         unserved = leave_to_gate(unserved)
@@ -102,16 +102,16 @@ def refuse_new_blockers(
 
     A leader election or one lost response is gone at the next check. A blocker that stays for several checks is real.
     """
-    for pause_s in (*_LOOK_AGAIN_AFTER_S, None):
+    for pause_s in (*_PAUSES_S, None):
         blockers = recheck(ports, plan, stop, waits=waits).blockers
         if not blockers:
             return
         if pause_s is not None:
             ports.clock.sleep(pause_s)
-    refuse_as_void(ports, plan, blockers)
+    refuse_as_invalid(ports, plan, blockers)
 
 
-def refuse_as_void(ports: ClusterPorts, plan: Plan, found: Sequence[Finding]) -> NoReturn:
+def refuse_as_invalid(ports: ClusterPorts, plan: Plan, found: Sequence[Finding]) -> NoReturn:
     """Record that the findings make the approval invalid, and raise RefusedError."""
     ports.run.record(Voided(plan_hash=plan.hash, blockers=tuple(str(finding) for finding in found)))
     raise RefusedError(
@@ -123,10 +123,5 @@ def refuse_as_void(ports: ClusterPorts, plan: Plan, found: Sequence[Finding]) ->
 
 def refuse_new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> None:
     """Raise RefusedError if new records in the coordinator logs make a verdict worse than in the approved plan."""
-    if new := new_in_logs(ports, plan, release_step):
-        refuse_as_void(ports, plan, new)
-
-
-def check_way_back(ports: ClusterPorts, plan: Plan, release: Release | None = None) -> Verdict:
-    """Return whether the release (default: the plan's source) can run at every finalized level."""
-    return range_findings(ports.catalogue, observe(ports), release or plan.source)
+    if new := find_new_in_logs(ports, plan, release_step):
+        refuse_as_invalid(ports, plan, new)

@@ -1,13 +1,18 @@
-"""The coordinator logs of a run: scanned before the plan, and incrementally before the first node stops."""
+"""The coordinator logs of a run: scanned before the plan, and incrementally before the first node stops.
+
+Their findings are added to the frozen plan.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from kafka_rollout.domain.coordinator_logs.path_findings import CLEANED_AT_GATE, path_findings
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
+from kafka_rollout.domain.planning.downgrade_findings import LOG_CODES
 from kafka_rollout.domain.run.log_events import IncrementalScan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
@@ -29,7 +34,7 @@ def logs_findings(ports: ClusterPorts, scan: ScanResult | None, plan: Plan) -> t
     )
 
 
-def new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tuple[Finding, ...]:
+def find_new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tuple[Finding, ...]:
     """Return findings of the current logs that the plan does not contain, except infos.
 
     A warning counts too, because the approver has not read it. If the gate of the groups waited for the log cleaner,
@@ -57,3 +62,20 @@ def new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> t
         )
     )
     return new
+
+
+def replace_findings(ports: ClusterPorts, codes: frozenset[str], findings: Iterable[Finding]) -> Plan:
+    """Return the frozen plan with `findings` instead of its findings with these `codes`, so a repeated scan counts
+    once.
+
+    Findings are not part of the plan's hash.
+    """
+    plan = ports.run.load_plan()
+    changed = replace(plan, findings=(*(f for f in plan.findings if f.code not in codes), *findings))
+    ports.run.save_plan(changed)
+    return changed
+
+
+def replace_coordinator_log_findings(ports: ClusterPorts, plan: Plan) -> Plan:
+    """Replace the findings about the coordinator logs; a missing scan result is a blocker."""
+    return replace_findings(ports, LOG_CODES, logs_findings(ports, scan_before_roll(ports), plan))

@@ -6,7 +6,6 @@ from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.downgrade import WhereRefused, make_downgrade_plan
 from kafka_rollout.domain.run.events import RunOf
-from kafka_rollout.domain.run.projections.runs import run_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.observe import observe
 from kafka_rollout.steps.planning.hosts import config_problems, java_versions, node_configs, releases_ahead
@@ -21,7 +20,7 @@ def plan_downgrade(
     unsafe: bool = False,
     where_refused: WhereRefused = WhereRefused.STOP,
 ) -> Plan:
-    """Observe, plan and freeze. The findings of the logs are added later (plan_findings.py).
+    """Observe, plan and freeze. The findings of the logs are added later.
 
     Raises UserError for a target or level that cannot be planned (nothing is recorded).
     """
@@ -42,8 +41,3 @@ def plan_downgrade(
     record_observed(ports, state)
     freeze(ports, plan, RunOf.DOWNGRADE)
     return plan
-
-
-def is_downgrade(ports: ClusterPorts) -> bool:
-    """Return whether the run is a downgrade, from the history of its plan."""
-    return run_of(ports.run.events()) is RunOf.DOWNGRADE

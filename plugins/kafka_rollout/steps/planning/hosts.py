@@ -18,7 +18,7 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.configuration import config_findings, effective_config, java_findings
-from kafka_rollout.domain.planning.downgrade_path import hops_down
+from kafka_rollout.domain.planning.downgrade_path import plan_steps_down
 from kafka_rollout.domain.planning.release_path import plan_release_steps
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
@@ -32,7 +32,7 @@ def releases_ahead(
         return ()
     try:
         release_steps = (
-            hops_down(ports.catalogue, max(known), target)
+            plan_steps_down(ports.catalogue, max(known), target)
             if down
             else plan_release_steps(ports.catalogue, min(known), target)
         )

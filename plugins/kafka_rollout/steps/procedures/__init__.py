@@ -1,1 +1,1 @@
-"""The procedures of the house, each defined once as data."""
+"""The procedures, each defined once as data."""

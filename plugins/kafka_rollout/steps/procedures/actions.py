@@ -13,15 +13,15 @@ from kafka_rollout.domain.model.findings import Verdict
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.run.events import Begun, Rolled
-from kafka_rollout.domain.run.log_events import ScanJudged
+from kafka_rollout.domain.run.log_events import ScanEvaluated
 from kafka_rollout.steps.common.lock import acquire_lock
 from kafka_rollout.steps.common.node_steps import previous_release
 from kafka_rollout.steps.common.observe import observe
 from kafka_rollout.steps.downgrade import contents, metadata_logs
 from kafka_rollout.steps.features import levels, snapshot, update
-from kafka_rollout.steps.features.race import look_for_narrower_nodes
+from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from kafka_rollout.steps.planning import downgrade, upgrade
-from kafka_rollout.steps.planning.plan_findings import replace_coordinator_log_findings
+from kafka_rollout.steps.planning.coordinator_logs import replace_coordinator_log_findings
 from kafka_rollout.steps.report.run import SCAN_VERDICT
 from kafka_rollout.steps.step import StepCall
 
@@ -103,7 +103,7 @@ def plan_features(call: StepCall) -> dict[str, Any]:
 
 
 def planned(call: StepCall, plan: Plan) -> dict[str, Any]:
-    """What a step that froze the plan leaves and logs."""
+    """Log the plan and return its summary."""
     for finding in plan.findings:
         call.log.info("%s", finding)
     for release_step in plan.release_steps:
@@ -144,7 +144,7 @@ def evaluate_scan(call: StepCall) -> dict[str, Any]:
         f"{previous} can still load all {result.records} records of the coordinator logs."
     )
     ports.run.record(
-        ScanJudged(
+        ScanEvaluated(
             release=previous,
             records=result.records,
             partitions=len(result.logs),
@@ -185,7 +185,7 @@ def update_features(call: StepCall) -> dict[str, str]:
     call.results["update"] = outcomes
     for outcome in outcomes:
         call.log.info("%s", outcome)
-    failed = " ".join(str(outcome).strip() for outcome in outcomes if not outcome.result.well)
+    failed = " ".join(str(outcome).strip() for outcome in outcomes if not outcome.result.ok)
     if any(outcome.result is Result.UNKNOWN for outcome in outcomes):
         raise TransientError(failed)  # the next try reads the level
     if failed:
@@ -195,9 +195,9 @@ def update_features(call: StepCall) -> dict[str, str]:
 
 def check_narrower_nodes(call: StepCall) -> dict[str, Any]:
     """Check that no node with a narrower range joined while the levels were finalized (KIP-584)."""
-    verdict = look_for_narrower_nodes(call.ports)
+    verdict = check_for_narrower_nodes(call.ports)
     call.results["look_again"] = verdict
-    levels.raise_race(verdict)
+    levels.refuse_narrower_nodes(verdict)
     return {"question": verdict.question, "ok": verdict.ok}
 
 

@@ -41,7 +41,7 @@ PLAN = Step(id="plan", label="Plan", doc="", progress="planning", on_resume=OnRe
 
 
 def gate(step_id: str, kind: GateKind, label: str, doc: str, progress: str, **fields: Any) -> Step:
-    """A gate of the whole cluster. If it fails, an approver decides; a resumed run does not repeat it."""
+    """Return a gate of the whole cluster. If it fails, an approver decides. A resumed run does not repeat it."""
     fields = {"on_failure": Reaction.ASK, "on_resume": OnResume.KEEP, **fields}
     return Step(id=step_id, gate=kind, label=label, doc=doc, progress=progress, **fields)
 
@@ -111,7 +111,7 @@ OUTCOME = Step(
 
 
 def end_dry_run(past: str) -> Step:
-    """The step at which a dry run skips everything up to its report."""
+    """Return the step at which a dry run skips everything up to its report."""
     return Step(
         id="dry_run",
         label="End of a dry run",

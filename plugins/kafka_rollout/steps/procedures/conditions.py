@@ -15,7 +15,7 @@ def is_dry_run(plan: Plan | None, request: Request, events: Events) -> str | Non
 
 
 def nothing_to_scan(plan: Plan | None, request: Request, events: Events) -> str | None:
-    """Before a roll: every node runs the target, a node was stopped already, or the scan was not asked for."""
+    """Skip the first scan if it is not requested, a node was stopped already, or every node runs the target."""
     if not request.scan:
         return "The run was started without a scan of the coordinator logs."
     if has_stopped_nodes(events):
@@ -33,14 +33,14 @@ def no_scan_before_finalizing(plan: Plan | None, request: Request, events: Event
 
 
 def no_features(plan: Plan | None, request: Request, events: Events) -> str | None:
-    """A run of the command line plans feature levels only if it was asked to finalize them."""
+    """Skip if the plan changes no levels. The command line plans levels only if it must finalize them."""
     if not request.plans_features:
         return "The run was started without finalizing feature levels."
     return "Every feature level of the target is finalized." if plan is not None and not plan.feature_changes else None
 
 
 def finalizes_later(plan: Plan | None, request: Request, events: Events) -> str | None:
-    """A run that rolled nodes leaves finalizing for later; a run that found nothing to roll is the later one."""
+    """Skip finalizing in a run that rolled nodes. A later run that finds nothing to roll finalizes."""
     if reason := no_features(plan, request, events):
         return reason
     if request.finalize is FinalizePolicy.LATER and plan is not None and plan.release_steps:
@@ -56,7 +56,7 @@ def without_traffic(plan: Plan | None, request: Request, events: Events) -> str 
 
 
 def nothing_to_prove(plan: Plan | None, request: Request, events: Events) -> str | None:
-    """Offline no node writes a snapshot of its own and no log is trimmed."""
+    """Skip if the plan changes nothing, or offline: no node writes its own snapshot and no log is trimmed."""
     if plan is None or plan.offline:
         return "The snapshot at the new level is written while all nodes are stopped."
     if not (plan.feature_changes or plan.release_steps):
@@ -65,12 +65,12 @@ def nothing_to_prove(plan: Plan | None, request: Request, events: Events) -> str
 
 
 def rolls_nodes(plan: Plan | None, request: Request, events: Events) -> str | None:
-    """Of an online downgrade: the offline section is not used."""
+    """Skip the offline section in an online downgrade."""
     if plan is not None and plan.offline:
         return None
     return "Kafka lowers metadata.version itself: the nodes are not stopped all at once."
 
 
 def does_not_wait(plan: Plan | None, request: Request, events: Events) -> str | None:
-    """The command `features` refuses instead of waiting: its caller is a script or a person at a terminal."""
+    """Skip gates of the command `features`: it refuses instead of waiting."""
     return None if request.waits else "The command does not wait: it refuses what a gate would wait for."

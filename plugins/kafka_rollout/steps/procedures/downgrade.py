@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.model.plan import ReleaseStepPosition
-from kafka_rollout.steps.procedures import actions, asking, common, conditions, rolling
+from kafka_rollout.steps.procedures import actions, approval_requests, common, conditions, rolling
 from kafka_rollout.steps.step import (
     CHANGES,
     READS_LOGS,
@@ -90,7 +90,7 @@ PROVING = Section(
 
 DOWNGRADE = Procedure(
     name="downgrade",
-    dry_run_body=asking.downgrade_body,
+    dry_run_body=approval_requests.downgrade_body,
     parts=(
         common.OBSERVE,
         replace(
@@ -123,7 +123,7 @@ DOWNGRADE = Procedure(
             id="approve_levels",
             label="Approval of the levels",
             doc="An approver approves the lower levels and what is lost.",
-            approval=asking.LEVELS,
+            approval=approval_requests.LEVELS,
         ),
         replace(
             common.GATE_GROUPS,
@@ -144,7 +144,7 @@ DOWNGRADE = Procedure(
             id="approve_roll",
             label="Approval of the downgrade",
             doc="An approver approves the rolling downgrade and each trim, or the outage of an offline downgrade.",
-            approval=asking.ROLL_DOWN,
+            approval=approval_requests.ROLL_DOWN,
             runs_after=RunsAfter.SKIPPED,
         ),
         rolling.roll(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_rollout.steps.procedures import actions, asking, common, conditions
+from kafka_rollout.steps.procedures import actions, approval_requests, common, conditions
 from kafka_rollout.steps.step import CHANGES, OnResume, Procedure, RunsAfter, Step
 
 FEATURES = Procedure(
     name="features",
-    dry_run_body=asking.upgrade_body,
+    dry_run_body=approval_requests.upgrade_body,
     parts=(
         common.OBSERVE,
         replace(
@@ -22,7 +22,7 @@ FEATURES = Procedure(
             id="approve",
             label="Approval of the levels",
             doc="An approver approves the changes, with the users of each feature.",
-            approval=asking.FEATURES,
+            approval=approval_requests.FEATURES,
         ),
         replace(common.GATE_GROUPS, skip=conditions.does_not_wait, on_resume=OnResume.REPEAT),
         Step(
@@ -39,7 +39,7 @@ FEATURES = Procedure(
             id="look_again",
             label="Nodes that joined",
             doc="Checks that no node with a narrower range joined during the change (KIP-584).",
-            progress="asking every node again for the features it supports",
+            progress="approval_requests every node again for the features it supports",
             act=actions.check_narrower_nodes,
         ),
         replace(common.GATE_FINALIZED, skip=conditions.does_not_wait),

@@ -8,7 +8,7 @@ from kafka_rollout.domain.gates.ref import GateKind
 from kafka_rollout.domain.model.plan import ReleaseStepPosition
 from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline.undo import undo_offline
-from kafka_rollout.steps.procedures import asking, conditions
+from kafka_rollout.steps.procedures import approval_requests, conditions
 from kafka_rollout.steps.step import (
     CHANGES,
     CHANGES_LOGS,
@@ -41,7 +41,7 @@ GATE_BEFORE = Step(
     id="gate_before",
     label="Gate before the stop",
     doc="Waits until {node} can be stopped: every partition keeps its min ISR and a leader, and the quorum is safe.",
-    progress="waits before its stop",
+    progress="waits for the gate before its stop",
     gate=GateKind.BEFORE_STOP,
     runs_after=RunsAfter.SKIPPED,
     on_failure=Reaction.ASK_ROLL_BACK,
@@ -59,7 +59,7 @@ GATE_AFTER = Step(
     id="gate_after",
     label="Gate after the start",
     doc=_AFTER_START,
-    progress="is started, waits for its gate",
+    progress="is started and waits for its gate",
     gate=GateKind.AFTER_START,
     on_failure=Reaction.ASK_ROLL_BACK,
 )
@@ -67,7 +67,7 @@ APPROVE_CANARY = Step(
     id="approve_canary",
     label="Approval of the canary",
     doc="Asks after the first node, if the run was started with it.",
-    approval=asking.CANARY,
+    approval=approval_requests.CANARY,
 )
 PASSED = Step(
     id="passed",
@@ -86,13 +86,13 @@ _BACK = (
 
 
 def roll(section: str, position: ReleaseStepPosition, doc: str, *, brokers_first: bool = False) -> Section:
-    """One release step: all nodes, one after the other."""
+    """Return a release step: all nodes, one after the other."""
     nodes = EachNode(steps=_NODE, position=position, brokers_first=brokers_first)
     return Section(id=section, doc=doc, parts=(BEGIN, nodes), prefixes=True)
 
 
 def roll_back(*, brokers_first: bool = False) -> Section:
-    """Both release steps back: the nodes in reverse order, through the same gates."""
+    """Return the rollback of both release steps: the nodes in reverse order, through the same gates."""
     doc = "Runs only if an approver decided it: every node that left its previous release returns to it."
     begin = Step(id="begin", label="Rollback", doc=doc, runs_after=RunsAfter.ANYTHING)
     back = tuple(
@@ -130,7 +130,7 @@ def _offline_gate(name: str, label: str) -> EachNode:
         id=name,
         label=label,
         doc=_AFTER_START,
-        progress="is started, waits for its gate",
+        progress="is started and waits for its gate",
         gate=GateKind.AFTER_START,
         on_failure=Reaction.ASK,
     )
@@ -211,12 +211,12 @@ OFFLINE_SECTION = Section(
         _offline(
             "start_controllers",
             "Starts the controllers. They form a quorum at the planned level before any other node starts.",
-            lambda call: list(offline.start_controllers(call.ports, call.plan).acted),
+            lambda call: list(offline.start_controllers(call.ports, call.plan)),
         ),
         _offline(
             "start_brokers",
             "Starts the brokers. After this step the downgrade cannot be undone.",
-            lambda call: list(offline.start_brokers(call.ports, call.plan).acted),
+            lambda call: list(offline.start_brokers(call.ports, call.plan)),
         ),
         _offline_gate("gate_after", "Gate after the start"),
         Step(id="passed", label="All nodes started", doc="All nodes are back.", runs_after=RunsAfter.SKIPPED),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafka_rollout.domain.model.plan import ReleaseStepPosition
-from kafka_rollout.steps.procedures import actions, asking, common, conditions, rolling
+from kafka_rollout.steps.procedures import actions, approval_requests, common, conditions, rolling
 from kafka_rollout.steps.report.run import SCAN_VERDICT
 from kafka_rollout.steps.step import (
     CHANGES,
@@ -26,7 +26,7 @@ FINALIZING = Section(
             id="check_features",
             label="Feature support",
             doc="Checks that every node supports the levels to be finalized (KIP-584).",
-            progress="asking every node for the features it supports",
+            progress="approval_requests every node for the features it supports",
             act=actions.check_features,
             skip=conditions.no_features,
             runs_after=RunsAfter.SKIPPED,
@@ -63,7 +63,7 @@ FINALIZING = Section(
             id="approve_finalize",
             label="Approval to finalize",
             doc="An approver approves the new levels: the point of no return.",
-            approval=asking.FINALIZE,
+            approval=approval_requests.FINALIZE,
         ),
         Step(
             id="finalize",
@@ -85,7 +85,7 @@ FINALIZING = Section(
 
 UPGRADE = Procedure(
     name="upgrade",
-    dry_run_body=asking.upgrade_body,
+    dry_run_body=approval_requests.upgrade_body,
     parts=(
         common.OBSERVE,
         common.SCAN,
@@ -100,7 +100,7 @@ UPGRADE = Procedure(
             id="approve_plan",
             label="Approval of the plan",
             doc="An approver approves the plan and its findings. Blockers cannot be approved.",
-            approval=asking.PLAN,
+            approval=approval_requests.PLAN,
         ),
         replace(
             common.GATE_GROUPS,

@@ -56,17 +56,17 @@ def build_downgrade_report(
 
 def _outcome(plan: Plan, data: Mapping[str, Any], missing: str, *, acted: bool) -> tuple[Outcome, str]:
     """The observed state has priority over the history."""
-    told = Outcome(data["outcome"]), str(data["sentence"])
-    if told[0] is Outcome.ROLLED_BACK:
-        return Outcome.ROLLED_BACK, f"{told[1]} Lowered levels stay lowered."
+    so_far = Outcome(data["outcome"]), str(data["sentence"])
+    if so_far[0] is Outcome.ROLLED_BACK:
+        return Outcome.ROLLED_BACK, f"{so_far[1]} Lowered levels stay lowered."
     if not acted and (plan.release_steps or plan.feature_changes) and not _arrived(plan, data):
-        return Outcome.REFUSED, told[1] if told[0] is Outcome.REFUSED else f"Nothing was changed: {told[1]}"
+        return Outcome.REFUSED, so_far[1] if so_far[0] is Outcome.REFUSED else f"Nothing was changed: {so_far[1]}"
     if any(node["release"] != str(plan.target) for node in data["nodes"]):
-        if told[0] is Outcome.REFUSED:  # no node was started, but levels were lowered
+        if so_far[0] is Outcome.REFUSED:  # no node was started, but levels were lowered
             return Outcome.STOPPED, (
-                f"The levels are {_levels(plan, data)}, but the binary was not replaced. {told[1]}"
+                f"The levels are {_levels(plan, data)}, but the binary was not replaced. {so_far[1]}"
             )
-        return Outcome.STOPPED, told[1]
+        return Outcome.STOPPED, so_far[1]
     if not _arrived(plan, data):
         return Outcome.STOPPED, f"Every node runs {plan.target}, but not at the planned levels: {_levels(plan, data)}."
     if missing:

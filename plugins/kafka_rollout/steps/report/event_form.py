@@ -18,7 +18,7 @@ def event_form(event: Event, *, with_kind: bool = True) -> dict[str, Any]: ...
 @overload
 def event_form(event: Event | None, *, with_kind: bool = True) -> dict[str, Any] | None: ...
 def event_form(event: Event | None, *, with_kind: bool = True) -> dict[str, Any] | None:
-    """`at`, `kind` and the fields of an event, with the keys of the report's format; None for None."""
+    """Return `at`, `kind` and the fields of an event with the keys of the report; None for None."""
     if event is None:
         return None
     data: dict[str, Any] = _form(event)

@@ -10,7 +10,7 @@ from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import Event
 from kafka_rollout.domain.run.feature_events import FeatureRace, FeatureResults
 from kafka_rollout.domain.run.projections.levels import has_asked_for_levels
-from kafka_rollout.domain.run.projections.runs import locked_out
+from kafka_rollout.domain.run.projections.runs import find_lock_refusal
 from kafka_rollout.domain.run.projections.select import newest
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.sending import levels_now
@@ -46,7 +46,7 @@ def _outcome(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> tuple[Outcome
     if has_asked_for_levels(events):
         return Outcome.STOPPED, f"Some levels are not as requested: {missing}."
     why = "; ".join(finding.sentence for finding in plan.blockers)
-    return Outcome.REFUSED, f"Nothing was changed: {why or locked_out(events) or missing}"
+    return Outcome.REFUSED, f"Nothing was changed: {why or find_lock_refusal(events) or missing}"
 
 
 def _results(events: Sequence[Event]) -> dict[str, Any]:

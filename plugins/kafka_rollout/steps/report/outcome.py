@@ -13,7 +13,7 @@ from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.run.events import APPROVED, Approval, Event, RollbackClosed, Voided
 from kafka_rollout.domain.run.node_events import Started
 from kafka_rollout.domain.run.projections.gates import GateHistory
-from kafka_rollout.domain.run.projections.runs import last_failure, rolls_back
+from kafka_rollout.domain.run.projections.runs import is_rollback_refused, last_failure
 from kafka_rollout.domain.run.projections.select import newest
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
@@ -37,14 +37,14 @@ def outcome_of(
     dry_run: bool,
     proofs: Sequence[GateKind],
 ) -> tuple[Outcome, str]:
-    """The outcome and a sentence."""
+    """Return the outcome and a sentence."""
     if dry_run:
         return Outcome.DRY_RUN, f"Dry run: nothing was changed. The plan has {len(plan.blockers)} blocker(s)."
     started = newest(events, Started)
     if state is None:
         return Outcome.STOPPED, "The cluster did not respond when the report was written. See the last gate."
     back = {release_step.reversed().key for release_step in plan.release_steps}
-    if started is not None and (started.release_step in back or rolls_back(events)):
+    if started is not None and (started.release_step in back or is_rollback_refused(events)):
         if _all_run(ports, state, plan.source):
             return Outcome.ROLLED_BACK, f"Every node runs {plan.source} again."
         closed = newest(events, RollbackClosed)
@@ -86,8 +86,8 @@ def _all_run(ports: ClusterPorts, state: ClusterState, release: Release) -> bool
 
 
 def _running(state: ClusterState) -> str:
-    told = sorted((node_id, str(node.release or "no response")) for node_id, node in state.nodes.items())
-    return ", ".join(f"node {node_id}: {release}" for node_id, release in told)
+    releases = sorted((node_id, str(node.release or "no response")) for node_id, node in state.nodes.items())
+    return ", ".join(f"node {node_id}: {release}" for node_id, release in releases)
 
 
 def _refusal(plan: Plan, events: Sequence[Event]) -> str:

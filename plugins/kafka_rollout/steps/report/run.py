@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -68,14 +68,14 @@ def build_report(
         "ended_at": ended,
         "duration_s": round(ended - began, 3),
         "hops": [
-            _release_step(
-                release_step.key,
-                str(release_step.from_release),
-                str(release_step.to_release),
-                release_step.reason,
-                release_step.order,
-            )
-            for release_step in plan.release_steps
+            {
+                "key": one.key,
+                "from": str(one.from_release),
+                "to": str(one.to_release),
+                "reason": one.reason,
+                "order": [asdict(node_step) for node_step in one.order],
+            }
+            for one in plan.release_steps
         ],
         "findings": [{**asdict(finding), "severity": finding.severity.value} for finding in plan.findings],
         "config_changes": [{**asdict(change), "release": str(change.release)} for change in plan.config_changes],
@@ -94,18 +94,8 @@ def build_report(
     }
 
 
-def _release_step(key: str, source: str, target: str, reason: str, order: Iterable[Any]) -> dict[str, Any]:
-    return {
-        "key": key,
-        "from": source,
-        "to": target,
-        "reason": reason,
-        "order": [asdict(node_step) for node_step in order],
-    }
-
-
 def _gate(gate: GateHistory) -> dict[str, Any]:
-    """A gate with the checks that were recorded: the first ones, every change, the last. `looks` are those."""
+    """Return a gate as the report shows it. `looks`: the recorded checks."""
     checks = gate.checks
     kept = checks if len(checks) <= _KEPT_CHECKS else (*checks[: _KEPT_CHECKS // 2], *checks[-_KEPT_CHECKS // 2 :])
     return {
@@ -161,7 +151,7 @@ def _node(
 
 
 def _node_step(release_step: str, times: NodeTimes, gate: GateHistory | None) -> dict[str, Any]:
-    """What a node step took: from the stop (or the start, where the node was down) to the end of its gate."""
+    """Return the times of a node step, from its stop (or start, if the node was down) to the end of its gate."""
     ended = gate.ended_at if gate is not None and gate.is_passed else None
     return {
         "hop": release_step,
@@ -195,13 +185,13 @@ def _features(plan: Plan, state: ClusterState | None, events: Sequence[Event]) -
 def _current(ports: ClusterPorts, node: NodeSpec, state: ClusterState | None) -> dict[str, Any]:
     seen = state.nodes.get(node.node_id) if state else None
     metrics = seen.metrics if seen else None
-    told = {
+    values = {
         "node_id": node.node_id,
         "prometheus": metrics.current_metadata_version_prometheus if metrics else None,
         "jolokia": metrics.current_metadata_version_jolokia if metrics else None,
         "api_versions": seen.features.finalized.get(METADATA_VERSION) if seen and seen.features else None,
     }
-    return {**told, "source": _source(ports, seen)}
+    return {**values, "source": _source(ports, seen)}
 
 
 def _source(ports: ClusterPorts, seen: NodeState | None) -> str:

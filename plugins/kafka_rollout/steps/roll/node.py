@@ -17,10 +17,9 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ProcessState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.run.events import ApprovalOf
-from kafka_rollout.domain.run.node_events import Started, Stopped, Stopping
 from kafka_rollout.domain.run.projections.nodes import (
-    has_stopped_in,
-    has_touched,
+    has_acted_on_node,
+    has_stopped_in_step,
     stop_asked_at,
     stop_is_unfinished,
 )
@@ -29,15 +28,19 @@ from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import (
     NodeStepState,
-    is_way_back,
+    install_release,
+    is_rollback_step,
+    last_started_release,
     node_step_state,
     read_last_error,
+    record_start,
     running_release,
+    stop_node,
 )
 from kafka_rollout.steps.common.observe import observe_some
-from kafka_rollout.steps.downgrade.metadata_logs import goes_down, make_readable, refuse_unreadable
+from kafka_rollout.steps.downgrade.metadata_logs import make_readable, refuse_unreadable, starts_older_release
 from kafka_rollout.steps.features.levels import pending_changes
-from kafka_rollout.steps.gates.checks import load_before_stop, look, look_before_stop
+from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe, load_before_stop
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers, refuse_new_in_logs
 from kafka_rollout.steps.roll.rollback import refuse_closed
 
@@ -62,7 +65,7 @@ class NodeReplaced:
     start_s: float = 0.0
 
 
-def needs_turn(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> bool:
+def needs_replacement(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> bool:
     """Return False if the node already runs the release of this or a later release step; then only its gate remains."""
     return node_step_state(ports, plan, release_step_key, node_id) is NodeStepState.NEEDED
 
@@ -99,7 +102,7 @@ def retry_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: 
     """Carry out *Retry*: start a node again that this run stopped or started; for another node its node step begins
     again.
     """
-    if has_touched(ports.run.events(), release_step_key, node_id):
+    if has_acted_on_node(ports.run.events(), release_step_key, node_id):
         return restart_node(ports, plan, release_step_key, node_id)
     return replace_node(ports, plan, release_step_key, node_id)
 
@@ -120,23 +123,23 @@ def restart_node(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id
     with ports.lock.acting(ports.cluster.name, ports.run_id, f"Restarting node {node_id}"):
         stop_s = 0.0
         if ports.runtime.process(node).pid is not None:
-            _refuse_unsafe_stop(node, look_before_stop(ports, node))
+            _refuse_unsafe_stop(node, check_stop_is_safe(ports, node))
             # *Retry* comes from a named approver, which is required for a kill.
             stop_s = _stop(ports, release_step, node, force=True)
         return _start(ports, plan, release_step, node, stop_s)
 
 
-def way_back(plan: Plan) -> tuple[ReleaseStep, ...]:
+def rollback_release_steps(plan: Plan) -> tuple[ReleaseStep, ...]:
     """Return the release steps of the rollback in their order: the last release step first, each reversed."""
     return tuple(release_step.reversed() for release_step in reversed(plan.release_steps))
 
 
-def touched(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> bool:
+def was_stopped(ports: ClusterPorts, plan: Plan, release_step_key: str, node_id: int) -> bool:
     """Return whether this run stopped the node in this release step (for a rollback: in either direction)."""
     return load_before_stop(ports, plan, plan.release_step(release_step_key), node_id) is not None
 
 
-def roll_back_turns(ports: ClusterPorts, plan: Plan) -> tuple[tuple[ReleaseStep, NodeStep], ...]:
+def plan_rollback(ports: ClusterPorts, plan: Plan) -> tuple[tuple[ReleaseStep, NodeStep], ...]:
     """Return the node steps of the rollback, beginning with the node where the run stopped.
 
     It contains nodes that this run touched or that run a newer release of the plan, and no node that kept its old
@@ -146,28 +149,28 @@ def roll_back_turns(ports: ClusterPorts, plan: Plan) -> tuple[tuple[ReleaseStep,
     beyond: set[Release] = (
         set()
     )  # a node with one of these releases is rolled back through the release steps before this one, and then this one
-    for release_step in way_back(plan):
+    for release_step in rollback_release_steps(plan):
         for node_step in release_step.order:
             if running_release(ports, ports.cluster.node(node_step.node_id)) in beyond:
                 node_steps.append((release_step, node_step))
                 continue
             state = node_step_state(ports, plan, release_step.key, node_step.node_id)
-            ours = touched(ports, plan, release_step.key, node_step.node_id)
-            if (state is NodeStepState.NEEDED and (ours or not _is_down_since_another_hop(ports, plan, node_step))) or (
-                state is NodeStepState.RUNS_TARGET and ours
-            ):
+            ours = was_stopped(ports, plan, release_step.key, node_step.node_id)
+            if (
+                state is NodeStepState.NEEDED and (ours or not _is_down_since_another_step(ports, plan, node_step))
+            ) or (state is NodeStepState.RUNS_TARGET and ours):
                 node_steps.append((release_step, node_step))
         beyond.add(release_step.from_release)
     return tuple(node_steps)
 
 
-def _is_down_since_another_hop(ports: ClusterPorts, plan: Plan, node_step: NodeStep) -> bool:
+def _is_down_since_another_step(ports: ClusterPorts, plan: Plan, node_step: NodeStep) -> bool:
     """A node that failed to start on the via release never reached the last release step, so nothing is to roll back
     there.
     """
     down = ports.runtime.process(ports.cluster.node(node_step.node_id)).pid is None
     return down and any(
-        touched(ports, plan, release_step.key, node_step.node_id) for release_step in plan.release_steps
+        was_stopped(ports, plan, release_step.key, node_step.node_id) for release_step in plan.release_steps
     )
 
 
@@ -176,7 +179,7 @@ def _begin(
 ) -> tuple[ReleaseStep, NodeSpec]:
     frozen = check_plan(ports, plan.hash)
     release_step, node = frozen.release_step(release_step_key), ports.cluster.node(node_id)
-    what = ApprovalOf.ROLL_BACK if is_way_back(frozen, release_step) else ApprovalOf.ROLL
+    what = ApprovalOf.ROLL_BACK if is_rollback_step(frozen, release_step) else ApprovalOf.ROLL
     require_approval(ports, frozen, what)
     lock.acquire_lock(ports, f"{verb} node {node_id} ({release_step.from_release} to {release_step.to_release}).")
     return release_step, node
@@ -193,21 +196,25 @@ def _nothing_to_do(release_step: ReleaseStep, node: NodeSpec, process: ProcessSt
 
 
 def _prepare_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
-    """Check and record everything that is needed before the node stops."""
     if _stop_is_under_way(ports, release_step, node):
         # A killed call decided and recorded the stop, so the state of the half-stopped node does not count. The other
         # nodes must still be able to spare it.
-        _refuse_unsafe_stop(node, look_before_stop(ports, node))
+        _refuse_unsafe_stop(node, check_stop_is_safe(ports, node))
         return
-    if is_way_back(plan, release_step):
-        refuse_closed(ports, plan, release_step, first_stop=not has_stopped_in(ports.run.events(), release_step.key))
+    if is_rollback_step(plan, release_step):
+        refuse_closed(
+            ports, plan, release_step, first_stop=not has_stopped_in_step(ports.run.events(), release_step.key)
+        )
     else:
         refuse_new_blockers(ports, plan, (release_step, node))
         refuse_unready(ports, plan, release_step, node)
-        if not has_stopped_in(ports.run.events(), release_step.key):
+        if not has_stopped_in_step(ports.run.events(), release_step.key):
             refuse_new_in_logs(ports, plan, release_step)
     _refuse_unsafe_stop(
-        node, look(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=release_step.key, node_id=node.node_id))
+        node,
+        check_gate(
+            ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=release_step.key, node_id=node.node_id)
+        ),
     )
     state = observe_some(ports, (node,), metrics=False)
     seen = state_before_stop(state, node.node_id, release_step.from_release, ports.clock.now())
@@ -218,7 +225,7 @@ def _prepare_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
 
 def refuse_unready(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
     """Raise if an older release cannot start with the current levels, or with this node's metadata log."""
-    if not goes_down(plan, release_step):
+    if not starts_older_release(plan, release_step):
         return
     if left := pending_changes(ports, plan):
         raise RefusedError(
@@ -255,8 +262,7 @@ def _refuse_unexplained_absence(ports: ClusterPorts, release_step: ReleaseStep, 
             )
         # Rolled back right after a failed start: its state was recorded before the stop of the upgrade.
         ports.run.save_before_stop(release_step.key, other)
-    starts = ports.runtime.starts(node)
-    if starts and starts[-1].release == release_step.to_release:
+    if last_started_release(ports, node) == release_step.to_release:
         raise FatalError(
             f"Node {node.node_id} was started on {release_step.to_release}, but its process is gone: "
             f"{read_last_error(ports, node)}.",
@@ -265,39 +271,17 @@ def _refuse_unexplained_absence(ports: ClusterPorts, release_step: ReleaseStep, 
 
 
 def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, force: bool = False) -> float:
-    began = ports.clock.monotonic()
     lock.acquire_lock(ports, f"Stop node {node.node_id}.", for_s=lock.LEASE_S + STOP_DEADLINE_S)
-    # A resumed call relies on this event.
-    ports.run.record(Stopping(node_id=node.node_id, release_step=release_step.key))
-    ports.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=force)
-    took = ports.clock.monotonic() - began
-    # A killed process recovers its log at the next start; the history shows why that took longer.
-    forced = force and took >= STOP_DEADLINE_S
-    ports.run.record(
-        Stopped(node_id=node.node_id, release_step=release_step.key, seconds=round(took, 3), forced=forced)
-    )
-    return took
+    return stop_node(ports, release_step, node, deadline_s=STOP_DEADLINE_S, force=force)
 
 
 def _start(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, stop_s: float) -> NodeReplaced:
     began = ports.clock.monotonic()
     make_readable(ports, plan, release_step, node)
-    changes = tuple(
-        c for c in plan.config_changes if c.node_id == node.node_id and c.release == release_step.to_release
-    )
-    ports.runtime.install(node, release_step.to_release, changes)
+    install_release(ports, plan, node, release_step.to_release)
     ports.runtime.start(node)
-    started = ports.runtime.process(node)
     took = ports.clock.monotonic() - began
-    ports.run.record(
-        Started(
-            node_id=node.node_id,
-            release_step=release_step.key,
-            release=release_step.to_release,
-            pid=started.pid,
-            seconds=round(took, 3),
-        )
-    )
+    started = record_start(ports, release_step, node, seconds=took)
     return NodeReplaced(
         node_id=node.node_id,
         release_step=release_step.key,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from kafka_rollout.domain.features.checks import range_findings
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStep
 from kafka_rollout.domain.planning.downgrade_findings import lacking_settings, settings_findings
-from kafka_rollout.domain.planning.rollback_blockers import ClosingRecord, closes_way_back
+from kafka_rollout.domain.planning.rollback_blockers import ClosingRecord, find_closing_records
 from kafka_rollout.domain.run.events import RollbackClosed
 from kafka_rollout.domain.run.projections.nodes import started_release_steps
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.observe import observe
 from kafka_rollout.steps.features.sending import levels_now
-from kafka_rollout.steps.planning.check import check_way_back
 from kafka_rollout.steps.planning.coordinator_logs import scan_before_roll
 
 
@@ -20,12 +21,12 @@ def refuse_closed(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, *,
     Before the first stop of the release step, settings are read. The coordinator logs are read if a release that this
     run started writes records that the older release cannot load.
     """
-    way = check_way_back(ports, plan, release_step.to_release)
-    if not way.ok:
+    levels = range_findings(ports.catalogue, observe(ports), release_step.to_release)
+    if not levels.ok:
         raise RefusedError(
             f"{release_step.to_release} can no longer run this cluster: "
-            f"{'; '.join(finding.sentence for finding in way.blockers)}",
-            remedy=" ".join(dict.fromkeys(finding.remedy for finding in way.blockers)),
+            f"{'; '.join(finding.sentence for finding in levels.blockers)}",
+            remedy=" ".join(dict.fromkeys(finding.remedy for finding in levels.blockers)),
         )
     if not first_stop:
         return
@@ -45,8 +46,8 @@ def _refuse_settings(ports: ClusterPorts, release_step: ReleaseStep) -> None:
     found = settings_findings(lacking, ports.admin.settings(), accepted=False, acceptable=False)
     if not found:
         return
-    told = " ".join(f"{finding.code}: {finding.sentence}" for finding in found)
-    sentence = f"A rollback to {release_step.to_release} is not possible now. {told}"
+    listed = " ".join(f"{finding.code}: {finding.sentence}" for finding in found)
+    sentence = f"A rollback to {release_step.to_release} is not possible now. {listed}"
     ports.run.record(RollbackClosed(release_step=release_step.key, sentence=sentence))
     raise RefusedError(sentence, remedy=f"{found[0].remedy} Then roll back again.")
 
@@ -59,7 +60,7 @@ def _closing(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tupl
         record
         for rolled in plan.release_steps
         if rolled.key in begun
-        for record in closes_way_back(ports.catalogue, release_step.to_release, rolled.to_release, levels)
+        for record in find_closing_records(ports.catalogue, release_step.to_release, rolled.to_release, levels)
     )
 
 
@@ -81,8 +82,6 @@ def _refuse_unloadable(
     ports.run.record(RollbackClosed(release_step=release_step.key, sentence=sentence))
     raise RefusedError(
         sentence,
-        remedy=(
-            f"Keep {release_step.from_release}, which can load the logs, and run kafka_downgrade from there: "
-            "it scans the logs and shows the groups to convert and the time to wait."
-        ),
+        remedy=f"Keep {release_step.from_release}, which can load the logs, and run kafka_downgrade from there: "
+        "it scans the logs and shows the groups to convert and the time to wait.",
     )

@@ -15,7 +15,7 @@ from kafka_rollout.domain.run.projections.gates import gate_is_passed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
 from kafka_rollout.steps.gates.waiting import wait_for_gate
-from kafka_rollout.steps.roll.node import replace_node, roll_back_turns
+from kafka_rollout.steps.roll.node import plan_rollback, replace_node
 
 _REPLACE_TRIES = 5
 
@@ -68,9 +68,9 @@ def roll_back(
     on_progress: Callable[[Progress], None] | None = None,
     stop_asked: Callable[[], bool] | None = None,
 ) -> bool:
-    """Roll back the touched nodes to the release the plan came from, from the node where the run stopped."""
+    """Return the nodes that the run stopped to the release the plan came from, from the node where the run stopped."""
     walk = _Walk(ports=ports, plan=plan, policy=policy, on_progress=on_progress, stop_asked=stop_asked)
-    done = walk.go(roll_back_turns(ports, plan))
+    done = walk.go(plan_rollback(ports, plan))
     ports.run.record(RolledBack(target=plan.source) if done else StoppedByOperator(target=plan.source))
     return done
 
@@ -92,7 +92,7 @@ class _Walk:
 
     def go(self, node_steps: Sequence[tuple[ReleaseStep, NodeStep]]) -> bool:
         for k, (release_step, node_step) in enumerate(node_steps, start=1):
-            if self._asked_to_stop() or (k == 2 and self.canary is not None and not self.canary(bool(self.took))):
+            if self._must_stop() or (k == 2 and self.canary is not None and not self.canary(bool(self.took))):
                 return False
             try:
                 self._order(release_step, node_step, k, len(node_steps))
@@ -133,14 +133,14 @@ class _Walk:
     def _wait(self, ref: GateRef, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int) -> None:
         def on_check(seen: GateCheck, message: str) -> None:
             self._say(release_step, node_step, k, n, f"gate {seen.gate}: {message}")
-            if self._asked_to_stop():
+            if self._must_stop():
                 raise _StopAskedError
 
         # Nothing has changed before a stop: one check is enough, and there is nothing to soak.
         policy = self.policy if ref.kind is GateKind.AFTER_START else replace(self.policy, looks=1, soak_s=0.0)
         wait_for_gate(self.ports, self.plan, ref, policy, on_check)
 
-    def _asked_to_stop(self) -> bool:
+    def _must_stop(self) -> bool:
         return self.stop_asked is not None and self.stop_asked()
 
     def _say(self, release_step: ReleaseStep, node_step: NodeStep, k: int, n: int, message: str) -> None:

@@ -10,7 +10,7 @@ from kafka_rollout.domain.features.checks import (
     feature_changes,
     feature_request_batches,
     range_findings,
-    way_back_findings,
+    rollback_level_findings,
 )
 from kafka_rollout.domain.features.rules import check_feature_support
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
@@ -270,9 +270,9 @@ def test_a_finalized_level_outside_the_targets_range_blocks_the_minimum_included
 
 
 def test_levels_that_the_old_release_cannot_run_at_bar_the_way_back_as_a_warning() -> None:
-    verdict = way_back_findings(catalogue(), _on_431(30, group_version=1), R391)
+    verdict = rollback_level_findings(catalogue(), _on_431(30, group_version=1), R391)
     assert {(f.code, f.subject) for f in verdict.warnings} == {
         ("NO-WAY-BACK", "feature metadata.version on 3.9.1"),
         ("NO-WAY-BACK", "feature group.version on 3.9.1"),
     }
-    assert way_back_findings(catalogue(), state(), R391).findings == ()
+    assert rollback_level_findings(catalogue(), state(), R391).findings == ()

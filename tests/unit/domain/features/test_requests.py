@@ -19,7 +19,7 @@ from kafka_rollout.domain.features.requests import (
     without_permission,
 )
 from kafka_rollout.domain.features.rules import check_requests
-from kafka_rollout.domain.features.support import held_back_findings
+from kafka_rollout.domain.features.support import held_back_feature_findings
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import CoordinatorClass, Release
 from kafka_rollout.domain.model.state import ClusterState
@@ -115,10 +115,10 @@ def test_upgrade_all_leaves_what_a_node_does_not_know_and_says_who_holds_it_back
     seen = on_431(metadata_version=21)
     old = replace(seen, nodes=replace_node(seen, node_state(6, R391)))
     assert upgrade_all(SEPARATE, catalogue(), old) == ()
-    told = {finding.subject: finding.sentence for finding in held_back_findings(SEPARATE, catalogue(), old)}
+    told = {finding.subject: finding.sentence for finding in held_back_feature_findings(SEPARATE, catalogue(), old)}
     assert told["feature metadata.version"] == "metadata.version could be raised to 30, but node 6 supports 1-21."
     assert told["feature group.version"] == "group.version could be raised to 1, but node 6 does not support it."
-    assert list(held_back_findings(SEPARATE, catalogue(), seen)) == []
+    assert list(held_back_feature_findings(SEPARATE, catalogue(), seen)) == []
 
 
 def test_upgrade_all_does_not_take_a_silent_node_for_one_that_has_everything() -> None:

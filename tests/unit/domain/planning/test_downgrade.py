@@ -10,7 +10,7 @@ from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.state import ClusterState, GroupState
 from kafka_rollout.domain.planning.downgrade import WhereRefused, make_downgrade_plan
-from kafka_rollout.domain.planning.downgrade_path import hops_down, order_down
+from kafka_rollout.domain.planning.downgrade_path import order_nodes_down, plan_steps_down
 from tests.unit.domain.builders import (
     R340,
     R341,
@@ -186,8 +186,8 @@ def test_an_interrupted_roll_goes_on_from_the_highest_release_and_a_node_below_b
 def test_the_way_down_leads_over_a_tolerant_release_only_where_it_must(
     source: Release, target: Release, stops: list[Release]
 ) -> None:
-    assert [to for _, to, _ in hops_down(catalogue(), source, target)] == stops
+    assert [to for _, to, _ in plan_steps_down(catalogue(), source, target)] == stops
 
 
 def test_controllers_stay_on_the_newer_release_for_as_long_as_a_broker_does() -> None:
-    assert [node_step.node_id for node_step in order_down(SEPARATE, 1)] == [4, 5, 6, 2, 3, 1]
+    assert [node_step.node_id for node_step in order_nodes_down(SEPARATE, 1)] == [4, 5, 6, 2, 3, 1]

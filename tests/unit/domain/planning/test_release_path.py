@@ -9,8 +9,8 @@ from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Rel
 from kafka_rollout.domain.planning.release_path import (
     find_nodes_ahead,
     node_order,
-    origin_release,
     plan_release_steps,
+    source_release,
     target_finding,
 )
 from tests.unit.domain.builders import (
@@ -98,12 +98,12 @@ def test_no_hop_ever_joins_an_intolerant_with_an_emitting_release(
 def test_a_mixed_cluster_starts_again_from_its_lowest_release() -> None:
     mixed = state(COMBINED, R391)
     nodes = {**mixed.nodes, 1: node_state(1, R431)}
-    assert origin_release(COMBINED, state(COMBINED, nodes=nodes)) == R391
+    assert source_release(COMBINED, state(COMBINED, nodes=nodes)) == R391
 
 
 def test_an_origin_that_nobody_tells_is_refused() -> None:
     with pytest.raises(RefusedError, match="No node of cluster orders"):
-        origin_release(COMBINED, state(COMBINED, nodes={1: silent(1)}))
+        source_release(COMBINED, state(COMBINED, nodes={1: silent(1)}))
 
 
 def test_a_node_above_the_first_hop_is_a_blocker_because_the_hop_would_take_it_back() -> None:

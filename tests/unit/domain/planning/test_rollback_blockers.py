@@ -9,7 +9,7 @@ import pytest
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.domain.model.releases import FeatureLevel, Release
-from kafka_rollout.domain.planning.rollback_blockers import closes_way_back
+from kafka_rollout.domain.planning.rollback_blockers import find_closing_records
 
 CATALOGUE = load_catalogue(PROJECT_ROOT / "include")
 FIXTURES = PROJECT_ROOT / "tests" / "fixtures"
@@ -19,7 +19,7 @@ EVERYTHING = {"group.version": 1, "transaction.version": 2, "share.version": 1, 
 
 def closing(source: str, target: str, **levels: int) -> list[tuple[str, int, str]]:
     held = {name.replace("_", "."): level for name, level in levels.items()}
-    found = closes_way_back(CATALOGUE, Release.parse(source), Release.parse(target), held)
+    found = find_closing_records(CATALOGUE, Release.parse(source), Release.parse(target), held)
     return [(record.record, record.value_version, record.since) for record in found]
 
 
@@ -36,11 +36,11 @@ def test_4_0_closes_it_by_features_only() -> None:
 
 @pytest.mark.parametrize("target", ["3.9.1", "4.0.1", "4.3.1"])
 def test_the_way_back_to_a_tolerant_release_stays_open(target: str) -> None:
-    assert closes_way_back(CATALOGUE, Release(3, 4, 1), Release.parse(target), EVERYTHING) == ()
+    assert find_closing_records(CATALOGUE, Release(3, 4, 1), Release.parse(target), EVERYTHING) == ()
 
 
 def test_share_groups_close_the_way_back_to_4_0_which_reads_their_state_and_refuses_it() -> None:
-    found = closes_way_back(CATALOGUE, Release(4, 0, 1), Release(4, 3, 1), EVERYTHING)
+    found = find_closing_records(CATALOGUE, Release(4, 0, 1), Release(4, 3, 1), EVERYTHING)
     assert [(record.record, record.needs) for record in found] == [
         ("ShareGroupStatePartitionMetadata", FeatureLevel(feature="share.version", level=1))
     ]

@@ -41,17 +41,17 @@ AFTER = GateRef(kind=GateKind.AFTER_START, release_step=STEP, node_id=2)
 
 CONCLUSIONS: tuple[Callable[[Sequence[Event]], Any], ...] = (
     runs.run_of,
-    runs.begun_by,
+    runs.find_dag_id,
     runs.has_plan,
     runs.has_acted,
     runs.last_task_failure,
-    runs.locked_out,
+    runs.find_lock_refusal,
     runs.last_failure,
-    runs.rolls_back,
+    runs.is_rollback_refused,
     runs.canary_is_asked,
     approvals.approvals,
     nodes.has_stopped_nodes,
-    nodes.last_act,
+    nodes.find_last_node_event,
     nodes.started_release_steps,
     nodes.node_progress,
     gates.gate_histories,
@@ -99,8 +99,8 @@ def test_a_run_is_what_its_first_plan_says(of: RunOf) -> None:
 
     assert runs.run_of([Begun(dag_id="x"), plan, replace(plan, run_of=RunOf.UPGRADE)]) is of
     assert runs.run_of([]) is RunOf.UPGRADE
-    assert runs.begun_by([Begun(dag_id="x"), plan]) == "x"
-    assert not runs.begun_by([plan])
+    assert runs.find_dag_id([Begun(dag_id="x"), plan]) == "x"
+    assert not runs.find_dag_id([plan])
 
 
 def test_an_answer_counts_for_its_task_its_try_and_its_plan_since_the_run_began() -> None:
@@ -122,31 +122,31 @@ def test_an_answer_counts_for_its_task_its_try_and_its_plan_since_the_run_began(
 def test_a_blocker_makes_an_approval_void_until_it_is_given_again() -> None:
     roll, void = approval(ApprovalOf.ROLL), Voided(plan_hash="abc", blockers=("X: a node is down",))
 
-    assert not approvals.superseded([roll], roll)
-    assert approvals.superseded([roll, void], roll) == "invalid: X: a node is down"
+    assert not approvals.find_invalidity([roll], roll)
+    assert approvals.find_invalidity([roll, void], roll) == "invalid: X: a node is down"
     assert approvals.is_invalid([roll, void], roll)
-    assert not approvals.superseded([roll, void, roll], roll)
-    assert not approvals.superseded([roll, replace(void, plan_hash="another")], roll)
+    assert not approvals.find_invalidity([roll, void, roll], roll)
+    assert not approvals.find_invalidity([roll, replace(void, plan_hash="another")], roll)
 
 
 @pytest.mark.parametrize("what", [ApprovalOf.ROLL, ApprovalOf.CANARY, ApprovalOf.FINALIZE, ApprovalOf.ROLL_BACK])
 def test_an_unreadable_entry_makes_an_earlier_approval_invalid(what: ApprovalOf) -> None:
     given_, unreadable = approval(what), Unknown(recorded_kind="void", data={"plan_hash": 7})
 
-    why = approvals.superseded([given_, unreadable], given_)
+    why = approvals.find_invalidity([given_, unreadable], given_)
     assert why == "invalid: a later entry of the run history (kind void) cannot be read"
     assert approvals.is_invalid([given_, unreadable], given_)
-    assert not approvals.superseded([unreadable, given_], given_)
-    assert not approvals.superseded([given_, unreadable, given_], given_), "approved again"
+    assert not approvals.find_invalidity([unreadable, given_], given_)
+    assert not approvals.find_invalidity([given_, unreadable, given_], given_), "approved again"
 
 
 def test_an_approval_of_the_rollback_supersedes_that_of_the_roll_and_the_other_way_round() -> None:
     roll, back = approval(ApprovalOf.ROLL), approval(ApprovalOf.ROLL_BACK)
 
-    assert approvals.superseded([roll, back], roll) == "superseded: alice approved the roll-back after it"
-    assert approvals.superseded([roll, back, roll], back) == "superseded: alice approved the roll after it"
-    assert not approvals.superseded([roll, approval(ApprovalOf.ROLL_BACK, "rejected")], roll)
-    assert not approvals.superseded([back, Voided(plan_hash="abc", blockers=("X",))], back)
+    assert approvals.find_invalidity([roll, back], roll) == "superseded: alice approved the roll-back after it"
+    assert approvals.find_invalidity([roll, back, roll], back) == "superseded: alice approved the roll after it"
+    assert not approvals.find_invalidity([roll, approval(ApprovalOf.ROLL_BACK, "rejected")], roll)
+    assert not approvals.find_invalidity([back, Voided(plan_hash="abc", blockers=("X",))], back)
 
 
 def test_the_newest_decision_on_this_plan_counts() -> None:
@@ -209,8 +209,8 @@ def test_what_stopped_a_run_is_the_lock_before_a_gate_that_failed() -> None:
     assert runs.last_failure([failed]) == "Gate after node 2: gives up."
     assert runs.last_failure([failed, LockedOut(sentence="Run x holds the lock.")]) == "Run x holds the lock."
     assert runs.last_failure([LockedOut(sentence="Run x holds the lock."), approval(ApprovalOf.ROLL)]) == ""
-    assert runs.rolls_back([started(1), RollbackClosed(release_step=BACK, sentence="closed")])
-    assert not runs.rolls_back([RollbackClosed(release_step=BACK, sentence="closed"), started(1)])
+    assert runs.is_rollback_refused([started(1), RollbackClosed(release_step=BACK, sentence="closed")])
+    assert not runs.is_rollback_refused([RollbackClosed(release_step=BACK, sentence="closed"), started(1)])
 
 
 def test_metadata_version_dates_the_finalization_of_a_run() -> None:

@@ -10,7 +10,7 @@ from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import APPROVED, REJECTED, ApprovalOf, Unknown
 from kafka_rollout.domain.run.projections.approvals import approvals
-from kafka_rollout.steps.common.approval import record_approval, renew_void
+from kafka_rollout.steps.common.approval import record_approval, renew_invalid_approvals
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node, retry_node
@@ -75,15 +75,15 @@ def test_a_person_s_retry_renews_what_a_blocker_voided_and_nothing_else(
         replace_node(ports, plan, RELEASE_STEP, NODE)
     ports = replace(ports, cluster=replace(ports.cluster, approvers=("alice", "bob")))
     by_bob = replace(approvals(ports.run.events())[0], by="bob", reason="the ghost is unregistered")
-    renew_void(ports, plan, by_bob)
+    renew_invalid_approvals(ports, plan, by_bob)
     with pytest.raises(RefusedError, match="approval is no longer valid"):  # the ghost is still there
         retry_node(ports, plan, RELEASE_STEP, NODE)
     cluster.find_unlisted_controllers.clear()
-    renew_void(ports, plan, by_bob)
+    renew_invalid_approvals(ports, plan, by_bob)
     assert retry_node(ports, plan, RELEASE_STEP, NODE).acted
     assert [a.by for a in approvals(ports.run.events())] == ["alice", "bob", "bob"]
     record_approval(ports, ApprovalOf.ROLL, "alice", REJECTED, "enough for today")
-    renew_void(ports, plan, by_bob)
+    renew_invalid_approvals(ports, plan, by_bob)
     with pytest.raises(RefusedError, match="alice answered 'rejected'"):
         replace_node(ports, plan, RELEASE_STEP, 13)
 

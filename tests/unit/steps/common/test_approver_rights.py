@@ -12,9 +12,8 @@ from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Begun
 from kafka_rollout.domain.run.projections.approvals import approvals
 from kafka_rollout.domain.run.responder import Channel, Responder
-from kafka_rollout.steps.common.approval import record_approval, require_approval
+from kafka_rollout.steps.common.approval import record_approval, require_approval, take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.take_over import take_over_run
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench
@@ -77,11 +76,11 @@ def test_a_run_that_was_taken_over_accepts_the_shell_s_answers(tmp_path: Path) -
     [
         ("alice", True, AIRFLOW, "alice started run .* and cannot approve it"),
         ("Alice", True, AIRFLOW, "alice started run"),  # an id beside the name that Airflow tells
-        ("", True, AIRFLOW, "does not say who started it"),
+        ("", True, AIRFLOW, "has no record of who started it"),
         ("ben", True, AIRFLOW, ""),
         ("", False, replace(SHELL, user="alice"), "alice started run"),
         ("", False, SHELL, ""),
-        ("", False, None, "does not say who started it"),
+        ("", False, None, "has no record of who started it"),
     ],
 )
 def test_with_four_eyes_the_starter_approves_nothing(

@@ -10,8 +10,8 @@ import pytest
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.run.events import Begun, TakenOver
 from kafka_rollout.domain.run.responder import Channel, Responder
+from kafka_rollout.steps.common.approval import take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.take_over import take_over_run
 from tests.fake_cluster import FakeCluster
 from tests.fakes import fake_bench
 

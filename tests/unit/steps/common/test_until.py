@@ -7,32 +7,22 @@ from collections.abc import Callable
 import pytest
 
 from kafka_rollout.steps.common.until import until
-
-
-class Time:
-    """A clock that only `sleep` moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
+from tests.fake_clock import FakeClock
 
 
 def wait(check: Callable[[], int], is_met: Callable[[int], bool], *, for_s: float) -> tuple[int, float]:
-    time = Time()
-    found = until(check, is_met, deadline=time.now + for_s, clock=lambda: time.now, sleep=time.sleep, pause_s=2.0)
-    return found, time.now - 100.0
+    clock = FakeClock()
+    return until(clock, check, is_met, for_s=for_s), sum(clock.slept)
 
 
 def test_it_ends_with_the_first_result_that_is_met() -> None:
     results = iter(range(10))
-    assert wait(lambda: next(results), lambda found: found == 3, for_s=60.0) == (3, 6.0)
+    assert wait(lambda: next(results), lambda found: found == 3, for_s=60.0) == (3, 1.5)
 
 
 def test_after_the_deadline_the_last_result_is_returned() -> None:
     results = iter(range(10))
-    assert wait(lambda: next(results), lambda _: False, for_s=5.0) == (3, 6.0)
+    assert wait(lambda: next(results), lambda _: False, for_s=1.2) == (3, 1.5)
 
 
 def test_a_deadline_that_has_passed_allows_one_check() -> None:

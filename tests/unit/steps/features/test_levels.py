@@ -19,7 +19,7 @@ from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import check_support, finalize, pending_changes, undo_by_controller
-from kafka_rollout.steps.gates.checks import look
+from kafka_rollout.steps.gates.checks import check_gate
 from tests.fake_cluster import R431, FakeCluster
 from tests.fakes import FakeAdmin
 
@@ -139,7 +139,7 @@ def test_the_record_tells_from_which_offset_on_the_level_is_in_the_log(
     assert seen is not None
     assert seen.epoch_before == 10
     assert seen.epoch_after == 11
-    assert look(ports, rolled, GateRef(kind=GateKind.FINALIZED)).holds
+    assert check_gate(ports, rolled, GateRef(kind=GateKind.FINALIZED)).holds
 
 
 def test_a_controller_that_names_no_levels_holds_nothing_up_once_its_log_has_them(
@@ -149,7 +149,7 @@ def test_a_controller_that_names_no_levels_holds_nothing_up_once_its_log_has_the
     told = ports.admin.features
     nameless = NodeFeatures(supported={}, finalized={}, epoch=None)
     monkeypatch.setattr(ports.admin, "features", lambda node: told(node) if node.is_broker else nameless)
-    assert look(ports, rolled, GateRef(kind=GateKind.FINALIZED)).holds
+    assert check_gate(ports, rolled, GateRef(kind=GateKind.FINALIZED)).holds
 
 
 def test_the_snapshot_gate_says_how_long_it_may_take(ports: ClusterPorts, cluster: FakeCluster, rolled: Plan) -> None:
@@ -160,7 +160,7 @@ def test_the_snapshot_gate_says_how_long_it_may_take(ports: ClusterPorts, cluste
     cluster.catalogue = type(cluster.catalogue)(
         releases={**cluster.catalogue.releases, R431: replace(facts, has_snapshot_emitter_metrics=False)}
     )
-    seen = look(ports, rolled, GateRef(kind=GateKind.SNAPSHOT))
+    seen = check_gate(ports, rolled, GateRef(kind=GateKind.SNAPSHOT))
     assert not seen.holds
     assert "7200 s" in seen.waits_for
     assert "UTC at the latest" in seen.waits_for

@@ -19,7 +19,7 @@ from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.features.race import look_for_narrower_nodes
+from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from kafka_rollout.steps.features.sending import ensure_levels
 from kafka_rollout.steps.features.update import (
     apply_features,
@@ -317,9 +317,9 @@ def test_a_silent_controller_is_a_blocker_and_not_a_yes(ports: ClusterPorts, clu
 def test_a_broker_with_a_narrower_range_that_joined_meanwhile_is_found_with_a_remedy(
     ports: ClusterPorts, cluster: FakeCluster
 ) -> None:
-    assert look_for_narrower_nodes(ports).ok
+    assert check_for_narrower_nodes(ports).ok
     cluster.nodes[13].running = R421
-    (found,) = look_for_narrower_nodes(ports).blockers
+    (found,) = check_for_narrower_nodes(ports).blockers
     assert (found.code, found.subject) == ("NARROWER-NODE-JOINED", "feature metadata.version")
     assert "node 13 supports 7-29" in found.sentence
     assert "--downgrade metadata.version" in found.remedy
@@ -330,7 +330,7 @@ def test_a_broker_that_ended_because_of_the_new_level_is_found_with_its_last_wor
 ) -> None:
     cluster.stop(13)
     cluster.nodes[13].log.append("ERROR Unable to register because the broker does not support metadata.version 30")
-    (found,) = look_for_narrower_nodes(ports).blockers
+    (found,) = check_for_narrower_nodes(ports).blockers
     assert (found.code, found.subject) == ("NODE-GONE-AFTER-FINALIZING", "node 13")
     assert "does not support metadata.version 30" in found.sentence, "the last words of its log"
     assert "its installed release 4.3.1 supports every level" in found.sentence
@@ -342,18 +342,18 @@ def test_a_broker_that_is_down_and_whose_release_supports_less_is_told_by_the_ca
 ) -> None:
     cluster.stop(13)
     cluster.nodes[13].installed = R421
-    (found,) = look_for_narrower_nodes(ports).blockers
+    (found,) = check_for_narrower_nodes(ports).blockers
     assert (found.code, found.subject) == ("NODE-GONE-AFTER-FINALIZING", "node 13")
     assert "its installed release 4.2.1 does not support metadata.version 30: " in found.sentence
     assert "upgrade it to a release that supports the level" in found.remedy
     cluster.nodes[13].installed = None
-    (found,) = look_for_narrower_nodes(ports).blockers
+    (found,) = check_for_narrower_nodes(ports).blockers
     assert "may support less than" in found.sentence
 
 
 def test_a_stranger_that_registered_meanwhile_is_found(ports: ClusterPorts, cluster: FakeCluster) -> None:
     cluster.find_unlisted_brokers.add(99)
-    (found,) = look_for_narrower_nodes(ports).blockers
+    (found,) = check_for_narrower_nodes(ports).blockers
     assert found.subject == "broker 99"
 
 

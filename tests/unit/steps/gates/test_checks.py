@@ -12,7 +12,7 @@ from kafka_rollout.domain.run.node_events import GateChecked, Started
 from kafka_rollout.domain.run.projections.gates import gate_is_passed
 from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import CHECKS, look
+from kafka_rollout.steps.gates.checks import CHECKS, check_gate
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import FakeCluster
@@ -77,14 +77,14 @@ def test_the_record_keeps_first_looks_changes_and_the_last(
 
 def test_a_look_renews_the_lock_and_stops_at_somebody_else_s(ports: ClusterPorts, plan: Plan) -> None:
     ref = GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12)
-    assert look(ports, plan, ref).holds
+    assert check_gate(ports, plan, ref).holds
     held = ports.lock.holder("fake")
     assert held is not None
     assert held.holder == ports.run_id
     ports.lock.break_("fake", "bob")
     ports.lock.acquire("fake", "another run", "features", for_s=60)
     with pytest.raises(LockHeldError):
-        look(ports, plan, ref)
+        check_gate(ports, plan, ref)
 
 
 def test_the_lock_knows_the_cluster_by_its_id_and_keeps_its_other_names_out(
@@ -92,13 +92,13 @@ def test_the_lock_knows_the_cluster_by_its_id_and_keeps_its_other_names_out(
 ) -> None:
     ref = GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12)
     cluster.silent.update({11, 12, 13})
-    look(ports, plan, ref)
+    check_gate(ports, plan, ref)
     cluster.silent.clear()
     ports.lock.acquire("alias", "another run", "features", for_s=60, cluster_id=ports.admin.cluster_id())
     with pytest.raises(LockHeldError, match="under its other name alias"):
-        look(ports, plan, ref)
+        check_gate(ports, plan, ref)
     ports.lock.break_("alias", "bob")
-    assert look(ports, plan, ref).holds
+    assert check_gate(ports, plan, ref).holds
     held = ports.lock.holder("fake")
     assert held is not None
     assert held.cluster_id == ports.admin.cluster_id()
@@ -108,6 +108,6 @@ def test_a_cluster_that_does_not_answer_is_a_condition_that_does_not_hold(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.silent.update({11, 12, 13})
-    seen = look(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12))
+    seen = check_gate(ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12))
     assert not seen.holds
     assert seen.waits_for.startswith("the cluster responds: ")

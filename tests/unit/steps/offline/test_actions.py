@@ -22,7 +22,7 @@ from kafka_rollout.domain.run.projections.offline import can_be_undone
 from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import look
+from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline.facts import offline_facts
@@ -166,7 +166,7 @@ def test_a_controller_whose_disk_is_lost_is_left_behind_and_the_others_go_on(
     (left,) = events_of(ports.run.events(), OfflineLeftBehind)
     assert left.sentence.startswith("The quorum continues without controller 1, whose log was missing: its log shows")
     gates = {
-        node: look(ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=node))
+        node: check_gate(ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=node))
         for node in (1, 11)
     }
     assert (
@@ -176,7 +176,7 @@ def test_a_controller_whose_disk_is_lost_is_left_behind_and_the_others_go_on(
     assert "new disk" not in str(gates[11].conditions)
     # Repaired, it is started by the same call.
     world.cannot_start = set()
-    assert offline.start_controllers(ports, plan).acted == (1,)
+    assert offline.start_controllers(ports, plan) == (1,)
     assert releases(world) == {"4.2.1"}
 
 

@@ -22,7 +22,7 @@ from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline import outage
 from kafka_rollout.steps.offline.facts import shown_facts
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
-from kafka_rollout.steps.procedures.of_run import build_report_of_run
+from kafka_rollout.steps.procedures.lookup import build_report_of_run
 from tests.fake_cluster import R431, FakeCluster, make_spec
 from tests.fakes import fake_bench
 from tests.unit.steps.offline.test_actions import FORWARD, RELEASE_STEP, approved, go, take_back
@@ -84,7 +84,7 @@ def test_before_the_first_stop_there_is_none_and_while_brokers_are_away_it_is_no
     world: FakeCluster, ports: ClusterPorts
 ) -> None:
     plan = approved(ports)
-    assert (outages(ports.run.events()), outage.look_for_service(ports)) == ((), True)
+    assert (outages(ports.run.events()), outage.check_service(ports)) == ((), True)
     go(ports, plan, FORWARD[:6])
     world.silent = {12}
     go(ports, plan, FORWARD[6:])

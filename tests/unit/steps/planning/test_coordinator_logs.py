@@ -20,8 +20,8 @@ from kafka_rollout.domain.run.log_events import IncrementalScan
 from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import look
-from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL, new_in_logs
+from kafka_rollout.steps.gates.checks import check_gate
+from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL, find_new_in_logs
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import R391, R431, FakeCluster
@@ -97,7 +97,7 @@ def test_the_logs_are_read_on_once_before_the_first_stop_of_a_hop(ports: Cluster
     replace_node(ports, plan, RELEASE_STEP, first)
     assert tails(ports) == [2]
     ref = GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=first)
-    while not look(ports, plan, ref).holds:
+    while not check_gate(ports, plan, ref).holds:
         pass
     replace_node(ports, plan, RELEASE_STEP, second)
     assert world.stops == [first, second]
@@ -115,5 +115,5 @@ def test_what_the_gate_waited_for_is_read_again_and_voids_the_approval_if_it_is_
     plan = replace(plan, findings=(waited,), direction=Direction.DOWNGRADE)
     left = (COMMITS, UNREADABLE) if still_there else (COMMITS,)
     world.group_records = GroupRecords(read_at=0.0, offsets=9, classes=left)
-    found = [finding.code for finding in new_in_logs(ports, plan, plan.release_steps[0])]
+    found = [finding.code for finding in find_new_in_logs(ports, plan, plan.release_steps[0])]
     assert ("LOGS-NOT-LOADABLE" in found) is still_there

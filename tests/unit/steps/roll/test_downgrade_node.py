@@ -13,7 +13,7 @@ from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.domain.run.projections.levels import planned_trims
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.downgrade.metadata_logs import look_at_metadata_logs
+from kafka_rollout.steps.downgrade.metadata_logs import check_metadata_logs
 from kafka_rollout.steps.planning.downgrade import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node, restart_node
 from tests.fake_cluster import R341, R431, FakeCluster
@@ -35,7 +35,7 @@ def cluster() -> FakeCluster:
 def plan(ports: ClusterPorts) -> Plan:
     plan = plan_downgrade(ports, R341)
     assert plan.blockers == ()
-    look_at_metadata_logs(ports, plan)
+    check_metadata_logs(ports, plan)
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "with its trim")
     return plan
 
@@ -53,7 +53,7 @@ def test_a_turn_that_is_killed_anywhere_ends_on_the_release_with_one_trim_and_on
 ) -> None:
     ports = fake_bench(cluster, tmp_path)
     plan = plan_downgrade(ports, R341)
-    look_at_metadata_logs(ports, plan)
+    check_metadata_logs(ports, plan)
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "with its trim")
     try:
         replace_node(killed_after(ports, calls), plan, RELEASE_STEP, NODE)

@@ -19,9 +19,16 @@ from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
-from kafka_rollout.steps.gates.checks import look
+from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
-from kafka_rollout.steps.roll.node import needs_turn, replace_node, restart_node, retry_node, roll_back_turns, way_back
+from kafka_rollout.steps.roll.node import (
+    needs_replacement,
+    plan_rollback,
+    replace_node,
+    restart_node,
+    retry_node,
+    rollback_release_steps,
+)
 from tests.fake_cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes import fake_bench
 
@@ -134,9 +141,9 @@ def test_of_a_stop_that_hung_for_long_the_first_record_counts(
 
 
 def test_a_node_on_the_release_is_left_alone(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
-    assert needs_turn(ports, plan, RELEASE_STEP, NODE)
+    assert needs_replacement(ports, plan, RELEASE_STEP, NODE)
     assert replace_node(ports, plan, RELEASE_STEP, NODE).acted
-    assert not needs_turn(ports, plan, RELEASE_STEP, NODE)
+    assert not needs_replacement(ports, plan, RELEASE_STEP, NODE)
     assert not replace_node(ports, plan, RELEASE_STEP, NODE).acted
     assert starts_on(cluster, NODE, R431) == 1
 
@@ -204,7 +211,9 @@ def test_a_node_that_died_after_its_start_is_not_started_blindly_again(
     with pytest.raises(FatalError, match=r"cannot start on 4\.3\.1"):
         replace_node(ports, plan, RELEASE_STEP, NODE)
     assert starts_on(cluster, NODE, R431) == 1
-    assert not look(ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=NODE)).holds
+    assert not check_gate(
+        ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=NODE)
+    ).holds
     cluster.cannot_start.clear()
     assert retry_node(ports, plan, RELEASE_STEP, NODE).acted
     assert cluster.release_of(NODE) == R431
@@ -223,22 +232,22 @@ def test_a_broken_node_is_rolled_back_from_where_the_roll_stopped(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     replace_node(ports, plan, RELEASE_STEP, 2)
-    look(ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=2))
+    check_gate(ports, plan, GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=2))
     cluster.cannot_start.add((3, R431))
     replace_node(ports, plan, RELEASE_STEP, 3)
-    node_steps = [(release_step.key, node_step.node_id) for release_step, node_step in roll_back_turns(ports, plan)]
+    node_steps = [(release_step.key, node_step.node_id) for release_step, node_step in plan_rollback(ports, plan)]
     assert node_steps == [("4.3.1-to-3.9.1", 3), ("4.3.1-to-3.9.1", 2)]
     with pytest.raises(RefusedError, match="roll-back"):
         replace_node(ports, plan, *node_steps[0])
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
     for node_step in node_steps:
-        assert look(
+        assert check_gate(
             ports, plan, GateRef(kind=GateKind.BEFORE_STOP, release_step=node_step[0], node_id=node_step[1])
         ).holds
         assert replace_node(ports, plan, *node_step).acted
         after = GateRef(kind=GateKind.AFTER_START, release_step=node_step[0], node_id=node_step[1])
-        look(ports, plan, after)
-        assert look(ports, plan, after).holds
+        check_gate(ports, plan, after)
+        assert check_gate(ports, plan, after).holds
     assert {node.running for node in cluster.nodes.values()} == {R391}
 
 
@@ -264,7 +273,7 @@ def test_in_two_hops_a_node_is_needed_on_its_way_and_past_afterwards(tmp_path: P
     assert node_step_state(ports, plan, first, 2) is NodeStepState.NEEDED
     with pytest.raises(RefusedError, match="Finish the earlier release step first"):
         node_step_state(ports, plan, second, 2)
-    assert [release_step.key for release_step in way_back(plan)] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
+    assert [release_step.key for release_step in rollback_release_steps(plan)] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
     assert plan.release_steps[0].to_release == R341
 
 
@@ -356,7 +365,7 @@ def test_a_node_that_did_not_come_up_on_the_via_release_is_taken_back_by_that_ho
     cluster.look()
     cluster.cannot_start.add((3, R341))
     replace_node(ports, plan, first, 3)
-    node_steps = [(release_step.key, node_step.node_id) for release_step, node_step in roll_back_turns(ports, plan)]
+    node_steps = [(release_step.key, node_step.node_id) for release_step, node_step in plan_rollback(ports, plan)]
     assert node_steps == [("3.4.1-to-3.4.0", 3), ("3.4.1-to-3.4.0", 2)]
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", APPROVED, "node 3 does not start")
     for node_step in node_steps:

@@ -22,7 +22,7 @@ from kafka_rollout.steps.features.levels import finalize
 from kafka_rollout.steps.features.snapshot import prove_snapshot
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.planning.upgrade import plan_upgrade
-from kafka_rollout.steps.procedures.of_run import build_report_of_run
+from kafka_rollout.steps.procedures.lookup import build_report_of_run
 from kafka_rollout.steps.report.run import GROUPS_WATCHED
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
 from tests.fake_cluster import R340, R341, R391, R431, FakeCluster

@@ -1,4 +1,4 @@
-"""Approvals of a run: what was decided, and what superseded it."""
+"""Approvals of a run: decisions, and why one no longer counts."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ INVALID = "invalid"
 
 
 def approvals(events: Sequence[Event]) -> tuple[Approval, ...]:
-    """All decisions, oldest first."""
+    """Return all decisions, oldest first."""
     return events_of(events, Approval)
 
 
 def newest_decision(events: Sequence[Event], what: str, plan_hash: str) -> Approval | None:
-    """The newest decision on `what` for this very plan."""
+    """Return the newest decision on `what` for the plan with this hash."""
     given = [one for one in approvals(events) if one.what == what and one.plan_hash == plan_hash]
     return given[-1] if given else None
 
 
-def superseded(events: Sequence[Event], approval: Approval) -> str:
+def find_invalidity(events: Sequence[Event], approval: Approval) -> str:
     """Return why an approval no longer counts; empty if it does.
 
     A blocker that was found later makes it invalid, and so does an entry of the history that cannot be read: it can be
@@ -44,4 +44,4 @@ def superseded(events: Sequence[Event], approval: Approval) -> str:
 
 def is_invalid(events: Sequence[Event], approval: Approval) -> bool:
     """Return whether a later blocker or an unreadable entry made an approval invalid."""
-    return superseded(events, approval).startswith(INVALID)
+    return find_invalidity(events, approval).startswith(INVALID)

@@ -13,7 +13,7 @@ from kafka_rollout.domain.run.node_events import GateChecked, GateFailed, GatePa
 
 
 def gate_is_passed(events: Sequence[Event], ref: GateRef) -> bool:
-    """Whether the run has passed the gate since it last stopped or started the gate's node."""
+    """Return whether the run has passed the gate since it last stopped or started the gate's node."""
     passed = False
     for event in events:
         match event:
@@ -65,7 +65,7 @@ class GateHistory:
 
 
 def gate_histories(events: Sequence[Event]) -> tuple[GateHistory, ...]:
-    """Every gate that was checked, in the order of the first checks."""
+    """Return every gate that was checked, in the order of the first checks."""
     found: dict[GateRef, GateHistory] = {}
     for event in events:
         match event:

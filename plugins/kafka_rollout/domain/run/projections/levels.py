@@ -27,7 +27,7 @@ class Finalization:
 
 
 def finalization(events: Sequence[Event]) -> Finalization | None:
-    """Of metadata.version if the run changed it, else of the first feature that it changed; None: of none."""
+    """Return the change of metadata.version, else of the first changed feature; None if no level was changed."""
     asked: dict[str, Finalization] = {}
     for event in events:
         match event:
@@ -44,23 +44,23 @@ def finalization(events: Sequence[Event]) -> Finalization | None:
 
 
 def has_asked_for_levels(events: Sequence[Event]) -> bool:
-    """Whether the run has sent an update of features."""
+    """Return whether the run has sent an update of features."""
     return has(events, Finalizing)
 
 
 def metadata_logs(events: Sequence[Event], stage: ScanStage) -> tuple[MetadataLogFound, ...]:
-    """The newest scan of all metadata logs at a stage."""
+    """Return the newest scan of all metadata logs at a stage."""
     scans = [scan for scan in events_of(events, MetadataScanned) if scan.stage is stage]
     return scans[-1].nodes if scans else ()
 
 
 def planned_trims(events: Sequence[Event]) -> tuple[int, ...]:
-    """Ids of the nodes whose metadata logs are to be trimmed: what the approval of the roll shows."""
+    """Return the ids of the nodes whose metadata logs must be trimmed, as the approval lists them."""
     logs = metadata_logs(events, ScanStage.READY)
     return tuple(sorted({log.node_id for log in logs if log.readiness is Readiness.TRIM}))
 
 
 def last_failing_offset(events: Sequence[Event]) -> int | None:
-    """The last offset of any metadata log that a release of the path cannot replay: a snapshot must end after it."""
+    """Return the last offset that a release of the path cannot replay; a snapshot must end after it."""
     offsets = (log.last_failing for stage in ScanStage for log in metadata_logs(events, stage))
     return max((offset for offset in offsets if offset is not None), default=None)

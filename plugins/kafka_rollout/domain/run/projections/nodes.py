@@ -1,4 +1,4 @@
-"""Node steps of a run: what it did to each node, and when."""
+"""Node steps of a run: stops and starts of each node, with their times."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from kafka_rollout.domain.run.projections.select import events_of, has
 
 
 def has_stopped_nodes(events: Sequence[Event]) -> bool:
-    """Whether the run has asked a node to stop."""
+    """Return whether the run has requested the stop of a node."""
     return has(events, Stopping)
 
 
-def has_stopped_in(events: Sequence[Event], release_step: str) -> bool:
-    """Whether the run has asked a node to stop in this release step."""
+def has_stopped_in_step(events: Sequence[Event], release_step: str) -> bool:
+    """Return whether the run has requested the stop of a node in this release step."""
     return any(event.release_step == release_step for event in events_of(events, Stopping))
 
 
-def has_touched(events: Sequence[Event], release_step: str, node_id: int) -> bool:
-    """Whether the run has stopped or started the node in this release step."""
+def has_acted_on_node(events: Sequence[Event], release_step: str, node_id: int) -> bool:
+    """Return whether the run has stopped or started the node in this release step."""
     return any(
         isinstance(event, Stopping | Started) and (event.release_step, event.node_id) == (release_step, node_id)
         for event in events
@@ -31,19 +31,19 @@ def has_touched(events: Sequence[Event], release_step: str, node_id: int) -> boo
 
 
 def stop_asked_at(events: Sequence[Event], release_step: str, node_id: int) -> float | None:
-    """Epoch seconds at which the node was last asked to stop in this release step."""
+    """Return the time of the last stop request for the node in this release step (epoch seconds)."""
     asked = [e.at for e in events_of(events, Stopping) if (e.release_step, e.node_id) == (release_step, node_id)]
     return asked[-1] if asked else None
 
 
 def stop_is_unfinished(events: Sequence[Event], release_step: str, node_id: int) -> bool:
-    """Whether the run asked for the stop, however long ago, and has not started the node since."""
+    """Return whether the run requested the stop and has not started the node since."""
     acts = [e for e in events if isinstance(e, Stopping | Started) and e.node_id == node_id]
     return bool(acts) and isinstance(acts[-1], Stopping) and acts[-1].release_step == release_step
 
 
-def last_act(events: Sequence[Event]) -> Stopping | Started | None:
-    """What the run last did to any node."""
+def find_last_node_event(events: Sequence[Event]) -> Stopping | Started | None:
+    """Return the last stop request or start of any node."""
     return next((event for event in reversed(events) if isinstance(event, Stopping | Started)), None)
 
 
@@ -92,7 +92,7 @@ class NodeProgress(StrEnum):
 
 
 def node_progress(events: Sequence[Event]) -> Mapping[tuple[str, int], NodeProgress]:
-    """(release step, node id) → progress, for the node steps that have begun."""
+    """Return (release step, node id) → progress, for the node steps that have begun."""
     found: dict[tuple[str, int], NodeProgress] = {}
     for event in events:
         match event:

@@ -29,7 +29,7 @@ from kafka_rollout.domain.run.projections.select import events_of, has, newest
 
 
 def events_of_this_try(events: Sequence[Event]) -> Sequence[Event]:
-    """Events since the last undo: what was done before it no longer counts."""
+    """Return the events since the last undo. Earlier events do not count."""
     undone = [index for index, event in enumerate(events) if isinstance(event, OfflineUndone)]
     return events[undone[-1] + 1 if undone else 0 :]
 
@@ -39,7 +39,7 @@ def stop_has_begun(events: Sequence[Event]) -> bool:
 
 
 def voters_before_stop(events: Sequence[Event]) -> tuple[int, ...] | None:
-    """The quorum's voters as they were before the first stop of this try."""
+    """Return the quorum's voters before the first stop of this try."""
     stopping = newest(events_of_this_try(events), OfflineStopping)
     return None if stopping is None else stopping.voters
 
@@ -54,18 +54,18 @@ def snapshot_is_written(events: Sequence[Event]) -> bool:
 
 
 def snapshot_host(events: Sequence[Event]) -> str:
-    """The machine that holds the snapshot of this try; empty if it is not known."""
+    """Return the machine with the snapshot of this try; empty if unknown."""
     written = events_of(events_of_this_try(events), OfflineSnapshotWritten)
     return written[-1].host if written else ""
 
 
 def installed_on(events: Sequence[Event]) -> Mapping[int, OfflineInstalled]:
-    """Node id → installation, of this try."""
+    """Return node id → installation, of this try."""
     return {event.node_id: event for event in events_of(events_of_this_try(events), OfflineInstalled)}
 
 
-def lost_disk(events: Sequence[Event], plan: Plan, node_id: int) -> str:
-    """What to do about a node whose directory held no log when the snapshot was installed; empty for any other."""
+def describe_lost_disk(events: Sequence[Event], plan: Plan, node_id: int) -> str:
+    """Return the remedy for a node that had no log when the snapshot was installed; empty for other nodes."""
     installed = installed_on(events).get(node_id)
     if installed is None or installed.had_log:
         return ""
@@ -78,7 +78,7 @@ def lost_disk(events: Sequence[Event], plan: Plan, node_id: int) -> str:
 
 
 def restored_nodes(events: Sequence[Event]) -> frozenset[int]:
-    """Nodes whose metadata logs this try has restored from their backups."""
+    """Return the nodes whose metadata logs this try has restored from their backups."""
     return frozenset(event.node_id for event in events_of(events_of_this_try(events), OfflineRestored))
 
 
@@ -91,18 +91,18 @@ def has_passed_no_return(events: Sequence[Event]) -> bool:
 
 
 def can_be_undone(events: Sequence[Event]) -> bool:
-    """Whether the point of no return is ahead. Before an undo, the metadata logs decide."""
+    """Return whether an undo is possible by the history. Before an undo, the metadata logs decide."""
     return stop_has_begun(events) and not has_passed_no_return(events)
 
 
 def unwritable_before(events: Sequence[Event]) -> tuple[str, ...]:
-    """Topic-partitions that were below their min.insync.replicas before the last stop of all nodes."""
+    """Return the topic-partitions that were below their min.insync.replicas before the last stop of all nodes."""
     stopping = newest(events, OfflineStopping)
     return () if stopping is None else stopping.unwritable
 
 
 def outages(events: Sequence[Event]) -> tuple[Outage, ...]:
-    """In their order; more than one where a downgrade was undone and begun again."""
+    """Return the outages in their order; several if a downgrade was undone and begun again."""
     found: list[Outage] = []
     for event in events:
         over = not found or found[-1].served_at is not None

@@ -1,4 +1,4 @@
-"""A run as a whole: what it changes, who began it, what stopped it."""
+"""A run as a whole: its kind, its owner and its last failure."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from kafka_rollout.domain.run.projections.select import events_of, has, newest
 
 
 def run_of(events: Sequence[Event]) -> RunOf:
-    """What the run changes, by its first plan; an upgrade while it has none."""
+    """Return what the run changes, by its first plan; an upgrade before the first plan."""
     return next((planned.run_of for planned in events_of(events, Planned)), RunOf.UPGRADE)
 
 
-def begun_by(events: Sequence[Event]) -> str:
-    """Id of the DAG whose run it is; empty for a run of the command line."""
+def find_dag_id(events: Sequence[Event]) -> str:
+    """Return the id of the DAG of the run; empty for a run of the command line."""
     return next((begun.dag_id for begun in events_of(events, Begun)), "")
 
 
@@ -39,8 +39,8 @@ def has_plan(events: Sequence[Event]) -> bool:
     return has(events, Planned)
 
 
-def made_plan(events: Sequence[Event], plan_hash: str) -> Planned | None:
-    """The newest record of this very plan."""
+def find_planned(events: Sequence[Event], plan_hash: str) -> Planned | None:
+    """Return the newest event of the plan with this hash."""
     return newest([planned for planned in events_of(events, Planned) if planned.plan_hash == plan_hash], Planned)
 
 
@@ -49,7 +49,7 @@ def canary_is_asked(events: Sequence[Event]) -> bool:
 
 
 def has_acted(events: Sequence[Event]) -> bool:
-    """Whether the run has changed the cluster, or tried to."""
+    """Return whether the run has changed the cluster, or tried to."""
     return has(events, Finalizing, Stopping, Stopped)
 
 
@@ -78,24 +78,24 @@ def newest_answer(
     return None
 
 
-def rolls_back(events: Sequence[Event]) -> bool:
-    """Whether the newest event with a direction says that the rollback was refused."""
+def is_rollback_refused(events: Sequence[Event]) -> bool:
+    """Return whether the last attempt to change nodes or levels was a refused rollback."""
     newest_turn = next(
         (event for event in reversed(events) if isinstance(event, Started | Finalizing | RollbackClosed | Rolled)), None
     )
     return isinstance(newest_turn, RollbackClosed)
 
 
-def locked_out(events: Sequence[Event]) -> str:
-    """Who holds the cluster's lock, where that was the last thing that stopped the run; empty where it was not."""
+def find_lock_refusal(events: Sequence[Event]) -> str:
+    """Return who holds the cluster's lock if this stopped the run last; else an empty text."""
     kinds = Approval | Started | Finalizing | GatePassed | LockedOut
     event = next((event for event in reversed(events) if isinstance(event, kinds)), None)
     return event.sentence if isinstance(event, LockedOut) else ""
 
 
 def last_failure(events: Sequence[Event]) -> str:
-    """Why the run did not go on, in a sentence; empty where the record does not say."""
-    if sentence := locked_out(events):
+    """Return why the run stopped, as a sentence; empty if the history does not contain the reason."""
+    if sentence := find_lock_refusal(events):
         return sentence
     for event in reversed(events):
         match event:

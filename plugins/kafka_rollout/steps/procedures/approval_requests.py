@@ -8,7 +8,7 @@ from dataclasses import replace
 from kafka_rollout.domain.model.plan import FeatureChange, Plan
 from kafka_rollout.domain.planning.request import ApprovalPolicy
 from kafka_rollout.domain.run.events import ApprovalOf
-from kafka_rollout.domain.run.log_events import ScanJudged
+from kafka_rollout.domain.run.log_events import ScanEvaluated
 from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.domain.run.projections.offline import stop_has_begun
 from kafka_rollout.domain.run.projections.select import newest
@@ -43,7 +43,7 @@ def _finalize_body(call: StepCall) -> str:
     ports, plan = call.ports, call.plan
     support = levels.check_support(ports, plan)
     levels.refuse(support)
-    scan = newest(ports.run.events(), ScanJudged)
+    scan = newest(ports.run.events(), ScanEvaluated)
     sentence = "The coordinator logs were not scanned (--no-scan)." if scan is None else scan.sentence
     shown = replace(plan, feature_changes=levels.undo_by_controller(ports, plan))
     body = approval_body(shown, support, what=ApprovalOf.FINALIZE, scan=sentence)

@@ -32,7 +32,7 @@ _REPORTS: Mapping[str, Callable[..., dict[str, Any]]] = {
 
 
 def procedure_of(events: Events) -> Procedure:
-    """The procedure of the run's plan; UPGRADE before there is a plan."""
+    """Return the procedure of the run's plan; UPGRADE before there is a plan."""
     return PROCEDURES[run_of(events)]
 
 
