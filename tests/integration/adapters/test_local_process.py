@@ -34,10 +34,21 @@ pytestmark = pytest.mark.integration
 OLD, NEW = Release(3, 9, 1), Release(4, 3, 1)
 
 
+@pytest.fixture(scope="module")
+def shared(make_shared_cluster: MakeCluster) -> LocalCluster:
+    """One combined node on 3.9.1 that writes snapshots each second."""
+    quick_snapshots = {"metadata.log.max.snapshot.interval.ms": "1000"}
+    return make_shared_cluster("3.9.1", layout="combined", size=1, extra_config=quick_snapshots)
+
+
 @pytest.fixture
-def single(make_cluster: MakeCluster) -> LocalCluster:
-    """One combined node on 3.9.1, running."""
-    return make_cluster("3.9.1", layout="combined", size=1)
+def single(shared: LocalCluster) -> LocalCluster:
+    """The shared node, running on 3.9.1, whatever the test before left."""
+    (node,) = shared.spec.nodes
+    if shared.runtime.process(node).pid is None:
+        shared.runtime.install(node, OLD)
+        shared.start()
+    return shared
 
 
 def home(node: NodeSpec) -> Path:
@@ -74,7 +85,7 @@ def test_one_node_of_three_is_replaced_by_the_new_release_and_back(make_cluster:
         wait_for_release(node, release)
         assert runtime.process(node).installed == release
         assert any("Kafka Server started" in line or "INFO" in line for line in runtime.log_tail(node))
-    assert (home(node) / "server.properties").read_text() == first, "the way back restores the configuration"
+    assert (home(node) / "server.properties").read_text() == first, "the rollback restores the configuration"
     assert (home(node) / "server.properties.3.9.1").read_text() == first
     assert [start.release for start in runtime.starts(node)] == [OLD, NEW, OLD]
     assert len(runtime.starts(cluster.spec.node(1))) == 1
@@ -85,6 +96,7 @@ def test_a_start_killed_before_its_record_is_found_and_recorded_once(single: Loc
     """The parent dies between spawn and record: the next start finds the process instead of starting another."""
     runtime, node = single.runtime, single.spec.node(1)
     runtime.stop(node, deadline_s=180)
+    earlier = len(runtime.starts(node))
     record = home(node) / "starts.jsonl"
     before = record.read_text()
     program = (
@@ -114,32 +126,33 @@ def test_a_start_killed_before_its_record_is_found_and_recorded_once(single: Loc
     runtime.start(node)
     assert runtime.process(node).pid == pid
     assert [start.pid for start in runtime.starts(node)].count(pid) == 1
-    assert len(runtime.starts(node)) == 2
+    assert len(runtime.starts(node)) == earlier + 1
 
 
 def test_of_two_starts_at_once_one_starts(single: LocalCluster) -> None:
     runtime, node = single.runtime, single.spec.node(1)
     runtime.stop(node, deadline_s=180)
+    earlier = len(runtime.starts(node))
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: runtime.start(node), range(4)))
     config = str(home(node) / "server.properties")
     assert len([p for p in psutil.process_iter(["cmdline"]) if config in (p.info["cmdline"] or [])]) == 1
-    assert len(runtime.starts(node)) == 2  # the fixture's and this one
+    assert len(runtime.starts(node)) == earlier + 1
 
 
-def test_a_stop_ends_by_its_id_a_process_that_outlives_its_deadline(single: LocalCluster) -> None:
+def test_a_forced_stop_kills_a_process_that_exceeds_its_deadline(single: LocalCluster) -> None:
     runtime, node = single.runtime, single.spec.node(1)
     pid = runtime.process(node).pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)  # as a hanging controlled shutdown: SIGTERM is not answered
     with pytest.raises(FatalError, match="still shutting down after 1 s"):
         runtime.stop(node, deadline_s=1)
-    assert runtime.process(node).pid == pid, "nothing is forced unless a person asked for it"
+    assert runtime.process(node).pid == pid, "nothing is killed without force=True"
     began = time.monotonic()
     runtime.stop(node, deadline_s=2, force=True)
     assert 2 <= time.monotonic() - began < 60
     assert runtime.process(node).pid is None
-    runtime.stop(node, deadline_s=2)  # nothing to do is no error
+    runtime.stop(node, deadline_s=2)  # a stopped node is not an error
 
 
 def test_nothing_is_installed_under_a_running_node(single: LocalCluster) -> None:
@@ -167,13 +180,8 @@ def test_a_node_gets_no_credentials_and_listens_on_loopback_only(
     assert process.pid == os.getsid(pid), "a session of its own: Ctrl-C does not reach it"
 
 
-def test_snapshots_are_listed_and_copied_readable_by_their_owner_alone(
-    make_cluster: MakeCluster, tmp_path: Path
-) -> None:
-    cluster = make_cluster(
-        "3.9.1", layout="combined", size=1, extra_config={"metadata.log.max.snapshot.interval.ms": "1000"}
-    )
-    runtime, node = cluster.runtime, cluster.spec.node(1)
+def test_snapshots_are_listed_and_copied_readable_by_their_owner_alone(single: LocalCluster, tmp_path: Path) -> None:
+    runtime, node = single.runtime, single.spec.node(1)
     found: tuple[CheckpointFile, ...] = ()
     deadline = time.monotonic() + 180
     while not found and time.monotonic() < deadline:
@@ -187,7 +195,7 @@ def test_snapshots_are_listed_and_copied_readable_by_their_owner_alone(
     assert copy.stat().st_size == found[-1].size
 
 
-def test_a_node_that_will_not_start_leaves_its_reason_in_the_log(single: LocalCluster) -> None:
+def test_a_node_that_does_not_start_leaves_its_reason_in_the_log(single: LocalCluster) -> None:
     runtime, node = single.runtime, single.spec.node(1)
     runtime.stop(node, deadline_s=180)
     runtime.install(
@@ -201,7 +209,7 @@ def test_a_node_that_will_not_start_leaves_its_reason_in_the_log(single: LocalCl
     assert re.search(r"ConfigException.*segment\.bytes", "\n".join(runtime.log_tail(node, lines=200)))
 
 
-def test_two_clusters_made_at_once_do_not_meet_and_are_ended_apart(make_cluster: MakeCluster) -> None:
+def test_two_clusters_created_at_once_share_no_port_and_stop_separately(make_cluster: MakeCluster) -> None:
     with ThreadPoolExecutor(2) as pool:
         one, two = pool.map(lambda name: make_cluster("3.9.1", name=name, layout="combined", size=1), ("one", "two"))
     ports = [

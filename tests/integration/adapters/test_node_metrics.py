@@ -25,11 +25,18 @@ READER = NodeMetricsReader(timeout_s=60)  # the first answer of a cold agent on 
 
 @pytest.fixture(scope="module")
 def newest(make_shared_cluster: MakeCluster) -> LocalCluster:
-    """A broker and a controller apart, on 4.3.1."""
+    """One broker and one separate controller on 4.3.1."""
     return make_shared_cluster("4.3.1", size=1)
 
 
-def test_both_agents_tell_the_metadata_version_of_broker_and_controller(newest: LocalCluster) -> None:
+@pytest.fixture(scope="module")
+def older(make_shared_cluster: MakeCluster) -> LocalCluster:
+    """One combined node on 3.9.1 that writes snapshots each second."""
+    quick_snapshots = {"metadata.log.max.snapshot.interval.ms": "1000"}
+    return make_shared_cluster("3.9.1", name="older", layout="combined", size=1, extra_config=quick_snapshots)
+
+
+def test_both_agents_report_the_metadata_version_of_broker_and_controller(newest: LocalCluster) -> None:
     for node in newest.spec.nodes:
         metrics = READER.read(node)
         assert metrics.release == Release(4, 3, 1), node.name
@@ -45,7 +52,7 @@ def test_both_agents_tell_the_metadata_version_of_broker_and_controller(newest: 
 
 
 @pytest.mark.parametrize("agent", ["prometheus", "jolokia"])
-def test_one_agent_stands_in_for_the_other_but_not_for_its_metadata_version(
+def test_one_agent_replaces_the_other_but_not_its_metadata_version(
     newest: LocalCluster, agent: str, closed_port: int
 ) -> None:
     node = newest.spec.node(1)
@@ -59,7 +66,7 @@ def test_one_agent_stands_in_for_the_other_but_not_for_its_metadata_version(
     assert half.snapshot_age_ms is not None
 
 
-def test_clients_are_told_by_library_and_version(newest: LocalCluster) -> None:
+def test_clients_are_listed_by_library_and_version(newest: LocalCluster) -> None:
     consumer = Consumer({"bootstrap.servers": newest.spec.bootstrap_servers, "group.id": "seen"})
     consumer.list_topics(timeout=60)
     try:
@@ -73,7 +80,7 @@ def test_clients_are_told_by_library_and_version(newest: LocalCluster) -> None:
         consumer.close()
 
 
-def test_nobody_answering_is_said_soon_with_both_reasons(newest: LocalCluster, closed_port: int) -> None:
+def test_without_an_answer_the_error_names_both_reasons_soon(newest: LocalCluster, closed_port: int) -> None:
     url = f"http://127.0.0.1:{closed_port}/"
     began = time.monotonic()
     with pytest.raises(TransientError, match=r"No metrics agent of node broker-1 responds \(jolokia: .*prometheus: "):
@@ -81,7 +88,7 @@ def test_nobody_answering_is_said_soon_with_both_reasons(newest: LocalCluster, c
     assert time.monotonic() - began < 60
 
 
-def test_the_agents_answer_questions_and_change_nothing(newest: LocalCluster) -> None:
+def test_the_agents_answer_queries_and_change_nothing(newest: LocalCluster) -> None:
     import httpx
 
     answer = httpx.post(
@@ -91,7 +98,7 @@ def test_the_agents_answer_questions_and_change_nothing(newest: LocalCluster) ->
     assert answer.json()["status"] == 403
 
 
-def test_an_old_release_has_no_metadata_version_metric_but_says_its_release(make_cluster: MakeCluster) -> None:
+def test_an_old_release_reports_its_release_but_no_metadata_version(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("3.4.0", layout="combined", size=1)
     metrics = READER.read(cluster.spec.node(1))
     assert metrics.release == Release(3, 4, 0)
@@ -101,7 +108,7 @@ def test_an_old_release_has_no_metadata_version_metric_but_says_its_release(make
     assert metrics.unanswered == ()
 
 
-def test_a_controller_counts_the_partitions_that_a_client_with_all_rights_is_shown(newest: LocalCluster) -> None:
+def test_a_controller_counts_the_partitions_that_a_superuser_can_list(newest: LocalCluster) -> None:
     broker, controller = newest.spec.brokers[0], newest.spec.controllers[0]
     client = AdminClient({"bootstrap.servers": newest.spec.bootstrap_servers})
     client.create_topics([NewTopic("counted", 3, 1)])["counted"].result(60)
@@ -110,16 +117,13 @@ def test_a_controller_counts_the_partitions_that_a_client_with_all_rights_is_sho
         wait_until(lambda: len([each for each in admin.partitions() if each.topic == "counted"]) == 3, 180)
         for agent in ("prometheus", "jolokia"):
             alone = replace(controller, **{f"{agent}_url": None})
-            # Broker and controller hear of a topic one after the other.
+            # The broker and the controller learn of a topic one after the other.
             wait_until(lambda alone=alone: READER.read(alone).partition_count == len(admin.partitions()), 180)  # type: ignore[misc]
     assert READER.read(broker).partition_count is None
 
 
-def test_snapshots_written_by_the_running_process_show_their_size(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(
-        "3.9.1", layout="combined", size=1, extra_config={"metadata.log.max.snapshot.interval.ms": "1000"}
-    )
-    node = cluster.spec.node(1)
+def test_snapshots_written_by_the_running_process_show_their_size(older: LocalCluster) -> None:
+    node = older.spec.node(1)
     deadline = time.monotonic() + 180
     while not READER.read(node).snapshot_bytes:
         assert time.monotonic() < deadline
@@ -127,13 +131,12 @@ def test_snapshots_written_by_the_running_process_show_their_size(make_cluster: 
     assert list(Path(str(node.directory)).rglob("__cluster_metadata-0/*.checkpoint"))
 
 
-def test_deprecated_requests_name_the_client(make_cluster: MakeCluster) -> None:
+def test_deprecated_requests_name_the_client(older: LocalCluster) -> None:
     """3.9.1 counts requests that 4.x no longer serves (KIP-896): here Fetch v0 from a raw socket."""
     import socket
     import struct
 
-    cluster = make_cluster("3.9.1", layout="combined", size=1)
-    node = cluster.spec.node(1)
+    node = older.spec.node(1)
     host, port = str(node.broker_address).rsplit(":", 1)
     client = b"old-client"
     request = struct.pack(">hhih", 1, 0, 7, len(client)) + client  # Fetch v0: header, then an empty body
