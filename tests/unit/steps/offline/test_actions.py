@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kafka_rollout.adapters.store.artifacts import Artifacts
+from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.metadata_log.losses import Loss
@@ -32,6 +36,7 @@ from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import R431, FakeCluster
 from tests.fake_metadata_logs import FakeMetadataLogs
 from tests.fakes import FakeRuntime, fake_bench
+from tests.records import database_of
 
 R421 = Release(4, 2, 1)
 RELEASE_STEP = "4.3.1-to-4.2.1"
@@ -125,6 +130,36 @@ def test_killed_in_the_middle_of_the_nodes_the_others_follow(
         offline.start_controllers(ports, plan)
     monkeypatch.setattr(FakeMetadataLogs, "install", install)
     go(ports, plan)
+    assert releases(world) == {"4.2.1"}
+
+
+def test_another_worker_writes_the_snapshot_again_and_after_the_first_installation_names_the_host_that_has_it(
+    world: FakeCluster, ports: ClusterPorts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshot holds password verifiers, so it stays in a private folder of its host."""
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:3])
+    store = SqlRunStore(database_of(tmp_path), Artifacts(str(tmp_path)), tmp_path / "b", "fake", ports.run_id)
+    other = replace(ports, run=store)
+    install, installed = FakeMetadataLogs.install, []
+
+    def dies_at_2(logs: Any, directory: Path, snapshot: Path, **options: Any) -> str:
+        installed.append(snapshot.is_relative_to(tmp_path / "b"))
+        if directory.name == "2":
+            raise KeyboardInterrupt
+        return install(logs, directory, snapshot, **options)
+
+    monkeypatch.setattr(FakeMetadataLogs, "install", dies_at_2)
+    with pytest.raises(KeyboardInterrupt):
+        offline.install_snapshot(other, plan)
+    assert installed == [True, True]
+    monkeypatch.setattr(FakeMetadataLogs, "install", install)
+    for path in (tmp_path / "private").rglob("*.checkpoint"):
+        path.unlink()
+    with pytest.raises(FatalError, match=f"It was written on host {socket.gethostname()} and holds password") as error:
+        offline.install_snapshot(ports, plan)
+    assert "Repeat the step on that host" in error.value.remedy
+    go(other, plan)
     assert releases(world) == {"4.2.1"}
 
 
