@@ -147,7 +147,8 @@ def host_name() -> str:
 
 def is_reachable(process: BackgroundProcess) -> bool:
     """Whether this worker can read and continue the process's journals."""
-    return process.host == host_name() and os.access(process.folder, os.R_OK | os.W_OK | os.X_OK)
+    mode = os.R_OK | os.W_OK | os.X_OK
+    return process.host == host_name() and os.access(process.folder, mode, effective_ids=True)
 
 
 def life_of(process: BackgroundProcess) -> Life:
