@@ -1,4 +1,4 @@
-"""The times that a remedy names are those of a real broker's cleaner, with the settings that it says hurry it."""
+"""The cleaning times of a remedy are those of a real broker with the settings for faster cleaning."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProcessRuns:
 
 @pytest.fixture
 def soon_cleaned(make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch) -> Start:
-    """Start a cluster whose cleaner can be hurried to two seconds."""
+    """Start a cluster whose log cleaner can run within two seconds."""
     monkeypatch.setattr(scan_cleaning, "FASTER_MS", 2_000)
 
     def start(release: str, level: str, feature: str) -> LocalCluster:

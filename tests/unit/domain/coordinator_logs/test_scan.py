@@ -298,7 +298,7 @@ def test_the_json_form_reads_back_to_the_same_result() -> None:
 def way_back(
     *classes: RecordKind, to: Release, asked: Release | None = None, broken: tuple[BrokenRecords, ...] = ()
 ) -> Verdict:
-    """`asked`: the release that was judged, if it is another one."""
+    """`asked`: the evaluated release, if it is another one."""
     verdicts = evaluate_records(CATALOGUE, classes, [asked or to], broken=broken)
     scan = ScanResult(cluster="c", scanned_at=0.0, logs=(), classes=classes, verdicts=verdicts, broken=broken)
     return check_rollback(scan, to)
