@@ -126,7 +126,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where the files are put for the time being (default: temporary)")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as an interrupt: what was started ends
-    sizes = QUICK if options.read_task_args else Sizes()
+    sizes = QUICK if options.quick else Sizes()
     with tempfile.TemporaryDirectory(prefix="bench-scan-", dir=options.folder) as name:
         ports = Bench(
             folder=Path(name),
@@ -147,7 +147,7 @@ def main() -> int:
         _run(ports, set(options.only))
     ports.result["machine"]["load_after"] = round(os.getloadavg()[0], 1)
     ports.result["goals"] = [goal.to_dict() for goal in ports.goals]
-    if not options.read_task_args and set(options.only) == set(PARTS):
+    if not options.quick and set(options.only) == set(PARTS):
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps(ports.result, indent=2) + "\n")
     print("\n".join(["", *map(str, ports.goals)]))
@@ -198,7 +198,7 @@ def _files(ports: Bench, spark: WarmSession, logs: tuple[Written, ...], scans: l
     samples = _samples(ports)
     questions = {name: spark.question(depth, live=live) for name, (depth, live) in _SCANS.items() if name in scans}
     classes = spark.question(ScanDepth.CLASSES)
-    found = spark.look(folders)
+    found = spark.find(folders)
     rates: defaultdict[str, list[float]] = defaultdict(list)
     starts: list[float] = []
     kernel = BareKernel()

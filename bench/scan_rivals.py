@@ -22,8 +22,9 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout_spark.decode.decoding import worker_rows
 from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.rows import RowKind
-from kafka_rollout_spark.source.files import segment_chunks
+from kafka_rollout_spark.source.files import SegmentFiles
 from kafka_rollout_spark.source.ranges import LogsToRead
+from kafka_rollout_spark.source.splits import Split
 
 RELEASE = Release(4, 3, 1)
 _TOOLS = ivy.Module("org.apache.kafka", "kafka-tools", str(RELEASE))  # a broker runs without it: it is in no lock
@@ -51,8 +52,8 @@ class BareKernel:
 
     def seconds(self, logs: LogsToRead, spec: DecodingSpec, records: int) -> float:
         began = time.monotonic()
-        tasks = [(share, spec) for share in logs.shares(self._processes)]
-        read = sum(self._pool.imap_unordered(_read_share, tasks))
+        tasks = [(split, spec) for split in logs.splits(self._processes)]
+        read = sum(self._pool.imap_unordered(_read_split, tasks))
         took = time.monotonic() - began
         if read != records:
             raise FatalError(f"The bare kernel read {read} of {records} records.", remedy="Look why.")
@@ -63,11 +64,11 @@ class BareKernel:
         self._pool.join()
 
 
-def _read_share(task: tuple[Sequence[Any], DecodingSpec]) -> int:
-    share, spec = task
+def _read_split(task: tuple[Split, DecodingSpec]) -> int:
+    split, spec = task
     damage: list[dict[str, Any]] = []
     read = 0
-    for rows in worker_rows(segment_chunks(share, damage), spec):
+    for rows in worker_rows(SegmentFiles().read(split, damage), spec):
         if rows.num_rows and rows["kind"][0].as_py() == RowKind.LOG:
             read += sum(rows["count"].to_pylist())
     return -1 if damage else read

@@ -21,7 +21,7 @@ from kafka_rollout_spark.scan import Question, make_result, read_logs
 from kafka_rollout_spark.source.ranges import LogsToRead, live_logs, logs_in_directories
 
 sys.path.insert(0, str(PROJECT_ROOT / "spark_jobs"))
-from kafka_rollout_spark.job import session
+from kafka_rollout_spark.job import start_spark
 
 MASTER = "local[2]"
 
@@ -36,7 +36,7 @@ class WarmSession:
         os.environ.update(environment(settings))
         os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join(["--master", MASTER, *confs, "pyspark-shell"])
         began = time.monotonic()
-        self._spark = session()
+        self._spark = start_spark()
         self.start_s = time.monotonic() - began
 
     def question(self, depth: ScanDepth, *, live: bool = False) -> Question:
@@ -44,21 +44,21 @@ class WarmSession:
             catalogue=self._catalogue, schemas=self._schemas, releases=list(self._catalogue), depth=depth, live=live
         )
 
-    def look(self, folders: Sequence[Path]) -> LogsToRead:
+    def find(self, folders: Sequence[Path]) -> LogsToRead:
         topics = self._catalogue.coordinator_topics
         return logs_in_directories(cluster="bench", directories=folders, topics=topics)
 
     def files_s(self, folders: Sequence[Path], question: Question, records: int) -> tuple[float, ScanResult]:
         """A whole scan of log directories: from looking for segments to verdicts and inventory."""
         began = time.monotonic()
-        return self._finish(began, self.look(folders), question, records)
+        return self._finish(began, self.find(folders), question, records)
 
     def broker_s(self, servers: str, question: Question) -> tuple[float, ScanResult]:
         """A whole scan of a live cluster."""
         began = time.monotonic()
         known = self._catalogue.coordinator_topics
         logs = live_logs(cluster="bench", bootstrap_servers=servers, security_file=None, topics=[], known=known)
-        return self._finish(began, logs, question, sum(log.end - log.start for log in logs.ranges))
+        return self._finish(began, logs, question, sum(log.end - log.start for log in logs.logs))
 
     def _finish(self, began: float, logs: LogsToRead, question: Question, records: int) -> tuple[float, ScanResult]:
         with read_logs(self._spark, logs, question.spec(logs), lambda _: None) as scanned:

@@ -1,10 +1,10 @@
-"""Spark job: which releases could load these coordinator logs, of a live cluster or in log directories.
+"""Spark job: the releases that can load the coordinator logs, of a running cluster or in log directories.
 
     spark-submit --master local[2] application/scan_coordinator_logs.py --cluster NAME --bootstrap-servers HOST:PORT
     spark-submit --master local[2] application/scan_coordinator_logs.py --cluster NAME --log-dir DIR --log-dir DIR
 
-Exit code 0 whatever the verdicts, 3 with --fail-on R when release R could not load a log, 2 for bad input, 1 when the
-logs could not be read. PYTHONPATH must hold plugins/ and spark_jobs/ (adapters.coordinator_logs.spark_submit sets it).
+Exit code 0 for any verdict; 3 with --fail-on R if release R cannot load a log; 2 for bad input; 1 if the logs could not
+be read. PYTHONPATH must contain plugins/ and spark_jobs/ (adapters.coordinator_logs.spark_submit sets it).
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from py4j.protocol import Py4JError
+from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from kafka_rollout.adapters.coordinator_logs.segments import SegmentGoneError
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
@@ -29,14 +30,15 @@ from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.errors import RolloutError, UserError
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.settings import Settings
-from kafka_rollout_spark.decode.compile_kernel import compile_kernel, is_compiled
+from kafka_rollout_spark.kernel.cache import COMPLETE
 from kafka_rollout_spark.kernel.spec import ScanDepth
 from kafka_rollout_spark.result.output import STANDARD_OUTPUT, write_json, write_parquet
 from kafka_rollout_spark.scan import Question, make_result, read_logs
 from kafka_rollout_spark.source.ranges import LogsToRead, live_logs, logs_in_directories
 
 COULD_NOT_READ, VERDICT_FAILS = 1, 3
-# What a worker raised arrives as text: the last line of its trace, `kafka_rollout.….TransientError: sentence`.
+Gateway = Callable[[], JavaGateway | None]  # None: SparkContext starts the JVM
+# A worker's error arrives as text: the last line of its trace is `kafka_rollout.….TransientError: sentence`.
 _WORKERS_SENTENCE = re.compile(r"^(?:kafka_rollout[\w.]*)\.\w+Error: (.+)$", re.MULTILINE)
 
 
@@ -51,44 +53,51 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", help="brokers as host:port,…")
     where.add_argument("--log-dir", type=Path, action="append", help="a log directory, or one partition's folder")
-    parser.add_argument("--security-file", type=Path, help="how to reach a secured cluster; mode 0600")
-    parser.add_argument("--topic", action="append", default=[], help="a coordinator log (default: all there are)")
-    parser.add_argument("--release", action="append", default=[], help="a release to judge (default: all known)")
-    parser.add_argument("--fail-on", action="append", default=[], metavar="RELEASE", help="exit 3 if it fails")
-    parser.add_argument("--live", action="store_true", help="tell which records are the newest of their key")
-    parser.add_argument("--classes-only", action="store_true", help="do not look into the records")
+    parser.add_argument("--security-file", type=Path, help="credentials for a secured cluster; mode 0600")
+    parser.add_argument("--topic", action="append", default=[], help="a coordinator log (default: all that exist)")
     parser.add_argument(
-        "--new-group-coordinator", action="store_true", help="as 3.8 and 3.9 load if they are told to start it"
+        "--release", action="append", default=[], help="a release to evaluate (default: all of the catalogue)"
+    )
+    parser.add_argument(
+        "--fail-on", action="append", default=[], metavar="RELEASE", help="exit code 3 if its verdict is fails"
+    )
+    parser.add_argument("--live", action="store_true", help="count current records separately from superseded ones")
+    parser.add_argument("--classes-only", action="store_true", help="count records by key and value version only")
+    parser.add_argument(
+        "--new-group-coordinator", action="store_true", help="evaluate 3.8 and 3.9 with their new group coordinator"
     )
     parser.add_argument("--json", help="file for the result; - is standard output")
     parser.add_argument("--parquet", type=Path, help="folder for the result as Parquet")
     return parser.parse_args(arguments)
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], gateway: Gateway = lambda: None) -> int:
     try:
-        return _scan(parse_arguments(arguments))
+        return _scan(parse_arguments(arguments), gateway)
     except RolloutError as error:
         _say(f"error: {error}")
         return error.exit_code if isinstance(error, UserError) else COULD_NOT_READ
+    except Py4JNetworkError:
+        _say("error: Spark's Java process stopped during the scan. Check the free memory, then scan again.")
+        return COULD_NOT_READ
     except (PySparkException, Py4JError) as error:
         _say(f"error: {workers_sentence(str(error))}")
         return COULD_NOT_READ
 
 
 def workers_sentence(trace: str) -> str:
-    """The sentence of our error in the text of Spark's; if there is none, Spark's own first cause."""
+    """The sentence of a worker's error in Spark's text; if there is none, Spark's root cause."""
     found = _WORKERS_SENTENCE.findall(trace)
     if found:
         return str(found[-1])
     lines = trace.splitlines()
-    # py4j's first line only names the call that failed; the Java exception follows it, behind a colon.
-    said = [line.removeprefix(": ") for line in lines if line.startswith(": ")] or lines[:1]
-    said += [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return f"Spark failed: {said[-1]}"
+    # py4j's first line only names the failed call; the Java exception follows after a colon.
+    causes = [line.removeprefix(": ") for line in lines if line.startswith(": ")] or lines[:1]
+    causes += [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return f"Spark failed: {causes[-1]}"
 
 
-def _scan(options: argparse.Namespace) -> int:
+def _scan(options: argparse.Namespace, gateway: Gateway) -> int:
     include = Settings.from_environment().include
     catalogue = load_catalogue(include)
     must_load = [Release.parse(text) for text in options.fail_on]
@@ -96,7 +105,7 @@ def _scan(options: argparse.Namespace) -> int:
     releases = sorted({*releases, *must_load})
     for release in releases:
         catalogue.get(release)
-    logs = _look(options, catalogue)
+    logs = _find_logs(options, catalogue)
     question = Question(
         catalogue=catalogue.configured(new_group_coordinator=logs.new_group_coordinator),
         schemas=load_schemas(include, new_group_coordinator=logs.new_group_coordinator),
@@ -105,15 +114,15 @@ def _scan(options: argparse.Namespace) -> int:
         live=options.live,
     )
     _say("starting Spark")
-    spark = session()
+    spark = start_spark(gateway())
     try:
         try:
             result = _read(spark, question, logs, options.parquet)
-        except (PySparkException, SegmentGoneError) as error:
+        except (PySparkException, Py4JError, SegmentGoneError) as error:
             if SegmentGoneError.__name__ not in f"{type(error).__name__}: {error}":
                 raise
-            _say("a segment was replaced while it was read; looking once more")
-            result = _read(spark, question, _look(options, catalogue), options.parquet)
+            _say("a segment was replaced during the scan; scanning again")
+            result = _read(spark, question, _find_logs(options, catalogue), options.parquet)
     finally:
         spark.stop()
     if options.json:
@@ -122,7 +131,7 @@ def _scan(options: argparse.Namespace) -> int:
     return VERDICT_FAILS if any(result.failing(release) for release in must_load) else 0
 
 
-def _look(options: argparse.Namespace, catalogue: Catalogue) -> LogsToRead:
+def _find_logs(options: argparse.Namespace, catalogue: Catalogue) -> LogsToRead:
     known = catalogue.coordinator_topics
     for topic in options.topic:
         if topic not in known:
@@ -147,12 +156,12 @@ def _look(options: argparse.Namespace, catalogue: Catalogue) -> LogsToRead:
             _say(logs.note)
         logs = replace(logs, new_group_coordinator=logs.new_group_coordinator or options.new_group_coordinator)
     if logs.new_group_coordinator:
-        _say("3.8 and 3.9 are judged by their new group coordinator")
-    _say(f"{len(logs.ranges)} partitions, {logs.size} {logs.unit}")
+        _say("3.8 and 3.9 are evaluated with their new group coordinator")
+    _say(f"{len(logs.logs)} partitions, {logs.size} {logs.unit}")
     return logs
 
 
-def _read(spark: SparkSession, question: Question, logs: LogsToRead, parquet: Path | None) -> ScanResult:
+def _read(spark: SparkContext, question: Question, logs: LogsToRead, parquet: Path | None) -> ScanResult:
     with read_logs(spark, logs, question.spec(logs), _say) as scanned:
         result = make_result(question, logs, scanned)
         if parquet:
@@ -160,30 +169,32 @@ def _read(spark: SparkSession, question: Question, logs: LogsToRead, parquet: Pa
     return result
 
 
-def session() -> SparkSession:
-    """The session; the master comes from spark-submit. Workers import our packages from where the driver does."""
-    spark = (
-        SparkSession.builder.appName("kafka-rollout: scan of coordinator logs")
-        .config("spark.executorEnv.PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")  # what is merged is small: classes, not records
-        .config("spark.sql.adaptive.enabled", "false")  # it would plan anew between stages, and change nothing
-        .getOrCreate()
-    )
-    # A worker's error reaches the person as its one sentence; Spark would print its trace several times over.
-    spark.sparkContext.setLogLevel("OFF")
-    if (spark.sparkContext.master or "").startswith("local") and not is_compiled():
-        _say("compiling what reads the logs, once: some ten seconds")
-        compile_kernel()  # here, not by every worker
+def start_spark(gateway: JavaGateway | None = None) -> SparkContext:
+    """The master comes from spark-submit. Workers import our packages from the same folders as the driver."""
+    configuration = {
+        "spark.app.name": "kafka-rollout: scan of coordinator logs",
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "spark.python.daemon.module": "kafka_rollout_spark.worker_daemon",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",  # merged rows are few: record kinds, not records
+        "spark.sql.adaptive.enabled": "false",  # it would plan again between stages and change nothing
+    }
+    spark = SparkContext(conf=SparkConf().setAll(list(configuration.items())), gateway=gateway)
+    spark.setLogLevel("OFF")  # main prints one sentence for a worker's error; Spark would print its trace several times
+    if (spark.master or "").startswith("local") and not COMPLETE.exists():
+        from kafka_rollout_spark.decode.compile_kernel import compile_kernel  # loads numba
+
+        _say("compiling the kernel, once: about ten seconds")
+        compile_kernel()  # not by every worker
     return spark
 
 
 def summary(result: ScanResult) -> str:
-    """One line: what was read and how each release stands."""
-    standing = ", ".join(f"{release} {verdict}" for release, verdict in result.standing.items())
-    damaged = f"; {len(result.damage)} places could not be read" if result.damage else ""
-    return f"scan: {result.cluster}: {result.records} records in {len(result.logs)} partitions; {standing}{damaged}"
+    """One line: what was read, and the worst verdict of each release."""
+    verdicts = ", ".join(f"{release} {verdict}" for release, verdict in result.standing.items())
+    damaged = f"; {len(result.damage)} parts could not be read" if result.damage else ""
+    return f"scan: {result.cluster}: {result.records} records in {len(result.logs)} partitions; {verdicts}{damaged}"
 
 
 def _say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""How far a scan is: once a second, what is done of it, how fast, and how long it still takes."""
+"""Progress of a scan, once a second: the amount, the rate and the remaining time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 Progress = Callable[[str], None]
 
@@ -15,23 +15,25 @@ _EVERY_S = 1.0
 
 
 @contextmanager
-def reported(spark: SparkSession, shares: int, total: int, unit: str, say: Progress) -> Iterator[None]:
-    """Say how many of the `shares` of the stage that reads are done; they are of about the same size."""
-    tracker, done = spark.sparkContext.statusTracker(), threading.Event()
+def reported(spark: SparkContext, splits: int, total: int, unit: str, report: Progress) -> Iterator[None]:
+    """Report the finished splits of the stage that reads, first at once; splits are of about the same size."""
+    tracker, done = spark.statusTracker(), threading.Event()
+    started, last = time.monotonic(), progress_line(0, splits, total, unit, 0.0)
+    report(last)
 
-    def report() -> None:
-        began, said = time.monotonic(), ""
+    def follow() -> None:
+        nonlocal last
         while not done.wait(_EVERY_S):
             stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))]
-            line = "putting together what was read"
+            line = "merging the results"
             for stage in stages:
-                if stage.numTasks == shares:
-                    line = progress_line(stage.numCompletedTasks, shares, total, unit, time.monotonic() - began)
-            if stages and line != said:
-                say(line)
-                said = line
+                if stage.numTasks == splits:
+                    line = progress_line(stage.numCompletedTasks, splits, total, unit, time.monotonic() - started)
+            if stages and line != last:
+                report(line)
+                last = line
 
-    thread = threading.Thread(target=report, daemon=True)
+    thread = threading.Thread(target=follow, daemon=True)
     thread.start()
     try:
         yield
@@ -40,16 +42,16 @@ def reported(spark: SparkSession, shares: int, total: int, unit: str, say: Progr
         thread.join()
 
 
-def progress_line(done: int, shares: int, total: int, unit: str, elapsed_s: float) -> str:
+def progress_line(done: int, splits: int, total: int, unit: str, elapsed_s: float) -> str:
     """`elapsed_s` since the reading began."""
-    read = total * done / shares
+    read = total * done / splits
     amount = f"{_amount(read, unit)} of {_amount(total, unit)}"
     if not done:
-        return f"read {done} of {shares} shares, {amount}, {elapsed_s:.0f} s"
+        return f"read 0 of {splits} splits, {amount}, {elapsed_s:.0f} s"
     rate = read / max(elapsed_s, 0.001)
     left = (total - read) / rate if rate else 0.0
     return (
-        f"read {done} of {shares} shares, about {amount}, {_amount(rate, unit)}/s, {elapsed_s:.0f} s, "
+        f"read {done} of {splits} splits, about {amount}, {_amount(rate, unit)}/s, {elapsed_s:.0f} s, "
         f"about {left:.0f} s left"
     )
 

@@ -23,8 +23,8 @@ from kafka_rollout.wire.layouts import Layout
 from kafka_rollout.wire.log_types import Codec, LogFormatError
 from kafka_rollout.wire.messages import Decoded, MessageFormatError
 from kafka_rollout.wire.record_batch import batches, payload, records
-from kafka_rollout_spark.decode.chunks import Chunk
 from kafka_rollout_spark.decode.decoding import worker_rows
+from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.kernel import tables
 from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth
 from kafka_rollout_spark.make_spec import make_spec
@@ -44,7 +44,7 @@ END = 2**62
 
 
 def rows(data: bytes, spec: DecodingSpec, *, start: int = 0, end: int = END, topic: str = TOPIC) -> Iterator[Any]:
-    chunk = Chunk(topic=topic, partition=0, data=memoryview(data), start=start, end=end, file="some.log")
+    chunk = LogBytes(topic=topic, partition=0, data=memoryview(data), start=start, end=end, file="some.log")
     for batch in worker_rows(iter([chunk]), spec):
         yield from batch.to_pylist()
 

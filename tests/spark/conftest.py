@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from kafka_rollout.adapters.coordinator_logs.spark_submit import environment
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
@@ -16,32 +16,28 @@ from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.settings import Settings
 from kafka_rollout.wire.record_batch import batches
+from kafka_rollout_spark.job import start_spark
 from kafka_rollout_spark.scan import Question, make_result, read_logs
 from kafka_rollout_spark.source.ranges import LogsToRead, logs_in_directories
 from tests.paths import FIXTURES
 
 FixtureLogs = Callable[..., Path]
 Scan = Callable[..., ScanResult]
+MERGED_ON_DRIVER, MERGED_BY_SPARK = 0, 1 << 30  # size of a log
+DRIVER = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark() -> Iterator[SparkContext]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment(Settings.from_environment()).items():
             patch.setenv(name, value)
-        session = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.adaptive.enabled", "false")
-            .getOrCreate()
-        )
-        session.sparkContext.setLogLevel("OFF")
-        yield session
-        session.stop()
+        options = [f"--conf {key}={value}" for key, value in DRIVER.items()]
+        patch.setenv("PYSPARK_SUBMIT_ARGS", " ".join(["--master local[2]", *options, "pyspark-shell"]))
+        started = start_spark()
+        yield started
+        started.stop()
 
 
 @pytest.fixture
@@ -65,19 +61,30 @@ def fixture_logs(tmp_path: Path) -> FixtureLogs:
     return make
 
 
-def look(*directories: Path) -> LogsToRead:
+def find(*directories: Path) -> LogsToRead:
     return logs_in_directories(cluster="copy", directories=directories, topics=TOPICS)
 
 
 @pytest.fixture
-def scan(spark: SparkSession) -> Scan:
-    """`scan(directory, …)` or, of what was looked at before, `scan(logs=…)`; more is a Question's."""
+def scan(spark: SparkContext) -> Scan:
+    """`scan(directory, …)`, or `scan(logs=…)` of logs that were found before; other arguments are those of Question.
+
+    The rows are merged on the driver and by Spark, unless `log_bytes` chooses; both results must be equal.
+    """
     include = Settings.from_environment().include
     catalogue = load_catalogue(include)
     question = Question(catalogue=catalogue, schemas=load_schemas(include), releases=list(catalogue))
 
-    def run(*directories: Path, logs: LogsToRead | None = None, **asked_for: Any) -> ScanResult:
-        asked, logs = replace(question, **asked_for), logs or look(*directories)
+    def run(
+        *directories: Path, logs: LogsToRead | None = None, log_bytes: int | None = None, **asked_for: Any
+    ) -> ScanResult:
+        asked, found = replace(question, **asked_for), logs or find(*directories)
+        ways = (MERGED_ON_DRIVER, MERGED_BY_SPARK) if log_bytes is None else (log_bytes,)
+        results = [read(asked, replace(found, log_bytes=size)) for size in ways]
+        assert all(replace(result, scanned_at=results[0].scanned_at) == results[0] for result in results)
+        return results[0]
+
+    def read(asked: Question, logs: LogsToRead) -> ScanResult:
         with read_logs(spark, logs, asked.spec(logs), lambda _: None) as scanned:
             return make_result(asked, logs, scanned)
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from kafka_rollout.adapters.codecs import CODECS
@@ -26,7 +27,7 @@ from kafka_rollout_spark.kernel.spec import ScanDepth
 from tests.integration.harness import planted_logs as planted
 from tests.integration.harness.planted_logs import COMMITTED, EMPTY_GROUP, Record, key, value
 from tests.integration.harness.planted_orders import planted_orders
-from tests.spark.conftest import FIXTURES, FixtureLogs, Scan, look
+from tests.spark.conftest import FIXTURES, MERGED_BY_SPARK, MERGED_ON_DRIVER, FixtureLogs, Scan, find
 
 pytestmark = pytest.mark.spark
 
@@ -167,9 +168,9 @@ def test_records_before_the_log_start_offset_are_gone_also_from_the_batch_that_h
     assert sum(c.count for c in left if c.key_version == 99) == sum(c.count for c in planted) - 1
 
 
-def test_records_written_after_the_look_are_not_read(scan: Scan, fixture_logs: FixtureLogs) -> None:
+def test_records_written_after_the_search_are_not_read(scan: Scan, fixture_logs: FixtureLogs) -> None:
     folder = fixture_logs("4.3.1")
-    before, logs = scan(folder), look(folder)
+    before, logs = scan(folder), find(folder)
     active = max((folder / f"{OFFSETS}-0").glob("*.log"))
     with active.open("ab") as file:
         file.write(active.read_bytes())
@@ -184,12 +185,13 @@ def test_an_empty_directory_loads_everywhere(scan: Scan, tmp_path: Path) -> None
     assert (result.records, [s.batches for s in result.sizes]) == (0, [0])
 
 
-def test_a_segment_that_is_gone_is_named_by_its_error(scan: Scan, fixture_logs: FixtureLogs) -> None:
+@pytest.mark.parametrize("log_bytes", [MERGED_ON_DRIVER, MERGED_BY_SPARK])
+def test_a_segment_that_is_gone_is_named_by_its_error(scan: Scan, fixture_logs: FixtureLogs, log_bytes: int) -> None:
     folder = fixture_logs("4.3.1")
-    logs = look(folder)
+    logs = find(folder)
     shutil.rmtree(folder / f"{OFFSETS}-0")
-    with pytest.raises(PySparkException, match=r"SegmentGoneError: Segment .* was replaced"):
-        scan(logs=logs)
+    with pytest.raises((PySparkException, Py4JError), match=r"SegmentGoneError: Segment .* was replaced"):
+        scan(logs=logs, log_bytes=log_bytes)
 
 
 def test_each_release_is_judged_by_its_own_facts(scan: Scan, fixture_logs: FixtureLogs) -> None:

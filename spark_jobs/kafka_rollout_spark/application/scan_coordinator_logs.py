@@ -1,8 +1,13 @@
-"""The file that spark-submit runs. It is alone in its folder, because Spark puts that folder first on the path."""
+"""The script of spark-submit. It is alone in its folder, because Python puts that folder first on the path."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
-from kafka_rollout_spark.job import main
+from pyspark.java_gateway import launch_gateway
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    gateway = ThreadPoolExecutor(1).submit(launch_gateway)  # the JVM starts while the job is imported
+
+    from kafka_rollout_spark.job import main
+
+    sys.exit(main(sys.argv[1:], gateway.result))

@@ -7,24 +7,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafka_rollout_spark.decode.chunks import Chunk
+from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.decode.log_reader import LogReader
 from kafka_rollout_spark.kernel import keys, reducing, scanning, tables
-from kafka_rollout_spark.kernel.compiling import CACHE
+from kafka_rollout_spark.kernel.cache import COMPLETE
 from kafka_rollout_spark.kernel.spec import DecodingSpec
-
-_DONE = CACHE / "whole"
-
-
-def is_compiled() -> bool:
-    return _DONE.exists()
 
 
 def compile_kernel() -> None:
     """Call all that Python calls of the kernel, with nothing to do."""
     with LogReader(DecodingSpec(live=True)) as reader:
         reader.begin("", 0)
-        for _ in (*reader.read(Chunk(topic="", partition=0, data=memoryview(b""))), *reader.finish()):
+        for _ in (*reader.read(LogBytes(topic="", partition=0, data=memoryview(b""))), *reader.finish()):
             pass
     empty = tables.create_tables(deep=False, live=False, buckets=1)
     control = empty.control.ctypes.data
@@ -36,7 +30,7 @@ def compile_kernel() -> None:
     reducing.add_entries(0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
     scanning.batches_end(0, 0)
     scanning.count_batch(control, 0, 0, 0, 0, 0)
-    _DONE.touch()
+    COMPLETE.touch()
 
 
 if __name__ == "__main__":

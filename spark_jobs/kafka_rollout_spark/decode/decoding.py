@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from kafka_rollout_spark.decode.chunks import Chunk
+from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.decode.log_reader import LogReader
 from kafka_rollout_spark.kernel.scanning import batches_end
 from kafka_rollout_spark.kernel.spec import DecodingSpec
@@ -21,7 +21,7 @@ def whole_batches(data: memoryview) -> int:
     return batches_end(np.frombuffer(data, dtype=np.uint8).ctypes.data, len(data))
 
 
-def worker_rows(chunks: Iterator[Chunk], spec: DecodingSpec) -> Iterator[pa.RecordBatch]:
+def worker_rows(chunks: Iterator[LogBytes], spec: DecodingSpec) -> Iterator[pa.RecordBatch]:
     """Partial rows (see rows.py) of what the chunks hold; those of one partition should follow each other."""
     with LogReader(spec) as reader:
         for chunk in chunks:

@@ -14,7 +14,7 @@ from kafka_rollout.wire.field_rules import decode_checked
 from kafka_rollout.wire.log_types import Batch, LogFormatError, RecordSpan
 from kafka_rollout.wire.messages import MessageFormatError
 from kafka_rollout.wire.record_batch import batches, check_crc, payload, records
-from kafka_rollout_spark.decode.chunks import Chunk
+from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.decode.table_rows import Key, Memory, TableRows, rows
 from kafka_rollout_spark.kernel import keys, noting, producers, scanning
 from kafka_rollout_spark.kernel import tables as t
@@ -100,7 +100,7 @@ class LogReader:
         yield rows(RowKind.LOG, *self.log, 1, **columns)
         self.log = None
 
-    def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    def read(self, chunk: LogBytes) -> Iterator[pa.RecordBatch]:
         control, data = self._control, np.frombuffer(chunk.data, dtype=np.uint8)
         control[t.DATA_AT], control[t.DATA_SIZE] = data.ctypes.data, len(data)
         control[t.POSITION] = control[t.IN_BATCH] = 0
@@ -129,7 +129,7 @@ class LogReader:
 
     # --- what the kernel cannot do by itself ---
 
-    def _help(self, status: int, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    def _help(self, status: int, chunk: LogBytes) -> Iterator[pa.RecordBatch]:
         """Let it go on at the same batch, or behind one that is damaged."""
         control = self._control
         at, size = int(control[t.POSITION]), int(control[t.SIZE])
@@ -162,7 +162,7 @@ class LogReader:
         self._scratch[: len(data)] = np.frombuffer(data, dtype=np.uint8)
         self._control[t.WANTED] = len(data)
 
-    def _translate(self, batch: Batch, chunk: Chunk) -> None:
+    def _translate(self, batch: Batch, chunk: LogBytes) -> None:
         """Give a message set to the kernel as the records of a batch."""
         control, last = self._control, batch.last_offset
         translated, first, count = _translated(batch)
@@ -182,7 +182,7 @@ class LogReader:
         size = min(max(wanted, _GROWTH * len(self._scratch)), MOST_PAYLOAD_BYTES)
         self._scratch = self._memory(t.SCRATCH_AT, t.SCRATCH_SIZE, size)
 
-    def _damage(self, chunk: Chunk, at: int, size: int, error: LogFormatError) -> pa.RecordBatch:
+    def _damage(self, chunk: LogBytes, at: int, size: int, error: LogFormatError) -> pa.RecordBatch:
         if chunk.file is None:
             raise LogFormatError(f"{chunk.topic}-{chunk.partition}: {error.sentence}", remedy=error.remedy) from error
         return rows(
@@ -196,7 +196,7 @@ class LogReader:
             sentence=[error.sentence],
         )
 
-    def _find_reasons(self, chunk: Chunk) -> None:
+    def _find_reasons(self, chunk: LogBytes) -> None:
         """Why the first records of broken classes do not parse; their batches lie in this chunk."""
         codes = self._rows.codes()
         for index, code in enumerate(codes[self._classes_seen :], start=self._classes_seen):
@@ -211,7 +211,7 @@ class LogReader:
                     self._reasons[index, part, bit] = error.sentence
         self._classes_seen = len(codes)
 
-    def _first_record(self, chunk: Chunk, index: int, part: str) -> bytes:
+    def _first_record(self, chunk: LogBytes, index: int, part: str) -> bytes:
         """Key or value of the first record of a class."""
         tables = self._tables
         batch = next(batches(chunk.data[int(tables.class_batch[index]) :]))
@@ -307,7 +307,7 @@ _LOG_COLUMNS = {
 }
 
 
-def _sentence(status: int, chunk: Chunk, data: memoryview) -> str:
+def _sentence(status: int, chunk: LogBytes, data: memoryview) -> str:
     if status == scanning.CUT_OFF:
         return f"The last batch is cut off: {len(data)} of its bytes are there."
     if status == scanning.NO_BATCH:

@@ -13,38 +13,18 @@ What is hashed is a list of numbers below 2^56: a key's length + 1, and its byte
 
 from __future__ import annotations
 
-import secrets
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from kafka_rollout_spark.kernel.compiling import compiled, inlined
 from kafka_rollout_spark.kernel.memory import byte_at, high_product, word_at
+from kafka_rollout_spark.kernel.spec import FACTORS, PRIME
 
-PRIME = 2**61 - 1
-FACTORS = 32  # the sum of sixteen products of sums below 2^61 + 2^56 is below 2^127
 _PRIME, _61, _3, _58 = np.uint64(PRIME), np.uint64(61), np.uint64(3), np.uint64(58)
 _CHUNK, _OF_CHUNK = 7, np.uint64(2**56 - 1)
 _8, _64, _ONE, _NONE = np.uint64(8), np.uint64(64), np.uint64(1), np.uint64(0)
 _PAIR = 32  # bytes of the factors of two numbers, for both hashes
-
-
-def _draw(count: int) -> tuple[int, ...]:
-    return tuple(secrets.randbelow(PRIME) for _ in range(count))
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A point and the factors for each of the two hashes, by turns."""
-
-    points: tuple[int, ...] = field(default_factory=lambda: _draw(2))
-    factors: tuple[int, ...] = field(default_factory=lambda: _draw(2 * FACTORS))
-
-    def table(self) -> npt.NDArray[np.uint64]:
-        """As the functions below want it."""
-        return np.array([*self.points, *self.factors], dtype=np.uint64)
 
 
 @inlined

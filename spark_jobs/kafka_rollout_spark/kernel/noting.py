@@ -12,6 +12,7 @@ from kafka_rollout_spark.kernel.compiling import compiled, inlined
 from kafka_rollout_spark.kernel.hashing import hashes
 from kafka_rollout_spark.kernel.keys import DONE, remember
 from kafka_rollout_spark.kernel.memory import add, copy, hash_at, int16_at, item, set_item, set_value, value
+from kafka_rollout_spark.kernel.spec import MOST_GROUPS
 from kafka_rollout_spark.kernel.walking import FAILED, TAGS_AT_ONCE, TAGS_SEEN, walk
 
 FULL_CLASSES = 1
@@ -204,7 +205,7 @@ def _note_name(control: int, what: int, at: int, size: int, offset: int) -> bool
     slot = _counted_name(control, hashed, what, offset)
     if slot == FAILED:
         return True
-    if what >> 32 == GROUP_NAME and value(control, t.GROUPS) == t.MOST_GROUPS:
+    if what >> 32 == GROUP_NAME and value(control, t.GROUPS) == MOST_GROUPS:
         return True
     if slot == value(control, t.NAME_SLOTS) or used + size > value(control, t.NAMES_SIZE):
         return False

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.wire.layouts import Layout
-from kafka_rollout_spark.kernel.hashing import Drawn
 
 _BYTES_PER_BUCKET = 288 * 1024 * 1024  # six million keys, if every record has its own: 300 MB of a worker
+PRIME = 2**61 - 1
+FACTORS = 32  # the sum of sixteen products of sums below 2^61 + 2^56 is below 2^127
+MOST_GROUPS = 10_000  # groups with commits per log and task: as many as a result lists (contents.LISTED)
+
+
+def _draw(count: int) -> tuple[int, ...]:
+    return tuple(secrets.randbelow(PRIME) for _ in range(count))
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A point and the factors for each of the two hashes, alternating."""
+
+    points: tuple[int, ...] = field(default_factory=lambda: _draw(2))
+    factors: tuple[int, ...] = field(default_factory=lambda: _draw(2 * FACTORS))
+
+    def table(self) -> Any:
+        """The array that the functions of hashing.py read."""
+        import numpy as np  # not by the driver
+
+        return np.array([*self.points, *self.factors], dtype=np.uint64)
 
 
 class ScanDepth(StrEnum):

@@ -51,7 +51,6 @@ _CONTROLS = 100
 MOST_CLASSES = 2048
 SLOTS_OF_CLASSES = 4 * MOST_CLASSES
 _NAME_SLOTS, NAME_BYTES = 1 << 16, 4 << 20
-MOST_GROUPS = 10_000  # that committed, of one log and task: as many as a result lists (scan_inventory.LISTED)
 _STATE_SLOTS, STATE_BYTES = 1 << 14, 8 << 20
 _PRODUCER_SLOTS = 1 << 12
 _FIRST_KEY_SLOTS = 1 << 12

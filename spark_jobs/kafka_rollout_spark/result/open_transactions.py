@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.coordinator_logs.deleted_groups import deleted_while_pending
 from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, DeletedWhilePending
@@ -20,19 +17,20 @@ from kafka_rollout.domain.coordinator_logs.verdicts import GROUP_METADATA_KEY
 from kafka_rollout.wire.log_types import LogFormatError
 from kafka_rollout.wire.pending_commits import PendingCommits
 from kafka_rollout.wire.record_batch import batches
+from kafka_rollout_spark.merge.merged import MergedRows
 from kafka_rollout_spark.result.result import Row, of_kind
 from kafka_rollout_spark.rows import ENDED, OPENED, RowKind
 from kafka_rollout_spark.source.ranges import LogsToRead
 
 
 def find_deleted_while_pending(
-    few: Iterable[Row], frame: DataFrame, logs: LogsToRead
+    few: Iterable[Row], contents: MergedRows, logs: LogsToRead
 ) -> tuple[DeletedWhilePending, ...]:
-    """`few`, `frame`: as in Scanned, of a deep scan of these logs."""
+    """`few`, `contents`: as in Scanned, of a deep scan of these logs."""
     waiting = {place: _waiting(logs, place, producers) for place, producers in _open_transactions(few).items()}
     found: list[DeletedWhilePending] = []
-    for partition, groups in _deleted(frame, waiting).items():
-        found += deleted_while_pending(partition, groups, logs.whole(OFFSETS_TOPIC, partition))
+    for partition, groups in _deleted(contents, waiting).items():
+        found += deleted_while_pending(partition, groups, logs.read_whole(OFFSETS_TOPIC, partition))
     return tuple(sorted(found))
 
 
@@ -51,15 +49,15 @@ def _open_transactions(few: Iterable[Row]) -> Mapping[int, Mapping[int, int]]:
 def _waiting(logs: LogsToRead, partition: int, producers: Mapping[int, int]) -> frozenset[bytes]:
     """The groups that the open transactions of these producers commit for."""
     since, commits = min(producers.values()), PendingCommits()
-    for chunk in logs.chunks(OFFSETS_TOPIC, partition, since=since):
+    for block in logs.read(OFFSETS_TOPIC, partition, since=since):
         with suppress(LogFormatError):  # told as damage when it was read before
-            for batch in batches(chunk.data):
+            for batch in batches(block.data):
                 if batch.producer_id in producers and batch.last_offset >= since:
-                    commits.add(batch.data, CODECS, start=chunk.start, end=chunk.end)
+                    commits.add(batch.data, CODECS, start=block.start, end=block.end)
     return frozenset(commits.waiting())
 
 
-def _deleted(frame: DataFrame, waiting: Mapping[int, Collection[bytes]]) -> Mapping[int, set[bytes]]:
+def _deleted(contents: MergedRows, waiting: Mapping[int, Collection[bytes]]) -> Mapping[int, set[bytes]]:
     """By partition those of the groups whose newest GroupMetadata is a tombstone; all asked for at once."""
     groups = {
         (partition, b"".join((GROUP_METADATA_KEY.to_bytes(2), len(group).to_bytes(2), group))): group
@@ -68,15 +66,16 @@ def _deleted(frame: DataFrame, waiting: Mapping[int, Collection[bytes]]) -> Mapp
     }
     if not groups:
         return {}
-    tombstones = frame.filter(
-        (F.col("kind") == RowKind.STATE)
-        & (F.col("topic") == OFFSETS_TOPIC)
-        & F.col("partition").isin([partition for partition, held in waiting.items() if held])
-        & (F.col("key_version") == GROUP_METADATA_KEY)
-        & F.col("value").isNull()
+    tombstones = contents.table(
+        RowKind.STATE,
+        columns=["partition", "key"],
+        is_null=["value"],
+        topic=[OFFSETS_TOPIC],
+        partition={partition for partition, _ in groups},
+        key_version=[GROUP_METADATA_KEY],
     )
     found: dict[int, set[bytes]] = {}
-    for row in tombstones.select("partition", "key").toArrow().to_pylist():
+    for row in tombstones.to_pylist():
         place = row["partition"], row["key"]
         if place in groups:
             found.setdefault(row["partition"], set()).add(groups[place])

@@ -1,62 +1,51 @@
-"""A Spark data source over live coordinator logs: `spark.read.format("coordinator_logs_live")`.
-
-Options beside LogSource's, whose shares are of LogRanges: `bootstrap.servers`; `security.file`, the path of a file
-that driver and workers can read (never its content: options are part of query plans).
-"""
+"""Reads the coordinator logs of a running cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-
-import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader
-from pyspark.sql.types import StructType
+from typing import Any
 
 from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
-from kafka_rollout_spark.decode.chunks import Chunk
-from kafka_rollout_spark.source.splits import SPEC, LogReader, LogSource, from_option
+from kafka_rollout_spark.decode.log_bytes import LogBytes
+from kafka_rollout_spark.source.splits import Range
 
-FORMAT = "coordinator_logs_live"
-OFFSETS_PER_RANGE = 2_000_000  # long partitions are cut here, so that several workers can share one
-
-
-def security_of(security_file: str | None) -> ClientSecurity | None:
-    return ClientSecurity.from_file(Path(security_file)) if security_file else None
+_OFFSETS_PER_RANGE = 2_000_000  # several workers can read one long partition
 
 
-def cut(ranges: Sequence[LogRange], most: int = OFFSETS_PER_RANGE) -> tuple[LogRange, ...]:
-    """The same offsets in pieces of at most `most` offsets."""
+@dataclass(frozen=True, slots=True)
+class LiveLogs:
+    """`security_file`: a file that the driver and the workers can read."""
+
+    bootstrap_servers: str
+    security_file: Path | None = None
+
+    def connect(self) -> FetchSource:
+        security = ClientSecurity.from_file(self.security_file) if self.security_file else None
+        return FetchSource(self.bootstrap_servers, security)
+
+    def read(self, ranges: Sequence[Range], damage: list[dict[str, Any]]) -> Iterator[LogBytes]:
+        """As in LogSource; damage raises."""
+        with self.connect() as source:
+            for log in ranges:
+                assert isinstance(log, LogRange)  # noqa: S101 - what cut_logs made
+                for fetched in source.read(log):
+                    yield LogBytes(
+                        topic=log.topic,
+                        partition=log.partition,
+                        data=memoryview(fetched.data),
+                        start=max(log.start, fetched.fetch_offset),
+                        end=log.end,
+                    )
+
+
+def cut_logs(logs: Sequence[LogRange], most: int = _OFFSETS_PER_RANGE) -> tuple[LogRange, ...]:
+    """The same offsets in ranges of at most `most` offsets."""
     return tuple(
-        LogRange(topic=r.topic, partition=r.partition, start=start, end=min(start + most, r.end))
-        for r in ranges
-        for start in range(r.start, r.end, most)
+        LogRange(topic=log.topic, partition=log.partition, start=start, end=min(start + most, log.end))
+        for log in logs
+        for start in range(log.start, log.end, most)
     )
-
-
-def fetched_chunks(source: FetchSource, ranges: Sequence[LogRange]) -> Iterator[Chunk]:
-    for log in ranges:
-        for fetched in source.read(log):
-            start = max(log.start, fetched.fetch_offset)
-            data = memoryview(fetched.data)
-            yield Chunk(topic=log.topic, partition=log.partition, data=data, start=start, end=log.end)
-
-
-class LiveLogs(LogSource):
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        return _Reader(self.options)
-
-
-class _Reader(LogReader):
-    def rows(self, pieces: Sequence[LogRange]) -> Iterator[pa.RecordBatch]:
-        from kafka_rollout_spark.decode.decoding import worker_rows  # as in every source: see sharing.LogReader
-
-        security = security_of(self.options.get("security.file"))
-        with FetchSource(self.options["bootstrap.servers"], security) as source:
-            yield from worker_rows(fetched_chunks(source, pieces), from_option(self.options[SPEC]))

@@ -1,4 +1,4 @@
-"""What a scan reads, taken once when it begins: the logs of a live cluster, or those in log directories."""
+"""What a scan reads, found once when it begins: the logs of a running cluster, or those in log directories."""
 
 from __future__ import annotations
 
@@ -8,36 +8,35 @@ from pathlib import Path
 
 from kafka_rollout.adapters.coordinator_logs.deleted_groups import Bounded
 from kafka_rollout.adapters.coordinator_logs.directories import find_logs
-from kafka_rollout.adapters.coordinator_logs.segments import Piece
-from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.scan import LogCopy, LogRange
 from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout_spark.decode.chunks import Chunk
-from kafka_rollout_spark.source.files import SegmentFiles, segment_chunks
-from kafka_rollout_spark.source.live import LiveLogs, cut, fetched_chunks, security_of
-from kafka_rollout_spark.source.splits import SHARES, LogSource, Shares, share_out, size, to_option
+from kafka_rollout_spark.decode.log_bytes import LogBytes
+from kafka_rollout_spark.source.files import SegmentFiles
+from kafka_rollout_spark.source.splits import LogSource, Range, Split, plan_splits, size_of
 
-_NOT_SEEN = "this user may not see the brokers' settings: 3.8 and 3.9 are judged by their default group coordinator"
-_BYTES_PER_OFFSET = 100  # a guess: a committed offset in a batch with a few others
-_PIECE_BYTES = 64 * 1024 * 1024
-_SHARES_PER_CORE = 4  # so that a core that is done early takes another share
-_SHARE = {"bytes": 512 * 1024 * 1024, "offsets": 8_000_000}  # about so large where that makes more: progress shows
+_NOT_PERMITTED = (
+    "this user may not read the brokers' settings; 3.8 and 3.9 are evaluated with their default group coordinator"
+)
+_BYTES_PER_OFFSET = 100  # estimate: a committed offset in a batch with a few others
+_RANGE_BYTES = 64 * 1024 * 1024
+_SPLITS_PER_CORE = 4  # a core that finishes early takes another split
+_SPLIT_SIZE = {"bytes": 512 * 1024 * 1024, "offsets": 8_000_000}  # of large logs, so that progress is visible
+_SMALL_BYTES = 8 * 1024 * 1024  # its rows fit the driver, even if every record has a group of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogsToRead:
-    """`unit`: what the pieces' sizes count, bytes of files or offsets. `log_bytes`: how much it is, or a guess.
-    `new_group_coordinator`: as in ScanResult. `note`: what a person should know of it, a sentence.
+    """`ranges`: what to read of the `logs`; their sizes count `unit`, bytes of files or offsets. `log_bytes`: the size
+    or an estimate. `new_group_coordinator`: as in ScanResult. `note`: a sentence for the operator.
     """
 
     cluster: str
-    ranges: tuple[LogRange, ...]
-    pieces: tuple[LogRange | Piece, ...]
-    source: type[LogSource]
+    logs: tuple[LogRange, ...]
+    ranges: tuple[Range, ...]
+    source: LogSource
     unit: str
     log_bytes: int
-    options: Mapping[str, str] = field(default_factory=dict)
     copies: tuple[LogCopy, ...] = ()
     cleaning: Mapping[str, CleaningConfig] = field(default_factory=dict)
     new_group_coordinator: bool = False
@@ -45,77 +44,71 @@ class LogsToRead:
 
     @property
     def size(self) -> int:
-        return sum(size(piece) for piece in self.pieces)
+        return sum(map(size_of, self.ranges))
 
-    def chunks(self, topic: str, partition: int, *, since: int = 0) -> Iterator[Chunk]:
-        """What a source's tasks read of one partition, read here; at least what lies behind `since`."""
-        pieces = [piece for piece in self.pieces if _place(piece) == (topic, partition)]
-        if self.source is SegmentFiles:
-            yield from segment_chunks([piece for piece in pieces if isinstance(piece, Piece)], [])
-            return
-        ranges = [piece for piece in pieces if isinstance(piece, LogRange) and piece.end > since]
-        ranges = [replace(piece, start=max(piece.start, since)) for piece in ranges]
-        security = security_of(self.options.get("security.file"))
-        with FetchSource(self.options["bootstrap.servers"], security) as source:
-            yield from fetched_chunks(source, ranges)
+    @property
+    def is_small(self) -> bool:
+        """Whether the driver can merge all rows."""
+        return self.log_bytes <= _SMALL_BYTES
 
-    def whole(self, topic: str, partition: int) -> Iterator[Bounded]:
-        for chunk in self.chunks(topic, partition):
-            yield chunk.data, chunk.start, chunk.end
+    def splits(self, cores: int) -> tuple[Split, ...]:
+        """The same number for every core: with one more, one core would work alone at the end."""
+        per_core = 1 if self.is_small else max(_SPLITS_PER_CORE, round(self.size / cores / _SPLIT_SIZE[self.unit]))
+        return plan_splits(self.ranges, cores * per_core)
 
-    def shares(self, cores: int) -> Shares:
-        """As many for every core: one share more would have a core work alone at the end."""
-        return share_out(self.pieces, cores * max(_SHARES_PER_CORE, round(self.size / cores / _SHARE[self.unit])))
+    def read(self, topic: str, partition: int, *, since: int = 0) -> Iterator[LogBytes]:
+        """One partition, read in this process; at least the records from offset `since`."""
+        ranges = []
+        for part in self.ranges:
+            log = part if isinstance(part, LogRange) else part.log
+            if (log.topic, log.partition) == (topic, partition) and log.end > since:
+                ranges.append(replace(part, start=max(part.start, since)) if isinstance(part, LogRange) else part)
+        return self.source.read(ranges, [])
 
-    def options_for(self, cores: int) -> dict[str, str]:
-        return {**self.options, SHARES: to_option(self.shares(cores))}
-
-
-def _place(piece: LogRange | Piece) -> tuple[str, int]:
-    log = piece if isinstance(piece, LogRange) else piece.log
-    return log.topic, log.partition
+    def read_whole(self, topic: str, partition: int) -> Iterator[Bounded]:
+        for block in self.read(topic, partition):
+            yield block.data, block.start, block.end
 
 
 def live_logs(
     *, cluster: str, bootstrap_servers: str, security_file: Path | None, topics: Sequence[str], known: Sequence[str]
 ) -> LogsToRead:
-    """Where the logs of a cluster begin and end now. `topics` empty: every log of `known` that the cluster has."""
-    with FetchSource(bootstrap_servers, security_of(str(security_file) if security_file else None)) as source:
-        ranges = source.ranges(topics or known)
-        cleaning = source.cleaning(sorted({log.topic for log in ranges}))
+    """The current start and end of a cluster's logs. `topics` empty: every log of `known` that the cluster has."""
+    from kafka_rollout_spark.source.live import LiveLogs, cut_logs
+
+    live = LiveLogs(bootstrap_servers, security_file)
+    with live.connect() as source:
+        logs = source.ranges(topics or known)
+        cleaning = source.cleaning(sorted({log.topic for log in logs}))
         new_group_coordinator = source.starts_new_group_coordinator()
-    if missing := sorted(set(topics) - {r.topic for r in ranges}):
+    if missing := sorted(set(topics) - {log.topic for log in logs}):
         raise UserError(
             f"Cluster {cluster} has no topic {', '.join(missing)}.",
-            remedy="Leave --topic out to scan the logs that exist.",
+            remedy="Omit --topic to scan the logs that exist.",
         )
-    options = {"bootstrap.servers": bootstrap_servers}
-    if security_file:
-        options["security.file"] = str(security_file)
     return LogsToRead(
         cluster=cluster,
-        ranges=ranges,
-        pieces=cut(ranges),
-        source=LiveLogs,
+        logs=logs,
+        ranges=cut_logs(logs),
+        source=live,
         unit="offsets",
-        log_bytes=_BYTES_PER_OFFSET * sum(size(log) for log in ranges),
-        options=options,
+        log_bytes=_BYTES_PER_OFFSET * sum(map(size_of, logs)),
         cleaning=cleaning,
         new_group_coordinator=bool(new_group_coordinator),
-        note="" if new_group_coordinator is not None else _NOT_SEEN,
+        note="" if new_group_coordinator is not None else _NOT_PERMITTED,
     )
 
 
 def logs_in_directories(
     *, cluster: str, directories: Sequence[Path], topics: Collection[str], new_group_coordinator: bool = False
 ) -> LogsToRead:
-    """What the directories hold now of the logs named."""
+    """The current content of the directories for these topics."""
     found = find_logs(directories, topics)
     return LogsToRead(
         cluster=cluster,
-        ranges=found.ranges,
-        pieces=found.pieces(_PIECE_BYTES),
-        source=SegmentFiles,
+        logs=found.ranges,
+        ranges=found.cut(_RANGE_BYTES),
+        source=SegmentFiles(),
         unit="bytes",
         log_bytes=found.log_bytes,
         copies=found.copies,

@@ -1,86 +1,50 @@
-"""What the driver hands to the data sources' tasks: pieces of logs in shares of about the same size, and the spec."""
+"""What the tasks read: ranges of logs, in splits of about the same size."""
 
 from __future__ import annotations
 
-import base64
-import pickle
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
-from kafka_rollout.adapters.coordinator_logs.segments import Piece
+from kafka_rollout.adapters.coordinator_logs.segments import SegmentRange
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
+from kafka_rollout_spark.decode.log_bytes import LogBytes
+from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.rows import WORKER_ROWS
-from kafka_rollout_spark.source.collecting import set_aside_what_is_loaded
 
-SHARES, SPEC = "shares", "spec"
-
-Shares = tuple[tuple[LogRange | Piece, ...], ...]
+Range = LogRange | SegmentRange
+Split = tuple[Range, ...]
 
 
-def size(piece: LogRange | Piece) -> int:
-    """Offsets of a range, bytes of a segment's piece."""
-    return piece.end - (piece.start if isinstance(piece, LogRange) else piece.begin)
+class LogSource(Protocol):
+    """Where a scan reads. It is pickled into the tasks, so it holds the path of a credentials file, not its content."""
+
+    def read(self, ranges: Sequence[Range], damage: list[dict[str, Any]]) -> Iterator[LogBytes]:
+        """Whole batches of the ranges, in order. Unreadable parts become rows in `damage`."""
 
 
-def share_out(pieces: Sequence[LogRange | Piece], parts: int) -> Shares:
-    """The pieces in at most `parts` shares of about the same size, in their order: those of one log stay together, so
-    that few tasks see the same keys.
-    """
-    total = sum(size(piece) + 1 for piece in pieces)
-    shares: list[list[LogRange | Piece]] = [[] for _ in range(parts)]
+def size_of(part: Range) -> int:
+    """Offsets of a log, bytes of a segment."""
+    return part.end - (part.start if isinstance(part, LogRange) else part.begin)
+
+
+def plan_splits(ranges: Sequence[Range], count: int) -> tuple[Split, ...]:
+    """At most `count` splits of about the same size. The order stays, so that few tasks read the same log."""
+    total = sum(size_of(part) + 1 for part in ranges)
+    splits: list[list[Range]] = [[] for _ in range(count)]
     before = 0
-    for piece in pieces:
-        weight = size(piece) + 1
-        shares[(2 * before + weight) * parts // (2 * total)].append(piece)  # where its middle lies
+    for part in ranges:
+        weight = size_of(part) + 1
+        splits[(2 * before + weight) * count // (2 * total)].append(part)  # by its middle
         before += weight
-    return tuple(tuple(share) for share in shares if share)
+    return tuple(tuple(split) for split in splits if split)
 
 
-def to_option(value: object) -> str:
-    """A value of the driver's as an option of a data source. Never a secret: options are part of query plans."""
-    return base64.b85encode(pickle.dumps(value)).decode()
+def read_split(source: LogSource, spec: DecodingSpec, split: Split) -> Iterator[pa.RecordBatch]:
+    """The rows (rows.py) of one task."""
+    from kafka_rollout_spark.decode.decoding import worker_rows  # the driver does not load numba
 
-
-def from_option(text: str) -> Any:
-    return pickle.loads(base64.b85decode(text))  # noqa: S301 - what the driver of this very job wrote
-
-
-@dataclass
-class Share(InputPartition):
-    """What one task reads."""
-
-    pieces: tuple[Any, ...]
-
-
-class LogSource(DataSource):
-    """Its rows are rows.WORKER_ROWS. Options: SHARES and SPEC (a DecodingSpec), both by to_option."""
-
-    def schema(self) -> StructType:
-        return from_arrow_schema(WORKER_ROWS)
-
-
-class LogReader(DataSourceReader):
-    """Spark makes one in a process of its own for each of two steps of planning, one after the other; what decodes is
-    loaded by those alone that read.
-    """
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self.options = options
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return [Share(share) for share in from_option(self.options[SHARES])]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Share)  # noqa: S101 - what partitions() gave
-        yield from self.rows(partition.pieces)
-        set_aside_what_is_loaded()
-
-    def rows(self, pieces: Sequence[Any]) -> Iterator[pa.RecordBatch]:
-        """What is in the pieces of one share."""
-        raise NotImplementedError
+    damage: list[dict[str, Any]] = []
+    yield from worker_rows(source.read(split, damage), spec)
+    yield pa.RecordBatch.from_pylist(damage, schema=WORKER_ROWS)

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_rollout.adapters.coordinator_logs.segments import (
-    Piece,
     Segment,
     SegmentGoneError,
+    SegmentRange,
     boundary,
-    cuts,
+    cut_segment,
     index_positions,
     open_segment,
     walk,
@@ -48,13 +48,13 @@ class DirectoryLogs:
     def log_bytes(self) -> int:
         return sum(segment.size for held in self.segments.values() for segment in held)
 
-    def pieces(self, most_bytes: int) -> tuple[Piece, ...]:
-        """All of it in pieces of about `most_bytes`; larger where a segment has no boundary to cut at."""
+    def cut(self, most_bytes: int) -> tuple[SegmentRange, ...]:
+        """All segments in ranges of about `most_bytes`; larger where no boundary of batches is known."""
         return tuple(
-            Piece(log=log, segment=segment, begin=begin, end=end)
+            SegmentRange(log=log, segment=segment, begin=begin, end=end)
             for log, held in self.segments.items()
             for segment in held
-            for begin, end in cuts(segment, most_bytes)
+            for begin, end in cut_segment(segment, most_bytes)
         )
 
 

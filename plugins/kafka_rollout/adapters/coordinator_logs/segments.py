@@ -46,7 +46,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class SegmentRange:
     """Bytes begin <= position < end of a segment, cut where batches begin; of these, the range's offsets count."""
 
     log: LogRange
@@ -121,8 +121,8 @@ def index_positions(segment: Segment) -> Sequence[int]:
     return numbers[1::2]
 
 
-def cuts(segment: Segment, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """(begin, end) of a segment's pieces. Without a usable .index, the headers are walked for the boundaries."""
+def cut_segment(segment: Segment, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """(begin, end) of the ranges of a segment. Without a usable .index, the headers are walked for the boundaries."""
     begin = 0
     if segment.size > most_bytes:
         with open_segment(segment) as descriptor:

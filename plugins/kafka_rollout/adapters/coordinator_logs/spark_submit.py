@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -57,6 +59,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(str(package.parent) for package in _PACKAGES)),
         "KAFKA_ROLLOUT_INCLUDE": str(settings.include),
         "SPARK_HOME": str(_spark_home()),
+        "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # of the JVM that builds the command
     }
 
 
@@ -104,10 +107,16 @@ def submit(
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     problem = ""
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-spark-", ignore_cleanup_errors=True) as scratch:
-        command = [str(spark_submit()), "--master", master]
+        options = ["--master", master]
         for key, value in [*configuration(master, Path(scratch)).items(), *extra_configuration]:
-            command += ["--conf", f"{key}={value}"]
-        with _running([*command, str(APPLICATION), *request.arguments()], environment(settings)) as process:
+            options += ["--conf", f"{key}={value}"]
+        variables = {
+            **environment(settings),
+            "PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"]),
+            "TMPDIR": scratch,
+        }
+        # The job starts the JVM itself, while it is imported; under spark-submit one would wait for the other.
+        with _running([sys.executable, str(APPLICATION), *request.arguments()], variables) as process:
             assert process.stdout is not None  # noqa: S101 - asked for
             for line in process.stdout:
                 tail.append(line.rstrip())
@@ -160,7 +169,10 @@ def scan_command(
 
 @contextmanager
 def _running(command: Sequence[str], variables: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """spark-submit in a session of its own: a Ctrl-C at the terminal reaches us alone, and we end it in order."""
+    """Run the job in a session of its own, because Ctrl-C at the terminal must reach this process only.
+
+    On an error the job, Spark and their workers are stopped: all of them hold the output pipe.
+    """
     process = subprocess.Popen(
         command,
         env={**os.environ, **variables},
@@ -175,11 +187,11 @@ def _running(command: Sequence[str], variables: Mapping[str, str]) -> Iterator[s
         try:
             yield process
         except BaseException:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGTERM)
             try:
-                process.wait(_END_S)
+                process.communicate(timeout=_END_S)
             except subprocess.TimeoutExpired:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
             raise
 
 

@@ -152,15 +152,15 @@ def test_pieces_hold_every_byte_once_and_begin_at_batches(log_dir: Path, most_by
             data = path.read_bytes()
             path.write_bytes(bytes((byte + (at % 8 == 7)) % 256 for at, byte in enumerate(data.rstrip(b"\0"))))
     found = find_logs([log_dir], TOPICS)
-    pieces = found.pieces(most_bytes)
+    ranges = found.cut(most_bytes)
     for segment in found.segments[found.ranges[0]]:
-        mine = [piece for piece in pieces if piece.segment == segment]
+        mine = [part for part in ranges if part.segment == segment]
         assert (mine[0].begin, mine[-1].end) == (0, segment.size)
         assert all(one.end == other.begin for one, other in pairwise(mine))
         with open_segment(segment) as descriptor:
             begins = {header.position for header in walk(descriptor, 0, segment.size)}
-        assert {piece.begin for piece in mine} <= begins
-        assert all(piece.end - piece.begin < most_bytes + LARGEST_BATCH for piece in mine)
+        assert {part.begin for part in mine} <= begins
+        assert all(part.end - part.begin < most_bytes + LARGEST_BATCH for part in mine)
 
 
 def test_after_damage_the_index_tells_where_to_go_on(log_dir: Path) -> None:
@@ -203,7 +203,7 @@ def test_looking_and_cutting_leave_the_directory_as_it_was(log_dir: Path) -> Non
         return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(log_dir.rglob("*"))}
 
     before = state()
-    find_logs([log_dir], TOPICS).pieces(500)
+    find_logs([log_dir], TOPICS).cut(500)
     assert state() == before
 
 
@@ -244,7 +244,7 @@ def test_an_index_that_is_a_fifo_is_not_needed(log_dir: Path) -> None:
         os.mkfifo(index)
     after = find_logs([log_dir], TOPICS)
     assert after.ranges == before.ranges
-    assert after.pieces(LARGEST_BATCH) == before.pieces(LARGEST_BATCH)
+    assert after.cut(LARGEST_BATCH) == before.cut(LARGEST_BATCH)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import sys
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.wire.log_types import Batch, Codec
 from kafka_rollout.wire.record_batch import batches, payload
-from kafka_rollout_spark.decode.chunks import Chunk
 from kafka_rollout_spark.decode.decoding import worker_rows
+from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.merge.newest import reduce_entries
 from kafka_rollout_spark.rows import RowKind
@@ -76,7 +76,7 @@ def main(seed: int, cases: int) -> None:
         topic, held = random_.choice(logs)
         data = b"".join(wrong(random_, random_.choice(held)) for _ in range(random_.randint(1, 4)))
         # Exactly as large as it is: what lies behind it belongs to nobody.
-        chunk = Chunk(topic=topic, partition=0, data=memoryview(data), file="f")
+        chunk = LogBytes(topic=topic, partition=0, data=memoryview(data), file="f")
         for batch in reduce_entries(worker_rows(iter([chunk]), random_.choice(specs))):
             for row in batch.select(["kind", "count"]).to_pylist():
                 read += row["count"] or 0 if row["kind"] == RowKind.LOG else 0

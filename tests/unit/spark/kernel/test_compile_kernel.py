@@ -13,11 +13,12 @@ from bench.coordinator_log import make_batches
 from kafka_rollout.wire.log_types import Codec
 from kafka_rollout_spark import kernel
 from kafka_rollout_spark.merge import newest
-from kafka_rollout_spark.decode.chunks import Chunk
-from kafka_rollout_spark.decode.compile_kernel import compile_kernel, is_compiled
+from kafka_rollout_spark.decode.log_bytes import LogBytes
+from kafka_rollout_spark.decode.compile_kernel import compile_kernel
 from kafka_rollout_spark.decode.decoding import worker_rows, whole_batches
 from kafka_rollout_spark.merge.newest import reduce_entries
 from kafka_rollout_spark.kernel import tables
+from kafka_rollout_spark.kernel.cache import COMPLETE
 from tests.unit.spark.kernel.test_tables import LOGS, chunks, deep
 
 def compiled():
@@ -27,11 +28,12 @@ def compiled():
     return {(one.__module__, one.__name__, str(signature)) for one in functions for signature in one.signatures}
 
 compile_kernel()
-assert is_compiled()
+assert COMPLETE.exists()
 before = compiled()
 tables._FIRST_KEY_SLOTS = newest._FIRST_SLOTS = 128  # so that they grow
 made = make_batches((Codec.NONE,), 10)
-many = Chunk(topic="__consumer_offsets", partition=9, data=memoryview(b"".join(bytes(next(made)) for _ in range(10))))
+data = b"".join(bytes(next(made)) for _ in range(10))
+many = LogBytes(topic="__consumer_offsets", partition=9, data=memoryview(data))
 held = [*chunks(LOGS), many]
 assert all(whole_batches(chunk.data) for chunk in held if chunk.data)
 assert sum(len(rows) for rows in reduce_entries(worker_rows(iter(held), deep(live=True, buckets=2)))) > 0

@@ -23,12 +23,12 @@ from kafka_rollout.settings import Settings
 from kafka_rollout.wire.coordinator_records import classify
 from kafka_rollout.wire.log_types import Codec
 from kafka_rollout.wire.record_batch import batches, payload, records
-from kafka_rollout_spark.decode.chunks import Chunk
 from kafka_rollout_spark.decode.decoding import whole_batches, worker_rows
+from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.kernel import tables
 from kafka_rollout_spark.kernel.compiling import compiled
-from kafka_rollout_spark.kernel.hashing import FACTORS, PRIME, Drawn, hashes, hashes_of_name
-from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth
+from kafka_rollout_spark.kernel.hashing import hashes, hashes_of_name
+from kafka_rollout_spark.kernel.spec import FACTORS, PRIME, DecodingSpec, Drawn, ScanDepth
 from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.merge import newest
 from kafka_rollout_spark.merge.newest import reduce_entries
@@ -53,11 +53,11 @@ def log_of(file: Path) -> tuple[str, int]:
     return topic, int(partition)
 
 
-def chunks(files: Sequence[Path]) -> Iterator[Chunk]:
+def chunks(files: Sequence[Path]) -> Iterator[LogBytes]:
     for number, file in enumerate(files):
         topic, partition = log_of(file)
         data = memoryview(file.read_bytes())
-        yield Chunk(topic=topic, partition=partition + 100 * number, data=data, file=str(file))
+        yield LogBytes(topic=topic, partition=partition + 100 * number, data=data, file=str(file))
 
 
 def merged(found: Iterator[pa.RecordBatch]) -> Counter[Any]:
@@ -105,7 +105,7 @@ def test_more_classes_than_fit_are_counted_in_turns() -> None:
     data = encode(content) + encode(content, base_offset=len(content), codec=Codec.ZSTD)
     for spec in (DecodingSpec(), deep(), DecodingSpec(live=True, buckets=2)):
         found: Counter[Any] = Counter()
-        for batch in worker_rows(iter([Chunk(topic=OFFSETS, partition=0, data=memoryview(data), file="f")]), spec):
+        for batch in worker_rows(iter([LogBytes(topic=OFFSETS, partition=0, data=memoryview(data), file="f")]), spec):
             for row in batch.to_pylist():
                 if row["kind"] == RowKind.CLASS:
                     found[row["key_version"], row["value_version"]] += row["count"]
@@ -145,7 +145,7 @@ def test_the_newest_are_found_whatever_the_order_of_the_parts(small: bool, reque
     spec = deep(live=True, buckets=4)
     found: list[pa.RecordBatch] = []
     for part in parts:
-        chunk = Chunk(topic=OFFSETS, partition=0, data=memoryview(part), file="f")
+        chunk = LogBytes(topic=OFFSETS, partition=0, data=memoryview(part), file="f")
         found += worker_rows(iter([chunk]), spec)
     of_entries = sum(len(batch) and batch["kind"][0].as_py() == RowKind.ENTRIES for batch in found)
     assert (of_entries > 500) is small  # a table of 76 keys is emptied all the time
@@ -184,7 +184,7 @@ def test_keys_that_have_one_hash_in_common_are_two() -> None:
     assert first == other_first
     assert second != other_second
     spec = DecodingSpec(live=True, drawn=drawn)
-    chunk = Chunk(topic=OFFSETS, partition=0, data=memoryview(encode([(key, b"\0\3") for key in keys])), file="f")
+    chunk = LogBytes(topic=OFFSETS, partition=0, data=memoryview(encode([(key, b"\0\3") for key in keys])), file="f")
     sums = merged(reduce_entries(worker_rows(iter([chunk]), spec)))
     assert sum(count for key, count in sums.items() if key[0] == RowKind.CLASS and key[-1] == "live") == 2
 
@@ -230,7 +230,7 @@ def test_owners_of_what_cannot_be_loaded_tell_how_many_are_the_newest() -> None:
     keys = [commit % group for group in (b"a", b"b", b"a", b"a")]
     content = [(key, struct.pack(">h", 9) + b"?") for key in keys]
     content += [(commit % b"b", None), (b"\x00\x01\x00\x01a\x00\x01u\x00\x00\x00\x00", struct.pack(">h", 9))]
-    chunk = Chunk(topic=OFFSETS, partition=0, data=memoryview(encode(content)), file="f")
+    chunk = LogBytes(topic=OFFSETS, partition=0, data=memoryview(encode(content)), file="f")
     found = list(reduce_entries(worker_rows(iter([chunk]), deep(live=True))))
     of_owner = [row for batch in found for row in batch.to_pylist() if row["kind"] == RowKind.OWNER]
     names = {row["name_hash"]: row["name"] for row in of_owner if row["name"]}
@@ -245,7 +245,7 @@ def test_owners_of_what_cannot_be_loaded_tell_how_many_are_the_newest() -> None:
 def test_offsets_far_apart_are_no_different() -> None:
     keys = [(b"\x00\x01key%d" % number, b"\x00\x03") for number in range(3)]
     data = b"".join(encode(keys, base_offset=base) for base in (0, 1 << 31, 1 << 33, 1 << 40))
-    chunk = Chunk(topic=OFFSETS, partition=0, data=memoryview(data), file="f")
+    chunk = LogBytes(topic=OFFSETS, partition=0, data=memoryview(data), file="f")
     sums = merged(reduce_entries(worker_rows(iter([chunk]), DecodingSpec(live=True))))
     (live,) = (count for key, count in sums.items() if key[0] == RowKind.CLASS and key[-1] == "live")
     assert live == len(keys)

@@ -1,0 +1,23 @@
+"""What a source hands to the decoding: record batches of one partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogBytes:
+    """Bytes of one partition that begin at a record batch. They must stay valid only until the next ones are read.
+
+    Records with start <= offset < end count; a batch counts if its last offset is in this range. `file` and `position`
+    are the place of the bytes in a segment. Fetched bytes have no file: a batch that is cut off at their end is not
+    damage, because the next fetch returns it complete. Any other damage ends the scan with an error.
+    """
+
+    topic: str
+    partition: int
+    data: memoryview
+    start: int = 0
+    end: int = 2**63 - 1
+    file: str | None = None
+    position: int = 0

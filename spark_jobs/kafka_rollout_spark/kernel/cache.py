@@ -1,0 +1,22 @@
+"""The folder of the compiled kernel. It is found without numba, because the driver of a scan does not load numba."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from kafka_rollout.settings import Settings
+
+
+def _hash_sources() -> str:
+    """numba recompiles a function if its own file changes, but not if a function that was inlined into it does."""
+    state = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        state.update(f"{source.resolve()} {source.stat().st_mtime_ns}".encode() + source.read_bytes())
+    return state.hexdigest()[:16]
+
+
+_FOLDER = Path(os.environ.get("NUMBA_CACHE_DIR") or Settings.from_environment().cache / "numba")
+CACHE = _FOLDER / _hash_sources()
+COMPLETE = CACHE / "whole"  # exists when every function is compiled
