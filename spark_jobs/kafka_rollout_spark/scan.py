@@ -83,7 +83,7 @@ class Scanned:
         owners = tuple(self.owners(OWNERS_LISTED + 1))
         if len(owners) <= OWNERS_LISTED or self.contents is None:
             return owners, 0
-        named = self.contents.table(RowKind.OWNER, columns=["count"], is_valid=["name"])
+        named = self.contents.table(RowKind.OWNER, columns=["count"], is_valid="name")
         return owners[:OWNERS_LISTED], named.num_rows - OWNERS_LISTED
 
     def inventory(self) -> GroupInventory | None:
@@ -118,7 +118,7 @@ class Scanned:
 
     @staticmethod
     def _count_groups_and_ids(contents: MergedRows) -> tuple[int, int]:
-        known = contents.table(RowKind.STATE, columns=["record"], is_valid=["value"])
+        known = contents.table(RowKind.STATE, columns=["record"], is_valid="value")
         counts = {row["values"]: row["counts"] for row in known["record"].value_counts().to_pylist()}
         groups = sum(count for record, count in counts.items() if record.endswith("GroupMetadata"))
         return groups, counts.get("TransactionLog", 0)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import reduce
 from operator import and_
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,91 +19,86 @@ _BY = ("kind", *MERGE_BY)
 _OWNER_ORDER = ("topic", "partition", "name", "key_version", "value_version")  # after the greatest count
 
 
-class MergedRows(Protocol):
+class MergedRows(ABC):
+    """pyarrow's expressions and Spark's columns have the same operators."""
+
+    _column: Callable[[str], Any]
+
     def table(
         self,
         *kinds: RowKind,
-        columns: Collection[str] = (),
+        columns: Sequence[str] = (),
         limit: int | None = None,
-        is_valid: Collection[str] = (),
-        is_null: Collection[str] = (),
+        is_valid: str = "",
+        is_null: str = "",
         **among: Collection[Any],
     ) -> pa.Table:
-        """The rows of these kinds whose columns have one of the values in `among`. `columns` empty: all."""
+        """The rows of these kinds whose columns have one of the values in `among`. `columns` empty: all. `is_valid`,
+        `is_null`: a column that has, or does not have, a value.
+        """
+        values: dict[str, Collection[Any]] = {"kind": [str(kind) for kind in kinds], **among}
+        conditions = [self._column(name).isin(list(found)) for name, found in values.items()]
+        conditions += [self._is_null(name) for name in (is_null,) if name]
+        conditions += [~self._is_null(name) for name in (is_valid,) if name]
+        return self._select(reduce(and_, conditions), columns, limit)
 
+    @abstractmethod
     def owners(self, limit: int | None = None) -> Iterator[dict[str, Any]]:
         """The rows of named owners, those with the most records first."""
 
+    @abstractmethod
     def close(self) -> None:
         """Free the memory in Spark."""
 
+    @abstractmethod
+    def _is_null(self, name: str) -> Any: ...
 
-@dataclass(frozen=True, slots=True)
-class LocalRows:
-    rows: pa.Table
+    @abstractmethod
+    def _select(self, condition: Any, columns: Sequence[str], limit: int | None) -> pa.Table: ...
 
-    def table(
-        self,
-        *kinds: RowKind,
-        columns: Collection[str] = (),
-        limit: int | None = None,
-        is_valid: Collection[str] = (),
-        is_null: Collection[str] = (),
-        **among: Collection[Any],
-    ) -> pa.Table:
-        conditions = [
-            *_among(pc.field, kinds, among),
-            *(pc.field(name).is_valid() for name in is_valid),
-            *(pc.field(name).is_null() for name in is_null),
-        ]
-        found = self.rows.filter(reduce(and_, conditions)).slice(length=limit)
-        return found.select(list(columns)) if columns else found
+
+class LocalRows(MergedRows):
+    _column = staticmethod(pc.field)
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows
 
     def owners(self, limit: int | None = None) -> Iterator[dict[str, Any]]:
-        found = self.table(RowKind.OWNER, is_valid=["name"])
-        order = [("count", "descending"), *((name, "ascending") for name in _OWNER_ORDER)]
-        yield from found.take(pc.sort_indices(found, order, null_placement="at_start")[:limit]).to_pylist()
+        found = self.table(RowKind.OWNER, is_valid="name")
+        order = [("count", "descending", "at_start"), *((name, "ascending", "at_start") for name in _OWNER_ORDER)]
+        yield from found.take(pc.sort_indices(found, order)[:limit]).to_pylist()
 
     def close(self) -> None:
         return
 
+    def _is_null(self, name: str) -> Any:
+        return pc.field(name).is_null()
 
-@dataclass(frozen=True, slots=True)
-class SparkRows:
-    rows: DataFrame
+    def _select(self, condition: Any, columns: Sequence[str], limit: int | None) -> pa.Table:
+        return self._rows.filter(condition).slice(length=limit).select(columns or self._rows.column_names)
 
-    def table(
-        self,
-        *kinds: RowKind,
-        columns: Collection[str] = (),
-        limit: int | None = None,
-        is_valid: Collection[str] = (),
-        is_null: Collection[str] = (),
-        **among: Collection[Any],
-    ) -> pa.Table:
-        conditions = [
-            *_among(F.col, kinds, among),
-            *(F.col(name).isNotNull() for name in is_valid),
-            *(F.col(name).isNull() for name in is_null),
-        ]
-        found = self.rows.filter(reduce(and_, conditions)).select(*(columns or self.rows.columns))
-        return (found if limit is None else found.limit(limit)).toArrow()
+
+class SparkRows(MergedRows):
+    _column = staticmethod(F.col)
+
+    def __init__(self, rows: DataFrame) -> None:
+        self._rows = rows
 
     def owners(self, limit: int | None = None) -> Iterator[dict[str, Any]]:
-        named = self.rows.filter((F.col("kind") == RowKind.OWNER) & F.col("name").isNotNull())
+        named = self._rows.filter((F.col("kind") == RowKind.OWNER) & F.col("name").isNotNull())
         ordered = named.orderBy(F.desc("count"), *_OWNER_ORDER)
-        ordered = ordered if limit is None else ordered.limit(limit)
-        for row in ordered.toLocalIterator(prefetchPartitions=True):
-            yield row.asDict()
+        found = ordered if limit is None else ordered.limit(limit)
+        return (row.asDict() for row in found.toLocalIterator(prefetchPartitions=True))
 
     def close(self) -> None:
-        self.rows.unpersist()
+        self._rows.unpersist()
 
+    def _is_null(self, name: str) -> Any:
+        return F.col(name).isNull()
 
-def _among(column: Callable[[str], Any], kinds: Collection[str], among: dict[str, Collection[Any]]) -> Iterator[Any]:
-    yield column("kind").isin(list(map(str, kinds)))
-    for name, values in among.items():
-        yield column(name).isin(list(values))
+    def _select(self, condition: Any, columns: Sequence[str], limit: int | None) -> pa.Table:
+        found = self._rows.filter(condition).select(*(columns or self._rows.columns))
+        return (found if limit is None else found.limit(limit)).toArrow()
 
 
 def merge(rows: DataFrame) -> DataFrame:

@@ -6,7 +6,7 @@ if a release may stop at one of its groups.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kafka_rollout.adapters.coordinator_logs.order import Facts, ordered_types, out_of_order
@@ -50,18 +50,18 @@ def _first_records(
 ) -> Mapping[int, Mapping[bytes, FirstRecords]]:
     """By partition and group, for the groups with records of these types."""
 
-    def rows(kind: RowKind, columns: Collection[str], **conditions: Any) -> Iterator[Row]:
+    def rows(kind: RowKind, columns: Sequence[str], **conditions: Any) -> Iterator[Row]:
         table = contents.table(kind, columns=columns, topic=[OFFSETS_TOPIC], partition=partitions, **conditions)
         for batch in table.to_batches(max_chunksize=_ROWS):  # each group has several
             yield from batch.to_pylist()
 
     found: dict[int, dict[bytes, FirstRecords]] = {}
     columns = "partition", "name", "key_version", "value_version", "first_offset"
-    for row in rows(RowKind.OWNER, columns, is_valid=["name"], key_version=list(types)):
+    for row in rows(RowKind.OWNER, columns, is_valid="name", key_version=list(types)):
         firsts = found.setdefault(row["partition"], {}).setdefault(row["name"].encode(), FirstRecords())
         firsts.note(row["key_version"], row["first_offset"], is_tombstone=row["value_version"] is None)
     committing: dict[int, set[bytes]] = {}
-    for row in rows(RowKind.GROUP, ("partition", "name", "first_offset"), is_valid=["value_version"]):
+    for row in rows(RowKind.GROUP, ("partition", "name", "first_offset"), is_valid="value_version"):
         name = row["name"].encode()
         committing.setdefault(row["partition"], set()).add(name)
         if (known := found.get(row["partition"], {}).get(name)) is not None:
@@ -71,7 +71,7 @@ def _first_records(
         # A task reports at most this number of groups: others may commit from the start of the log on.
         for name, firsts in found.get(partition, {}).items() if len(names) >= MOST_GROUPS else ():
             firsts.committed = firsts.committed if name in names else -1
-    for row in rows(RowKind.STATE, ("partition", "key"), is_valid=["value"], key_version=[GROUP_METADATA_KEY]):
+    for row in rows(RowKind.STATE, ("partition", "key"), is_valid="value", key_version=[GROUP_METADATA_KEY]):
         group, _ = text_at(row["key"], VERSION_BYTES)
         if group is not None and (known := found.get(row["partition"], {}).get(group)) is not None:
             known.is_classic = True

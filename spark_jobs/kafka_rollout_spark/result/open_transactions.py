@@ -69,7 +69,7 @@ def _deleted(contents: MergedRows, waiting: Mapping[int, Collection[bytes]]) -> 
     tombstones = contents.table(
         RowKind.STATE,
         columns=["partition", "key"],
-        is_null=["value"],
+        is_null="value",
         topic=[OFFSETS_TOPIC],
         partition={partition for partition, _ in groups},
         key_version=[GROUP_METADATA_KEY],

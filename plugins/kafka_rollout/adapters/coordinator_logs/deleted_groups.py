@@ -1,31 +1,34 @@
-"""Groups that are deleted while transactions are open, looked for in what lies in a log (wire.pending_commits)."""
+"""Groups that were deleted while a transaction committed offsets for them, found in a log (wire.pending_commits)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, DeletedWhilePending, LogRange
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.wire.log_types import Bytes
 from kafka_rollout.wire.pending_commits import PendingCommits
 
+if TYPE_CHECKING:
+    from kafka_rollout.adapters.kafka.fetch import FetchSource
+
 Bounded = tuple[Bytes, int, int]  # whole batches; records with start <= offset < end count
 
 
 def is_asked(catalogue: Catalogue, releases: Iterable[Release]) -> bool:
-    """Whether a release of these fails at such groups."""
+    """Whether one of these releases fails at such groups."""
     logs = (catalogue.get(release).coordinator_logs.get(OFFSETS_TOPIC) for release in releases)
     return any(log is not None and bool(log.deleted_while_pending) for log in logs)
 
 
 def deleted_while_pending(
-    partition: int, groups: Iterable[bytes], held: Iterable[Bounded]
+    partition: int, groups: Iterable[bytes], log: Iterable[Bounded]
 ) -> tuple[DeletedWhilePending, ...]:
-    """`held`: the partition of __consumer_offsets from its beginning."""
+    """`log`: the partition of __consumer_offsets from its start."""
     commits = PendingCommits(groups=frozenset(groups))
-    for data, start, end in held:
+    for data, start, end in log:
         commits.add(data, CODECS, start=start, end=end)
     return tuple(
         sorted(
@@ -41,6 +44,6 @@ def deleted_while_pending(
     )
 
 
-def pieces(source: FetchSource, log: LogRange) -> Iterator[Bounded]:
-    for one in source.read(log):
-        yield one.data, max(log.start, one.fetch_offset), log.end
+def read_log(source: FetchSource, log: LogRange) -> Iterator[Bounded]:
+    for fetched in source.read(log):
+        yield fetched.data, max(log.start, fetched.fetch_offset), log.end

@@ -1,11 +1,11 @@
-"""Reading what __consumer_offsets holds of groups: the newest record of each key, and the classes of all."""
+"""The records of groups in __consumer_offsets: the newest of each key, and the kinds of all."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from kafka_rollout.adapters.coordinator_logs.deleted_groups import deleted_while_pending, pieces
+from kafka_rollout.adapters.coordinator_logs.deleted_groups import deleted_while_pending, read_log
 from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, out_of_order, strict_types
 from kafka_rollout.adapters.coordinator_logs.parsing import ParsingChecks
 from kafka_rollout.adapters.coordinator_logs.reading import PartitionReading
@@ -13,10 +13,7 @@ from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.adapters.releases.definitions import Schemas
 from kafka_rollout.domain.coordinator_logs.cleaning import defaults_of
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, StateRecord
-from kafka_rollout.domain.coordinator_logs.scan import (
-    OFFSETS_TOPIC,
-    ScanResult,
-)
+from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import groups_out_of_order, unloadable_groups
 from kafka_rollout.domain.groups.records import GroupRecords, alive_by_type
 from kafka_rollout.domain.model.cluster_contents import SERVED_BY
@@ -32,8 +29,8 @@ _TOPIC = [OFFSETS_TOPIC]
 def read_group_records(
     source: FetchSource, schemas: Schemas, catalogue: Catalogue, *, longest: int = LONGEST
 ) -> GroupRecords:
-    """Raises RefusedError as soon as more than `longest` records were read (offsets do not tell: most of a log that the
-    cleaner keeps short are gone), TransientError as FetchSource does."""
+    """Raises RefusedError after `longest` records (offsets do not show the number: the log cleaner removes most
+    records), TransientError as FetchSource does."""
     ranges = source.ranges(_TOPIC)
     facts = facts_of_order(catalogue, schemas.releases)
     read = [
@@ -51,21 +48,21 @@ def read_group_records(
             records += count
             if records > longest:
                 raise RefusedError(
-                    f"{OFFSETS_TOPIC} holds more than the {longest:,} records that are read in one process.",
-                    remedy="Let Spark read it: kafka-rollout scan --live.",
+                    f"{OFFSETS_TOPIC} contains more than {longest:,} records, the limit of this command.",
+                    remedy="Use Spark: kafka-rollout scan --live.",
                 )
-    # Read once more where there may be any: what is loaded, and the order of records, only the whole log tells.
+    # Partitions that may have any are read again: only the whole log shows the loaded groups and their order.
     pending = [
         found
         for partition in read
         if (groups := partition.commits.suspects())
-        for found in deleted_while_pending(partition.log.partition, groups, pieces(source, partition.log))
+        for found in deleted_while_pending(partition.log.partition, groups, read_log(source, partition.log))
     ]
     disordered = [
         found
         for partition in read
         if partition.groups
-        for found in out_of_order(partition.log.partition, partition.groups, pieces(source, partition.log), facts)
+        for found in out_of_order(partition.log.partition, partition.groups, read_log(source, partition.log), facts)
     ]
     newest = tuple(record for partition in read for record in _newest_records(partition, schemas))
     return GroupRecords(
@@ -85,12 +82,12 @@ def read_group_records(
 
 
 def records_of_scan(scan: ScanResult) -> GroupRecords:
-    """The same by a scan with Spark. Raises RefusedError where it has more groups than it names."""
+    """The same from a scan with Spark. Raises RefusedError if the scan does not list all groups."""
     inventory = scan.inventory or GroupInventory()
     if inventory.groups_left_out:
         raise RefusedError(
-            f"{OFFSETS_TOPIC} tells of {inventory.groups_left_out:,} groups more than a scan names.",
-            remedy="Delete groups that nobody needs, or accept that nobody sees whether all are converted (UNSAFE).",
+            f"The scan does not list {inventory.groups_left_out:,} groups of {OFFSETS_TOPIC}.",
+            remedy="Delete unused groups, or accept with UNSAFE that their conversion is not checked.",
         )
     return GroupRecords(
         read_at=scan.scanned_at,

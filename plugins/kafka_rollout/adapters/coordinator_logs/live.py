@@ -1,18 +1,18 @@
-"""The coordinator logs of a live cluster, read on from where a scan ended (port CoordinatorLogs).
+"""The coordinator logs of a running cluster, scanned from the end of an earlier scan (port CoordinatorLogs).
 
-A short tail is decoded in this process, by the same definitions as Spark's workers decode: it takes less time than
-Spark needs to start. A long one is left to Spark, which then scans everything anew.
+A few new records are read in this process, with the definitions that Spark's workers use: this takes less time than
+the start of Spark. If there are many, Spark scans all logs.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_rollout.adapters.coordinator_logs import spark_submit as scan_submit
-from kafka_rollout.adapters.coordinator_logs.deleted_groups import deleted_while_pending, is_asked, pieces
+from kafka_rollout.adapters.coordinator_logs.deleted_groups import Bounded, deleted_while_pending, is_asked, read_log
 from kafka_rollout.adapters.coordinator_logs.group_records import LONGEST, read_group_records, records_of_scan
 from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, out_of_order, strict_types
 from kafka_rollout.adapters.coordinator_logs.parsing import ParsingChecks
@@ -38,7 +38,7 @@ from kafka_rollout.settings import Settings
 
 log = logging.getLogger(__name__)
 
-SHORT = 200_000  # offsets: about five seconds here, half of what Spark needs to start
+SHORT = 200_000  # offsets: about five seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +52,14 @@ class LiveCoordinatorLogs:
 
     def scan_new_records(self, before: ScanResult, *, complete: bool = False) -> ScanResult:
         with FetchSource(self.cluster.bootstrap_servers, self.security) as source:
-            tail = None if complete else self._tail(source, before)
-            if tail is None:
+            unscanned = None if complete else self._find_unscanned(source, before)
+            if unscanned is None:
                 before = self._scan_completely(before)
-                # What came meanwhile is read here, however long it is: the next one would be as long.
-                tail = find_unscanned_ranges(before.logs, self._ranges(source)) or ()
-            return merge_scans(self.catalogue, before, self._read(source, before, tail))
+                # New records are read here, whatever their number: after another scan there would be as many.
+                unscanned = find_unscanned_ranges(before.logs, self._ranges(source)) or ()
+            return merge_scans(self.catalogue, before, self._read(source, before, unscanned))
 
     def group_records(self, *, by_spark: bool = False) -> GroupRecords:
-        # Spark starts in the time in which `short` records are read here twice.
         longest = min(self.longest, 2 * self.short) if by_spark else self.longest
         try:
             with FetchSource(self.cluster.bootstrap_servers, self.security) as source:
@@ -69,7 +68,7 @@ class LiveCoordinatorLogs:
         except RefusedError as error:
             if not by_spark:
                 raise
-            log.info("%s Spark reads it.", error.sentence)
+            log.info("%s Using Spark.", error.sentence)
         _, result = scan_submit.scan_command(
             self.cluster,
             self.settings,
@@ -79,10 +78,10 @@ class LiveCoordinatorLogs:
         )
         return records_of_scan(result)
 
-    def _tail(self, source: FetchSource, before: ScanResult) -> tuple[LogRange, ...] | None:
-        """None for Spark: it is long, or the logs are no longer those that were scanned."""
-        tail = find_unscanned_ranges(before.logs, self._ranges(source))
-        return None if tail is None or sum(log.end - log.start for log in tail) > self.short else tail
+    def _find_unscanned(self, source: FetchSource, before: ScanResult) -> tuple[LogRange, ...] | None:
+        """None if Spark must scan all: there are too many new records, or the logs were replaced."""
+        ranges = find_unscanned_ranges(before.logs, self._ranges(source))
+        return None if ranges is None or sum(log.end - log.start for log in ranges) > self.short else ranges
 
     def _ranges(self, source: FetchSource) -> tuple[LogRange, ...]:
         return source.ranges(
@@ -95,7 +94,7 @@ class LiveCoordinatorLogs:
         )
         return result
 
-    def _read(self, source: FetchSource, before: ScanResult, tail: Sequence[LogRange]) -> ScanResult:
+    def _read(self, source: FetchSource, before: ScanResult, unscanned: Sequence[LogRange]) -> ScanResult:
         schemas = load_schemas(self.settings.include, new_group_coordinator=before.new_group_coordinator)
         releases = releases_of(self.catalogue, before)
         ordered = strict_types(facts_of_order(self._configured(before), releases))
@@ -103,7 +102,7 @@ class LiveCoordinatorLogs:
             PartitionReading(
                 log=log, parsing=ParsingChecks(log=log, schemas=schemas, releases=releases), ordered=ordered
             )
-            for log in tail
+            for log in unscanned
         ]
         for reading in read:
             for _ in reading.read(source):
@@ -113,8 +112,8 @@ class LiveCoordinatorLogs:
         return replace(
             before,
             scanned_at=time.time(),
-            logs=tuple(tail),
-            classes=tuple(record_class for record_class, _ in classes),
+            logs=tuple(unscanned),
+            classes=tuple(kind for kind, _ in classes),
             sizes=tuple(reading.size() for reading in read),
             broken=(*broken, *unknown_ends(self.catalogue, classes, releases)),
             tagged=(),
@@ -126,60 +125,54 @@ class LiveCoordinatorLogs:
         )
 
     def _deleted_while_pending(
-        self, source: FetchSource, before: ScanResult, tail: Sequence[PartitionReading]
+        self, source: FetchSource, before: ScanResult, read: Sequence[PartitionReading]
     ) -> tuple[DeletedWhilePending, ...]:
-        """In all of the logs. Partitions whose tails leave a doubt are read anew: what was open where the scan ended,
-        and which offsets are there, only the whole of them tells.
+        """In all logs. A partition is read as a whole if its new records leave a doubt: only the whole log shows which
+        transactions were open at the end of the earlier scan, and which offsets exist.
         """
         if not is_asked(self.catalogue, releases_of(self.catalogue, before)):
             return ()
-        checked, found = set[int](), list[DeletedWhilePending]()
-        alive = _alive(before)
-        for reading in tail:
-            known = {group.group.encode() for group in before.deleted_while_pending if _is_of(group, reading.log)}
-            groups = known | reading.commits.doubtful(alive)
-            if reading.log.start == reading.log.end or reading.log.topic != OFFSETS_TOPIC or not groups:
-                continue
-            whole = _whole(before, reading.log)
-            log.info("%s-%d is read once more, for %d groups that may be deleted", *_place(whole), len(groups))
-            found += deleted_while_pending(whole.partition, groups, pieces(source, whole))
-            checked.add(whole.partition)
-        kept = (group for group in before.deleted_while_pending if group.partition not in checked)
-        return tuple(sorted([*kept, *found]))
+        current = _current_groups(before)
+        doubtful = {
+            reading.log: {group.group.encode() for group in before.deleted_while_pending if _is_of(group, reading.log)}
+            | reading.commits.doubtful(current)
+            for reading in read
+            if reading.log.start < reading.log.end and reading.log.topic == OFFSETS_TOPIC
+        }
+        found = [group for group in before.deleted_while_pending if not any(_is_of(group, log) for log in doubtful)]
+        for log, groups in doubtful.items():
+            if groups:
+                found += deleted_while_pending(log.partition, groups, _read_whole(source, before, log, groups))
+        return tuple(sorted(found))
 
     def _out_of_order(
-        self, source: FetchSource, before: ScanResult, tail: Sequence[PartitionReading]
+        self, source: FetchSource, before: ScanResult, read: Sequence[PartitionReading]
     ) -> tuple[OutOfOrder, ...]:
-        """In all of the logs. What a group's newer records meet only the whole of a partition tells."""
+        """In all logs. Only a whole partition shows which records precede a group's new ones."""
         facts = facts_of_order(self._configured(before), releases_of(self.catalogue, before))
-        checked, found = set[int](), list[OutOfOrder]()
-        for reading in tail:
-            if not facts or not reading.groups:
-                continue
-            known = {group.group.encode() for group in before.out_of_order if _is_of(group, reading.log)}
-            whole, groups = _whole(before, reading.log), known | reading.groups
-            log.info("%s-%d is read once more, for the order of %d groups' records", *_place(whole), len(groups))
-            found += out_of_order(whole.partition, groups, pieces(source, whole), facts)
-            checked.add(whole.partition)
-        kept = (group for group in before.out_of_order if group.partition not in checked)
-        return tuple(sorted([*kept, *found]))
+        changed = {reading.log: reading.groups for reading in read if facts and reading.groups}
+        found = [group for group in before.out_of_order if not any(_is_of(group, log) for log in changed)]
+        for log, new in changed.items():
+            groups = new | {group.group.encode() for group in before.out_of_order if _is_of(group, log)}
+            found += out_of_order(log.partition, groups, _read_whole(source, before, log, groups), facts)
+        return tuple(sorted(found))
 
     def _configured(self, scan: ScanResult) -> Catalogue:
         return self.catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
 
 
-def _whole(before: ScanResult, tail: LogRange) -> LogRange:
-    """The tail with what was scanned before it."""
-    starts = {_place(log): log.start for log in before.logs}
-    return replace(tail, start=starts.get(_place(tail), tail.start))
+def _read_whole(
+    source: FetchSource, before: ScanResult, unscanned: LogRange, groups: Collection[bytes]
+) -> Iterator[Bounded]:
+    """The partition from the start of the earlier scan."""
+    place = unscanned.topic, unscanned.partition
+    starts = {(scanned.topic, scanned.partition): scanned.start for scanned in before.logs}
+    log.info("%s-%d is read as a whole, because of %d groups", *place, len(groups))
+    return read_log(source, replace(unscanned, start=starts.get(place, unscanned.start)))
 
 
-def _place(log: LogRange) -> tuple[str, int]:
-    return log.topic, log.partition
-
-
-def _alive(scan: ScanResult) -> frozenset[bytes]:
-    """Groups whose GroupMetadata the scan found alive; one of a newer protocol may have left a tombstone of it."""
+def _current_groups(scan: ScanResult) -> frozenset[bytes]:
+    """Groups with a current GroupMetadata; a group of a newer protocol can have a tombstone of it."""
     if scan.inventory is None:
         return frozenset()
     return frozenset(

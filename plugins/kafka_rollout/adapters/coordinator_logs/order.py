@@ -1,4 +1,4 @@
-"""Groups with a record that a release does not take behind those before it, looked for in a log (wire.group_replay)."""
+"""Groups with a record that a release refuses after the records before it, found in a log (wire.group_replay)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Facts = Mapping[Release, CoordinatorLogFacts]
 
 
 def facts_of_order(catalogue: Catalogue, releases: Iterable[Release]) -> Facts:
-    """Of those of the releases that look at the order of groups' records."""
+    """The facts of the releases that check the order of groups' records."""
     logs = {release: catalogue.get(release).coordinator_logs.get(OFFSETS_TOPIC) for release in releases}
     return {release: log for release, log in logs.items() if log is not None and log.group_families}
 
 
 def ordered_types(facts: Facts) -> frozenset[int]:
-    """Key versions of the records that these releases take by what lies before them."""
+    """Key versions of the records that these releases check against the records before them."""
     return _types(facts, lambda family: True)
 
 
 def strict_types(facts: Facts) -> frozenset[int]:
-    """Of those the ones that the cleaner alone can bring into an order at which a release stops. The others would have
-    to be written in such an order, which no coordinator does that goes on from what it has loaded."""
+    """The types that the log cleaner can bring into an order at which a release stops. No coordinator writes the others
+    in such an order."""
     return _types(facts, lambda family: not family.takes_over_offsets)
 
 
@@ -39,11 +39,11 @@ def _types(facts: Facts, wanted: Callable[[GroupFamilyFacts], bool]) -> frozense
 
 
 def out_of_order(
-    partition: int, groups: Collection[bytes], held: Iterable[Bounded], facts: Facts
+    partition: int, groups: Collection[bytes], log: Iterable[Bounded], facts: Facts
 ) -> tuple[OutOfOrder, ...]:
-    """`held`: the partition of __consumer_offsets from its beginning."""
-    replays = {release: GroupReplay(log) for release, log in facts.items()}
-    for data, start, end in held:
+    """`log`: the partition of __consumer_offsets from its start."""
+    replays = {release: GroupReplay(rules) for release, rules in facts.items()}
+    for data, start, end in log:
         for record in group_records(data, CODECS, groups=groups, start=start, end=end):
             for replay in replays.values():
                 replay.add(record)
@@ -62,4 +62,4 @@ def out_of_order(
                 complaint=refused.complaint,
             )
             refusing.setdefault(found, []).append(release)
-    return tuple(sorted(replace(found, releases=tuple(sorted(of))) for found, of in refusing.items()))
+    return tuple(sorted(replace(found, releases=tuple(sorted(releases))) for found, releases in refusing.items()))

@@ -1,4 +1,4 @@
-"""Records of a coordinator log that a release does not parse, though it knows their type and version."""
+"""Records of a coordinator log that a release cannot parse although it knows their type and version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafka_rollout.wire.messages import MessageFormatError
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A layout of a part of a record, and the releases that read by it."""
+    """A layout of a key or value, and the releases that use it."""
 
     part: str
     layout: Layout
@@ -26,7 +26,7 @@ class _Use:
 
 @dataclass(slots=True, kw_only=True)
 class ParsingChecks:
-    """Of one partition, record by record."""
+    """The broken records of one partition."""
 
     log: LogRange
     schemas: Schemas
@@ -37,8 +37,8 @@ class ParsingChecks:
     def found(self) -> tuple[BrokenRecords, ...]:
         return tuple(self.broken.values())
 
-    def look_into(self, payload: bytes, record: RecordSpan, what: ClassKey) -> None:
-        """Note a record that does not parse by a layout that some release has of it."""
+    def check(self, payload: bytes, record: RecordSpan, what: ClassKey) -> None:
+        """Count a record that a release cannot parse."""
         uses = self.uses.get(what)
         if uses is None:
             uses = self.uses[what] = self._uses_of(*what)

@@ -1,4 +1,4 @@
-"""Reads one partition of a coordinator log in this process: what the compiled kernel does for long logs."""
+"""Reads one partition of a coordinator log in this process, as the compiled kernel does for long logs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PartitionReading:
     newest: dict[bytes, tuple[int, bytes | None]] = field(default_factory=dict)
 
     def read(self, source: FetchSource) -> Iterator[int]:
-        """Read the range; yield how many records each fetch brought. Errors name the partition."""
+        """Read the range; yield the number of records of each fetch. Errors name the partition."""
         of_groups = self.log.topic == OFFSETS_TOPIC
         before = 0
         for fetched in source.read(self.log):
@@ -45,7 +45,7 @@ class PartitionReading:
                     CODECS,
                     start=max(self.log.start, fetched.fetch_offset),
                     end=self.log.end,
-                    on_record=self._look_into if of_groups else self.parsing.look_into,
+                    on_record=self._check if of_groups else self.parsing.check,
                     on_batch=self.commits.begin if of_groups else None,
                 )
             except RolloutError as error:
@@ -56,7 +56,7 @@ class PartitionReading:
             before = now
 
     def kinds(self) -> list[tuple[RecordKind, int]]:
-        """With each the base offset of the last batch that holds such a record."""
+        """Each kind with the base offset of the last batch that contains it."""
         return [
             (kind, self.counts.last_batches[kind.key_version, kind.value_version])
             for kind in self.counts.classes(self.log.topic, self.log.partition)
@@ -74,7 +74,7 @@ class PartitionReading:
             last_timestamp=-1,
         )
 
-    def _look_into(self, payload: bytes, record: RecordSpan, what: ClassKey) -> None:
+    def _check(self, payload: bytes, record: RecordSpan, what: ClassKey) -> None:
         self.commits.add_record(payload, record, what)
         if self.groups_only:
             if what[0] is None or what[0] in _COMMITS:
@@ -82,7 +82,7 @@ class PartitionReading:
             value_end = record.value_at + record.value_length
             value = payload[record.value_at : value_end] if record.value_length >= 0 else None
             self.newest[payload[record.key_at : record.key_at + record.key_length]] = (record.offset, value)
-        self.parsing.look_into(payload, record, what)
+        self.parsing.check(payload, record, what)
         if what[0] in self.ordered:
             group, _ = text_at(payload[record.key_at : record.key_at + record.key_length], VERSION_BYTES)
             if group is not None:

@@ -1,4 +1,4 @@
-"""Segment files of a log: opened as they were when looked at, their batches' headers walked, cut where batches begin.
+"""Segment files of a log: opened if unchanged, their batch headers read, cut where batches begin.
 
 Only reading: the directory may belong to a running broker.
 """
@@ -21,20 +21,20 @@ from kafka_rollout.domain.coordinator_logs.scan import LogRange
 from kafka_rollout.domain.model.errors import TransientError, UserError
 from kafka_rollout.wire.batch_headers import BatchHeader, header_at
 
-_DELETED = ".deleted"  # what the cleaner or a deletion sets aside is called so until it is gone
+_DELETED = ".deleted"  # suffix of a file that the cleaner or a deletion replaced, until it is removed
 
 _CRC_AT, _CRC_FROM = 17, 21  # in a batch of the format v2
-_HEADER_BYTES = 27  # as far as header_at looks
+_HEADER_BYTES = 27  # read by header_at
 _BLOCK_BYTES = 1 << 20
 
 
 class SegmentGoneError(TransientError):
-    """A segment is no longer what it was when the directories were looked at: cleaned, deleted or truncated."""
+    """A segment was cleaned, deleted or truncated after the directories were read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One .log file as it was when it was looked at; `size` in bytes."""
+    """One .log file as it was found; `size` in bytes."""
 
     path: Path
     inode: int
@@ -57,9 +57,9 @@ class SegmentRange:
 
 @contextmanager
 def open_segment(segment: Segment) -> Iterator[int]:
-    """A file descriptor of the very file that was looked at, also when a cleaner has set it aside meanwhile.
+    """A file descriptor of the file that was found, also if a cleaner has renamed it since.
 
-    Raises SegmentGoneError if there is no such file any more or if it was cut off.
+    Raises SegmentGoneError if the file no longer exists or was truncated.
     """
     with reading(segment.path):
         for path in (segment.path, segment.path.with_name(segment.path.name + _DELETED)):
@@ -75,13 +75,13 @@ def open_segment(segment: Segment) -> Iterator[int]:
             finally:
                 os.close(descriptor)
     raise SegmentGoneError(
-        f"Segment {segment.path} was replaced while the log was read, as the cleaner of a running broker does.",
+        f"Segment {segment.path} was replaced during the scan, as the log cleaner of a running broker does.",
         remedy="Scan again, scan the live cluster with --cluster, or read a copy of the directory.",
     )
 
 
 def walk(descriptor: int, position: int, end: int) -> Iterator[BatchHeader]:
-    """The headers of whole batches from a boundary to `end`; it stops before the first thing that is none."""
+    """The headers of whole batches from a boundary to `end`; stops at the first bytes that are not one."""
     block, block_at = b"", position
     while position < end:
         if position + _HEADER_BYTES > block_at + len(block):
@@ -94,7 +94,7 @@ def walk(descriptor: int, position: int, end: int) -> Iterator[BatchHeader]:
 
 
 def boundary(descriptor: int, segment: Segment, positions: Sequence[int], after: int) -> int | None:
-    """The first place of `positions` behind `after` where a batch begins whose CRC is right; None if there is none.
+    """The first of `positions` after `after` where a batch with a correct CRC begins; None if there is none.
 
     Batches of the formats before v2 do not count: a segment of them is not cut.
     """
@@ -109,7 +109,7 @@ def boundary(descriptor: int, segment: Segment, positions: Sequence[int], after:
 
 
 def index_positions(segment: Segment) -> Sequence[int]:
-    """Where its .index says that batches begin, ascending; empty without one. Not to be believed before a look."""
+    """The positions of batches in its .index, ascending; empty without one. Check each: an index can be wrong."""
     try:
         data = read_regular(segment.path.with_suffix(".index"))
     except (OSError, UserError):

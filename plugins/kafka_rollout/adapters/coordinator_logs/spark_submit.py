@@ -1,6 +1,7 @@
-"""Starts the Spark job that scans coordinator logs: what to call it with, and the call itself from a shell.
+"""Starts the Spark job that scans coordinator logs.
 
-An orchestrator hands `ScanRequest.arguments()` and `environment()` to its own spark-submit; `submit` runs one here.
+An orchestrator passes `ScanRequest.arguments()`, `environment()` and `configuration()` to its own spark-submit;
+`submit` runs the job from this process.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from kafka_rollout.adapters.kafka.credential_files import credentials_file
 from kafka_rollout.adapters.kafka.security import ClientSecurity
@@ -25,17 +27,16 @@ from kafka_rollout.adapters.releases.java import spark_java_home
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
-from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.json_forms import from_json
 from kafka_rollout.settings import Settings
 
 
 def _folder_of(package: str) -> Path:
-    """Where a package is installed, without importing it."""
+    """The folder of an installed package, which is not imported."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
-        raise FatalError(f"The package {package} is not installed.", remedy="Install kafka-rollout again.")
+        raise FatalError(f"The package {package} is not installed.", remedy="Install kafka-rollout[spark] again.")
     return Path(spec.origin).parent
 
 
@@ -43,32 +44,32 @@ _PACKAGES = tuple(_folder_of(name) for name in ("kafka_rollout", "kafka_rollout_
 APPLICATION = _PACKAGES[1] / "application" / "scan_coordinator_logs.py"
 FAIL_ON_EXIT_CODE = 3
 
-_OURS = re.compile(r"^scan: (.*)$")  # how the job marks what a person should read among Spark's lines
+_OURS = re.compile(r"^scan: (.*)$")  # the job's own lines; Spark prints others
 _ERROR = "error: "
 _TAIL_LINES = 20
-_END_S = 15.0  # Spark's shutdown hooks take a second; longer than this they hang
+_END_S = 15.0  # Spark's shutdown hooks take about one second
 _LOOPBACK = re.compile(r"local(\[.*)?|spark://(127\.0\.0\.1|localhost):\d+")
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Variables that spark-submit and its Python need, on top of the process's own."""
+    """Variables that spark-submit and its Python need in addition to those of this process."""
     return {
         "JAVA_HOME": str(spark_java_home(settings.cache)),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(str(package.parent) for package in _PACKAGES)),
         "KAFKA_ROLLOUT_INCLUDE": str(settings.include),
-        "SPARK_HOME": str(_spark_home()),
+        "SPARK_HOME": str(_folder_of("pyspark")),
         "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # of the JVM that builds the command
     }
 
 
 def configuration(master: str, scratch: Path | None = None) -> dict[str, str]:
-    """Spark's configuration for this job. A master on loopback keeps the driver there whatever the machine's name is.
+    """Spark's configuration for this job. With a master on loopback the driver listens there too.
 
-    The JVM only starts, plans and hands over: the reading is done by Python workers. The quick compiler alone takes
-    the processor time of a scan of a small log from 24 s to 15 s. `scratch`: where the driver may leave files.
-    Out of memory, the JVM is ended: Spark would go on without the thread that ran out of it, and wait for ever.
+    The JVM only plans and schedules, because Python workers read: the C1 compiler is enough. Out of memory, the JVM is
+    killed; without this, Spark would wait permanently for the thread that ran out of it. `scratch`: folder for files of
+    the driver.
     """
     java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:OnOutOfMemoryError='kill -9 %p'"
     found = {"spark.ui.enabled": "false"}
@@ -81,14 +82,14 @@ def configuration(master: str, scratch: Path | None = None) -> dict[str, str]:
 
 
 def problem_in(line: str) -> str:
-    """What is wrong, if this line of the job's says so; else nothing."""
+    """The error in a line of the job's output, else an empty string."""
     ours = _OURS.match(line.strip())
     return ours[1].removeprefix(_ERROR) if ours and ours[1].startswith(_ERROR) else ""
 
 
 def spark_submit() -> Path:
     """The spark-submit of the installed PySpark."""
-    return _spark_home() / "bin" / "spark-submit"
+    return _folder_of("pyspark") / "bin" / "spark-submit"
 
 
 def submit(
@@ -99,9 +100,9 @@ def submit(
     extra_configuration: Sequence[tuple[str, str]] = (),
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[int, ScanResult]:
-    """Run the job to its end: (exit code 0 or 3, result). Any other end raises the error that the job named.
+    """Run the job: (exit code 0 or 3, result). With any other exit code it raises the job's error.
 
-    `master` is the settings' unless given. Interrupted, it ends Spark, and what Spark left on disk is removed.
+    `master`: default of the settings. An interrupt stops Spark and removes its files.
     """
     master = master or settings.spark_master
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -137,34 +138,23 @@ def scan_command(
     settings: Settings,
     *,
     security: ClientSecurity | None = None,
-    json_file: Path | None = None,
-    parquet: Path | None = None,
-    topics: Sequence[str] = (),
-    releases: Sequence[Release] = (),
-    fail_on: Sequence[Release] = (),
-    live: bool = False,
-    classes_only: bool = False,
-    master: str | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
+    **asked: Any,
 ) -> tuple[int, ScanResult]:
-    """Scan a cluster of the inventory. The security file is written for the call, 0600, and removed after it."""
+    """Scan a cluster of the inventory; `asked`: further fields of ScanRequest. The file with credentials has mode 0600
+    and is removed afterwards.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="kafka-rollout-scan-") as folder,
         credentials_file(settings.home, security) as security_file,
     ):
         request = ScanRequest(
+            **{"json_file": Path(folder) / "scan.json", **asked},
             cluster=cluster.name,
             bootstrap_servers=cluster.bootstrap_servers,
-            json_file=json_file or Path(folder) / "scan.json",
             security_file=security_file,
-            parquet=parquet,
-            topics=tuple(topics),
-            releases=tuple(releases),
-            fail_on=tuple(fail_on),
-            live=live,
-            classes_only=classes_only,
         )
-        return submit(request, settings, master=master, on_progress=on_progress)
+        return submit(request, settings, on_progress=on_progress)
 
 
 @contextmanager
@@ -202,17 +192,11 @@ def _failure(code: int, problem: str, tail: Sequence[str]) -> RolloutError:
         return TransientError(problem)
     if code < 0:
         return TransientError(
-            f"The scan's Spark job was ended by signal {-code}.",
-            remedy="Look who ended it (the kernel does when memory is short), then scan again.",
+            f"The Spark job of the scan was killed by signal {-code}.",
+            remedy="Check the kernel log for a lack of memory, then scan again.",
         )
-    last = next((line for line in reversed(tail) if line.strip()), "it said nothing")
+    last = next((line for line in reversed(tail) if line.strip()), "no output")
     return FatalError(
-        f"The scan's Spark job ended with exit code {code}: {last}", remedy="Run it again by spark-submit to see more."
+        f"The Spark job of the scan failed with exit code {code}: {last}",
+        remedy="Run the job with spark-submit to see its output.",
     )
-
-
-def _spark_home() -> Path:
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise FatalError("PySpark is not installed.", remedy="Run `make setup`.")
-    return Path(spec.origin).parent
