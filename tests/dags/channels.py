@@ -1,4 +1,4 @@
-"""A notifier as a deployer would install one: its text is a template, and what it is told lies in a file."""
+"""A notifier as an administrator would install one: its text is a template, and it writes its messages to a file."""
 
 from __future__ import annotations
 

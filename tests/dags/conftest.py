@@ -178,7 +178,7 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
 
 
 def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
-    """Replace brokers, the Spark job and the approver."""
+    """Stand in for the brokers, the Spark job and the approver."""
     from kafka_rollout.airflow.hooks import kafka_cluster
     from kafka_rollout.airflow.operators import spark_scan
     from kafka_rollout.steps.features import levels as features

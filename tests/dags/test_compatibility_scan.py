@@ -89,7 +89,7 @@ def scans(
 
 @pytest.fixture
 def channel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A notifier set up by the Variable; what it is told lies in the file."""
+    """A notifier that the Variable configures; it writes its messages to the file."""
     told = tmp_path / "told.txt"
     kwargs = {"file": str(told), "text": "{{ alert.cluster }}|{{ alert.subject }}|{{ alert.body }}"}
     monkeypatch.setenv(VARIABLE, json.dumps({"notifier": "tests.dags.channels.FileNotifier", "kwargs": kwargs}))

@@ -90,7 +90,7 @@ def test_a_run_that_starts_while_a_command_has_the_cluster_fails_at_its_first_ta
     assert (state, states["observe"], untouched(runs)) == ("failed", "failed", True)
     failed = events_of(record.events(), TaskFailed)[0]
     assert failed.task == "observe"
-    assert not events_of(record.events(), Planned), "its blockers would be told instead"
+    assert not events_of(record.events(), Planned), "it would report the blockers of a plan"
     assert f"Run {SHELL} holds the lock of cluster fake (Stop node 2). Its lease expires at 20" in failed.sentence
     assert "clear this task with everything downstream" in failed.sentence
     assert "kafka-rollout lock break --cluster fake --by NAME" in failed.sentence
@@ -152,7 +152,7 @@ def test_a_command_that_plans_nothing_lets_go_of_the_cluster(runs: FakeRuns, com
 def test_a_holder_that_was_killed_keeps_a_run_out_until_its_lease_ends_and_no_longer(
     runs: FakeRuns,
 ) -> None:
-    """The kernel's lock of whoever acts is gone with its process; the lease is not."""
+    """The kernel's lock of an acting process ends with the process; its lease does not."""
     runs.world = FakeCluster(R431, spec=spec_with_homes(), finalized=LEVELS)
     script = (
         "import sys, time; from kafka_rollout.adapters.store.database import Database\n"
@@ -177,7 +177,7 @@ def test_a_holder_that_was_killed_keeps_a_run_out_until_its_lease_ends_and_no_lo
 def test_a_run_whose_cluster_was_taken_over_stops_before_its_next_node_and_its_report_says_by_whom(
     runs: FakeRuns,
 ) -> None:
-    """Airflow was down for longer than the lease, and somebody else began a change meanwhile."""
+    """Airflow was down for longer than the lease, and another user began a change in this time."""
     look, lock, lost = runs.world.look, change_lock(runs.home, clock=runs.world.clock.now), []
 
     def look_and_lose_the_cluster() -> None:

@@ -1,4 +1,4 @@
-"""The report's endpoint: whoever may see one DAG sees that DAG's reports and no others."""
+"""The report's endpoint: a user who can read one DAG can read the reports of that DAG only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person can do to single tasks in Airflow (clear them, mark them as done) goes round no approval."""
+"""Actions of a user on single tasks in Airflow (clear, mark as success) do not bypass an approval."""
 
 from __future__ import annotations
 

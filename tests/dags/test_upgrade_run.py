@@ -73,7 +73,7 @@ def test_groups_of_a_preview_are_waited_for_before_the_first_node_is_stopped(
 
     def no_members(groups: list[GroupState], kinds: frozenset[str]) -> Condition:
         stops_at_look.append(len(runs.world.stops))
-        runs.world.groups = [replace(early, type="classic")]  # what its people do meanwhile
+        runs.world.groups = [replace(early, type="classic")]  # as the group's owners do during the wait
         return no_members_condition(groups, kinds)
 
     monkeypatch.setattr(groups, "no_members_condition", no_members)
@@ -108,7 +108,7 @@ def test_a_run_that_finds_the_binary_rolled_goes_on_with_the_features(runs: Fake
     assert runs.asked == ["approve_finalize"]
     assert runs.offered["approve_finalize"] == ("Approve", "Reject"), "no node was rolled that could go back"
     told = runs.bodies["approve_finalize"].replace("\\", "")
-    assert "3.9.1 can still load all 4 records" in told, "the way back is not to 4.3.1"
+    assert "3.9.1 can still load all 4 records" in told, "a rollback does not go to 4.3.1"
     assert outcome(record) == "finished"
 
 

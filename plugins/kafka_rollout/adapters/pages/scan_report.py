@@ -118,8 +118,8 @@ def _first_open(remedies: Sequence[Remedy]) -> Release | None:
 
 def _without_noise(comparison: ScanComparison) -> ScanComparison | None:
     """Return None if the logs only grew."""
-    told = (comparison.worse, comparison.better, comparison.appeared, comparison.gone, comparison.not_compared)
-    return comparison if any(told) else None
+    changes = (comparison.worse, comparison.better, comparison.appeared, comparison.gone, comparison.not_compared)
+    return comparison if any(changes) else None
 
 
 def _time(scan: ScanResult) -> float:

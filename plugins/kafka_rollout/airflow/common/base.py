@@ -67,7 +67,7 @@ def cluster_ports(cluster: str, context: Context) -> Iterator[ClusterPorts]:
 
 
 def find_taker(events: Sequence[Event]) -> str:
-    """Who continues the DAG's run from a shell; empty where nobody took it over."""
+    """Return the user who continues the DAG's run from a shell; empty if no user took it over."""
     taken = events_of(events, TakenOver)
     return taken[-1].by if taken else ""
 

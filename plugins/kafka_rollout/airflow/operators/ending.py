@@ -101,23 +101,23 @@ class OutcomeOperator(RolloutOperator):
         ti, params = context["ti"], context["params"]
         report = ti.xcom_pull(task_ids=self.report_task) or {}
         outcome = report.get("outcome", "without a report")
-        told = f" {report['sentence']} See {report['html']}." if report else ""
+        details = f" {report['sentence']} See {report['html']}." if report else ""
         ledger = ti.xcom_pull(task_ids=self.ledger_task) if self.ledger_task else None
         if ledger and not ledger["ok"]:
-            raise AirflowFailException(f"The traffic check found {ledger['discrepancies']} discrepancies.{told}")
+            raise AirflowFailException(f"The traffic check found {ledger['discrepancies']} discrepancies.{details}")
         failed = failed_tasks(context, self.task_id)
         if failed and not report:
             events = open_run(self.cluster, str(context["run_id"])).events()
             owner = find_other_owner(events, context)
-            told = f" Its run id is already used by {owner}." if owner else last_failure_sentence(events)
+            details = f" Its run id is already used by {owner}." if owner else last_failure_sentence(events)
         if failed:
-            raise AirflowFailException(f"The run ended {outcome}: {', '.join(failed)} failed.{told}")
+            raise AirflowFailException(f"The run ended {outcome}: {', '.join(failed)} failed.{details}")
         wanted = {"dry_run"} if params["dry_run"] else {"finished"}
         if params.get("finalize") == FinalizePolicy.LATER.form_value:
             wanted.add("rolled_not_finalized")
         if outcome not in wanted:
-            raise AirflowFailException(f"The run ended {outcome}, not {' or '.join(sorted(wanted))}.{told}")
-        self.log.info("The run ended as requested: %s.%s", outcome, told)
+            raise AirflowFailException(f"The run ended {outcome}, not {' or '.join(sorted(wanted))}.{details}")
+        self.log.info("The run ended as requested: %s.%s", outcome, details)
         return outcome
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
