@@ -52,7 +52,12 @@ class Heartbeat:
         self._clock = clock
         self._answered_at = self._locked_at = clock()
         self._lock_read_at = 0.0
-        self._only_with = _process(process.settings.get("only_with"))
+        self._only_with: psutil.Process | None = None
+        if (pid := process.settings.get("only_with")) is not None:
+            try:
+                self._only_with = psutil.Process(pid)
+            except psutil.NoSuchProcess:
+                self._end("The process that began the run is gone.")
         self._thread = Thread(target=self._repeat, name="heartbeat", daemon=True)
 
     def start(self) -> None:
@@ -106,11 +111,3 @@ class Heartbeat:
         if not self._stop.is_set():
             log.info("%s", why)
             self._stop.set()
-
-
-def _process(pid: int | None) -> psutil.Process | None:
-    """Raises TransientError where it is gone already."""
-    try:
-        return None if pid is None else psutil.Process(pid)
-    except psutil.NoSuchProcess:
-        raise TransientError("The process that began the run is gone.", remedy="Continue the run.") from None

@@ -260,3 +260,18 @@ def test_a_process_without_its_database_stops_after_15_minutes(
     clock.now += 1
     beat.beat()
     assert stop.is_set()
+
+
+def test_a_process_that_starts_after_its_command_was_killed_stops_at_once(
+    tmp_path: Path, record: SqlBackground
+) -> None:
+    stop = Event()
+    process = registered(record, host_name(), pid=1, folder="/f")
+    process = replace(process, settings={**SETTINGS, "only_with": ended_pid()})
+    beat = Heartbeat(record, change_lock(tmp_path), process, stop, clock=Clock())
+    assert stop.is_set()
+    beat.start()
+    beat.finish(BackgroundState.STOPPED, result={"groups": []})
+    ended = record.read(KEY)
+    assert ended is not None
+    assert (ended.state, ended.result) == (BackgroundState.STOPPED, {"groups": []})
