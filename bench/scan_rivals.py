@@ -56,7 +56,7 @@ class BareKernel:
         read = sum(self._pool.imap_unordered(_read_split, tasks))
         took = time.monotonic() - began
         if read != records:
-            raise FatalError(f"The bare kernel read {read} of {records} records.", remedy="Look why.")
+            raise FatalError(f"The bare kernel read {read} of {records} records.", remedy="Find the cause.")
         return took
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ def consumer_s(servers: str, partitions: int) -> tuple[float, int]:
         while (counted := counts.total()) < total:
             messages = consumer.consume(min(_AT_ONCE, total - counted), _PATIENCE_S)  # waits until it has so many
             if not messages:
-                raise FatalError(f"The consumer stopped after {counted} of {total} records.", remedy="Look why.")
+                raise FatalError(f"The consumer stopped after {counted} of {total} records.", remedy="Find the cause.")
             counts.update((message.key() or b"")[:2] for message in messages)
         return time.monotonic() - began, counted
     finally:

@@ -49,7 +49,7 @@ class WarmSession:
         return logs_in_directories(cluster="bench", directories=folders, topics=topics)
 
     def files_s(self, folders: Sequence[Path], question: Question, records: int) -> tuple[float, ScanResult]:
-        """A whole scan of log directories: from looking for segments to verdicts and inventory."""
+        """A whole scan of log directories: from the search for segments to verdicts and inventory."""
         began = time.monotonic()
         return self._finish(began, self.find(folders), question, records)
 
@@ -67,7 +67,7 @@ class WarmSession:
         if result.records != records or result.damage:
             raise FatalError(
                 f"The scan counted {result.records} of {records} records, with {len(result.damage)} damages.",
-                remedy="Look why: its figures mean nothing.",
+                remedy="Find the cause: the figures are not valid.",
             )
         return took, result
 

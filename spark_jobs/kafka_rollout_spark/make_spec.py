@@ -1,4 +1,4 @@
-"""From the catalogue and the message definitions to what the workers have to know. On the driver only."""
+"""Makes the spec that the workers need, from the catalogue and the message definitions. On the driver only."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def make_spec(
 ) -> DecodingSpec:
     """The spec of a scan of these logs for these releases.
 
-    Records are decoded as any release of the catalogue does, asked for or not: what an old release does not know is
-    told of by its owner, which only a newer release's layout finds.
+    Records are decoded with the layouts of all releases of the catalogue: for a record that an old release does not
+    know, only a newer layout shows the group or transactional id.
     """
     if depth is ScanDepth.CLASSES:
         return DecodingSpec(depth=depth, live=live, buckets=buckets)
@@ -77,8 +77,8 @@ def _uses(layouts: dict[Layout, list[Release]]) -> tuple[LayoutUse, ...]:
 def _loaded_by_all(
     catalogue: Catalogue, releases: Sequence[Release], records: Sequence[RecordUse]
 ) -> Iterator[tuple[str, int, int | None]]:
-    """Classes that no asked release stops at or ignores, wherever they lie; a release without a coordinator for the log
-    has no say."""
+    """Record kinds that no asked release stops at or ignores. A release without a coordinator for the log does not
+    count."""
     by_their_order = ordered_types(facts_of_order(catalogue, releases))
     for record in records:
         if record.topic == OFFSETS_TOPIC and record.key_version in by_their_order:

@@ -1,8 +1,8 @@
-"""What the workers of a scan hand on: one wide Arrow schema, in which every kind of row has its own columns.
+"""The rows that the workers of a scan return: one wide Arrow schema, in which every kind of row has its own columns.
 
-Rows are partial: each worker tells of what it read. Merging is one aggregation by (`kind` and MERGE_BY): sum the
-`SUMS`, take the least of `MINIMA` and the greatest of `MAXIMA`, and of the `OF_FIRST` the value in the row with the
-least `first_offset`, of the `OF_LAST` the value in the row with the greatest `last_offset`. Nulls do not count.
+Rows are partial: each worker reports what it read. One aggregation by `kind` and MERGE_BY merges them: the sum of
+`SUMS`, the least of `MINIMA`, the greatest of `MAXIMA`, the value of `OF_FIRST` in the row with the least
+`first_offset`, and of `OF_LAST` in the row with the greatest `last_offset`. Nulls do not count.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ OPENED, ENDED = "opened", "ended"  # what a producer wrote in transactions, and 
 
 
 class RowKind(StrEnum):
-    """Kinds of rows, each with the columns that it fills beside `kind`, `topic` and `partition`.
+    """Kinds of rows, each with its columns in addition to `kind`, `topic` and `partition`.
 
-    Rows whose `count` is 0 and that have no `first_offset` only bring `live`: how many of the records are the newest
-    of their key, found by `reduce_entries`.
+    Rows with `count` 0 and no `first_offset` only add to `live`, the number of current records, which `reduce_entries`
+    finds.
     """
 
     CLASS = "class"  # key_version, value_version, count, first_offset, last_offset (its last batch's base), live
@@ -45,13 +45,13 @@ WORKER_ROWS = pa.schema(
         pa.field("releases", pa.string()),  # as in BrokenRecords, with commas between
         pa.field("path", pa.string()),  # as in TaggedFields
         pa.field("tag", pa.int64()),
-        pa.field("owner", pa.string()),  # as in OwnerRecords; null in rows that only bring `live`
-        pa.field("name", pa.string()),  # likewise
+        pa.field("owner", pa.string()),  # as in OwnerRecords; null in rows that only add to `live`
+        pa.field("name", pa.string()),  # as in OwnerRecords
         pa.field("name_hash", pa.int64()),
         pa.field("record", pa.string()),  # the catalogue's record name
         pa.field("key_hash", pa.int64()),
         pa.field("key", pa.binary()),  # with the two bytes of its version
-        pa.field("value", pa.binary()),  # likewise; null for a tombstone
+        pa.field("value", pa.binary()),  # with the two bytes of its version; null for a tombstone
         pa.field("count", pa.int64()),
         pa.field("live", pa.int64()),
         pa.field("first_offset", pa.int64()),
