@@ -100,7 +100,7 @@ class StepCall:
         return self.plan_or_none
 
 
-Act = Callable[[StepCall], Any]  # the result is plain data: an class StepCall:Com
+Act = Callable[[StepCall], Any]  # the result is plain data: an XCom
 
 
 class Condition(Protocol):
@@ -113,7 +113,7 @@ class Condition(Protocol):
 class ApprovalRequest:
     """What an approver is asked.
 
-    `body` is Markdown, identical each time for the same plan. `check` looks at the cluster before: it raises what
+    `body` is Markdown, identical each time for the same plan. `check` reads the cluster before: it raises what
     forbids the approval, and returns the reason why no approval is needed, or None.
     """
 

@@ -50,7 +50,7 @@ def find_closing_records(
                 needs = record.written_from.get(version)
                 if needs is not None and levels.get(needs.feature, 0) < needs.level:
                     continue
-                held = RecordKind(
+                written_kind = RecordKind(
                     topic=topic,
                     partition=0,
                     key_version=record.key_version,
@@ -58,7 +58,7 @@ def find_closing_records(
                     count=1,
                     first_offset=0,
                 )
-                if reason := failure_reason(facts, held):
+                if reason := failure_reason(facts, written_kind):
                     closing.append(
                         ClosingRecord(
                             needs=needs,

@@ -21,8 +21,8 @@ def acquire_lock(ports: ClusterPorts, purpose: str, *, for_s: float = LEASE_S) -
     The lock also contains Kafka's cluster id, once a broker has reported it, because the inventory can have one cluster
     under two names.
     """
-    held = ports.lock.holder(ports.cluster.name)
-    known = held.cluster_id if held is not None and held.holder == ports.run_id else ""
+    lease = ports.lock.holder(ports.cluster.name)
+    known = lease.cluster_id if lease is not None and lease.holder == ports.run_id else ""
     try:
         return ports.lock.acquire(
             ports.cluster.name, ports.run_id, purpose, for_s=for_s, cluster_id=known or _cluster_id(ports)
@@ -67,6 +67,6 @@ def _cluster_id(ports: ClusterPorts) -> str:
 
 def release_lock(ports: ClusterPorts) -> None:
     """Release the lock if this run holds it."""
-    held = ports.lock.holder(ports.cluster.name)
-    if held is not None and held.holder == ports.run_id:
+    lease = ports.lock.holder(ports.cluster.name)
+    if lease is not None and lease.holder == ports.run_id:
         ports.lock.release(ports.cluster.name, ports.run_id)
