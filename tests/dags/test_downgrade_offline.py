@@ -95,7 +95,7 @@ def test_a_controller_whose_disk_is_lost_is_started_by_retry_at_its_gate_once_it
     state, states, record = run(runs, "4.2.1", where_refused="offline")
     assert state == "success", states
     assert runs.asked == ["approve_roll", gate]
-    assert "start the node again" in runs.bodies[gate]
+    assert "Start the node again" in runs.bodies[gate]
     (left,) = events_of(record.events(), OfflineLeftBehind)
     assert left.node_id == 1
     assert (releases(world), outcome(record)) == ({R421}, "finished")

@@ -202,7 +202,7 @@ def test_roll_back_is_offered_a_last_time_before_the_point_of_no_return(runs: Fa
     state, states, record = runs.run(finalize="after_approval")
     assert state == "failed"
     assert "point of no return" not in runs.bodies["approve_plan"]
-    assert "After this approval a rollback is not possible" in runs.bodies["approve_finalize"]
+    assert "A rollback is not possible after this approval" in runs.bodies["approve_finalize"]
     back = [
         node for release_step, what, node in node_steps(record) if release_step == "4.3.1-to-3.9.1" and what == "passed"
     ]
