@@ -58,7 +58,8 @@ class House:
 
     @classmethod
     @contextmanager
-    def open(cls, folder: Path) -> Iterator[House]:
+    def open(cls, folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[House]:
+        """`environment`: more variables of Airflow, such as its database."""
         clusters, home = folder / "clusters", folder / "home"
         clusters.mkdir(parents=True)
         (clusters / "nobody.yaml").write_text(_NOBODY)
@@ -68,6 +69,7 @@ class House:
             AirflowUser(name=OTHER, role="user"),
         )
         environment = {
+            **(environment or {}),
             "KAFKA_ROLLOUT_CLUSTERS": str(clusters),
             "KAFKA_ROLLOUT_HOME": str(home),
             # The DAG file is read when a test asks for it, however long that takes on a busy machine.

@@ -1,0 +1,186 @@
+"""One roll whose tasks run on two Airflow workers with different user ids and home folders, on PostgreSQL.
+
+Worker A is the scheduler of `airflow standalone`, as root. Worker B is a second scheduler under another user id. They
+share the database, the artifacts and the inventory, and Airflow gives a task to either of them. The runtime
+local_process stops and starts processes of the other user id and writes into its files, so worker B has four
+capabilities, and the nodes' folders are open to both (docs/operations.md). Kafka checks its files with access(2), which
+ignores capabilities.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from cryptography.fernet import Fernet
+
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
+from kafka_rollout.adapters.store.artifacts import Artifacts
+from kafka_rollout.adapters.store.database import Database
+from kafka_rollout.adapters.store.runs import SqlRunStore
+from kafka_rollout.adapters.system.free_ports import free_ports
+from kafka_rollout.adapters.system.sessions import session_members, start_session
+from kafka_rollout.demo.local_cluster import LocalCluster
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.settings import Settings
+from tests.integration.conftest import end_cluster
+from tests.integration.harness.airflow_harness import APPROVER, House, all_run, nothing_lost
+from tests.postgres import Postgres
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.full,
+    pytest.mark.timeout(3000),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a worker with another user id"),
+]
+
+USER_B = "daemon"  # any user with an entry in /etc/passwd: without one, Spark has no home folder
+UID_B = pwd.getpwnam(USER_B).pw_uid
+CAPABILITIES = "+kill,+dac_override,+chown,+fowner"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that every user id can reach; pytest's own are private."""
+    found = Path(tempfile.mkdtemp(prefix="kafka-rollout-two-workers-", dir="/tmp"))
+    before = os.umask(0)
+    found.chmod(0o755)
+    try:
+        yield found
+    finally:
+        os.umask(before)
+        end_cluster(found)
+        shutil.rmtree(found, ignore_errors=True)
+
+
+@pytest.fixture
+def shared(postgres: Postgres, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Settings that both workers share."""
+    artifacts = folder / "artifacts"
+    artifacts.mkdir()
+    airflow = postgres.create_database().replace("postgresql://", "postgresql+psycopg2://")
+    database = postgres.create_upgraded_database()
+    monkeypatch.setenv("KAFKA_ROLLOUT_DATABASE", database)
+    return {
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": airflow,
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": airflow.replace("+psycopg2", "+asyncpg"),
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
+        "AIRFLOW__CORE__FERNET_KEY": Fernet.generate_key().decode(),
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "KAFKA_ROLLOUT_DATABASE": database,
+        "KAFKA_ROLLOUT_ARTIFACTS": f"file://{artifacts}",
+        "KAFKA_ROLLOUT_CACHE": str(_reachable_cache(folder)),
+    }
+
+
+def _reachable_cache(folder: Path) -> Path:
+    """A copy of the cached releases: root's home is closed to other user ids, and Spark checks with access(2)."""
+    cache = folder / "cache"
+    subprocess.run(["cp", "-a", str(Settings.from_environment().cache), str(cache)], check=True)
+    return cache
+
+
+@contextmanager
+def worker_b(house: House, folder: Path) -> Iterator[int]:
+    """A scheduler with its own user id, homes and log server; its process id."""
+    home = folder / "worker-b"
+    home.mkdir()
+    os.chown(home, UID_B, UID_B)
+    own = {
+        "HOME": str(home),
+        "AIRFLOW_HOME": str(home / "airflow"),
+        "KAFKA_ROLLOUT_HOME": str(home / "kafka-rollout"),
+        "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_ports(1)[0]),
+        "USER": USER_B,
+        "LOGNAME": USER_B,
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    switch = ["setpriv", "--reuid", str(UID_B), "--regid", str(UID_B), "--clear-groups"]
+    switch += [f"--inh-caps={CAPABILITIES}", f"--ambient-caps={CAPABILITIES}"]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    environment = {**os.environ, "PATH": path, **house.server.environment, **own}
+    command = ["sh", "-c", 'umask 000; exec "$@"', "sh", *switch, sys.executable, "-m", "airflow", "scheduler"]
+    process = start_session(command, folder / "worker-b.log", environment=environment, cwd=home)
+    try:
+        yield process.pid
+    finally:
+        own_processes = session_members({process.pid})
+        process.terminate()
+        for left in psutil.wait_procs(own_processes, timeout=10.0)[1]:
+            left.kill()
+        process.wait(30)
+
+
+def test_a_roll_on_two_workers_with_different_user_ids_and_homes_succeeds(
+    shared: dict[str, str], release_cache: ReleaseCache, folder: Path
+) -> None:
+    with House.open(folder / "house", shared) as house, worker_b(house, folder) as pid:
+        cluster = LocalCluster.create(folder, "two-workers", Release.parse("3.9.1"), cache=release_cache)
+        house.add(cluster)
+        wait_for_schedulers(house, 2)
+        run = house.trigger(cluster, "4.3.1", finalize="later", gate_timeout_minutes=10)
+        run.approve("approve_plan")
+        run.wait_success()
+
+        all_run(cluster, "4.3.1")
+        assert isinstance(cluster.runtime, LocalProcessRuntime)
+        users = {psutil.Process(cluster.runtime.process(node).pid).uids().real for node in cluster.spec.nodes}
+        tasks = run.client.tasks(run.dag_id, run.run_id)
+        by_user: dict[str, list[str]] = {}
+        for task_id, task in tasks.items():
+            if task_id.startswith("roll.") and task["state"] == "success":
+                by_user.setdefault(str(task["unixname"]), []).append(task_id)
+        print({user: len(done) for user, done in by_user.items()}, users)
+        assert len(by_user) == 2, "one worker executed all node tasks"
+        assert USER_B in by_user
+        assert users <= {0, UID_B}
+        assert (uid_of(house.component_pid("scheduler")), uid_of(pid)) == (0, UID_B)
+        assert home_of(pid) != home_of(house.component_pid("scheduler"))
+
+        store = SqlRunStore(
+            Database(shared["KAFKA_ROLLOUT_DATABASE"]),
+            Artifacts(shared["KAFKA_ROLLOUT_ARTIFACTS"]),
+            house.home,
+            "two-workers",
+            run.run_id,
+        )
+        report = store.attachment("report.json")
+        assert report["outcome"] == "rolled_not_finalized"
+        nothing_lost(report["ledger"], consumers=("classic",))
+        assert not store.verify_chain()
+        client = house.client(APPROVER)
+        client.get("/dags")  # signs in
+        assert client._http is not None
+        page = client._http.get(f"/kafka-rollout/dags/{run.dag_id}/report", params={"run_id": run.run_id})
+        assert page.status_code == 200
+        assert run.run_id in page.text
+
+
+def uid_of(pid: int) -> int:
+    return psutil.Process(pid).uids().real
+
+
+def home_of(pid: int) -> str:
+    return psutil.Process(pid).environ()["KAFKA_ROLLOUT_HOME"]
+
+
+def wait_for_schedulers(house: House, count: int) -> None:
+    deadline = time.monotonic() + 600
+    while True:
+        jobs = house.client().get("/jobs", job_type="SchedulerJob", is_alive=True)["jobs"]
+        if len(jobs) >= count:
+            return
+        assert time.monotonic() < deadline, f"{len(jobs)} schedulers run, not {count}"
+        time.sleep(1)
