@@ -188,7 +188,7 @@ def test_a_blocker_that_comes_in_the_middle_of_the_roll_is_asked_about_and_no_an
     assert state == "failed"
     assert runs.asked == ["approve_plan", asked, asked]
     assert "GHOST-CONTROLLER" in runs.bodies[asked]
-    assert "start the node again" not in runs.bodies[asked]
+    assert "start the node again" not in runs.bodies[asked].lower()
     assert [node_step for node_step in node_steps(record) if node_step[1] == "stopping"] == [
         ("3.9.1-to-4.3.1", "stopping", 2),
         ("4.3.1-to-3.9.1", "stopping", 2),

@@ -203,12 +203,12 @@ def test_a_monitor_of_its_own_process_counts_rebalances_and_partition_seconds_wi
             lock.acquire(name, "other", "a test", for_s=3600)
             command = subprocess.Popen(["sleep", "3600"])
 
-            def find_dag_id(pid: int) -> str:
+            def started_by(pid: int) -> str:
                 return start_group_monitor(name, "other", security=None, only_with=pid).instance
 
-            first_of_other = find_dag_id(command.pid)
-            assert find_dag_id(os.getpid()) != first_of_other, "the first one ends with its command"
-            find_dag_id(command.pid)
+            first_of_other = started_by(command.pid)
+            assert started_by(os.getpid()) != first_of_other, "the first one ends with its command"
+            started_by(command.pid)
             command.kill()
             command.wait()
             wait_until(lambda: found("other").has_ended, "it ends with its command")
