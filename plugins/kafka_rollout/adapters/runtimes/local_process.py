@@ -50,6 +50,7 @@ JVM_OPTIONS = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 # The rest of the environment can contain credentials (Airflow's connections), so a broker does not get it.
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 _POLL_S = 0.1
+_EXEC_S = 0.05
 _KILL_S = 20.0
 _CHECKPOINT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
@@ -282,8 +283,13 @@ def _all_nodes() -> Iterator[tuple[Path, psutil.Process]]:
 
 
 def _find(home: Path) -> psutil.Process | None:
-    config = home / "server.properties"
-    return next((process for path, process in _all_nodes() if path == config), None)
+    """Look twice: a `java` that is a wrapper script has no command line while it executes the real one."""
+    for pause_s in (_EXEC_S, 0.0):
+        for path, process in _all_nodes():
+            if path == home / "server.properties":
+                return process
+        time.sleep(pause_s)
+    return None
 
 
 def _start_time(process: psutil.Process) -> float:

@@ -6,9 +6,11 @@ import os
 import stat
 from pathlib import Path
 
+import psutil
 import pytest
 
 from kafka_rollout.adapters.releases.cache import Agents
+from kafka_rollout.adapters.runtimes import local_process
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
@@ -38,6 +40,16 @@ def runtime(tmp_path: Path) -> LocalProcessRuntime:
 def rights(path: Path) -> tuple[int, int, int]:
     status = path.stat()
     return stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
+
+
+def test_a_node_whose_java_is_a_wrapper_script_is_not_missed_while_it_executes_the_real_one(
+    runtime: LocalProcessRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (node,) = runtime.cluster.nodes
+    this = psutil.Process()
+    searches = iter([[], [(Path(str(node.directory)).resolve() / "server.properties", this)]])
+    monkeypatch.setattr(local_process, "_all_nodes", lambda: next(searches))
+    assert runtime.process(node).pid == this.pid
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640])
