@@ -3,7 +3,7 @@
     python bench/coordinator_log.py DIR --mebibytes 2048 --codecs none lz4 zstd --keys 1000000 --partitions 4
 
 writes DIR/__consumer_offsets-<n>/ with segments and their indexes, and prints what lies there. Batches take turns in
-their codecs. A batch is made once from its keys; when the keys begin anew, only its base offset changes (which lies
+their codecs. A batch is made once from its keys; when the keys begin again, only its base offset changes (which is
 outside the CRC).
 """
 
@@ -91,7 +91,7 @@ def write_log(folder: Path, plan: LogPlan) -> tuple[Written, ...]:
 
 
 def make_batches(codecs: Sequence[Codec], different: int, first: int = 0) -> Iterator[bytearray]:
-    """Batches without end, whose base offsets follow each other from 0; `different` of them before keys begin anew."""
+    """Batches without end, whose base offsets follow each other from 0; `different` of them before keys begin again."""
     maker = _Maker(codecs)
     kept: dict[int, bytearray] = {}
     for number in itertools.count():

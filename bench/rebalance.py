@@ -7,11 +7,11 @@ listener, as flushing state does; a member is down for `--down-s` before it come
 takes, one after the other on the same broker:
 
 - the migration from range to cooperative: by the dynamic protocol, each member restarted once; and as released
-  consumers need it (KIP-429), where a member's protocol is the highest common to its assignors for ever: all members
+  consumers need it (KIP-429), where a member's protocol is permanently the highest common to its assignors: all members
   with both assignors first, then all with the cooperative one alone;
 - a rolling bounce of an eager group (kafka-python's range) and of the dynamic group after its migration.
 
-A partition is without owner from the moment its member begins to give it up (or ends) until a member is told that it
+A partition is without owner from the moment its member begins to give it up (or exits) until a member learns that it
 has it. Members are restarted in order, the next one when every partition has an owner again. Writes
 bench/results/rebalance.json.
 """
@@ -73,7 +73,7 @@ class FixedMember(Member):
 
 
 class RangeConsumer(KafkaConsumer):  # type: ignore[misc]
-    """kafka-python's, but for joins that it would throw away and begin anew, which would not be eager's fault."""
+    """kafka-python's, except for joins that it would discard and send again, which is not caused by eager."""
 
     def __init__(self, **configs: Any) -> None:
         super().__init__(**configs)

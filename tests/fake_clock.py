@@ -11,7 +11,7 @@ _A_READING_S = 0.001  # so that no two readings are equal, and a loop without a 
 class FakeClock:
     """The port Clock. It starts at the present; then time passes by sleeping, which returns at once, and by readings.
 
-    `on_sleep` is called with the seconds of each sleep: what happens in a test's world meanwhile.
+    `on_sleep` is called with the seconds of each sleep: what happens in a test's world during it.
     """
 
     def __init__(self, on_sleep: Callable[[float], object] = lambda seconds: None) -> None:

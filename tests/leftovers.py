@@ -2,7 +2,7 @@
 
 Every fixture ends what it started. But when the run itself is interrupted, pytest-xdist ends its workers before their
 fixtures are torn down. What they started is known by the run's temporary folder: in its arguments, its environment or
-as its working directory. A session that is older than the run is somebody else's, who looks into the folder.
+as its working directory. A session that is older than the run belongs to another user, who reads the folder.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def test_what_is_asked_deeply_is_answered(scan: Scan, fixture_logs: FixtureLogs)
     assert {group.type for group in inventory.groups} == {"classic", "consumer", "share", "streams"}
     assert inventory.transactional_ids
     assert inventory.commits["orders"] > 0
-    # Only what some release does not load is told by its owner: not the classic groups.
+    # Only what some release does not load is listed by group or transactional id: not the classic groups.
     assert {o.owner for o in result.owners} == {"group", "transactional_id", "share_partition"}
     names = {t.name for t in result.tagged if t.key_version == 1 and t.value_version == 4}
     assert names == {"topicId"}

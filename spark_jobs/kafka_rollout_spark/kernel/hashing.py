@@ -1,5 +1,5 @@
 """Two hashes of a key that tell it from all others, computed modulo the prime 2^61 − 1 with numbers drawn at random for
-every scan (`Drawn`). How likely they take two keys for one, whatever the keys are and whoever chose them:
+every scan (`Drawn`). How likely they take two keys for one, for any keys, also if an attacker selected them:
 docs/decisions/keys-by-two-hashes.md.
 
 What is hashed is a list of numbers below 2^56: a key's length + 1, and its bytes seven at a time.
@@ -36,7 +36,7 @@ def _modulo(low: Any, high: Any) -> Any:
 
 @inlined
 def _product(number: Any, point: Any) -> Any:
-    """Likewise."""
+    """number · point modulo the prime, and at most three above that."""
     return _modulo(number * point, high_product(number, point))
 
 

@@ -33,13 +33,13 @@ TAG = 9  # path, row, how many, as TAGS: reads the next tag
 JUMP = 10  # where to
 MARK = 11  # slot of `marks` whose size reaches to here
 WITHIN = 12  # bytes of a number, the least and the most that it may be
-WITHIN_TAGGED = 13  # likewise: of several fields with one tag, the last counts
+WITHIN_TAGGED = 13  # as above: of several fields with one tag, the last counts
 NOT_ZERO = 14  # bytes to step over, of which one is not 0
 
 # Beside 1 for nullable, what else is asked of a STRING or an ARRAY. SUBSCRIPTION is the third operand of BYTES.
 FILLED = 2  # a text that is not empty
 IS_PROTOCOL_TYPE = 4  # whether a SUBSCRIPTION is read depends on it
-IS_PROTOCOL = 8  # likewise: not if it is null
+IS_PROTOCOL = 8  # as above: not if it is null
 NULL_AT_ZERO = 2  # an array that is null only if the number of the last WITHIN is 0
 SUBSCRIPTION = 1
 
@@ -70,7 +70,7 @@ class Programs(NamedTuple):
     steps: Numbers  # [step, 4]
     tags: Numbers  # [row, 2]: tag, step
     keys: Numbers  # [key version, 2]: first of `starts`, how many
-    values: Numbers  # [key version, value version, 2]: likewise
+    values: Numbers  # [key version, value version, 2]: the same
     starts: Numbers  # the programs' first steps
     loaded: Numbers  # [key version, value version + 1]: 1 if every asked release loads it; at 0 tombstones
     state: Numbers  # [key version]: 1 if its newest values are handed on

@@ -1,4 +1,4 @@
-"""The memory of one scan: what the kernel is told, how far it is, and the tables that it fills. Its size is bounded.
+"""The memory of one scan: the kernel's input, its progress, and the tables that it fills. Its size is bounded.
 
 All of it are blocks of 64-bit numbers. The kernel is given one address, that of `control`, in which the addresses of
 the others stand: arrays as such would be counted in and out of every function. A table that is full makes the kernel

@@ -92,7 +92,7 @@ def test_the_cleaner_removes_tombstones_in_its_second_pass_within_the_time_that_
 
 
 def make_offsets_topic(servers: str) -> None:
-    """The brokers make it when somebody asks for a coordinator."""
+    """The brokers create it at the first request for a coordinator."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "asks"})
 
     def answered() -> bool:

@@ -1,5 +1,5 @@
-"""The shell's offline downgrade on a real cluster that is hit meanwhile: killed in a node's installation and after the
-starts, or a controller's disk is lost. Called again, it ends right, and what nobody saw of its outage is told."""
+"""The shell's offline downgrade on a real cluster, interrupted: killed in a node's installation and after the
+starts, or a controller's disk is lost. Called again, it succeeds, and reports the outage that no check saw."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_controller_s_disk_that_is_lost_meanwhile_is_named_with_the_way_out_an
     assert f"format it on 4.2.1 (kafka-storage.sh format -t {cluster.cluster_id} -c server.properties" in sentence
     assert how == (
         f"continue and start the nodes that are down: kafka-rollout downgrade --to 4.2.1 --cluster diskless --run {run}"
-    ), "a combined node has started: no way back"
+    ), "a combined node has started: no undo"
     assert {finalized(cluster, node)["metadata.version"] for node in others} == {29}, "they serve without it"
     assert cluster.runtime.process(lost).pid is None
 

@@ -38,7 +38,7 @@ def test_a_bootstrap_file_that_the_older_release_cannot_read_is_found_before_and
     report = record.attachment("report.json")
     assert report["outcome"] == "finished"
     assert {(one["node_id"], one["level"]) for one in report["bootstraps"]} == {(1, 19), (2, 19), (3, 19)}
-    assert all(Path(one["backup"]).is_file() for one in report["bootstraps"]), "the way back is kept"
+    assert all(Path(one["backup"]).is_file() for one in report["bootstraps"]), "undo stays possible"
     assert [one for one in report["inventory"]["differences"] if not one["foretold"]] == []
     for node in cluster.spec.nodes:
         assert finalized(cluster, node)["metadata.version"] == 19

@@ -108,7 +108,7 @@ def test_the_record_that_would_kill_an_older_controller_is_named_and_cut_off_in_
     assert [one for one in report["inventory"]["differences"] if not one["foretold"]] == []
     for node in cluster.spec.nodes:
         assert finalized(cluster, node) == {"metadata.version": 8}
-        assert list(Path(str(node.directory)).rglob("kafka-rollout-trim-*/manifest.json")), "the way back is kept"
+        assert list(Path(str(node.directory)).rglob("kafka-rollout-trim-*/manifest.json")), "undo stays possible"
 
 
 def test_an_intolerant_release_is_reached_while_no_newer_coordinator_has_written_to_its_logs(

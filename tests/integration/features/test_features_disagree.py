@@ -32,7 +32,7 @@ YES = " ".join(word.replace(" ", "-") for word in APPROVED)
 
 
 class Cable(Proxy):
-    """Passes everything on to `upstream`, both ways, until it is cut; mended, it takes new connections."""
+    """Passes everything on to `upstream`, both ways, until it is cut; repaired, it accepts new connections."""
 
     def __init__(self, upstream: str) -> None:
         self._whole = threading.Event()

@@ -35,7 +35,7 @@ QUICK_SNAPSHOTS = {"metadata.log.max.snapshot.interval.ms": "5000"}
 
 QUICKLY: Mapping[str, Any] = {"soak_seconds": 0, "looks": 2, "ledger": True, "approvers": [APPROVER]}
 
-# Never started: with this cluster, Airflow knows the DAG file before a test adds its own, and can be told to parse it
+# Never started: with this cluster, Airflow knows the DAG file before a test adds its own, and can be made to parse it
 # again at once.
 _NOBODY = """\
 name: nobody
@@ -217,7 +217,7 @@ class Run:
         self.answer(task_id, "Approve", f"{task_id} looks right to me")
 
     def clear(self, task_id: str) -> None:
-        """Clear a task with everything after it, as a person does in the page; what it asks is asked anew."""
+        """Clear a task with everything after it, as a user does in the page; what it asks is asked again."""
         body = {
             "dry_run": False,
             "dag_run_id": self.run_id,
@@ -317,8 +317,8 @@ def leadership(cluster: LocalCluster) -> tuple[int, int]:
 
 
 def planned_last(plan: Plan, cluster: LocalCluster, before: tuple[int, int]) -> int:
-    """The plan's last controller. It is the active one, by `before` the plan and by a look now; on a busy machine
-    there may be an election between the two, and then nobody knows which of them the plan saw."""
+    """The plan's last controller. It is the active one, by `before` the plan and by a check now; on a busy machine
+    there may be an election between the two, and then it is unknown which of them the plan saw."""
     (active,) = (node_step.node_id for node_step in plan.release_steps[0].order if node_step.active_controller)
     assert active == before[0] or leadership(cluster) != before
     return active
@@ -338,7 +338,7 @@ def every_gate_has_evidence(report: Mapping[str, Any]) -> None:
     assert report["gates"]
     for gate in report["gates"]:
         conditions = [condition for look in gate["looks"] for condition in look["conditions"]]
-        assert conditions, f"{gate['gate']} was passed without a look"
+        assert conditions, f"{gate['gate']} was passed without a check"
         assert all(condition["evidence"] for condition in conditions), gate["gate"]
 
 

@@ -138,7 +138,7 @@ def meanwhile(act: Callable[[], None]) -> Iterator[None]:
 
 
 def wait_for_gate(home: Path, holds: Mapping[str, bool] | None = None) -> dict[str, str]:
-    """Until a run says that it waits for groups: the look's evidence by condition. `holds`: what has to be told of
+    """Until a run waits for groups: the check's evidence by condition. `holds`: what must be reported of
     these conditions, by how their names begin."""
     found: dict[str, str] = {}
 

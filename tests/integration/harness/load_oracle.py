@@ -43,7 +43,7 @@ _OFFSET = re.compile(r"(?:\(offset=| at offset )(\d+)")
 class Outcome:
     """What the broker's log says of one partition. `words`: its complaint, with the causes; `offset` if it names one.
 
-    Neither ended nor failed: it was not loaded, or the load goes on for ever.
+    Neither ended nor failed: it was not loaded, or the load never ends.
     """
 
     ended: bool = False

@@ -61,7 +61,7 @@ def log_of(*held: Record, together: bool = False) -> bytes:
 
 
 def cut(data: bytes, end: int) -> bytes:
-    """The log up to this offset, without it; a batch that reaches beyond is written anew without the rest."""
+    """The log up to this offset, without it; a batch that reaches beyond is written again without the rest."""
     kept = b""
     for one in batches(data):
         if one.last_offset < end:
@@ -343,7 +343,7 @@ _DELETED_WHILE_PENDING: Mapping[str, Sequence[str]] = {
     "deleted in a transaction that is committed": ("7: offset", "deleted", "7: commit"),
     "deleted in a transaction that is aborted": ("7: offset", "deleted", "7: abort"),
     "deleted in an open transaction, with another offset": ("offset", "7: other offset", "deleted"),
-    "made anew in an open transaction": ("deleted", "7: offset", "group"),
+    "made again in an open transaction": ("deleted", "7: offset", "group"),
     "removed in an open transaction": ("7: offset", "7: offset removed", "deleted"),
     "removed before the transaction is committed": ("7: offset", "offset removed", "deleted", "7: commit"),
 }

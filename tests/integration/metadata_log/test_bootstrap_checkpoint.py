@@ -87,5 +87,5 @@ def test_an_older_release_that_cannot_read_it_starts_once_it_is_rewritten_killed
     start_on(cluster, OLD)
     assert finalized(cluster)[METADATA_VERSION] == LEVEL
     cluster.stop()
-    start_on(cluster, NEW)  # the way back
+    start_on(cluster, NEW)  # the rollback
     assert finalized(cluster)[METADATA_VERSION] == LEVEL

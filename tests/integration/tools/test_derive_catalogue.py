@@ -1,4 +1,4 @@
-"""The committed catalogue is what the released jars say today: derived anew, byte for byte the same."""
+"""The committed catalogue equals what is derived from the released jars again, byte for byte."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def test_a_ghost_controller_is_a_blocker_and_the_dag_refuses_instead_of_asking(
 
 
 def leave_ghost(cluster: LocalCluster, node_id: int, home: Path, cache: ReleaseCache) -> None:
-    """Start a further controller until the cluster has registered it, and take it away for ever."""
+    """Start a further controller until the cluster has registered it, and remove it permanently."""
     release = Release.parse(ORIGIN)
     (port,) = free_ports(1)
     ghost = NodeSpec(

@@ -1,4 +1,4 @@
-"""A command and a run of a DAG that want one real cluster at once: what a person is told, by a real Airflow and by a
+"""A command and a run of a DAG that want one real cluster at once: the messages of a real Airflow and of a
 shell, and how a holder that was killed is got rid of."""
 
 from __future__ import annotations

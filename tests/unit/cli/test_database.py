@@ -1,4 +1,4 @@
-"""`kafka-rollout db` and `runs`: what is recorded, and whether somebody changed it."""
+"""`kafka-rollout db` and `runs`: what is recorded, and whether it was changed."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def test_a_dry_run_shows_plan_and_blockers_by_its_exit_code(
         "4.3.1 → 4.0.1, one node at",
     ):
         assert part in told
-    assert "can read the metadata log of every node" not in told, "nobody knows before the levels are low"
+    assert "can read the metadata log of every node" not in told, "it is unknown before the levels are low"
     world.unseen = {1}
     code, _ = run(world, tmp_path / "second", request("4.0.1", dry_run=True))
     assert code == RefusedError.exit_code

@@ -100,7 +100,7 @@ def test_a_refusal_ends_with_3_and_says_why_on_the_feature_s_line(shell: Shell, 
     assert "Result: FAILED: Without group.version, brokers serve no consumer groups" in told
     code, told, _ = shell(f"update --delete group.version --unsafe {APPROVED}")
     assert (code, sent(cluster)) == (0, [{"group.version": 0}])
-    assert "billing" in told, "what is lost is told all the same"
+    assert "billing" in told, "what is lost is still reported"
 
 
 def test_bad_input_ends_with_2_in_one_sentence(shell: Shell, cluster: FakeCluster) -> None:

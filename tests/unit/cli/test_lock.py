@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_approver_breaks_a_lock_and_the_shell_s_user_and_host_are_recorded(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LOGNAME", "somebody-else")
+    monkeypatch.setenv("LOGNAME", "carol")
     assert run_main(["lock", "break", "-c", "fake", "--by", "alice"]) == 0
     assert change_lock(home).holder("fake") is None
     with database_of(home).reading() as connection:

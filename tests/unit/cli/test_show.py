@@ -1,4 +1,4 @@
-"""What the terminal shows of texts that somebody else chose."""
+"""What the terminal shows of texts from outside."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def test_what_a_marked_process_started_is_ended_though_it_no_longer_bears_the_ma
         assert leader.stdout is not None
         child = psutil.Process(int(leader.stdout.readline()))
         assert end_demo(tmp_path) == 2
-    wait_until(lambda: not child.is_running(), 60)  # a zombie runs until whoever inherited it has looked
+    wait_until(lambda: not child.is_running(), 60)  # a zombie runs until its new parent has waited for it
 
 
 def test_a_driver_whose_id_went_to_another_process_is_left_alone(

@@ -55,7 +55,7 @@ def test_a_waiting_gate_says_why_and_a_passed_one_what_is_left() -> None:
         "node 1 of 4 (controller-101 to 3.4.1) is started and waits for its gate: in every ISR: 2 of 3 (and 1 more)",
         "node 1 of 4 (controller-101 to 3.4.1): done in 20 s, about 1 min 00 s for the 3 nodes left",
     ]
-    assert list(progress.lines(plan(), events, {})) == [], "nothing is told twice"
+    assert list(progress.lines(plan(), events, {})) == [], "nothing is reported twice"
 
 
 def test_a_count_that_changes_is_no_news() -> None:

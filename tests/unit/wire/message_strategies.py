@@ -57,7 +57,7 @@ def layouts_with_rules() -> tuple[tuple[str, Layout], ...]:
 
 
 def values(layout: Layout) -> st.SearchStrategy[dict[str, Any]]:
-    """Messages as `decode` gives them: every field, and now and then tagged fields that nobody knows."""
+    """Messages as `decode` gives them: every field, and now and then unknown tagged fields."""
     return _struct(layout.struct)
 
 

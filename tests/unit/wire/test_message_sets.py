@@ -1,4 +1,4 @@
-"""Message sets of the formats v0 and v1 give the records that were written; what is wrong with them is told."""
+"""Message sets of the formats v0 and v1 give the records that were written; errors in them are reported."""
 
 from __future__ import annotations
 

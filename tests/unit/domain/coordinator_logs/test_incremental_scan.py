@@ -112,9 +112,9 @@ def log(start: int, end: int, topic: str = OFFSETS) -> LogRange:
     [
         ((log(0, 150),), (log(100, 150),)),
         ((log(0, 100),), (log(100, 100),)),
-        ((log(120, 150),), (log(120, 150),)),  # deleted up to 120 meanwhile
+        ((log(120, 150),), (log(120, 150),)),  # deleted up to 120 since then
         ((log(0, 100), log(5, 9, TRANSACTIONS)), (log(100, 100), log(5, 9, TRANSACTIONS))),  # a log that is new
-        ((log(0, 99),), None),  # deleted and made anew, or truncated
+        ((log(0, 99),), None),  # deleted and created again, or truncated
     ],
 )
 def test_the_tail_is_what_lies_beyond_the_scan(now: tuple[LogRange, ...], tail: tuple[LogRange, ...] | None) -> None:

@@ -315,7 +315,7 @@ def test_a_closed_way_back_is_one_warning_a_topic_and_names_the_first_partition(
 
 
 def test_where_only_deleted_groups_of_open_transactions_fail_no_cleaner_is_waited_for() -> None:
-    """Partitions with such a group alone are served; one with a record that stops the load is told of before them."""
+    """Partitions with such a group alone are served; one with a record that stops the load is reported before them."""
     pending = broken("pending", key=2, value=None, first=4)
     (finding,) = way_back(held(1, 3), to=OLD, broken=(pending,)).findings
     assert (finding.code, finding.severity) == ("WAY-BACK-CLOSED", Severity.WARNING)

@@ -91,5 +91,5 @@ def test_users_that_nobody_could_list_block() -> None:
 
 
 def test_raising_a_level_asks_nobody() -> None:
-    seen = replace(on_431(), groups=(group("billing", "consumer"),), unanswered=("nobody knows",))
+    seen = replace(on_431(), groups=(group("billing", "consumer"),), unanswered=("no answer",))
     assert found(seen, group_version=1, transaction_version=2) == {}

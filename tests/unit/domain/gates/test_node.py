@@ -246,7 +246,7 @@ def test_a_controller_must_be_a_voter_that_is_caught_up() -> None:
 
 
 def test_a_voter_whose_directory_is_gone_is_not_caught_up_because_another_of_the_node_observes() -> None:
-    """KIP-853: a directory that was formatted anew has no vote; the node's next one may not count on it."""
+    """KIP-853: a directory that was formatted again has no vote; the gate of the next node cannot count on it."""
     lost = quorum([1, 2, 3], 3, n1=400)
     (voter,) = [v for v in lost.voters if v.replica_id == 1]
     anew = replace(voter, log_end_offset=max(v.log_end_offset for v in lost.voters), last_caught_up_ms=int(NOW * 1000))

@@ -1,4 +1,4 @@
-"""Names and texts that somebody else chose show as they are and do nothing, whatever shows them."""
+"""Names and texts from outside are shown as they are and do nothing, in every output."""
 
 from __future__ import annotations
 

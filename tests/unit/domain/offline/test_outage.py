@@ -1,4 +1,4 @@
-"""How long an offline downgrade is expected to take, and how a measured outage is told."""
+"""How long an offline downgrade is expected to take, and the sentence of a measured outage."""
 
 from __future__ import annotations
 
@@ -60,4 +60,4 @@ def test_service_needs_every_broker_to_answer_unfenced_and_every_partition_a_lea
     assert not_serving(make_spec(), now) == (12, 13)
     assert unwritable(now) == ("orders-1", "orders-2")
     assert unwritable(now, {"orders-2"}) == ("orders-1",)
-    assert unwritable(state({12, 13}, set(), served)) == ("orders-0",), "its leader is told, and does not answer"
+    assert unwritable(state({12, 13}, set(), served)) == ("orders-0",), "its leader gets a request, and does not answer"

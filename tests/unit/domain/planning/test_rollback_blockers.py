@@ -1,4 +1,4 @@
-"""From when the way back is closed, by the facts of the released jars."""
+"""From when a rollback is impossible, by the facts of the released jars."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Whole groups on one table: members that consume, commit, miss rebalances and crash, in any order.
 
-Each method is one step that really happens by itself, so whoever calls them decides the order of the world. Listeners
+Each method is one step that really happens by itself, so the caller decides the order of events. Listeners
 do what most do: they commit as partitions are taken away, also where the default of on_partitions_lost hands them to
 on_partitions_revoked. The coordinator's `overwrites` tells whether one member wrote over another's offsets.
 """

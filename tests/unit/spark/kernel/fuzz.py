@@ -25,7 +25,7 @@ _FIELDS = ((">q", 0), (">i", 8), (">b", 16), (">h", ATTRIBUTES_AT), (">i", 23), 
 
 
 def wrong(random_: random.Random, batch: Batch) -> bytes:
-    """The batch with some bytes changed, put in, taken out; often compressed anew, and most often with a right CRC."""
+    """The batch with some bytes changed, put in, taken out; often compressed again, and most often with a right CRC."""
     if batch.magic != 2:
         return changed(random_, bytes(batch.data))
     body = payload(batch, CODECS)

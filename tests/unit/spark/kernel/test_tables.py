@@ -61,7 +61,7 @@ def chunks(files: Sequence[Path]) -> Iterator[LogBytes]:
 
 
 def merged(found: Iterator[pa.RecordBatch]) -> Counter[Any]:
-    """Counts by what rows are merged by, and `live` likewise; of states the newest."""
+    """Counts by what rows are merged by, and `live` in the same way; of states the newest."""
     sums: Counter[Any] = Counter()
     for batch in found:
         for row in batch.to_pylist():

@@ -1,4 +1,4 @@
-"""The steps of an offline downgrade over a fake cluster: their order, what they refuse, resuming, and the way back."""
+"""The steps of an offline downgrade over a fake cluster: their order, what they refuse, resuming, and the undo."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def test_taken_back_at_any_step_before_the_brokers_start_the_old_release_runs_at
     assert undo_offline(ports, plan) == ()
     for gate in gates_after_undo(plan):
         wait_for_gate(ports, plan, gate, GatePolicy(looks=1, interval_s=1, timeout_s=60))
-    # Going forward again takes an approval of its own, and then begins anew.
+    # Going forward again needs its own approval, and then begins again.
     with pytest.raises(RefusedError, match="superseded"):
         offline.stop_all(ports, plan)
     record_approval(ports, ApprovalOf.ROLL, "alice", APPROVED, "again")

@@ -1,4 +1,4 @@
-"""The real outage of an offline downgrade: from the first stop to what a look saw, over kills and over an undo."""
+"""The measured outage of an offline downgrade: from the first stop to the check that saw service, also over kills."""
 
 from __future__ import annotations
 

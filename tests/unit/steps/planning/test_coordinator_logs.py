@@ -80,7 +80,7 @@ def test_a_verdict_that_got_worse_since_stops_before_the_first_node(
         replace_node(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id)
     assert "start a new run" in refused.value.remedy
     assert world.stops == []
-    with pytest.raises(RefusedError, match="is invalid"):  # also the one after it, until somebody approves anew
+    with pytest.raises(RefusedError, match="is invalid"):  # also the one after it, until a new approval
         replace_node(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id)
 
 

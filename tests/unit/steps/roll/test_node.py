@@ -282,7 +282,7 @@ def test_a_retry_does_not_stop_a_node_that_the_others_cannot_spare(
 ) -> None:
     replace_node(ports, plan, RELEASE_STEP, NODE)
     cluster.look()
-    cluster.stop(13)  # another broker died meanwhile, which is why the gate after the start does not hold
+    cluster.stop(13)  # another broker was killed, so the gate after the start fails
     with pytest.raises(
         TransientError, match=r"Node 12 cannot be stopped safely yet:.* all other nodes are up: node 13"
     ):
