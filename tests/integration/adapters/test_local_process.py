@@ -43,11 +43,12 @@ def shared(make_shared_cluster: MakeCluster) -> LocalCluster:
 
 @pytest.fixture
 def single(shared: LocalCluster) -> LocalCluster:
-    """The shared node, running on 3.9.1, whatever the test before left."""
+    """The shared node, ready on 3.9.1, whatever the test before left."""
     (node,) = shared.spec.nodes
     if shared.runtime.process(node).pid is None:
         shared.runtime.install(node, OLD)
         shared.start()
+    shared.wait_until_ready()
     return shared
 
 

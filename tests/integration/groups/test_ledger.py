@@ -101,7 +101,7 @@ def test_a_killed_ledger_is_compared_all_the_same_and_a_loss_turns_it_red(spec: 
     # What it has not read is lost with what is deleted below, and a verdict names no more than ten.
     wait_until(lambda: committed(folder) > 10 and unread(folder) < 5, 180)
     os.kill(pid, signal.SIGKILL)
-    assert control_of(folder).find()[1] is Life.DEAD
+    wait_until(lambda: control_of(folder).find()[1] is Life.DEAD, 60)  # a kill takes a moment to reach every thread
     place = produce(spec, "p-planted-1")
     journal = Journal(folder / "period-1" / "acknowledged-plain-planted.tsv")
     journal.write(place.topic, place.partition, place.offset, "p-planted-1", "-")
