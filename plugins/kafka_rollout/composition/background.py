@@ -67,11 +67,13 @@ def start_group_monitor(
     *,
     security: ClientSecurity | None,
     only_with: int | None = None,
+    unlocked_s: float | None = None,
     settings: Settings | None = None,
 ) -> BackgroundProcess:
     """Start the monitor of the cluster's groups unless it runs.
 
-    `only_with`: id of a process on this host that the monitor must not outlive.
+    `only_with`: id of a process on this host that the monitor must not outlive. `unlocked_s`: the monitor ends when
+    its run has not held the cluster's lock for this many seconds; `group_monitor.UNLOCKED_S` by default.
     """
     from kafka_rollout.adapters.background import group_monitor
 
@@ -79,7 +81,13 @@ def start_group_monitor(
     control = _control(cluster, run_id, BackgroundKind.GROUPS, settings)
     before, _ = control.find()
     folder = run_folder(cluster, run_id, settings) / "group-monitor"
-    started = group_monitor.start_group_monitor(control, folder=folder, security=security, only_with=only_with)
+    started = group_monitor.start_group_monitor(
+        control,
+        folder=folder,
+        security=security,
+        only_with=only_with,
+        unlocked_s=group_monitor.UNLOCKED_S if unlocked_s is None else unlocked_s,
+    )
     if before is not None and before.result is not None and before.instance != started.instance:
         open_run(cluster, run_id, settings).attach(f"groups/watch-{before.instance[:8]}.json", before.result)
     return started

@@ -186,7 +186,7 @@ def test_a_monitor_of_its_own_process_counts_rebalances_and_partition_seconds_wi
         group.wait_settled()
         lock = change_lock(tmp_path)
         lock.acquire(name, "r", "a test", for_s=3600)
-        first = start_group_monitor(name, "r", security=None)
+        first = start_group_monitor(name, "r", security=None, unlocked_s=20.0)
         try:
             assert start_group_monitor(name, "r", security=None).instance == first.instance
             wait_until(lambda: watched().get("looked-at", {}).get("partitions") == 2, "it is seen with its owner")

@@ -38,12 +38,18 @@ _END_S = 20.0
 
 
 def start_group_monitor(
-    control: Control, *, folder: Path, security: ClientSecurity | None, only_with: int | None = None
+    control: Control,
+    *,
+    folder: Path,
+    security: ClientSecurity | None,
+    only_with: int | None = None,
+    unlocked_s: float = UNLOCKED_S,
 ) -> BackgroundProcess:
     """Start the monitor unless it runs.
 
     `only_with`: process id on this host that the monitor must not outlive; a monitor that already runs belongs to an
-    earlier process and is replaced.
+    earlier process and is replaced. `unlocked_s`: the monitor ends when its run has not held the cluster's lock for
+    this many seconds.
     """
     found, life = control.find()
     if found is not None and life is Life.ALIVE and (only_with is not None or found.stop_requested):
@@ -51,7 +57,7 @@ def start_group_monitor(
         found, life = control.find()
     if found is not None and life is Life.ALIVE:
         return found
-    settings = {"leased": True, "unlocked_s": UNLOCKED_S, "only_with": only_with}
+    settings = {"leased": True, "unlocked_s": unlocked_s, "only_with": only_with}
     return control.start(found, folder=folder, settings=settings, security=security)
 
 
