@@ -17,10 +17,10 @@ from kafka_rollout.domain.model.errors import FatalError, RolloutError, UserErro
 from kafka_rollout.settings import is_debug
 
 HELP = (
-    "Upgrades or downgrades a running Apache Kafka (KRaft) cluster and checks every step before the next "
-    "one.\n\nExit codes: 0 done; 1 not done, read the sentence (no response now, or an operator must act); 2 "
-    "invalid input; 3 refused by a check or a blocker; 4 another run holds the lock of the cluster; 130 "
-    "stopped by Ctrl-C (resumable)."
+    "Upgrades or downgrades a running Apache Kafka (KRaft) cluster. The next step starts only after the checks of the "
+    "previous one have passed.\n\nExit codes: 0 done; 1 not finished, the message names the cause (no response, or an "
+    "operator must act); 2 invalid input; 3 refused by a check or a blocker; 4 another run holds the lock of the "
+    "cluster; 130 stopped by Ctrl-C (resumable)."
 )
 # Command → function in a module of this package, or a module whose `app` is a group of commands.
 COMMANDS: Mapping[str, str] = {

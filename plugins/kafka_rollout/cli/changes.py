@@ -54,10 +54,13 @@ def roll(
     interval: Interval = 1.0,
     timeout: Timeout = 600.0,
     finalize: Annotated[
-        FinalizePolicy, typer.Option(help="When to finalize the feature levels.")
+        FinalizePolicy,
+        typer.Option(help="after-approval: also finalize the feature levels in this run. later: in another run."),
     ] = FinalizePolicy.LATER,
     scan: Annotated[bool, typer.Option(help="Scan the coordinator logs before planning and before finalizing.")] = True,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Create the plan and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Create and print the plan, then stop. Changes nothing.")
+    ] = False,
     snapshot_interval: SnapshotInterval = None,
     canary: Annotated[bool, typer.Option("--canary", help="Request a separate approval after the first node.")] = False,
     ledger: Ledger = False,
@@ -66,11 +69,12 @@ def roll(
     run: RunId = None,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Upgrade a cluster to a release, node by node through the gates. --finalize after-approval continues with its
-    features.
+    """Upgrade a cluster to a release, one node at a time. The next node is stopped after the gate of the previous node
+    has passed.
 
-    Needs a named approval. Ctrl-C stops at the next safe point; --run resumes. With --canary and no terminal the
-    command exits after the first node (130): check the node, then approve with the same command, --run and your name.
+    An upgrade needs --approve-as and --reason. Ctrl-C stops it at the next safe point; --run continues it. With
+    --canary but without a terminal, the command exits after the first node (exit code 130). Check this node. To
+    approve it, repeat the command with --run and --approve-as.
     """
     if not dry_run and run is None:
         require_name("An upgrade", approve_as, reason, remedy=_OR_DRY_RUN)
@@ -98,13 +102,21 @@ def downgrade(
     to: Target,
     level: Annotated[
         int | None,
-        typer.Option("--to-level", help="The metadata.version to set; default: the highest that the target supports."),
+        typer.Option(
+            "--to-level", help="The metadata.version to set; default: the highest level that the target supports."
+        ),
     ] = None,
     unsafe: Annotated[
         bool,
-        typer.Option("--unsafe/--safe", help="Continue if metadata would be lost, and list the losses; or refuse."),
+        typer.Option(
+            "--unsafe/--safe",
+            help="If metadata would be lost: --unsafe lists the losses and continues, --safe refuses.",
+        ),
     ] = False,
-    where_refused: Annotated[WhereRefused, typer.Option(help="Action if Kafka refuses the level.")] = WhereRefused.STOP,
+    where_refused: Annotated[
+        WhereRefused,
+        typer.Option(help="If Kafka refuses the lower metadata.version: stop, or stop all nodes and continue offline."),
+    ] = WhereRefused.STOP,
     approve_as: Approver = None,
     reason: Reason = None,
     soak: Soak = 30.0,
@@ -112,7 +124,8 @@ def downgrade(
     interval: Interval = 1.0,
     timeout: Timeout = 600.0,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Create the plan, the scans and the loss report, then stop.")
+        bool,
+        typer.Option("--dry-run", help="Create the plan, the scans and the loss report, then stop. Changes nothing."),
     ] = False,
     ledger: Ledger = False,
     yes: Yes = False,
@@ -120,9 +133,10 @@ def downgrade(
     run: RunId = None,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Downgrade a cluster to an older release and its levels: scans, loss report, levels, then node by node.
+    """Downgrade a cluster to an older release, one node at a time.
 
-    Needs a named approval. Ctrl-C stops at the next safe point; --run resumes.
+    Before the first node, the run scans the logs, reports the losses and lowers the feature levels. A downgrade needs
+    --approve-as and --reason. Ctrl-C stops it at the next safe point; --run continues it.
     """
     if not dry_run and run is None:
         require_name("A downgrade", approve_as, reason, remedy=_OR_DRY_RUN)
@@ -145,7 +159,7 @@ def downgrade(
 
 def roll_back(
     cluster: ClusterName,
-    run: Annotated[str, typer.Option(help="The run to roll back.")],
+    run: Annotated[str, typer.Option(help="Id of the run to roll back.")],
     approve_as: Approver = None,
     reason: Reason = None,
     soak: Soak = 0.0,
@@ -156,9 +170,10 @@ def roll_back(
     take_over: TakeOver = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Roll back the nodes of a run to their previous release, from the node where it stopped.
+    """Roll back the nodes of a run to their previous release. Begins with the node at which the run stopped.
 
-    For an offline downgrade: restore the metadata log of every node from its backup, as long as no broker has started.
+    For an offline downgrade, restores the metadata log of every node from its backup. This is possible until a broker
+    has started.
     """
     request = Request(soak_s=soak, checks=looks, interval_s=interval, gate_timeout_s=timeout)
     with _open_change(cluster, run, connection_file, approve_as, reason, yes=yes, take_over=take_over) as opened:
@@ -169,7 +184,7 @@ def roll_back(
 
 def retry(
     cluster: ClusterName,
-    run: Annotated[str, typer.Option(help="The run that stopped at a node.")],
+    run: Annotated[str, typer.Option(help="Id of the run that stopped at a node.")],
     approve_as: Approver = None,
     reason: Reason = None,
     soak: Soak = 0.0,
@@ -180,9 +195,9 @@ def retry(
     take_over: TakeOver = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Start the node again at which a run stopped, and wait for its gate. First fix the error in the node's log.
+    """Restart the node at which a run stopped, and wait for its gate. First fix the error in the node's log.
 
-    A process that hangs in its shutdown is killed, which needs a named approver.
+    If the process of the node hangs in its shutdown, the command kills it. Needs --approve-as and --reason.
     """
     require_name("A retry", approve_as, reason)
     policy = GatePolicy(looks=looks, interval_s=interval, timeout_s=timeout, soak_s=soak)

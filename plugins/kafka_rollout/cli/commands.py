@@ -86,7 +86,8 @@ def plan(
     cluster: ClusterName,
     to: Target,
     finalize: Annotated[
-        FinalizePolicy, typer.Option(help="after-approval: the plan includes the feature levels; later: it does not.")
+        FinalizePolicy,
+        typer.Option(help="after-approval: the plan also raises the feature levels. later: it does not."),
     ] = (FinalizePolicy.AFTER_APPROVAL),
     snapshot_interval: SnapshotInterval = None,
     as_json: AsJson = False,
@@ -94,7 +95,8 @@ def plan(
 ) -> None:
     """Show the plan of an upgrade and its findings. Exit code 3 if the plan has blockers. Read-only.
 
-    `roll --dry-run` also scans the coordinator logs; `roll --run` scans them before this plan is carried out.
+    This command does not scan the coordinator logs. `roll --dry-run` scans them. `roll --run ID` also scans them before
+    it carries out this plan.
     """
     with open_ports(cluster, None, connection_file) as (ports, _, _security):
         if unknown := target_finding(ports.catalogue, to):
@@ -113,7 +115,7 @@ def plan(
 
 
 def verify(cluster: ClusterName, as_json: AsJson = False, connection_file: ConnectionFile = None) -> None:
-    """Check that every node reports the same levels and metadata.version and has no findings. Exit code 3 if not."""
+    """Check that all nodes report the same feature levels and that the cluster has no findings. Exit code 3 if not."""
     with open_ports(cluster, None, connection_file) as (ports, _, _security):
         seen = verify_cluster(ports)
     if as_json:
@@ -128,10 +130,10 @@ def verify(cluster: ClusterName, as_json: AsJson = False, connection_file: Conne
 
 def report(
     cluster: ClusterName,
-    run: Annotated[str | None, typer.Option(help="Id of the run; default: the newest.")] = None,
+    run: Annotated[str | None, typer.Option(help="Id of the run; default: the newest run.")] = None,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Write the report of a run again (default: the newest run) and print its paths, the JSON file last."""
+    """Write the report of a run again. Prints the path of the page, then the path of the JSON file."""
     settings = Settings.from_environment()
     known = list_runs(get_cluster(cluster, settings).name, settings)
     if not known:
@@ -144,7 +146,7 @@ def report(
 
 
 def demo(context: typer.Context) -> None:
-    """Start a real cluster, test traffic and Airflow on this machine, and upgrade or downgrade it through the DAG.
+    """Start a real cluster, test traffic and Airflow on this machine. Upgrade or downgrade the cluster through the DAG.
 
     Options: `demo --help`.
     """
@@ -154,7 +156,7 @@ def demo(context: typer.Context) -> None:
 
 
 def demo_clean() -> None:
-    """Stop everything that demos of this checkout started."""
+    """Stop all processes that demos of this checkout started."""
     from kafka_rollout.demo.cleaning import demo_clean
 
     stopped = demo_clean()

@@ -1,11 +1,11 @@
 """Feature levels (KIP-584): show the finalized and the supported levels, and change them.
 
-Changes need --approve-as and --reason; --dry-run shows their result without a change. Standard output has one line per
+Changes need --approve-as and --reason; --dry-run shows the result and changes nothing. Standard output has one line per
 feature: action, existing and new finalized level, result.
 
-Exit codes: 0 every level is as requested (--dry-run: would be accepted); 1 the result is unknown, or only a part was
-changed, or a node does not support the finalized levels; 2 invalid input; 3 refused by a check or by the controller,
-nothing was changed; 4 another run holds the lock of the cluster.
+Exit codes: 0 every level is as requested (with --dry-run: the change would be accepted); 1 the result is unknown, or
+only some levels were changed, or a node does not support the finalized levels; 2 invalid input; 3 refused by a check
+or by the controller, nothing was changed; 4 another run holds the lock of the cluster.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ from kafka_rollout.steps.runner import Runner
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Check everything and send a validate-only request; change nothing.")
+    bool, typer.Option("--dry-run", help="Check the request, and send it to the controller for validation only.")
 ]
 Safety = Annotated[
     bool | None,
     typer.Option(
         "--safe/--unsafe",
-        help="How to lower levels: SAFE_DOWNGRADE (default) refuses if something in use would be lost; "
-        "UNSAFE_DOWNGRADE continues and lists the losses.",
+        help="--safe (default, SAFE_DOWNGRADE) refuses if data would be lost; --unsafe (UNSAFE_DOWNGRADE) lists the "
+        "losses and continues.",
     ),
 ]
-ReleaseVersion = Annotated[str | None, typer.Option(help="A release of the catalogue.")]
+ReleaseVersion = Annotated[str | None, typer.Option(help="Release whose feature levels are set.")]
 
 
 @app.command("describe")
@@ -89,7 +89,7 @@ def upgrade_everything(
 ) -> None:
     """Raise every feature to the latest stable level that all nodes support.
 
-    kraft.version is never changed implicitly.
+    kraft.version does not change. To raise it, name it in `features update`.
     """
     order = FeatureOrder(action=FeatureAction.UPGRADE_ALL)
     _change(cluster, order, False, approve_as, reason, dry_run, yes, as_json, connection_file)
@@ -98,7 +98,7 @@ def upgrade_everything(
 @app.command("downgrade-all")
 def downgrade_everything(
     cluster: ClusterName,
-    release_version: Annotated[str, typer.Option(help="A release of the catalogue.")],
+    release_version: Annotated[str, typer.Option(help="Release to whose levels the features are lowered.")],
     approve_as: Approver = None,
     reason: Reason = None,
     dry_run: DryRun = False,
@@ -107,8 +107,9 @@ def downgrade_everything(
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Lower every feature to the highest stable level that a release supports; delete the features that it does not
-    support.
+    """Lower every feature to the highest stable level that a release supports.
+
+    Features that the release does not support are deleted.
     """
     order = FeatureOrder(action=FeatureAction.DOWNGRADE_ALL, release=Release.parse(release_version))
     _change(cluster, order, safe is False, approve_as, reason, dry_run, yes, as_json, connection_file)
@@ -119,12 +120,12 @@ def update(
     cluster: ClusterName,
     upgrade: Annotated[
         list[str] | None,
-        typer.Option(help="feature:level to add or raise; a comma-separated list, or repeat the option."),
+        typer.Option(help="feature:level to add or raise; repeatable, or a comma-separated list."),
     ] = None,
     downgrade: Annotated[
-        list[str] | None, typer.Option(help="feature:level to lower to; a level below 1 deletes.")
+        list[str] | None, typer.Option(help="feature:level to lower; a level below 1 deletes the feature.")
     ] = None,
-    delete: Annotated[list[str] | None, typer.Option(help="Feature to delete (remove its finalization).")] = None,
+    delete: Annotated[list[str] | None, typer.Option(help="Feature whose finalized level is deleted.")] = None,
     release_version: ReleaseVersion = None,
     approve_as: Approver = None,
     reason: Reason = None,
@@ -136,7 +137,7 @@ def update(
 ) -> None:
     """Raise, lower and delete single features, or set all levels of --release-version.
 
-    With --release-version, levels are lowered only with --safe or --unsafe.
+    With --release-version, add --safe or --unsafe to also lower levels.
     """
     order = FeatureOrder(
         action=FeatureAction.UPDATE,
@@ -176,13 +177,13 @@ def _change(
 @app.command("resume")
 def resume(
     cluster: ClusterName,
-    run: Annotated[str, typer.Option(help="The interrupted run.")],
+    run: Annotated[str, typer.Option(help="Id of the interrupted run.")],
     approve_as: Approver = None,
     take_over: TakeOver = False,
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Continue an approved run: existing levels are reported, the others are set."""
+    """Continue an approved run that was interrupted. Levels that are already set are not sent again."""
     with open_ports(cluster, run, connection_file) as (ports, _, _security):
         take_over_run(ports, approve_as, shell_responder(), wanted=take_over)
         plan = ports.run.load_plan()

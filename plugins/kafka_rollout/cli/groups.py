@@ -1,7 +1,7 @@
-"""Consumer groups: list them, and plan their move to cooperative rebalancing, to the consumer protocol
-(KIP-848) or back to classic. Read-only.
+"""Consumer groups: list them, and plan their move to cooperative rebalancing, to the consumer protocol (KIP-848), or
+back to the classic protocol. Read-only.
 
-Exit codes: 0 done; 1 a broker does not respond now; 3 a group cannot be moved, or was not moved before the timeout.
+Exit codes: 0 done; 1 a broker does not respond; 3 a group cannot be moved, or was not moved before the timeout.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _TYPES = (CONSUMER, SHARE, STREAMS)
 Records = Annotated[
     bool,
     typer.Option(
-        "--records/--no-records", help="Also read the coordinator log, which contains all assignors of some members."
+        "--records/--no-records",
+        help="Also read the coordinator log. For some members only this log contains all assignors.",
     ),
 ]
 
@@ -78,10 +79,7 @@ def list_(
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """List every group: type, protocol, assignors of its members, static members, lag.
-
-    Groups of Kafka Connect are marked.
-    """
+    """List every group: type, protocol, assignors of its members, static members, lag. Marks Kafka Connect groups."""
     with _open_groups(cluster, connection_file) as opened:
         groups, note = opened.groups(records=records)
         groups = opened.on_brokers.with_lag(groups)
@@ -124,12 +122,14 @@ def _of_member(group: DescribedGroup, member: GroupMember) -> str:
 @app.command("plan")
 def plan(
     cluster: ClusterName,
-    to: Annotated[Goal, typer.Option("--to", help="The protocol that the groups must use.")] = Goal.COOPERATIVE,
+    to: Annotated[
+        Goal, typer.Option("--to", help="The protocol that the groups must use after the move.")
+    ] = Goal.COOPERATIVE,
     records: Records = True,
     as_json: AsJson = False,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Show the bounces and steps for each group in their order, with its type, assignor and members."""
+    """Show for each group the steps of the move in order, and how often its members must be restarted."""
     with _open_groups(cluster, connection_file) as opened:
         ports = opened.ports
         finalized = ports.admin.features(ports.cluster.brokers[0]).finalized
@@ -152,16 +152,20 @@ def watch(
     *,
     types: Annotated[
         list[str] | None,
-        typer.Option("--type", help=f"Group types that must be gone: {', '.join(_TYPES)}. Default: consumer."),
+        typer.Option(
+            "--type",
+            help=f"Group type that must be converted or deleted: {', '.join(_TYPES)}; repeatable. Default: consumer.",
+        ),
     ] = None,
     release: Annotated[
-        list[str] | None, typer.Option("--release", help="A release that must be able to load the remaining records.")
+        list[str] | None,
+        typer.Option("--release", help="Release that must be able to load the remaining records; repeatable."),
     ] = None,
     interval: Interval = 5.0,
     timeout: Timeout = 3600.0,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Wait until groups are classic, the tombstones of their records are written and the releases can load the log."""
+    """Wait until no group of the types is left, its records have tombstones, and the releases can load the log."""
     kinds = frozenset(types or [CONSUMER])
     if unknown := kinds - set(_TYPES):
         raise typer.BadParameter(f"Unknown group type {', '.join(sorted(unknown))}. Group types: {', '.join(_TYPES)}.")

@@ -1,4 +1,4 @@
-"""Test traffic: compares acknowledged with consumed records."""
+"""Test traffic: produces and consumes test records, then compares acknowledged with consumed records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ app = typer.Typer(help=__doc__, no_args_is_help=True)
 @app.command("start")
 def ledger_start(
     cluster: ClusterName,
-    folder: Annotated[Path | None, typer.Option(help="Folder for the journals; default: below the runs.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder for the journals of the clients; default: in the folder of the runs.")
+    ] = None,
     connection_file: ConnectionFile = None,
 ) -> None:
     """Start test traffic in the background."""
@@ -48,13 +50,13 @@ def ledger_show(cluster: ClusterName) -> None:
 @app.command("stop")
 def ledger_stop(
     cluster: ClusterName,
-    folder: Annotated[Path | None, typer.Option(help="The folder of the start command.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="The folder that was given to `ledger start`.")] = None,
     connection_file: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Stop the traffic, read all records and compare. Exit code 1 if the check failed.
+    """Stop the test traffic, read all its records and compare. Exit code 1 if the traffic check failed.
 
-    Works on every host with the same database.
+    This command can run on any host that uses the same database.
     """
     settings = Settings.from_environment()
     process = _traffic_of(cluster, folder)
@@ -79,10 +81,10 @@ def ledger_stop(
 @app.command("run")
 def ledger_run(
     cluster: ClusterName,
-    folder: Annotated[Path | None, typer.Option(help="Folder for the journals.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Folder for the journals of the clients.")] = None,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Run test traffic until Ctrl-C, then compare."""
+    """Run test traffic until Ctrl-C, then compare acknowledged with consumed records."""
     from kafka_rollout.composition.scans import stop_on_sigterm
 
     with stop_on_sigterm():

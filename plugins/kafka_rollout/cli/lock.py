@@ -38,11 +38,11 @@ def lock_break(
         str, typer.Option("--by", help="Your name, one of the approvers; recorded with the shell user and the host.")
     ],
 ) -> None:
-    """Break the lock of a run that was killed. Only approvers of the inventory can."""
+    """Break the lock of a run that was killed. Only an approver in the inventory's list can break a lock."""
     settings = Settings.from_environment()
     spec = get_cluster(cluster, settings)
     if not by.strip():
         raise UserError("Breaking a lock needs the name of an approver.", remedy="Add --by NAME.")
     refuse_unlisted_approver(spec, by)
     lease = open_lock(settings).break_(spec.name, f"{by.strip()} ({shell_responder()})")
-    show.say("No run lease the lock." if lease is None else f"Lock of {lease.holder} ({lease.purpose}) was broken.")
+    show.say("No run held the lock." if lease is None else f"Lock of {lease.holder} ({lease.purpose}) was broken.")

@@ -1,7 +1,7 @@
 """The metadata log: losses, scan, snapshot, trim, install.
 
-These commands work on directories, without a cluster or an inventory. Only `trim`, `install` and `uninstall` write into
-the directory.
+These commands read directories. They need neither a running cluster nor an inventory. Only `trim`, `install` and
+`uninstall` change the directory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LogDir = Annotated[
 ]
 ToLevel = Annotated[int, typer.Option("--to-level", help="The metadata.version to set, for example 29.")]
 ClusterId = Annotated[
-    str | None, typer.Option("--cluster-id", help="Refuse the log of another cluster (meta.properties).")
+    str | None, typer.Option("--cluster-id", help="Expected cluster id; refuse if meta.properties has another id.")
 ]
 
 
@@ -46,10 +46,10 @@ def losses(
     to_level: ToLevel,
     json_file: JsonFile = None,
     release: Annotated[
-        str | None, typer.Option(help="Release whose image classes to use; default: the newest of the catalogue.")
+        str | None, typer.Option(help="Release whose Kafka classes compute the losses; default: the newest release.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="server.properties of the node: directories are also shown by path.")
+        Path | None, typer.Option(help="server.properties of the node, to show its log directories by path.")
     ] = None,
     cluster_id: ClusterId = None,
 ) -> None:
@@ -66,7 +66,7 @@ def scan(
     release: Annotated[str, typer.Option("--release", help="The release that must start on this log.")],
     json_file: JsonFile = None,
     config: Annotated[
-        Path | None, typer.Option(help="server.properties of the node, for the times in the remedies.")
+        Path | None, typer.Option(help="server.properties of the node, to compute the waiting times in the remedies.")
     ] = None,
     cluster_id: ClusterId = None,
 ) -> None:
@@ -83,22 +83,26 @@ def scan(
 def snapshot(
     log_dir: LogDir,
     to_level: ToLevel,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the .checkpoint file; no file is overwritten.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for the .checkpoint file. Existing files are not overwritten.")
+    ],
     release: Annotated[
         str | None,
         typer.Option(help="The release that must be able to load the snapshot; default: the writer's release."),
     ] = None,
     feature: Annotated[
         list[str] | None,
-        typer.Option("--feature", metavar="NAME:LEVEL", help="Also lower this feature; 0 removes it; repeatable."),
+        typer.Option(
+            "--feature", metavar="NAME:LEVEL", help="Also lower this feature; level 0 deletes it; repeatable."
+        ),
     ] = None,
     epoch: Annotated[
         int | None,
-        typer.Option(help="Epoch of the snapshot, as printed by `choose`; default: the epoch of the log end."),
+        typer.Option(help="Epoch of the snapshot, as printed by `metadata choose`; default: the epoch of the log end."),
     ] = None,
     cluster_id: ClusterId = None,
 ) -> None:
-    """Write a snapshot of the log end at a metadata.version with Kafka's own writer, and load it as a check."""
+    """Write a snapshot of the metadata at the log end with Kafka's own classes, and check that it can be loaded."""
     log = _open(log_dir, cluster_id)
     features = {one.feature: one.level for one in parse_requests(downgrades=feature or ())}
     target = None if release is None else log.release(release)
@@ -117,15 +121,15 @@ def trim_command(
     log_dir: LogDir,
     release: Annotated[
         str | None,
-        typer.Option(help="The release that must start on the trimmed log; the trim is refused if it cannot."),
+        typer.Option(help="The release that must start on the trimmed log. If it cannot, nothing is trimmed."),
     ] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Restore the files that the newest trim removed.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the planned changes only.")] = False,
     cluster_id: ClusterId = None,
 ) -> None:
-    """Remove the metadata log of a stopped node before its newest snapshot, with a backup.
+    """Remove the part of a stopped node's metadata log that is older than its newest snapshot. Keeps a backup.
 
-    A repeated call finishes it.
+    After an interruption, repeat the command to finish the trim.
     """
     log = _open(log_dir, cluster_id)
     if dry_run:
@@ -134,8 +138,8 @@ def trim_command(
             show.out.print("No change needed: the log already begins at its newest snapshot.")
             return
         show.out.print(
-            f"Would begin the log at offset {plan.start_offset}, before the snapshot {plan.snapshot}, and "
-            f"remove {show.as_text(', '.join(plan.removed))}.",
+            f"The trimmed log would begin at offset {plan.start_offset}, before the snapshot {plan.snapshot}. The trim "
+            f"would remove {show.as_text(', '.join(plan.removed))}.",
             soft_wrap=True,
         )
         return
@@ -148,12 +152,12 @@ def trim_command(
 def choose(
     log_dir: Annotated[
         list[Path],
-        typer.Option("--log-dir", help="Metadata directory of a stopped node; repeat the option for every node."),
+        typer.Option("--log-dir", help="metadata.log.dir of a stopped node; repeat the option for every node."),
     ],
     cluster_id: ClusterId = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Choose the log that contains every committed record, among the logs of stopped nodes. Read-only."""
+    """Choose among the logs of stopped nodes the log that contains every committed record. Read-only."""
     folders = [open_metadata_log(directory, cluster_id=cluster_id) for directory in log_dir]
     if len({folder.cluster_id for folder in folders}) > 1:
         clusters = "; ".join(f"{folder.root}: {folder.cluster_id or 'unknown'}" for folder in folders)
@@ -184,12 +188,13 @@ def choose(
 def install_command(
     log_dir: LogDir,
     snapshot_file: Annotated[Path, typer.Option("--snapshot", help="The file that `metadata snapshot` wrote.")],
-    release: Annotated[str, typer.Option("--release", help="The release that must start from it.")],
+    release: Annotated[str, typer.Option("--release", help="The release that must start from this snapshot.")],
     cluster_id: ClusterId = None,
 ) -> None:
-    """Replace the whole metadata log of a stopped node by a snapshot, with a backup. A repeated call finishes it.
+    """Replace the whole metadata log of a stopped node by a snapshot. Keeps a backup.
 
-    Stop all nodes of the cluster and run this on every node before you start the first one.
+    Stop all nodes of the cluster, and run this command on every node before you start the first one. After an
+    interruption, repeat the command to finish.
     """
     log = _open(log_dir, cluster_id)
     show.say(log.install(snapshot_file, log.release(release)))
@@ -197,7 +202,7 @@ def install_command(
 
 @app.command("uninstall")
 def uninstall_command(log_dir: LogDir, cluster_id: ClusterId = None) -> None:
-    """Restore the files from before the newest `install`, unless a broker has registered since."""
+    """Restore the files that the newest `install` replaced. Refused if a broker has registered since then."""
     show.say(_open(log_dir, cluster_id).uninstall())
 
 

@@ -24,25 +24,29 @@ if TYPE_CHECKING:
 
 ClusterName = Annotated[str, typer.Option("--cluster", "-c", help="Name in the inventory (see `clusters`).")]
 Target = Annotated[str, typer.Option("--to", help="Target release, for example 4.3.1.")]
-RunId = Annotated[str | None, typer.Option("--run", help="Run to resume or read; default: a new run.")]
+RunId = Annotated[str | None, typer.Option("--run", help="Id of the run to continue; default: a new run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonFile = Annotated[str | None, typer.Option("--json", metavar="FILE", help="File for the JSON result; - prints it.")]
 ConnectionFile = Annotated[
     Path | None,
-    typer.Option(help="JSON file with credentials and TLS settings, mode 0600; default: PLAINTEXT."),
+    typer.Option(help="JSON file with credentials and TLS settings, file mode 0600; default: no TLS, no credentials."),
 ]
-Approver = Annotated[str | None, typer.Option("--approve-as", help="Name of the approver.")]
-Reason = Annotated[str | None, typer.Option(help="Reason, as a sentence; stored in the run history.")]
+Approver = Annotated[str | None, typer.Option("--approve-as", help="Name of the approver, from the inventory's list.")]
+Reason = Annotated[str | None, typer.Option(help="Reason of the approval, as a sentence; stored in the run history.")]
 TakeOver = Annotated[
     bool,
-    typer.Option("--take-over", help="Continue a DAG's run from this shell, as the approver of --approve-as."),
+    typer.Option("--take-over", help="Continue a run that a DAG started, as the approver in --approve-as."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask at the terminal; the named approver has decided.")]
-Soak = Annotated[float, typer.Option(help="Seconds in which every check must pass before the next node.", min=0)]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Skip the confirmation at the terminal: --approve-as has approved already.")
+]
+Soak = Annotated[
+    float, typer.Option(help="Seconds during which every check must pass before the next node is stopped.", min=0)
+]
 Looks = Annotated[int, typer.Option(help="Number of consecutive checks that must pass.", min=1)]
 Interval = Annotated[float, typer.Option(help="Seconds between two checks.", min=0)]
 Timeout = Annotated[
-    float, typer.Option(help="Gate timeout in seconds: if the gate has not passed by then, it fails.", min=1)
+    float, typer.Option(help="Gate timeout in seconds. The gate fails if it has not passed by then.", min=1)
 ]
 Ledger = Annotated[
     bool,
@@ -51,7 +55,7 @@ Ledger = Annotated[
 SnapshotInterval = Annotated[
     int | None,
     typer.Option(
-        help="Seconds: lowers the metadata snapshot interval when each node restarts, so that Kafka writes a "
+        help="Seconds. Lowers metadata.log.max.snapshot.interval.ms when each node restarts, so that Kafka writes a "
         "snapshot soon after finalizing.",
         min=5,
         max=3600,

@@ -108,7 +108,7 @@ def _show_next_commands(ports: ClusterPorts, plan: Plan) -> None:
         )
         commands += [back] if can_be_undone(events) else []
     else:
-        commands = [("wait on", command_of(ports, plan)), ("start the node again", again), back]
+        commands = [("wait on", command_of(ports, plan)), ("restart the node", again), back]
     for what, command in commands:
         say(f"{what}: {command}", err)
 

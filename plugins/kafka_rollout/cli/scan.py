@@ -39,13 +39,16 @@ def scan(
     log_dir: Annotated[
         list[Path] | None,
         typer.Option(
-            "--log-dir", help="Log directory of a broker, a copy of it, or the folder of one partition; repeatable."
+            "--log-dir", help="Log directory of a broker or its copy, or the folder of one partition; repeatable."
         ),
     ] = None,
     release: Annotated[
-        list[str] | None, typer.Option("--release", help="A release to evaluate; default: all of the catalogue.")
+        list[str] | None, typer.Option("--release", help="Release to evaluate; repeatable; default: all releases.")
     ] = None,
-    topic: Annotated[list[str] | None, typer.Option("--topic", help="A coordinator log; default: all.")] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", help="Coordinator log, such as __consumer_offsets; repeatable; default: all."),
+    ] = None,
     live: Annotated[
         bool, typer.Option("--live", help="Count current records separately from superseded ones (slower).")
     ] = False,
@@ -56,22 +59,23 @@ def scan(
         bool,
         typer.Option(
             "--new-group-coordinator",
-            help="Evaluate 3.8 and 3.9 with their new group coordinator; for a running cluster the brokers' "
-            "settings are read.",
+            help="Evaluate 3.8 and 3.9 with their new group coordinator. Not needed with --cluster: the scan reads "
+            "the settings of the brokers.",
         ),
     ] = False,
     json_file: JsonFile = None,
     html: Annotated[Path | None, typer.Option("--html", help="File for the result page.")] = None,
     parquet: Annotated[Path | None, typer.Option("--parquet", help="Folder for the result as Parquet.")] = None,
     fail_on: Annotated[
-        list[str] | None, typer.Option("--fail-on", help="Exit code 3 if this release's verdict is `fails`.")
+        list[str] | None,
+        typer.Option("--fail-on", help="Exit code 3 if the verdict of this release is `fails`; repeatable."),
     ] = None,
     master: Annotated[
         str | None, typer.Option("--master", help="Spark master; default: KAFKA_ROLLOUT_SPARK_MASTER or local[2].")
     ] = None,
     connection_file: ConnectionFile = None,
 ) -> None:
-    """Check for every release whether it can load the coordinator logs, of a running cluster or of log directories."""
+    """Check which releases can load the coordinator logs. Reads a running cluster or log directories."""
 
     settings = Settings.from_environment()
     catalogue = get_catalogue(settings)

@@ -29,10 +29,12 @@ _SHOWN = 20  # number of changes, and of groups and ids per step, on a terminal
 
 @app.command("list")
 def scans_list(
-    cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="One cluster; default: all.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", "-c", help="Cluster of the scans; default: all clusters.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the stored scans, newest first: records, and the releases that failed."""
+    """List the stored scans, newest first, with their records and the releases that cannot load the logs."""
     kept = [
         scan for name in ([cluster] if cluster else list_scanned_clusters()) for scan in open_scan_history(name).scans()
     ]
@@ -56,10 +58,12 @@ def scans_list(
 @app.command("show")
 def scans_show(
     cluster: ScannedCluster,
-    scan: Annotated[str, typer.Option("--scan", help="A scan of the list, or the beginning of its name.")] = "newest",
+    scan: Annotated[
+        str, typer.Option("--scan", help="Name of a scan (see `scans list`), or the first characters of its name.")
+    ] = "newest",
     as_json: AsJson = False,
 ) -> None:
-    """Show a scan: verdicts, and the remedies with times for each release that fails."""
+    """Show a scan: the verdicts, and for each release that fails the remedies with their duration."""
     kept = open_scan_history(cluster).get(scan)
     result = kept.load()
     catalogue = get_catalogue()
@@ -82,9 +86,9 @@ def scans_show(
 def scans_compare(
     cluster: ScannedCluster,
     before: Annotated[
-        str | None, typer.Option("--before", help="The earlier scan; default: the one before --after.")
+        str | None, typer.Option("--before", help="Name of the earlier scan; default: the scan before --after.")
     ] = None,
-    after: Annotated[str, typer.Option("--after", help="The later scan.")] = "newest",
+    after: Annotated[str, typer.Option("--after", help="Name of the later scan.")] = "newest",
     as_json: AsJson = False,
 ) -> None:
     """Compare two scans: better and worse verdicts, new and removed record kinds, growth."""

@@ -38,18 +38,25 @@ _SILENCE_S = 20.0  # without news, the current tasks are printed after this time
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="kafka-rollout demo",
-        description="Start a cluster, test traffic and Airflow on this machine; upgrade or downgrade through the DAG.",
+        description="Start a real cluster, test traffic and Airflow on this machine. Upgrade or downgrade the cluster "
+        "through the DAG.",
     )
-    parser.add_argument("--from", dest="source", default="3.9.1", metavar="RELEASE", help="default: 3.9.1")
-    parser.add_argument("--to", dest="target", default="4.3.1", metavar="RELEASE", help="default: 4.3.1")
+    parser.add_argument(
+        "--from", dest="source", default="3.9.1", metavar="RELEASE", help="first release; default: 3.9.1"
+    )
+    parser.add_argument(
+        "--to", dest="target", default="4.3.1", metavar="RELEASE", help="target release; default: 4.3.1"
+    )
     parser.add_argument(
         "--approve",
         nargs="?",
         choices=("ask", "auto"),
         const="ask",
-        help="request the approvals here (ask) or approve automatically (auto); default: in Airflow's UI",
+        help="approve in this terminal (ask) or automatically (auto); default: in Airflow's UI",
     )
-    parser.add_argument("--keep", action="store_true", help="keep cluster and Airflow running; `make clean` stops them")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep cluster and Airflow running after the run; `make clean` stops them"
+    )
     given = parser.parse_args(list(arguments))
     return run_demo(
         Release.parse(given.source),

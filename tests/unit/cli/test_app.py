@@ -185,7 +185,7 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     with pytest.raises(RefusedError, match="after node 3 failed"):
         roll(ports)
     told = capsys.readouterr().err
-    assert "start the node again: kafka-rollout retry --cluster fake --run run-1" in told
+    assert "restart the node: kafka-rollout retry --cluster fake --run run-1" in told
     assert "roll back: kafka-rollout roll-back --cluster fake --run run-1" in told
     with pytest.raises(RefusedError, match="mallory is not an approver"):
         start_node_again(ports, policy, answers_of(ports, name="mallory", reason="I can"))

@@ -32,8 +32,8 @@ _FACTS = """
 | Approvers | {approvers} |
 
 Start a run from this page, with `POST /api/v2/dags/{dag_id}/dagRuns`, or with `airflow dags trigger {dag_id}`.
-If a task **fails**, read the last line of its log: it names the cause and the remedy. Then clear the task. The run
-continues there.
+If a task **fails**, read the last line of its log: it names the cause and the remedy. Fix the cause, then clear the
+task. The run continues with this task.
 """
 
 
@@ -56,7 +56,7 @@ def broken_inventory_dag(
     schedule: BaseTimetable | None = None,
     on_failure: BaseNotifier | None = None,
 ) -> DAG:
-    """Return a DAG with the id of the cluster's DAG that shows why there is no such DAG."""
+    """Return a DAG that replaces the DAG of the cluster and shows the error in the inventory file."""
     with DAG(
         dag_id=dag_id,
         description=escape_invisible(why),
@@ -90,14 +90,14 @@ def dags_of_clusters(
     `alert`: schedule and notifier of the replacement DAG, from the name of the file or cluster and the reason.
     """
 
-    def stand_in(dag_id: str, name: str, why: str) -> DAG:
+    def replacement(dag_id: str, name: str, why: str) -> DAG:
         return broken_inventory_dag(dag_id, why, tags=tags, **alert(name, why))
 
     wanted = get_parsing_context().dag_id
     releases = list_releases(settings)
     clusters, problems = list_readable_clusters(settings)
     dags = [
-        stand_in(f"{prefix}{re.sub(r'[^A-Za-z0-9_.-]', '_', path.stem)[:100]}_unreadable", path.stem, str(problem))
+        replacement(f"{prefix}{re.sub(r'[^A-Za-z0-9_.-]', '_', path.stem)[:100]}_unreadable", path.stem, str(problem))
         for path, problem in problems.items()
     ]
     for name, cluster in clusters.items():
@@ -106,7 +106,7 @@ def dags_of_clusters(
                 dags.append(build(cluster, releases))
             except Exception as error:
                 why = f"The DAG of cluster {name} cannot be built: {type(error).__name__}: {error}."
-                dags.append(stand_in(f"{prefix}{name}", name, why))
+                dags.append(replacement(f"{prefix}{name}", name, why))
     return {dag.dag_id: dag for dag in dags}
 
 
@@ -165,7 +165,7 @@ def release_field(releases: list[str], default: str | None, description: str) ->
             type="string",
             enum=releases or None,
             title="Target release",
-            description=f"{description} The run can go through another release first (KIP-915).",
+            description=f"{description} If KIP-915 requires it, the run goes through another release first.",
         )
     }
 
@@ -179,7 +179,7 @@ def downgrade_type_field(description: str, **more: Any) -> dict[str, Param]:
 
 
 def dry_run_field() -> dict[str, Param]:
-    description = "Ends with the plan and all findings; changes nothing."
+    description = "The run ends with the plan and all findings. It changes nothing."
     return {"dry_run": Param(False, type="boolean", title="Dry run", description=description)}
 
 
@@ -189,7 +189,7 @@ def node_gate_fields() -> dict[str, Param]:
             False,
             type="boolean",
             title="Canary approval",
-            description="Replaces the other nodes only after an approval of the first node.",
+            description="After the first node, the run asks for an approval before it replaces the other nodes.",
             section=GATES,
         ),
         "soak_seconds": Param(
@@ -198,7 +198,7 @@ def node_gate_fields() -> dict[str, Param]:
             minimum=0,
             maximum=7 * 24 * 3600,
             title="Soak (seconds)",
-            description="Time in which every check of a node's gate must pass before the next node is stopped.",
+            description="Time during which every check of a node's gate must pass before the next node is stopped.",
             section=GATES,
         ),
         "looks": Param(

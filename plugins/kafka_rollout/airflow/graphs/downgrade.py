@@ -49,13 +49,14 @@ def downgrade_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Par
             minimum=1,
             title="Target metadata.version",
             description="Level as a number, for example 25 for 4.0-IV3. Empty: the highest level that the target "
-            "release supports, at most the present level.",
+            "release supports, but not above the current level.",
         ),
-        **downgrade_type_field("Types of KIP-1155. The loss report lists all losses before the run changes anything."),
+        **downgrade_type_field("As in KIP-1155. The loss report lists all losses before the run changes anything."),
         "where_refused": choice(
             reactions,
             title="Refusal by Kafka",
-            description="Kafka lowers metadata.version only if no level in between changed the metadata.",
+            description="Action if Kafka refuses the lower metadata.version. Kafka refuses it if a level in between "
+            "changed the format of the metadata.",
         ),
         **dry_run_field(),
         **node_gate_fields(),

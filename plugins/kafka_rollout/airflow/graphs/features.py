@@ -57,14 +57,16 @@ def feature_params(cluster: ClusterSpec, releases: list[str]) -> dict[str, Param
             type=["null", "string"],
             enum=[None, *releases],
             title="Release",
-            description="Release whose levels are set, if all features are lowered or the levels of a release are set.",
+            description="Release whose levels are set. Used by the actions that set the levels of a release.",
         ),
         "upgrade": _features("Levels to raise", ":-?[0-9]{1,5}$", "feature:level, one per line."),
         "downgrade": _features(
             "Levels to lower", ":-?[0-9]{1,5}$", "feature:level, one per line. A level below 1 deletes the feature."
         ),
-        "delete": _features("Features to delete", "$", "Features whose finalized level is deleted, one per line."),
-        **downgrade_type_field("Applies to levels that are lowered or deleted.", section=GATES),
+        "delete": _features(
+            "Features to delete", "$", "Names of features whose finalized level is deleted, one per line."
+        ),
+        **downgrade_type_field("Used for levels that are lowered or deleted.", section=GATES),
         **dry_run_field(),
         **gate_timeout_field(10, "If a node has not reported the levels by then"),
         "approval": choice(policies, title="Approval", section=APPROVALS),

@@ -49,7 +49,8 @@ class _Drawing:
     """A graph while it is drawn.
 
     `last`: the task that the next step follows. `decided`: last tasks of the sections that run on a decision.
-    `deciders`: tasks at which an approver can choose to roll back; `rolled`: the last ones of them.
+    `deciders`: tasks at which an approver can choose to roll back. `rolled`: tasks that the section of the rollback
+    follows.
     """
 
     cluster: ClusterSpec

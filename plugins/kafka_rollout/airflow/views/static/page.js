@@ -170,7 +170,7 @@ function show(clusters, scans) {
 
 async function ask(what) {
   const answer = await fetch(what, { headers: { Accept: "application/json" } });
-  if (!answer.ok) throw new Error(answer.status === 401 ? "sign in to Airflow first" : `Airflow responded with ${answer.status}`);
+  if (!answer.ok) throw new Error(answer.status === 401 ? "sign in to Airflow first" : `Airflow responded with HTTP status ${answer.status}`);
   return answer.json();
 }
 
