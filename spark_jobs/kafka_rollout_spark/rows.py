@@ -11,14 +11,14 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-OPENED, ENDED = "opened", "ended"  # what a producer wrote in transactions, and their markers
+OPENED, ENDED = "opened", "ended"  # transactional batches of a producer, and transaction markers
 
 
 class RowKind(StrEnum):
     """Kinds of rows, each with its columns in addition to `kind`, `topic` and `partition`.
 
     Rows with `count` 0 and no `first_offset` only add to `live`, the number of current records, which `reduce_entries`
-    finds.
+    computes.
     """
 
     CLASS = "class"  # key_version, value_version, count, first_offset, last_offset (its last batch's base), live
@@ -28,10 +28,10 @@ class RowKind(StrEnum):
     OWNER = "owner"  # key_version, value_version, owner, name, name_hash, count, first_offset, live
     COMMITS = "commits"  # key_version, value_version, name (the committed topic), name_hash, count, first_offset
     GROUP = "group"  # key_version, value_version, name (a group that commits), name_hash, count, first/last_offset
-    STATE = "state"  # record, key_hash, last_offset, key_version, key, value (its version in it: the newest is kept)
-    PRODUCER = "producer"  # key_hash (its id), part (OPENED or ENDED), first/last_offset (of batches' data, or markers)
+    STATE = "state"  # record, key_hash, last_offset, key_version, key, value (with its version); the newest is kept
+    PRODUCER = "producer"  # key_hash (producer id), part (OPENED or ENDED), first/last_offset (of data or markers)
     DAMAGE = "damage"  # file, position, log_bytes, sentence
-    ENTRIES = "entries"  # bucket, first_offset (what the entries' offsets count from), entries, classes; unmerged
+    ENTRIES = "entries"  # bucket, first_offset (base of the entries' offsets), entries, classes; not merged
 
 
 WORKER_ROWS = pa.schema(
@@ -39,7 +39,7 @@ WORKER_ROWS = pa.schema(
         pa.field("kind", pa.string(), nullable=False),
         pa.field("topic", pa.string(), nullable=False),
         pa.field("partition", pa.int32(), nullable=False),
-        pa.field("key_version", pa.int32()),  # as in RecordClass
+        pa.field("key_version", pa.int32()),  # as in RecordKind
         pa.field("value_version", pa.int32()),
         pa.field("part", pa.string()),  # as in BrokenRecords
         pa.field("releases", pa.string()),  # as in BrokenRecords, with commas between

@@ -1,6 +1,6 @@
-"""python -m kafka_rollout_spark.decode.compile_kernel: has the kernel compiled now, so that no scan has to wait for it.
+"""Compiles the kernel, so that no scan must wait for it: python -m kafka_rollout_spark.decode.compile_kernel.
 
-What is compiled is kept in the cache ($KAFKA_ROLLOUT_CACHE/numba) until the kernel's sources change.
+The result stays in the cache ($KAFKA_ROLLOUT_CACHE/numba) until a source of the kernel changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafka_rollout_spark.kernel.spec import DecodingSpec
 
 
 def compile_kernel() -> None:
-    """Call all that Python calls of the kernel, with nothing to do."""
+    """Call every function of the kernel that Python calls, with empty input."""
     with LogReader(DecodingSpec(live=True)) as reader:
         reader.begin("", 0)
         for _ in (*reader.read(LogBytes(topic="", partition=0, data=memoryview(b""))), *reader.finish()):
@@ -24,7 +24,7 @@ def compile_kernel() -> None:
     control = empty.control.ctypes.data
     counts = np.zeros(1, dtype=np.int64).ctypes.data
     keys.count_by_bucket(control, counts)
-    keys.deal_out(control, 0, counts)
+    keys.copy_to_buckets(control, 0, counts)
     keys.fill_table(control)
     reducing.fill_table(0, 1, 0, 0)
     reducing.add_entries(0, 1, 0, 0, 0, 0, 0, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""The one decoding boundary: from bytes of a log to rows (rows.py). Nothing else here decodes."""
+"""Decodes bytes of a log to rows (rows.py). The rest of the Spark job uses only these functions to decode."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from kafka_rollout_spark.kernel.spec import DecodingSpec
 
 
 def whole_batches(data: memoryview) -> int:
-    """How many bytes from the start of `data` are whole batches, going by their headers' lengths and magic alone.
+    """Return the number of bytes at the start of `data` that are whole batches, by length and magic of their headers.
 
-    A source cuts its chunks there. It also ends where no batch can begin: the source looks for the next place.
+    A source ends its chunk there. The result also ends at a place where no batch can begin. The source then searches
+    for the next batch.
     """
     return batches_end(np.frombuffer(data, dtype=np.uint8).ctypes.data, len(data))
 
 
 def worker_rows(chunks: Iterator[LogBytes], spec: DecodingSpec) -> Iterator[pa.RecordBatch]:
-    """Partial rows (see rows.py) of what the chunks hold; those of one partition should follow each other."""
+    """Yield the partial rows (rows.py) of the chunks. Chunks of one partition should be consecutive."""
     with LogReader(spec) as reader:
         for chunk in chunks:
             if reader.log != (chunk.topic, chunk.partition):

@@ -1,4 +1,4 @@
-"""What a source hands to the decoding: record batches of one partition."""
+"""The input of the decoding: record batches of one partition."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBytes:
-    """Bytes of one partition that begin at a record batch. They must stay valid only until the next ones are read.
+    """Bytes of one partition that begin at a record batch. They must stay valid until the next LogBytes are read.
 
     Records with start <= offset < end count; a batch counts if its last offset is in this range. `file` and `position`
     are the place of the bytes in a segment. Fetched bytes have no file: a batch that is cut off at their end is not

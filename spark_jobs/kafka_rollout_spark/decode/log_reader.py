@@ -1,4 +1,4 @@
-"""Drives the kernel through the chunks of one log after another, and does in Python what it hands back."""
+"""Calls the kernel for the chunks of one log after another, and processes in Python the batches that it cannot read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kafka_rollout_spark.rows import RowKind
 
 _FIRST_SCRATCH = 4 << 20
 _GROWTH = 4
-_ENTRIES_A_ROW = 1 << 17  # 4 MiB: Spark handles whole rows
+_ENTRIES_A_ROW = 1 << 17  # 4 MiB; Spark keeps whole rows in memory
 
 
 class LogReader:
@@ -41,8 +41,8 @@ class LogReader:
         self._scratch = self._memory(t.SCRATCH_AT, t.SCRATCH_SIZE, _FIRST_SCRATCH)
         self._names = self._memory(t.NAMES_AT, t.NAMES_SIZE, t.NAME_BYTES if deep else 0)
         self._states = self._memory(t.STATES_AT, t.STATES_SIZE, t.STATE_BYTES if deep else 0)
-        self._drawn = spec.drawn.table()
-        self._control[t.DRAWN] = self._drawn.ctypes.data
+        self._hash_numbers = spec.hash_numbers.table()
+        self._control[t.HASH_NUMBERS] = self._hash_numbers.ctypes.data
         self._decompressors = Decompressors.create()
         for place, address in (
             (t.LZ4_CONTEXT, self._decompressors.lz4_context),
@@ -80,7 +80,7 @@ class LogReader:
         control = self._control
         name = np.frombuffer(f"{topic}-{partition}".encode(), dtype=np.uint8)
         control[t.FIRST_SEED], control[t.SECOND_SEED] = hashes_of_name(
-            name.ctypes.data, len(name), self._drawn.ctypes.data
+            name.ctypes.data, len(name), self._hash_numbers.ctypes.data
         )
         control[t.BASE] = control[t.GROUPS] = 0
         control[t.RECORDS : t.FIRST_OFFSET] = 0
@@ -88,7 +88,7 @@ class LogReader:
         control[t.LAST_OFFSET] = control[t.LAST_TIMESTAMP] = -1
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """What is left of the log's rows."""
+        """Yield the remaining rows of the log."""
         if self.log is None:
             return
         yield from self._drain()
@@ -124,13 +124,13 @@ class LogReader:
                 case scanning.CUT_OFF if chunk.file is None:
                     return
                 case _:
-                    yield from self._help(status, chunk)
+                    yield from self._process_batch(status, chunk)
         self._find_reasons(chunk)
 
-    # --- what the kernel cannot do by itself ---
+    # --- batches that the kernel cannot read ---
 
-    def _help(self, status: int, chunk: LogBytes) -> Iterator[pa.RecordBatch]:
-        """Let it go on at the same batch, or behind one that is damaged."""
+    def _process_batch(self, status: int, chunk: LogBytes) -> Iterator[pa.RecordBatch]:
+        """Enable the kernel to continue with the same batch, or after a batch that is damaged."""
         control = self._control
         at, size = int(control[t.POSITION]), int(control[t.SIZE])
         data = chunk.data[at : at + size]
@@ -141,7 +141,7 @@ class LogReader:
                     return
                 case scanning.OTHER_CODEC:
                     (batch,) = batches(data)
-                    self._give(payload(batch, CODECS))
+                    self._put_into_scratch(payload(batch, CODECS))
                     control[t.GIVEN] = control[t.WANTED]
                     return
                 case scanning.LEGACY:
@@ -156,20 +156,20 @@ class LogReader:
         control[t.IN_BATCH] = 0
         control[t.POSITION] = at + size
 
-    def _give(self, data: bytes) -> None:
+    def _put_into_scratch(self, data: bytes) -> None:
         if len(data) > len(self._scratch):
             self._grow_scratch(len(data))
         self._scratch[: len(data)] = np.frombuffer(data, dtype=np.uint8)
         self._control[t.WANTED] = len(data)
 
     def _translate(self, batch: Batch, chunk: LogBytes) -> None:
-        """Give a message set to the kernel as the records of a batch."""
+        """Pass a message set to the kernel as the records of a batch."""
         control, last = self._control, batch.last_offset
-        translated, first, count = _translated(batch)
+        translated, first, count = _translate_messages(batch)
         if last < chunk.start or first >= chunk.end:
             control[t.POSITION] += batch.size
             return
-        self._give(translated)
+        self._put_into_scratch(translated)
         control[t.IN_BATCH] = 1
         control[t.PAYLOAD] = control[t.PAYLOAD_AT] = control[t.SCRATCH_AT]
         control[t.PAYLOAD_END] = control[t.SCRATCH_AT] + control[t.WANTED]
@@ -197,13 +197,13 @@ class LogReader:
         )
 
     def _find_reasons(self, chunk: LogBytes) -> None:
-        """Why the first records of broken classes do not parse; their batches lie in this chunk."""
+        """Find out why the first records of the new broken classes do not parse. Their batches are in this chunk."""
         codes = self._rows.codes()
         for index, code in enumerate(codes[self._classes_seen :], start=self._classes_seen):
             for part, bit in code.broken:
                 known = code.key_version, code.value_version, part, bit
                 if known in self._reasoned:
-                    continue  # an earlier record's reason stands
+                    continue  # the reason of an earlier record is known
                 self._reasoned.add(known)
                 try:
                     decode_checked(self._rows.layout(code, part, bit).layout, self._first_record(chunk, index, part), 2)
@@ -212,18 +212,18 @@ class LogReader:
         self._classes_seen = len(codes)
 
     def _first_record(self, chunk: LogBytes, index: int, part: str) -> bytes:
-        """Key or value of the first record of a class."""
+        """Return the key or the value of the first record of a class."""
         tables = self._tables
         batch = next(batches(chunk.data[int(tables.class_batch[index]) :]))
-        held = payload(batch, CODECS) if batch.magic == 2 else _translated(batch)[0]
+        data = payload(batch, CODECS) if batch.magic == 2 else _translate_messages(batch)[0]
         of_part = (tables.class_key, tables.class_key_size, tables.class_value, tables.class_value_size)
         at, size = of_part[:2] if part == Key else of_part[2:]
-        return held[at[index] : at[index] + size[index]]
+        return data[at[index] : at[index] + size[index]]
 
-    # --- rows out of full tables ---
+    # --- rows from full tables ---
 
     def _drain(self) -> Iterator[pa.RecordBatch]:
-        """All of them; classes last, since the others speak of them."""
+        """Empty all tables; the classes last, because the other tables refer to them."""
         assert self.log is not None  # noqa: S101 - begun
         yield from self._drain_keys()
         yield from self._drain_names()
@@ -264,7 +264,7 @@ class LogReader:
         self._control[t.PRODUCERS] = 0
 
     def _make_room_for_keys(self) -> Iterator[pa.RecordBatch]:
-        """A larger table, or an empty one if it is as large as may be."""
+        """Enlarge the key table, or empty it if it has its maximum size."""
         smaller = self._tables.key_table
         self._tables = t.larger_key_table(self._tables)
         if self._tables.key_table is smaller:
@@ -273,12 +273,12 @@ class LogReader:
             keys.fill_table(self._at)
 
     def _drain_keys(self) -> Iterator[pa.RecordBatch]:
-        while keys.settle(self._at) == keys.FULL_KEYS:
+        while keys.insert_queued(self._at) == keys.FULL_KEYS:
             yield from self._make_room_for_keys()
         yield from self._empty_key_table()
 
     def _empty_key_table(self) -> Iterator[pa.RecordBatch]:
-        """All entries, sorted by bucket."""
+        """Yield all entries, sorted by bucket, and empty the key table."""
         assert self.log is not None  # noqa: S101 - begun
         if not (used := int(self._control[t.KEYS_USED])):
             return
@@ -286,7 +286,7 @@ class LogReader:
         keys.count_by_bucket(self._at, counts.ctypes.data)
         ends = np.cumsum(counts)
         starts, entries = ends - counts, np.empty((used, t.ENTRY), dtype=np.int64)
-        keys.deal_out(self._at, entries.ctypes.data, starts.ctypes.data)
+        keys.copy_to_buckets(self._at, entries.ctypes.data, starts.ctypes.data)
         self._tables.key_table[:] = 0
         self._control[t.KEYS_USED] = 0
         for bucket in np.flatnonzero(counts).tolist():
@@ -309,9 +309,9 @@ _LOG_COLUMNS = {
 
 def _sentence(status: int, chunk: LogBytes, data: memoryview) -> str:
     if status == scanning.CUT_OFF:
-        return f"The last batch is cut off: {len(data)} of its bytes are there."
+        return f"The last batch is cut off: only {len(data)} of its bytes are in the segment."
     if status == scanning.NO_BATCH:
-        return "No record batch begins here; what follows in this piece of the segment was not read."
+        return "No record batch begins here. The rest of this split of the segment was not read."
     try:
         KindCounts().add(data, CODECS, start=chunk.start, end=chunk.end)
     except LogFormatError as error:
@@ -319,16 +319,16 @@ def _sentence(status: int, chunk: LogBytes, data: memoryview) -> str:
     return "The batch is corrupt."
 
 
-def _translated(batch: Batch) -> tuple[bytes, int, int]:
-    """The messages of a message set (v0 or v1) as the records of a batch, its first offset, and how many they are."""
-    held = payload(batch, CODECS)
-    spans = list(records(batch, held))
+def _translate_messages(batch: Batch) -> tuple[bytes, int, int]:
+    """Return the messages of a message set (v0 or v1) as records of format v2, its first offset, and their number."""
+    data = payload(batch, CODECS)
+    spans = list(records(batch, data))
     first = spans[0].offset
-    return b"".join(_as_record(span, held, span.offset - first) for span in spans), first, len(spans)
+    return b"".join(_as_record(span, data, span.offset - first) for span in spans), first, len(spans)
 
 
 def _as_record(span: RecordSpan, data: bytes, delta: int) -> bytes:
-    """A record of the format v2 without timestamp and headers."""
+    """Return a record of the format v2, without timestamp and headers."""
     key, value = (
         data[at : at + max(size, 0)]
         for at, size in ((span.key_at, span.key_length), (span.value_at, span.value_length))
@@ -339,7 +339,7 @@ def _as_record(span: RecordSpan, data: bytes, delta: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Zigzag, as in records."""
+    """Return the zigzag varint of a number, as in records of the format v2."""
     value, out = (value << 1) ^ (value >> 63), bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""The tables that the kernel filled, as rows (rows.py)."""
+"""Converts the tables that the kernel filled to rows (rows.py)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Memory = npt.NDArray[np.uint8]
 
 
 def rows(kind: RowKind, topic: str, partition: int, size: int, /, **columns: Any) -> pa.RecordBatch:
-    """So many rows of one kind; what is no column of theirs is null."""
+    """Return `size` rows of one kind. Columns that are not given are null."""
     constants = {"kind": str(kind), "topic": topic, "partition": partition}
     arrays = []
     for field in WORKER_ROWS:
@@ -39,7 +39,7 @@ def rows(kind: RowKind, topic: str, partition: int, size: int, /, **columns: Any
 
 
 class ClassCode:
-    """What a class's code says (tables.py). A version is None as in RecordClass."""
+    """The parts of a class code (tables.py). A version is None as in RecordKind."""
 
     __slots__ = ("broken", "key_version", "value_version")
 
@@ -58,19 +58,19 @@ def _version(bits: int) -> int | None:
 
 
 class TableRows:
-    """Makes rows of the tables of one log; the caller empties them."""
+    """Rows from the tables of one log. The caller empties the tables."""
 
     def __init__(self, tables: t.Tables, records: Sequence[RecordUse], paths: Sequence[str]) -> None:
         self._tables = tables
         self._records = {record.key_version: record for record in records}
         self._paths = paths
         self._codes: list[ClassCode] = []
-        self._told = (0, b"")
+        self._classes_json = (0, b"")
 
     def clear(self) -> None:
-        """The classes are no longer those that were."""
+        """Forget the classes. Call this when the table of classes was emptied."""
         self._codes = []
-        self._told = (0, b"")
+        self._classes_json = (0, b"")
 
     def codes(self) -> list[ClassCode]:
         new = self._tables.class_code[len(self._codes) : self._tables.control[t.CLASSES]]
@@ -78,7 +78,7 @@ class TableRows:
         return self._codes
 
     def layout(self, code: ClassCode, part: str, bit: int) -> LayoutUse:
-        """The layout by which such a record's key or value does not parse."""
+        """Return the layout with which the key or value of such a record does not parse."""
         assert code.key_version is not None  # noqa: S101 - a key without a version is not parsed
         record = self._records[code.key_version]
         return record.keys[bit] if part == Key else record.values[code.value_version or 0][bit]
@@ -88,10 +88,10 @@ class TableRows:
         codes = self.codes()
         lasts = self._tables.class_last[: len(codes)].tolist()
         for code, count, first, last in zip(codes, *self._counts(), lasts, strict=True):
-            held = merged.setdefault((code.key_version, code.value_version), [0, first, last])
-            held[0] += count
-            held[1] = min(held[1], first)
-            held[2] = max(held[2], last)
+            counted = merged.setdefault((code.key_version, code.value_version), [0, first, last])
+            counted[0] += count
+            counted[1] = min(counted[1], first)
+            counted[2] = max(counted[2], last)
         return rows(
             RowKind.CLASS,
             topic,
@@ -105,7 +105,7 @@ class TableRows:
         )
 
     def broken(self, topic: str, partition: int, reasons: dict[tuple[int, str, int], str]) -> pa.RecordBatch:
-        """`reasons`: by class, part and layout, of the class's first record."""
+        """Return the records that do not parse. `reasons`: (class, part, layout) → reason of the first record."""
         columns: dict[str, list[Any]] = {name: [] for name in _BROKEN}
         for index, (code, count, first) in enumerate(zip(self.codes(), *self._counts(), strict=True)):
             for part, bit in code.broken:
@@ -125,7 +125,7 @@ class TableRows:
         return ",".join(str(release) for release in self.layout(code, part, bit).releases)
 
     def names(self, topic: str, partition: int, memory: Memory) -> Iterator[pa.RecordBatch]:
-        """Owners, committed topics, tagged fields, and groups that commit."""
+        """Yield groups and transactional ids, committed topics, tagged fields, and groups that commit."""
         tables, codes = self._tables, self.codes()
         for kind, fill in (
             (noting.OWNER_NAME, self._owners),
@@ -230,15 +230,15 @@ class TableRows:
         )
 
     def _classes(self) -> bytes:
-        """JSON of what the classes in entries are: key version, value version, (part, releases) of failing layouts."""
+        """Return JSON of the classes: key version, value version, (part, releases) of each layout that fails."""
         codes = self.codes()
-        if self._told[0] < len(codes):
-            told = [
+        if self._classes_json[0] < len(codes):
+            classes = [
                 (c.key_version, c.value_version, [(part, self.releases(c, part, bit)) for part, bit in c.broken])
                 for c in codes
             ]
-            self._told = len(codes), json.dumps(told).encode()
-        return self._told[1]
+            self._classes_json = len(codes), json.dumps(classes).encode()
+        return self._classes_json[1]
 
 
 _BROKEN = ("key_version", "value_version", "part", "releases", "count", "first_offset", "reason")

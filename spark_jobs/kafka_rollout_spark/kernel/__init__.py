@@ -1,1 +1,1 @@
-"""The native part of decoding: numba-compiled loops over raw bytes. Only decoding.py and its neighbours call it."""
+"""The compiled part of decoding: loops over raw bytes that numba compiles. Only the package `decode` calls it."""

@@ -1,4 +1,4 @@
-"""The folder of the compiled kernel. It is found without numba, because the driver of a scan does not load numba."""
+"""The cache folder of the compiled kernel. Imports no numba, because the driver of a scan does not load numba."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafka_rollout.settings import Settings
 
 
 def _hash_sources() -> str:
-    """numba recompiles a function if its own file changes, but not if a function that was inlined into it does."""
+    """Hash all sources: numba recompiles a function if its own file changes, but not if an inlined function changes."""
     state = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
         state.update(f"{source.resolve()} {source.stat().st_mtime_ns}".encode() + source.read_bytes())

@@ -1,4 +1,4 @@
-"""How the kernel's functions are compiled: stored on disk, without Python's lock, dividing integers as C does."""
+"""Decorators that compile the kernel's functions: cached on disk, without the interpreter lock, with C's division."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ numba.config.CACHE_DIR = str(CACHE)
 
 
 def compiled(function: Function) -> Function:
-    """Compile a function of integers, among them addresses. It must check what it reads: nothing else does."""
+    """Compile a function of integers and addresses. The function itself must check the bounds of each read."""
     return numba.njit(nogil=True, cache=True, error_model="numpy")(function)
 
 
 def inlined(function: Function) -> Function:
-    """Compile a function into the functions that call it, for work that is done once or more per record."""
+    """Compile a function into its callers, for functions that are called at least once per record."""
     return numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)(function)

@@ -1,14 +1,14 @@
-"""Two hashes of a key that tell it from all others, computed modulo the prime 2^61 − 1 with numbers drawn at random for
-every scan (`Drawn`). How likely they take two keys for one, for any keys, also if an attacker selected them:
-docs/decisions/keys-by-two-hashes.md.
+"""Two hashes that identify a key, modulo the prime 2^61 − 1, with random numbers of the scan (`HashNumbers`).
 
-What is hashed is a list of numbers below 2^56: a key's length + 1, and its bytes seven at a time.
+The probability that two keys get the same hashes, also for keys that an attacker selected, is in
+docs/decisions/keys-by-two-hashes.md. The input of a hash is a list of numbers below 2^56: the key's length + 1, and
+its bytes in chunks of seven.
 
-- A key of up to 217 bytes: its numbers in pairs, to each number a drawn one (its factor) is added, the two sums are
-  multiplied, and the products are added up: Σ (m + f)(n + g). One product for fourteen bytes. If two keys differ in m,
-  their sums differ by (m − m′)·g and what does not depend on g: they agree for one g of 2.3e18.
-- A longer one, and the log's name before any: the value at a drawn point of the polynomial whose coefficients the
-  numbers are.
+- Key of up to 217 bytes: the numbers form pairs (m, n). A random factor is added to each number, and the products of
+  the pairs are added: Σ (m + f)(n + g). This is one multiplication for fourteen bytes. If two keys differ in m, the
+  difference of their sums contains (m − m′)·g. The sums are equal for only one of 2.3e18 values of g.
+- Longer key, and the name of the log: the numbers are the coefficients of a polynomial. The hash is its value at a
+  random point.
 """
 
 from __future__ import annotations
@@ -29,48 +29,50 @@ _PAIR = 32  # bytes of the factors of two numbers, for both hashes
 
 @inlined
 def _modulo(low: Any, high: Any) -> Any:
-    """high · 2^64 + low modulo the prime, and at most three above that."""
+    """Return high · 2^64 + low modulo the prime; the result can exceed the prime by up to three."""
     folded = (low & _PRIME) + ((high << _3 | low >> _61) & _PRIME) + (high >> _58)
     return (folded & _PRIME) + (folded >> _61)
 
 
 @inlined
 def _product(number: Any, point: Any) -> Any:
-    """number · point modulo the prime, and at most three above that."""
+    """Return number · point modulo the prime; the result can exceed the prime by up to three."""
     return _modulo(number * point, high_product(number, point))
 
 
 @inlined
-def hashes(at: int, size: int, first: int, second: int, drawn: int) -> tuple[Any, Any]:
-    """The two hashes, neither of them 0, of the `size` bytes of a key at an address, in a log whose name has the hashes
-    `first` and `second`. `drawn`: the address of Drawn's table.
+def hashes(at: int, size: int, first: int, second: int, hash_numbers: int) -> tuple[Any, Any]:
+    """Return the two hashes of a key; neither is 0.
+
+    `at`, `size`: address and bytes of the key. `first`, `second`: hashes of the log's name. `hash_numbers`: address of
+    the table of HashNumbers.
     """
     whole = max(size - 1, 0) // _CHUNK  # chunks that are not the last
     if whole > FACTORS - 2:
-        return _of_polynomial(at, size, first, second, drawn)
+        return _of_polynomial(at, size, first, second, hash_numbers)
     rest = size - _CHUNK * whole
     last = word_at(at + size - 8) >> (_64 - _8 * np.uint64(rest)) if whole > 0 else _chunk(at, at + size)
-    factors = drawn + 16
+    factors = hash_numbers + 16
     length = np.uint64(size) + _ONE
-    low, high = _multiplied(length, last, factors, np.uint64(first), _NONE)
-    other_low, other_high = _multiplied(length, last, factors + 8, np.uint64(second), _NONE)
+    low, high = _add_product(length, last, factors, np.uint64(first), _NONE)
+    other_low, other_high = _add_product(length, last, factors + 8, np.uint64(second), _NONE)
     for _ in range(whole >> 1):
         factors += _PAIR
         one, other = word_at(at) & _OF_CHUNK, word_at(at + _CHUNK) & _OF_CHUNK
-        low, high = _multiplied(one, other, factors, low, high)
-        other_low, other_high = _multiplied(one, other, factors + 8, other_low, other_high)
+        low, high = _add_product(one, other, factors, low, high)
+        other_low, other_high = _add_product(one, other, factors + 8, other_low, other_high)
         at += 2 * _CHUNK
     if whole & 1:
         factors += _PAIR
         one = word_at(at) & _OF_CHUNK
-        low, high = _multiplied(one, _NONE, factors, low, high)
-        other_low, other_high = _multiplied(one, _NONE, factors + 8, other_low, other_high)
+        low, high = _add_product(one, _NONE, factors, low, high)
+        other_low, other_high = _add_product(one, _NONE, factors + 8, other_low, other_high)
     return np.int64(_modulo(low, high) + _ONE), np.int64(_modulo(other_low, other_high) + _ONE)
 
 
 @inlined
-def _multiplied(one: Any, other: Any, factors: int, low: Any, high: Any) -> tuple[Any, Any]:
-    """high · 2^64 + low, and the product of two numbers with their factors added: (low, high) of it."""
+def _add_product(one: Any, other: Any, factors: int, low: Any, high: Any) -> tuple[Any, Any]:
+    """Add the product of two numbers, each plus its factor, to high · 2^64 + low. Return (low, high)."""
     one, other = one + word_at(factors), other + word_at(factors + 16)
     product = one * other
     low += product
@@ -78,8 +80,8 @@ def _multiplied(one: Any, other: Any, factors: int, low: Any, high: Any) -> tupl
 
 
 @compiled
-def _of_polynomial(at: int, size: int, first: int, second: int, drawn: int) -> tuple[Any, Any]:
-    one, other = word_at(drawn), word_at(drawn + 8)
+def _of_polynomial(at: int, size: int, first: int, second: int, hash_numbers: int) -> tuple[Any, Any]:
+    one, other = word_at(hash_numbers), word_at(hash_numbers + 8)
     length, end = np.uint64(size) + _ONE, at + size
     here, there = _product(np.uint64(first), one) + length, _product(np.uint64(second), other) + length
     while at < end:
@@ -91,7 +93,7 @@ def _of_polynomial(at: int, size: int, first: int, second: int, drawn: int) -> t
 
 @inlined
 def _chunk(at: int, end: int) -> Any:
-    """The seven bytes at an address, or those that are there before the end."""
+    """Return the seven bytes at an address, or fewer if the end is closer."""
     if end - at > _CHUNK:
         return word_at(at) & _OF_CHUNK
     chunk, shift = np.uint64(0), np.uint64(0)
@@ -103,12 +105,12 @@ def _chunk(at: int, end: int) -> Any:
 
 
 @compiled
-def hashes_of_name(at: int, size: int, drawn: int) -> tuple[Any, Any]:
-    """The hashes of bytes that nothing stands before."""
-    return _of_polynomial(at, size, 0, 0, drawn)
+def hashes_of_name(at: int, size: int, hash_numbers: int) -> tuple[Any, Any]:
+    """Return the two hashes of the name of a log."""
+    return _of_polynomial(at, size, 0, 0, hash_numbers)
 
 
 @inlined
 def bucket_of(first: int, buckets: int) -> int:
-    """By bits that choose no slot of a table."""
+    """Return the bucket of a key by those bits of its first hash that do not select a table slot."""
     return ((first >> 29) & 0xFFFFFFFF) * buckets >> 32

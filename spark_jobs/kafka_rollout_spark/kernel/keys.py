@@ -1,9 +1,11 @@
-"""The newest record of each key of one log: entries in the order in which the keys came, and a table with open
-addressing that says where a key's entry is; Python makes the table larger, or empties both.
+"""The newest record of each key of one log.
 
-A key is two hashes of it by hashing.py. Coordinators write about the same keys in about the same order again and again:
-their entries follow each other in memory, and only the table, 8 bytes a slot, is looked up here and there. Records wait
-a little until what they need of both is there.
+Each key has an entry; entries are in the order of the keys' first records. A hash table with open addressing maps a key
+to its entry. Python enlarges the table, or empties table and entries. Two hashes identify a key (hashing.py).
+
+Coordinators write the same keys in about the same order again and again, so consecutive records use neighbouring
+entries. Only the reads of the table, with 8 bytes per slot, are at random places. Records wait in a queue until the
+processor has prefetched their slot and entry.
 """
 
 from __future__ import annotations
@@ -11,25 +13,25 @@ from __future__ import annotations
 from kafka_rollout_spark.kernel import tables as t
 from kafka_rollout_spark.kernel.compiling import compiled, inlined
 from kafka_rollout_spark.kernel.hashing import bucket_of
-from kafka_rollout_spark.kernel.memory import add, copy, fetch_ahead, set_value, value
+from kafka_rollout_spark.kernel.memory import add, copy, prefetch, set_value, value
 from kafka_rollout_spark.kernel.walking import FAILED
 
 DONE = 0
 FULL_KEYS = 4
 
-# Numbers of an entry: two hashes of the key (the first one is never 0), hash of the owner (0: none asked for),
-# offset − BASE | class << 32.
+# Fields of an entry: two hashes of the key (the first is never 0), hash of the group or transactional id (0: not
+# needed), offset − BASE | class << 32.
 FIRST, SECOND, OWNER, PACKED = range(4)
-_PLACE = t.ENTRY  # of what waits: a slot
+_PLACE = t.ENTRY  # additional field in the queue: the slot
 _OFFSET_MASK = 0xFFFFFFFF
 _BYTES, _WAITING_BYTES = 8 * t.ENTRY, 8 * t.WAITING_ENTRY
-# A slot: number of the entry + 1 (0: an empty slot), and 32 bits of the second hash above it.
+# A slot: the lower 32 bits are the number of the entry + 1 (0: empty), the upper 32 bits are from the second hash.
 _NUMBER, _OF_HASH = 0xFFFFFFFF, -(1 << 32)
 
 
 @inlined
-def remember(control: int, first: int, second: int, owner: int, packed: int) -> None:
-    """Note a record of a key; fewer than AHEAD wait."""
+def queue_record(control: int, first: int, second: int, owner: int, packed: int) -> None:
+    """Add a record of a key to the queue. The caller ensures that the queue has fewer than AHEAD records."""
     waiting = value(control, t.WAITING)
     entry = value(control, t.QUEUE) + _WAITING_BYTES * waiting
     set_value(entry, FIRST, first)
@@ -37,12 +39,12 @@ def remember(control: int, first: int, second: int, owner: int, packed: int) -> 
     set_value(entry, OWNER, owner)
     set_value(entry, PACKED, packed)
     set_value(control, t.WAITING, waiting + 1)
-    fetch_ahead(value(control, t.KEY_TABLE) + 8 * (first & (value(control, t.KEY_SLOTS) - 1)))
+    prefetch(value(control, t.KEY_TABLE) + 8 * (first & (value(control, t.KEY_SLOTS) - 1)))
 
 
 @compiled
-def settle(control: int) -> int:
-    """Put what waits into the table; FULL_KEYS, and nothing done, if there might be too little room."""
+def insert_queued(control: int) -> int:
+    """Move the queue into the table. Return DONE, or FULL_KEYS without a change if the table could become too full."""
     table, mask, used = value(control, t.KEY_TABLE), value(control, t.KEY_SLOTS) - 1, value(control, t.KEYS_USED)
     waiting, queue, entries = value(control, t.WAITING), value(control, t.QUEUE), value(control, t.KEY_ENTRIES)
     if used + waiting > value(control, t.KEY_ROOM):
@@ -51,11 +53,11 @@ def settle(control: int) -> int:
         one = queue + _WAITING_BYTES * place
         slot = slot_of(table, mask, value(one, FIRST) & mask, value(one, SECOND))
         set_value(one, _PLACE, slot)
-        fetch_ahead(entries + _BYTES * ((value(table, slot) & _NUMBER) - 1))
+        prefetch(entries + _BYTES * ((value(table, slot) & _NUMBER) - 1))
     for place in range(waiting):
         one = queue + _WAITING_BYTES * place
         first, second, packed = value(one, FIRST), value(one, SECOND), value(one, PACKED)
-        slot = value(one, _PLACE)  # what came before in the queue may have taken it if it was empty
+        slot = value(one, _PLACE)  # an earlier record of the queue can have filled this slot
         while True:
             slot = slot_of(table, mask, slot, second)
             number = value(table, slot) & _NUMBER
@@ -82,7 +84,7 @@ def settle(control: int) -> int:
 
 @compiled
 def fill_table(control: int) -> None:
-    """Say in an empty table where the entries are."""
+    """Insert all entries into an empty table."""
     table, mask = value(control, t.KEY_TABLE), value(control, t.KEY_SLOTS) - 1
     for number in range(value(control, t.KEYS_USED)):
         entry = value(control, t.KEY_ENTRIES) + _BYTES * number
@@ -100,18 +102,21 @@ def count_by_bucket(control: int, counts: int) -> None:
 
 
 @compiled
-def deal_out(control: int, dealt: int, starts: int) -> None:
-    """Copy the entries to their buckets in `dealt`; `starts`: the number of each bucket's next entry."""
+def copy_to_buckets(control: int, target: int, starts: int) -> None:
+    """Copy the entries, sorted by bucket, to the address `target`.
+
+    `starts`: address of a list: bucket → number of its next entry. The list is updated.
+    """
     for number in range(value(control, t.KEYS_USED)):
         entry = value(control, t.KEY_ENTRIES) + _BYTES * number
         bucket = bucket_of(value(entry, FIRST), value(control, t.BUCKETS))
-        copy(dealt + _BYTES * value(starts, bucket), entry, _BYTES)
+        copy(target + _BYTES * value(starts, bucket), entry, _BYTES)
         add(starts, bucket, 1)
 
 
 @inlined
 def slot_of(table: int, mask: int, slot: int, second: int) -> int:
-    """The first from a slot on that is empty or may be the key's."""
+    """Return the next slot that is empty or can belong to the key, because 32 bits of its second hash are equal."""
     while value(table, slot) != 0 and (value(table, slot) ^ second << 32) & _OF_HASH != 0:
         slot = (slot + 1) & mask
     return slot

@@ -1,7 +1,6 @@
-"""Where the C functions of lz4 and zstd lie in this process: the extension modules of two packages export them.
+"""Addresses of the C functions of lz4 and zstd in this process; the extension modules of two packages export them.
 
-A codec whose functions are not found (another build of the package) is decompressed in Python instead: its context
-is 0 then.
+If the functions of a codec are not found (another build of the package), its context is 0 and Python decompresses it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decompressors:
-    """Addresses of functions, and of the contexts that they work in, which belong to one scan at a time."""
+    """Addresses of the C functions and of their contexts. One scan uses a context at a time."""
 
     lz4_context: int = 0
     lz4_reset: int = 0
@@ -47,7 +46,7 @@ def _library(module: str) -> ctypes.CDLL:
 
 
 def _functions(module: str, *names: str) -> tuple[int, ...]:
-    """Their addresses; empty if one of them is missing."""
+    """Return the addresses of C functions; empty if one is missing."""
     try:
         library = _library(module)
         return tuple(ctypes.cast(library[name], ctypes.c_void_p).value or 0 for name in names)

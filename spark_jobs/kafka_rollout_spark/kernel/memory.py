@@ -1,7 +1,7 @@
-"""Reads, copies and calls at addresses, for compiled functions only: the caller has checked the bounds.
+"""Reads, writes, copies and calls at addresses, for compiled functions only. The caller must check the bounds.
 
-Addresses are plain integers, so that code which uses them can be kept on disk: a function's address passed as an
-argument differs from process to process, one frozen into the code would be wrong in the next.
+Addresses are plain integers and arguments, so that compiled code can be cached on disk. An address that is part of the
+code would be wrong in the next process.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
@@ -22,7 +22,7 @@ _WORD = ir.IntType(64)
 
 
 def _load(bits: int) -> Any:
-    """An intrinsic: the signed big-endian number of so many bits at an address, as int64."""
+    """Return an intrinsic that reads the signed big-endian number of `bits` bits at an address, as int64."""
 
     @intrinsic
     def load(typingctx, address):
@@ -45,7 +45,7 @@ int8_at, int16_at, int32_at, int64_at = _load(8), _load(16), _load(32), _load(64
 
 @intrinsic
 def word_at(typingctx, address):
-    """The eight bytes at an address as the machine reads them, as uint64."""
+    """Return the eight bytes at an address as uint64, in the byte order of the machine."""
 
     def generate(context, builder, signature, arguments):
         return builder.load(builder.inttoptr(arguments[0], _WORD.as_pointer()), align=1)
@@ -55,7 +55,7 @@ def word_at(typingctx, address):
 
 @intrinsic
 def get_int64(typingctx, address):
-    """The machine's int64 at an address."""
+    """Return the int64 at an address, in the byte order of the machine."""
 
     def generate(context, builder, signature, arguments):
         return builder.load(builder.inttoptr(arguments[0], _WORD.as_pointer()))
@@ -74,7 +74,7 @@ def set_int64(typingctx, address, value):
 
 @intrinsic
 def byte_at(typingctx, address):
-    """The byte at an address, 0 to 255, as int64."""
+    """Return the byte at an address, 0 to 255, as int64."""
 
     def generate(context, builder, signature, arguments):
         byte = ir.IntType(8)
@@ -97,8 +97,8 @@ def copy(typingctx, target, source, size):
 
 
 @intrinsic
-def fetch_ahead(typingctx, address):
-    """Have the processor bring what lies at an address, which is read and written soon; any address is allowed."""
+def prefetch(typingctx, address):
+    """Let the processor load the memory at an address into its cache. Any address is allowed."""
 
     def generate(context, builder, signature, arguments):
         pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
@@ -113,7 +113,7 @@ def fetch_ahead(typingctx, address):
 
 @intrinsic
 def high_product(typingctx, one, other):
-    """The upper 64 bits of the product of two uint64."""
+    """Return the upper 64 bits of the product of two uint64."""
 
     def generate(context, builder, signature, arguments):
         wide = ir.IntType(128)
@@ -125,7 +125,7 @@ def high_product(typingctx, one, other):
 
 @intrinsic
 def call(typingctx, function, arguments_type):
-    """Call the C function at an address with a tuple of 64-bit integers (or addresses); it returns one."""
+    """Call the C function at an address with a tuple of 64-bit integers or addresses. Return its 64-bit result."""
 
     def generate(context, builder, signature, arguments):
         count = len(signature.args[1])
@@ -138,7 +138,7 @@ def call(typingctx, function, arguments_type):
 
 @inlined
 def value(block: int, place: int) -> int:
-    """The int64 with that number in a block of them."""
+    """Return number `place` of a block of int64. `block`: its address."""
     return get_int64(block + 8 * place)
 
 
@@ -154,7 +154,7 @@ def add(block: int, place: int, more: int) -> None:
 
 @inlined
 def item(block: int, table: int, index: int) -> int:
-    """The int64 with that number in the table whose address stands in the block."""
+    """Return number `index` of a table of int64. Place `table` of the block contains the table's address."""
     return get_int64(get_int64(block + 8 * table) + 8 * index)
 
 
@@ -164,7 +164,7 @@ def set_item(block: int, table: int, index: int, new: int) -> None:
 
 
 def _crc_instruction() -> tuple[str, str] | None:
-    """LLVM's names of this processor's CRC32C instructions, for eight bytes and for one; None if it has none."""
+    """Return LLVM's names of the processor's CRC32C instructions for eight bytes and for one; None if it has none."""
     machine = platform.machine().lower()
     features = binding.get_host_cpu_features()
     if machine in ("x86_64", "amd64") and features.get("sse4.2"):
@@ -179,12 +179,12 @@ HAS_CRC_INSTRUCTION = _INSTRUCTION is not None
 
 
 def _crc_of(data_bits: int) -> Any:
-    """An intrinsic: a CRC32C (uint64, its upper half empty) carried on over eight bytes or one."""
+    """Return an intrinsic that continues a CRC32C (uint64 with an empty upper half) over eight bytes or one byte."""
 
     @intrinsic
     def crc_of(typingctx, crc, data):
         def generate(context, builder, signature, arguments):
-            assert _INSTRUCTION is not None  # noqa: S101 - asked for by the caller
+            assert _INSTRUCTION is not None  # noqa: S101 - the caller has checked it
             half, crc, data = ir.IntType(32), arguments[0], arguments[1]
             on_x86 = "x86" in _INSTRUCTION[0]
             wide = on_x86 and data_bits == 64
@@ -220,45 +220,45 @@ def _table() -> Any:
 
 _TABLE = _table()
 _ALL_ONES = np.uint64(0xFFFFFFFF)
-# The instruction's result is there three steps after its operands: three stretches of so many bytes are gone through
-# side by side.
-_STRETCH = 256
+# The result of the instruction is available three cycles after its operands. So three blocks of this many bytes are
+# processed at the same time.
+_BLOCK = 256
 
 
-def _behind_zeros() -> Any:
-    """By place and value of each of a CRC's four bytes: its part of the CRC behind a stretch of zero bytes."""
+def _zeros_table() -> Any:
+    """Return a table: for each byte of a CRC and each value, its part of the CRC after a block of zero bytes."""
     values, places = np.arange(256, dtype=np.uint64), np.arange(0, 32, 8, dtype=np.uint64)
     crc = (values[None, :] << places[:, None]).ravel()
-    for _ in range(_STRETCH):
+    for _ in range(_BLOCK):
         crc = (crc >> np.uint64(8)) ^ _TABLE[(crc & np.uint64(255)).astype(np.int64)]
     return crc
 
 
-_BEHIND_ZEROS = _behind_zeros()
+_AFTER_ZEROS = _zeros_table()
 
 
 @inlined
-def _carried(crc: Any) -> Any:
-    """The CRC behind a stretch of zero bytes."""
-    carried = _BEHIND_ZEROS[crc & np.uint64(255)]
-    carried ^= _BEHIND_ZEROS[np.uint64(256) + (crc >> np.uint64(8) & np.uint64(255))]
-    carried ^= _BEHIND_ZEROS[np.uint64(512) + (crc >> np.uint64(16) & np.uint64(255))]
-    return carried ^ _BEHIND_ZEROS[np.uint64(768) + (crc >> np.uint64(24))]
+def _crc_after_zeros(crc: Any) -> Any:
+    """Return the CRC after a block of zero bytes."""
+    carried = _AFTER_ZEROS[crc & np.uint64(255)]
+    carried ^= _AFTER_ZEROS[np.uint64(256) + (crc >> np.uint64(8) & np.uint64(255))]
+    carried ^= _AFTER_ZEROS[np.uint64(512) + (crc >> np.uint64(16) & np.uint64(255))]
+    return carried ^ _AFTER_ZEROS[np.uint64(768) + (crc >> np.uint64(24))]
 
 
 @compiled
 def _crc32c_by_instruction(at: int, size: int) -> Any:
     crc, end = _ALL_ONES, at + size
-    while end - at >= 3 * _STRETCH:
+    while end - at >= 3 * _BLOCK:
         second = third = np.uint64(0)
-        stop = at + _STRETCH
+        stop = at + _BLOCK
         while at < stop:
             crc = _crc_of_word(crc, word_at(at))
-            second = _crc_of_word(second, word_at(at + _STRETCH))
-            third = _crc_of_word(third, word_at(at + 2 * _STRETCH))
+            second = _crc_of_word(second, word_at(at + _BLOCK))
+            third = _crc_of_word(third, word_at(at + 2 * _BLOCK))
             at += 8
-        crc = _carried(_carried(crc) ^ second) ^ third
-        at += 2 * _STRETCH
+        crc = _crc_after_zeros(_crc_after_zeros(crc) ^ second) ^ third
+        at += 2 * _BLOCK
     while end - at >= 8:
         crc = _crc_of_word(crc, word_at(at))
         at += 8
@@ -277,14 +277,14 @@ def _crc32c_by_table(at: int, size: int) -> Any:
 
 
 crc32c = _crc32c_by_instruction if HAS_CRC_INSTRUCTION else _crc32c_by_table
-"""The CRC32C of `size` bytes from an address on."""
+"""Return the CRC32C of `size` bytes at an address."""
 
 _MIX, _SPREAD = np.uint64(0x2127599BF4325C37), np.uint64(0x880355F21E6D1965)
 _23, _47 = np.uint64(23), np.uint64(47)
 
 
 @compiled
-def _mixed(word: Any) -> Any:
+def _mix(word: Any) -> Any:
     word ^= word >> _23
     word *= _MIX
     return word ^ (word >> _47)
@@ -292,10 +292,10 @@ def _mixed(word: Any) -> Any:
 
 @compiled
 def hash_at(at: int, size: int, seed: int) -> Any:
-    """A 64-bit hash (Zilong Tan's fasthash64) of the bytes at an address; never 0, which stands for an empty slot."""
+    """Return a 64-bit hash (Zilong Tan's fasthash64) of the bytes at an address. Never 0, which marks an empty slot."""
     value, end = np.uint64(seed) ^ (np.uint64(size) * _SPREAD), at + size
     while end - at >= 8:
-        value = (value ^ _mixed(word_at(at))) * _SPREAD
+        value = (value ^ _mix(word_at(at))) * _SPREAD
         at += 8
     rest, shift = np.uint64(0), np.uint64(0)
     while at < end:
@@ -303,6 +303,6 @@ def hash_at(at: int, size: int, seed: int) -> Any:
         shift += np.uint64(8)
         at += 1
     if shift != np.uint64(0):
-        value = (value ^ _mixed(rest)) * _SPREAD
-    value = _mixed(value)
+        value = (value ^ _mix(rest)) * _SPREAD
+    value = _mix(value)
     return np.int64(value) if value != np.uint64(0) else np.int64(1)

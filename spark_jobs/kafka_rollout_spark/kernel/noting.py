@@ -1,7 +1,7 @@
-"""Notes one record in the tables: its class, its owner, what it commits, its tags, its state, its key.
+"""Adds one record to the tables: its class, group or transactional id, committed topic, tags, state and key.
 
-The steps that can find a table full are stages: STAGE says which of them the current record has behind it. The table of
-keys (keys.py) is looked at before a record begins.
+Each step that can find a table full is a stage. STAGE is the number of finished stages of the current record. Room in
+the table of keys (keys.py) is ensured before a record begins.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from kafka_rollout_spark.kernel import programs as p
 from kafka_rollout_spark.kernel import tables as t
 from kafka_rollout_spark.kernel.compiling import compiled, inlined
 from kafka_rollout_spark.kernel.hashing import hashes
-from kafka_rollout_spark.kernel.keys import DONE, remember
+from kafka_rollout_spark.kernel.keys import DONE, queue_record
 from kafka_rollout_spark.kernel.memory import add, copy, hash_at, int16_at, item, set_item, set_value, value
 from kafka_rollout_spark.kernel.spec import MOST_GROUPS
 from kafka_rollout_spark.kernel.walking import FAILED, TAGS_AT_ONCE, TAGS_SEEN, walk
@@ -18,9 +18,9 @@ from kafka_rollout_spark.kernel.walking import FAILED, TAGS_AT_ONCE, TAGS_SEEN, 
 FULL_CLASSES = 1
 FULL_NAMES = 2
 FULL_STATES = 3
-FAR = 5  # the batch lies before BASE, or too far behind it for entries
+FAR = 5  # the batch is before BASE, or too far after it for the offsets of entries
 
-OWNER_NAME, COMMITS_NAME, TAG_NAME, GROUP_NAME = 0, 1, 2, 3  # kinds of names; of groups those that commit
+OWNER_NAME, COMMITS_NAME, TAG_NAME, GROUP_NAME = 0, 1, 2, 3  # kinds of names; GROUP_NAME: a group that commits
 _NAME_SEED = 1
 _KEY_VERSIONS, _VALUE_VERSIONS = p.KEY_VERSIONS, p.VALUE_VERSIONS
 _OWNER, _TOPIC = p.OWNER, p.TOPIC
@@ -29,17 +29,17 @@ _SPREAD = 0x2545F4914F6CDD1D
 
 @inlined
 def versions_code(key_at: int, key_size: int, value_at: int, value_size: int) -> int:
-    """The class's code (see tables.py) of a record whose key and value parse by all layouts."""
+    """Return the class code (tables.py) of a record whose key and value parse with all layouts."""
     of_key = int16_at(key_at) & 0xFFFF if key_size >= 2 else t.NO_VERSION
     of_value = t.NO_VERSION
-    if value_size >= 0:  # too short: wire.coordinator_records.UNREADABLE_VALUE
+    if value_size >= 0:  # a value below two bytes: wire.coordinator_records.UNREADABLE_VALUE
         of_value = int16_at(value_at) & 0xFFFF if value_size >= 2 else 0xFFFF
     return (of_key << t.VERSION_BITS | of_value) << 2 * t.LAYOUT_BITS
 
 
 @compiled
 def class_of(control: int, code: int, offset: int) -> int:
-    """The class of that code; a new one begins at this offset. FAILED if there is no room for another."""
+    """Return the class with this code; adds it with this first offset if it is new. FAILED if the table is full."""
     before = value(control, t.LAST_CLASS)
     if before != FAILED and item(control, t.CLASS_CODE, before) == code:
         return before
@@ -64,7 +64,7 @@ def class_of(control: int, code: int, offset: int) -> int:
 
 @compiled
 def count_in_class(control: int, known: int, records: int) -> None:
-    """So many more records of that class in the present batch; it may be none (of class FAILED)."""
+    """Add records of the current batch to a class. The class can be FAILED if `records` is 0."""
     if records > 0:
         add_item(control, t.CLASS_COUNT, known, records)
         set_item(control, t.CLASS_LAST, known, value(control, t.BATCH_OFFSET))
@@ -77,7 +77,10 @@ def add_item(control: int, table: int, index: int, more: int) -> None:
 
 @compiled
 def note_record(control: int, offset: int, key_at: int, key_size: int, value_at: int, value_size: int) -> int:
-    """DONE, or which table is full; called again for the same record, it goes on where it stopped."""
+    """Add one record to the tables. Return DONE, or the code of the table that is full.
+
+    A second call for the same record continues with the first stage that is not finished.
+    """
     marks, steps, tags_of = value(control, t.MARKS), value(control, t.STEPS), value(control, t.PROGRAM_TAGS)
     seen = value(control, t.SEEN)
     code = versions_code(key_at, key_size, value_at, value_size)
@@ -170,13 +173,13 @@ def note_record(control: int, offset: int, key_at: int, key_size: int, value_at:
 @inlined
 def note_key(control: int, known: int, offset: int, key_at: int, key_size: int, owner: int) -> None:
     seed, other_seed = value(control, t.FIRST_SEED), value(control, t.SECOND_SEED)
-    first, second = hashes(key_at, key_size, seed, other_seed, value(control, t.DRAWN))
-    remember(control, first, second, owner, (offset - value(control, t.BASE)) | known << 32)
+    first, second = hashes(key_at, key_size, seed, other_seed, value(control, t.HASH_NUMBERS))
+    queue_record(control, first, second, owner, (offset - value(control, t.BASE)) | known << 32)
 
 
 @compiled
-def _counted_name(control: int, hashed: int, what: int, offset: int) -> int:
-    """FAILED if the name is known, and its record counted; else the slot for it, or NAME_SLOTS if there is no room."""
+def _count_name(control: int, hashed: int, what: int, offset: int) -> int:
+    """Count the record if the name is known, and return FAILED. Otherwise return a free slot, or NAME_SLOTS if full."""
     size = value(control, t.NAME_SLOTS)
     slot = (((hashed ^ what * _SPREAD) * _SPREAD) >> 40) & (size - 1)
     while item(control, t.NAME_HASH, slot) != 0:
@@ -202,7 +205,7 @@ def _new_name(control: int, slot: int, hashed: int, what: int, offset: int) -> N
 @compiled
 def _note_name(control: int, what: int, at: int, size: int, offset: int) -> bool:
     hashed, used = hash_at(at, size, _NAME_SEED), value(control, t.NAMES_USED)
-    slot = _counted_name(control, hashed, what, offset)
+    slot = _count_name(control, hashed, what, offset)
     if slot == FAILED:
         return True
     if what >> 32 == GROUP_NAME and value(control, t.GROUPS) == MOST_GROUPS:
@@ -220,8 +223,8 @@ def _note_name(control: int, what: int, at: int, size: int, offset: int) -> bool
 
 @compiled
 def _note_tag(control: int, what: int, path: int, tag: int, offset: int) -> bool:
-    hashed = (path << 33 | (tag & 0xFFFFFFFF)) + 1  # exactly the two, and not 0
-    slot = _counted_name(control, hashed, what, offset)
+    hashed = (path << 33 | (tag & 0xFFFFFFFF)) + 1  # path and tag themselves, and never 0
+    slot = _count_name(control, hashed, what, offset)
     if slot == FAILED:
         return True
     if slot == value(control, t.NAME_SLOTS):
@@ -234,7 +237,7 @@ def _note_tag(control: int, what: int, path: int, tag: int, offset: int) -> bool
 def _note_state(
     control: int, known: int, offset: int, key_at: int, key_size: int, value_at: int, value_size: int
 ) -> bool:
-    """Keep key and value if there is room; a value of a key that is kept is overwritten if it fits there."""
+    """Store key and value. A newer value of the same key replaces the older one if it fits. Return False if full."""
     slots, used = value(control, t.STATE_SLOTS), value(control, t.STATES_USED)
     hashed, needed = hash_at(key_at, key_size, _NAME_SEED), key_size + max(value_size, 0)
     slot = (hashed >> 20) & (slots - 1)

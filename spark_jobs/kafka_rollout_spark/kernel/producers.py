@@ -1,4 +1,4 @@
-"""Notes of each producer id, from headers of batches alone, where its transactions' data and their markers lie."""
+"""Table of producer ids: offsets of their transactional batches and of the transaction markers, from batch headers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SPREAD = 0x2545F4914F6CDD1D
 
 @compiled
 def note_producer(control: int, producer: int, base: int, last: int, is_marker: int) -> bool:
-    """False if there is no room for another producer. Noted twice, a batch is noted once."""
+    """Add a batch to its producer id; a repeated call changes nothing. Return False if the table is full."""
     slots = value(control, t.PRODUCER_SLOTS)
     slot = ((producer * _SPREAD) >> 40) & (slots - 1)
     while item(control, t.PRODUCER_FIRST, slot) != 0 or item(control, t.PRODUCER_MARKER, slot) != 0:
@@ -24,7 +24,7 @@ def note_producer(control: int, producer: int, base: int, last: int, is_marker: 
             return False
         add(control, t.PRODUCERS, 1)
         set_item(control, t.PRODUCER_ID, slot, producer)
-    # Offsets by one more than they are, so that 0 is none.
+    # Offsets are stored plus 1, so that 0 means none.
     if is_marker:
         set_item(control, t.PRODUCER_MARKER, slot, max(item(control, t.PRODUCER_MARKER, slot), last + 1))
         return True

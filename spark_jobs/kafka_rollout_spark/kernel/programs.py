@@ -1,6 +1,6 @@
-"""Layouts (wire.layouts) as programs: rows of four integers that walking.py steps through.
+"""Layouts (wire.layouts) as programs: rows of four integers that walking.py executes.
 
-What a program takes and refuses is what wire.messages.decode does; tests/contract holds the two together.
+A program accepts and refuses the same messages as wire.messages.decode; tests/contract compares the two.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from kafka_rollout.wire.layouts import FieldLayout, FieldType, Layout, StructLay
 from kafka_rollout.wire.messages import join
 from kafka_rollout_spark.kernel.spec import DecodingSpec, RecordUse
 
-# Operations, and what their three operands mean.
+# Operations and their operands, at most three.
 END = 0
-FIXED = 1  # bytes to step over
+FIXED = 1  # number of bytes to skip
 STRING = 2  # compact, nullable, slot of `marks` for start and size (−1: none)
 BYTES = 3  # compact, nullable
-ARRAY = 4  # compact, nullable, where the elements end
-NEXT = 5  # where the element begins
-NUMBERS = 6  # compact, nullable, bytes of one: an array of numbers
-MARKER = 7  # tagged, where the struct ends
-TAGS = 8  # path, the tags' row of `tags`, how many tags are known
-TAG = 9  # path, row, how many, as TAGS: reads the next tag
-JUMP = 10  # where to
-MARK = 11  # slot of `marks` whose size reaches to here
-WITHIN = 12  # bytes of a number, the least and the most that it may be
-WITHIN_TAGGED = 13  # as above: of several fields with one tag, the last counts
-NOT_ZERO = 14  # bytes to step over, of which one is not 0
+ARRAY = 4  # compact, nullable, step after the elements
+NEXT = 5  # first step of the element
+NUMBERS = 6  # compact, nullable, bytes of one number: an array of numbers
+MARKER = 7  # tagged, step after the struct
+TAGS = 8  # path, first row in `tags`, number of known tags
+TAG = 9  # same operands as TAGS: reads the next tag
+JUMP = 10  # next step
+MARK = 11  # slot of `marks` whose size ends here
+WITHIN = 12  # bytes of a number, its minimum and its maximum
+WITHIN_TAGGED = 13  # as WITHIN: of several fields with one tag, the last counts
+NOT_ZERO = 14  # number of bytes to skip; at least one must not be 0
 
-# Beside 1 for nullable, what else is asked of a STRING or an ARRAY. SUBSCRIPTION is the third operand of BYTES.
-FILLED = 2  # a text that is not empty
-IS_PROTOCOL_TYPE = 4  # whether a SUBSCRIPTION is read depends on it
-IS_PROTOCOL = 8  # as above: not if it is null
-NULL_AT_ZERO = 2  # an array that is null only if the number of the last WITHIN is 0
+# Flags of a STRING or an ARRAY, in addition to 1 for nullable. SUBSCRIPTION is the third operand of BYTES.
+FILLED = 2  # the text must not be empty
+IS_PROTOCOL_TYPE = 4  # a SUBSCRIPTION is read only for the protocol type `consumer`
+IS_PROTOCOL = 8  # a SUBSCRIPTION is not read if this text is null
+NULL_AT_ZERO = 2  # the array can be null only if the number of the last WITHIN is 0
 SUBSCRIPTION = 1
 
 OWNER, TOPIC = 0, 2  # slots of `marks`: each a start and a size
 
-DEEPEST = 16  # arrays and tagged structs within each other
-KEY_VERSIONS, VALUE_VERSIONS = 64, 16  # greater ones are known to no release
-_MOST_LAYOUTS = 14  # of one class: their bits are part of the class's code
+DEEPEST = 16  # nested arrays and tagged structs
+KEY_VERSIONS, VALUE_VERSIONS = 64, 16  # no release has higher versions
+_MOST_LAYOUTS = 14  # per class: each layout has a bit in the class code
 _SIZES = {
     FieldType.BOOL: 1,
     FieldType.INT8: 1,
@@ -65,15 +65,15 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Programs(NamedTuple):
-    """What the kernel knows of one log's records. Of keys by key version, of values by key and value version."""
+    """The programs of one log's records: for keys by key version, for values by key version and value version."""
 
     steps: Numbers  # [step, 4]
     tags: Numbers  # [row, 2]: tag, step
-    keys: Numbers  # [key version, 2]: first of `starts`, how many
-    values: Numbers  # [key version, value version, 2]: the same
-    starts: Numbers  # the programs' first steps
-    loaded: Numbers  # [key version, value version + 1]: 1 if every asked release loads it; at 0 tombstones
-    state: Numbers  # [key version]: 1 if its newest values are handed on
+    keys: Numbers  # [key version, 2]: first index in `starts`, number of programs
+    values: Numbers  # [key version, value version, 2]: as `keys`
+    starts: Numbers  # first step of each program
+    loaded: Numbers  # [key version, value version + 1]: 1 if all requested releases load it; index 0: tombstones
+    state: Numbers  # [key version]: 1 if the newest values are returned
     commits: Numbers  # [key version]: 1 if the key names a committed topic
 
 
@@ -82,13 +82,13 @@ class _Writer:
     steps: list[tuple[int, ...]] = field(default_factory=list)
     tags: list[tuple[int, int]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
-    marks: dict[str, int] = field(default_factory=dict)  # of fields of the key that is being written
+    marks: dict[str, int] = field(default_factory=dict)  # field of the current key → slot of `marks`
     owner_until: str = ""
-    rules: dict[str, FieldRule] = field(default_factory=dict)  # of the layout that is being written, by field
-    rules_of_tags: int = 0  # of these
+    rules: dict[str, FieldRule] = field(default_factory=dict)  # field of the current layout → rule
+    rules_of_tags: int = 0  # number of rules of tagged fields in the current layout
 
     def program(self, layout: Layout, marks: dict[str, int] | None = None, owner_until: str = "") -> int:
-        """Append a layout's program; its first step."""
+        """Append the program of a layout and return its first step."""
         self.marks, self.owner_until = marks or {}, owner_until
         self.rules, self.rules_of_tags = {rule.field: rule for rule in layout.rules}, 0
         start = len(self.steps)
@@ -100,8 +100,8 @@ class _Writer:
         self.steps.append((operation, *operands, *[0] * (3 - len(operands))))
         return len(self.steps) - 1
 
-    def _land(self, step: int, operand: int) -> None:
-        """Let an operand of an earlier step point behind what was written last."""
+    def _set_target(self, step: int, operand: int) -> None:
+        """Set an operand of an earlier step to the next step."""
         row = list(self.steps[step])
         row[operand] = len(self.steps)
         self.steps[step] = tuple(row)
@@ -125,11 +125,11 @@ class _Writer:
             self.tags[place] = (tag, len(self.steps))
             self._field(one, path, depth + 1, tagged=True)
             self._add(JUMP, again)
-        self._land(over, 1)
+        self._set_target(over, 1)
 
     def _field(self, one: FieldLayout, path: str, depth: int, *, tagged: bool) -> None:
         if depth >= DEEPEST - 1:
-            raise FatalError(f"Field {one.name} lies deeper than {DEEPEST} structs, which the scan does not read.")
+            raise FatalError(f"Field {one.name} is nested deeper than {DEEPEST} structs. The scan cannot read it.")
         flags = (int(one.compact), int(one.nullable))
         if one.array and one.type in _SIZES:
             self._add(NUMBERS, *flags, _SIZES[one.type])
@@ -137,23 +137,25 @@ class _Writer:
             array = self._add(ARRAY, flags[0], self._nullable(one, path))
             self._element(one, join(path, one), depth + 1, nullable=False)
             self._add(NEXT, array + 1)
-            self._land(array, 3)
+            self._set_target(array, 3)
         elif one.struct is not None and one.nullable:
             marker = self._add(MARKER, int(tagged))
             self._element(one, join(path, one), depth, nullable=True)
-            self._land(marker, 2)
+            self._set_target(marker, 2)
         else:
             slot = self.marks.get(one.name, -1) if not path else -1
             self._one(one, path, depth, slot=slot, tagged=tagged)
 
     def _one(self, one: FieldLayout, path: str, depth: int, *, slot: int, tagged: bool) -> None:
-        """A field that is no array, with its rule."""
+        """Append a field that is not an array, with its rule."""
         rule = self.rules.get(field_path(path, one))
         match rule.kind if rule else None:
             case RuleKind.BETWEEN:
                 assert rule is not None  # noqa: S101 - it has a kind
                 if tagged and (path or self.rules_of_tags):
-                    raise FatalError(f"The scan checks one tagged field of a message, not {rule.field} as well.")
+                    raise FatalError(
+                        f"The scan can check only one tagged field of a message, so it cannot check {rule.field}."
+                    )
                 self.rules_of_tags += tagged
                 self._add(WITHIN_TAGGED if tagged else WITHIN, _SIZES[one.type], rule.least, rule.most)
             case RuleKind.FILLED if one.type is FieldType.UUID:
@@ -166,13 +168,15 @@ class _Writer:
                 self._element(one, join(path, one), depth, nullable=one.nullable)
 
     def _nullable(self, one: FieldLayout, path: str) -> int:
-        """1 for a field that may be null, and what else is asked of it."""
+        """Return the flags of a field: 1 if it can be null, and the flags of its rule."""
         rule, flags = self.rules.get(field_path(path, one)), int(one.nullable)
         if rule and rule.kind is RuleKind.FILLED:
             flags |= FILLED
         if rule and rule.kind is RuleKind.SET_UNLESS_ZERO:
             if self.steps[-1][0] != WITHIN:
-                raise FatalError(f"The scan checks {rule.field} by the number before it, of which no rule is known.")
+                raise FatalError(
+                    f"The rule of {rule.field} depends on the number before it, but that number has no rule."
+                )
             flags |= NULL_AT_ZERO
         if any(rule.kind is RuleKind.SUBSCRIPTION for rule in self.rules.values()) and not path:
             flags |= {PROTOCOL_TYPE: IS_PROTOCOL_TYPE, PROTOCOL: IS_PROTOCOL}.get(one.name, 0)
@@ -190,7 +194,7 @@ class _Writer:
 
 
 def owner_kind(key: Layout) -> str | None:
-    """Whom a key's records belong to: "group", "transactional_id" or "share_partition"; None if it names nobody."""
+    """Return what a key identifies: "group", "transactional_id" or "share_partition"; None if it identifies neither."""
     names = [one.name for one in key.struct.fields]
     if not names or names[0] not in _OWNER_NAMES:
         return None
@@ -200,7 +204,7 @@ def owner_kind(key: Layout) -> str | None:
 
 
 def write_programs(spec: DecodingSpec, topic: str) -> tuple[Programs, tuple[str, ...]]:
-    """The programs for one log, and the paths of tagged fields by their number in them."""
+    """Return the programs of one log, and the paths of tagged fields: number in the programs → path."""
     writer, starts, shapes = _Writer(), list[int](), dict[Any, int]()
     keys = np.zeros((KEY_VERSIONS, 2), dtype=np.int64)
     values = np.zeros((KEY_VERSIONS, VALUE_VERSIONS, 2), dtype=np.int64)
@@ -222,7 +226,7 @@ def write_programs(spec: DecodingSpec, topic: str) -> tuple[Programs, tuple[str,
         for version, uses in record.values.items():
             values[record.key_version, version] = len(starts), len(uses)
             for use in uses:
-                # Layouts that differ only in names and defaults share a program, which is then walked once.
+                # Layouts that differ only in names and defaults share a program, which then runs once.
                 shape = _shape(use.layout.struct, ""), tuple(replace(rule, refusal="") for rule in use.layout.rules)
                 if shape not in shapes:
                     shapes[shape] = writer.program(use.layout)
@@ -244,7 +248,7 @@ def write_programs(spec: DecodingSpec, topic: str) -> tuple[Programs, tuple[str,
 
 
 def _shape(layout: StructLayout, path: str) -> Any:
-    """What of a struct makes a program: not the names, but those in the paths of tagged fields."""
+    """Return the parts of a struct that determine its program: no names, except in the paths of tagged fields."""
     tagged = (*layout.tagged, path) if layout.flexible else None
     fields = (*layout.fields, *layout.tagged.values())
     return tagged, tuple(
@@ -256,9 +260,9 @@ def _check(record: RecordUse) -> None:
     versions = [record.key_version, *record.values]
     most = max(len(record.keys), *(len(uses) for uses in record.values.values()), 0)
     if most > _MOST_LAYOUTS or min(versions) < 0 or record.key_version >= KEY_VERSIONS:
-        raise FatalError(f"{record.name} has more versions or layouts than the scan can tell apart.")
+        raise FatalError(f"{record.name} has more versions or layouts than the scan supports.")
     if any(version >= VALUE_VERSIONS for version in record.values):
-        raise FatalError(f"{record.name} has a value version above {VALUE_VERSIONS - 1}, which the scan does not read.")
+        raise FatalError(f"{record.name} has a value version above {VALUE_VERSIONS - 1}. The scan cannot read it.")
 
 
 def _table(rows: Sequence[Sequence[int]], width: int) -> Numbers:

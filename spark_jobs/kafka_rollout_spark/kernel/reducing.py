@@ -1,5 +1,7 @@
-"""The newest record of each key of a bucket: a list of what is known of each, and a table with open addressing that
-says where a key stands in it, as in keys.py. Python makes both larger when they are full.
+"""The newest record of each key of a bucket, merged from the entries of all workers.
+
+`known`: one item per key. A hash table with open addressing maps a key to its item, as in keys.py. Python enlarges both
+when they are full.
 """
 
 from __future__ import annotations
@@ -7,9 +9,9 @@ from __future__ import annotations
 from kafka_rollout_spark.kernel import tables as t
 from kafka_rollout_spark.kernel.compiling import compiled, inlined
 from kafka_rollout_spark.kernel.keys import FIRST, OWNER, PACKED, SECOND, slot_of
-from kafka_rollout_spark.kernel.memory import fetch_ahead, set_value, value
+from kafka_rollout_spark.kernel.memory import prefetch, set_value, value
 
-# Numbers of what is known of a key: as in an entry, but offset and class apart.
+# Fields of an item: as in an entry, but offset and class are separate.
 OFFSET, CLASS = 3, 4
 KNOWN = 5
 _BYTES, _ENTRY_BYTES = 8 * KNOWN, 8 * t.ENTRY
@@ -20,9 +22,10 @@ _NUMBER = 0xFFFFFFFF
 def add_entries(
     table: int, slots: int, known: int, used: int, room: int, entries: int, at: int, end: int, base: int, classes: int
 ) -> tuple[int, int]:
-    """Take entries (keys.py) from number `at` on until `end`, or until `room` keys may be known: (next, used).
+    """Merge the entries (keys.py) `at` to `end`. Stops when `room` keys could be exceeded.
 
-    `base`: what their offsets count from; `classes`: a block that says as which class each of theirs is kept.
+    `base`: added to the offsets of the entries. `classes`: address of a list: class of the entries → class of the
+    items. Returns (number of the next entry, number of keys).
     """
     mask = slots - 1
     while at < end:
@@ -30,11 +33,11 @@ def add_entries(
         if used + some > room:
             break
         for place in range(at, at + some):
-            fetch_ahead(table + 8 * (value(entries + _ENTRY_BYTES * place, FIRST) & mask))
+            prefetch(table + 8 * (value(entries + _ENTRY_BYTES * place, FIRST) & mask))
         for place in range(at, at + some):
             entry = entries + _ENTRY_BYTES * place
             slot = slot_of(table, mask, value(entry, FIRST) & mask, value(entry, SECOND))
-            fetch_ahead(known + _BYTES * ((value(table, slot) & _NUMBER) - 1))
+            prefetch(known + _BYTES * ((value(table, slot) & _NUMBER) - 1))
         for place in range(at, at + some):
             entry = entries + _ENTRY_BYTES * place
             first, second, packed = value(entry, FIRST), value(entry, SECOND), value(entry, PACKED)
@@ -43,7 +46,7 @@ def add_entries(
             if one == 0:
                 one = known + _BYTES * used
                 used += 1
-                _say_where(table, mask, first, second, used)
+                _insert_number(table, mask, first, second, used)
                 set_value(one, FIRST, first)
                 set_value(one, SECOND, second)
             elif value(one, OFFSET) > offset:
@@ -57,15 +60,15 @@ def add_entries(
 
 @compiled
 def fill_table(table: int, slots: int, known: int, used: int) -> None:
-    """Say in an empty table where the keys are."""
+    """Insert all items into an empty table."""
     for number in range(used):
         one = known + _BYTES * number
-        _say_where(table, slots - 1, value(one, FIRST), value(one, SECOND), number + 1)
+        _insert_number(table, slots - 1, value(one, FIRST), value(one, SECOND), number + 1)
 
 
 @inlined
 def _find(table: int, mask: int, known: int, first: int, second: int) -> int:
-    """What is known of the key; 0: nothing."""
+    """Return the address of a key's item; 0 if there is none."""
     slot = slot_of(table, mask, first & mask, second)
     while value(table, slot) != 0:
         one = known + _BYTES * ((value(table, slot) & _NUMBER) - 1)
@@ -76,7 +79,7 @@ def _find(table: int, mask: int, known: int, first: int, second: int) -> int:
 
 
 @inlined
-def _say_where(table: int, mask: int, first: int, second: int, number: int) -> None:
+def _insert_number(table: int, mask: int, first: int, second: int, number: int) -> None:
     slot = first & mask
     while value(table, slot) != 0:
         slot = (slot + 1) & mask

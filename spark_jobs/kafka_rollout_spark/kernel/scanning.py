@@ -1,6 +1,6 @@
-"""Goes through record batches (KIP-98's format v2) in one pass and fills the tables.
+"""Reads record batches (format v2, KIP-98) in one pass and fills the tables.
 
-What it takes and refuses is what wire.record_batch does, which also gives the sentence of a damage.
+It accepts and refuses the same batches as wire.record_batch, which also provides the sentence for damaged batches.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 
 from kafka_rollout_spark.kernel import tables as t
 from kafka_rollout_spark.kernel.compiling import compiled, inlined
-from kafka_rollout_spark.kernel.keys import DONE, FULL_KEYS, settle
+from kafka_rollout_spark.kernel.keys import DONE, FULL_KEYS, insert_queued
 from kafka_rollout_spark.kernel.memory import (
     add,
     byte_at,
@@ -36,15 +36,15 @@ from kafka_rollout_spark.kernel.noting import (
 from kafka_rollout_spark.kernel.producers import FULL_PRODUCERS, note_producer
 from kafka_rollout_spark.kernel.walking import FAILED
 
-# What `scan` returns beside noting's FULL_… and FULL_PRODUCERS; the batch that it speaks of begins at POSITION and has
-# SIZE bytes.
+# Results of `scan`, in addition to the FULL_… codes of noting and producers. The batch in question begins at POSITION
+# and has SIZE bytes.
 CUT_OFF = 20  # fewer bytes are left than a batch needs
 NO_BATCH = 21  # no batch can begin here
 LEGACY = 22  # a message of the formats v0 or v1 begins here
-CORRUPT = 23  # the batch's bytes are wrong
-OTHER_CODEC = 24  # the payload is to be decompressed in Python
+CORRUPT = 23  # wrong CRC, or wrong contents
+OTHER_CODEC = 24  # Python must decompress the payload
 MORE_SCRATCH = 25  # the payload needs more than SCRATCH_SIZE
-_OPEN, _SKIP = 26, 27  # what open_batch tells scan
+_OPEN, _SKIP = 26, 27  # results of _open_batch for `scan`
 
 _HEADER, _PREFIX, _SMALLEST, _LEGACY_SMALLEST = 61, 12, 49, 14
 _ATTRIBUTES_AT = 21
@@ -52,15 +52,15 @@ _PRODUCER_AT = 43
 _MAGIC_AT = 16
 _CODEC_MASK, _TRANSACTIONAL, _CONTROL = 0x07, 0x10, 0x20
 _LZ4, _ZSTD = 3, 4
-_TOO_SMALL = -70  # zstd's error code for a buffer that does not hold the result
-_LAST_ERROR = -200  # both libraries' error codes, taken as signed, lie between this and −1
+_TOO_SMALL = -70  # zstd's error code for a result that is larger than the buffer
+_LAST_ERROR = -200  # the error codes of both libraries, as signed numbers, are between this and −1
 _GREATEST_OFFSET = 2**63 - 2**32
-_NEAR = 2**31  # a record lies less than that behind its batch's first: its offset − BASE has 32 bits
+_NEAR = 2**31  # a record's offset exceeds its batch's base offset by less than this, so offset − BASE has 32 bits
 
 
 @compiled
 def batches_end(at: int, size: int) -> int:
-    """How many bytes from `at` on are whole batches, by length and magic alone."""
+    """Return the number of bytes at `at` that are whole batches, judged by length and magic only."""
     position = 0
     while size - position > _MAGIC_AT:
         length = int32_at(at + position + 8)
@@ -72,7 +72,10 @@ def batches_end(at: int, size: int) -> int:
 
 @compiled
 def scan(control: int) -> int:
-    """Go on at POSITION (within a batch if IN_BATCH) to the chunk's end: DONE, or why it stopped before."""
+    """Continue at POSITION (inside a batch if IN_BATCH) to the end of the chunk.
+
+    Returns DONE, or the code of the reason why it stopped earlier.
+    """
     while True:
         if not value(control, t.IN_BATCH):
             if value(control, t.POSITION) == value(control, t.DATA_SIZE):
@@ -118,7 +121,7 @@ def _open_batch(control: int) -> int:
         return CORRUPT
     if last < value(control, t.START) or base >= value(control, t.STOP):
         return _SKIP
-    # A control batch without a record, which the cleaner leaves, is no marker.
+    # The log cleaner leaves control batches without a record. These are not markers.
     noted = attributes & (_TRANSACTIONAL | _CONTROL) and records > 0 and value(control, t.DEEP)
     if noted and not note_producer(control, int64_at(at + _PRODUCER_AT), base, last, attributes & _CONTROL):
         return FULL_PRODUCERS
@@ -141,7 +144,7 @@ def _open_batch(control: int) -> int:
 
 @compiled
 def count_batch(control: int, base: int, last: int, first_time: int, last_time: int, is_control: int) -> None:
-    """A batch belongs to the range in which its last offset lies."""
+    """Count a batch. It belongs to the offset range that contains its last offset."""
     if last >= value(control, t.STOP):
         return
     add(control, t.BATCHES, 1)
@@ -157,7 +160,7 @@ def count_batch(control: int, base: int, last: int, first_time: int, last_time: 
 
 @compiled
 def _decompress(control: int, codec: int, at: int, size: int) -> int:
-    """Into the scratch, its size into WANTED; or what Python did there before (GIVEN)."""
+    """Decompress into the scratch memory and set WANTED to the size. Uses Python's result if there is one (GIVEN)."""
     if value(control, t.GIVEN) >= 0:
         set_value(control, t.WANTED, value(control, t.GIVEN))
         set_value(control, t.GIVEN, -1)
@@ -171,13 +174,13 @@ def _decompress(control: int, codec: int, at: int, size: int) -> int:
 
 @compiled
 def _lz4(control: int, at: int, size: int) -> int:
-    """One frame; what follows it is not looked at, as Kafka does not."""
+    """Decompress one lz4 frame. Bytes after the frame are ignored, as in Kafka."""
     function, context = value(control, t.LZ4_DECOMPRESS), value(control, t.LZ4_CONTEXT)
     call(value(control, t.LZ4_RESET), (context,))
     io, target, room = value(control, t.IO), value(control, t.SCRATCH_AT), value(control, t.SCRATCH_SIZE)
     taken = made = 0
     while True:
-        # Kafka's frames do not tell how much they hold.
+        # Kafka's frames do not contain their decompressed size.
         set_int64(io, room - made)
         set_int64(io + 8, size - taken)
         left = call(function, (context, target + made, io, at + taken, io + 8, np.int64(0)))
@@ -211,7 +214,7 @@ def _zstd(control: int, at: int, size: int) -> int:
 
 @inlined
 def _varint(at: int, end: int) -> tuple[int, int]:
-    """A zigzag varint of at most five bytes, and where it ends (FAILED if it does not)."""
+    """Return a zigzag varint of at most five bytes, and its end (FAILED if it is longer or cut off)."""
     if at >= end:
         return 0, FAILED
     number = byte_at(at)
@@ -232,8 +235,8 @@ def _varint(at: int, end: int) -> tuple[int, int]:
 
 
 @inlined
-def _behind_varlong(at: int, end: int) -> int:
-    """Where a varint of at most ten bytes ends."""
+def _end_of_varlong(at: int, end: int) -> int:
+    """Return the end of a varint of at most ten bytes; FAILED if it is longer or cut off."""
     for place in range(at, min(at + 10, end)):
         if byte_at(place) < 0x80:
             return place + 1
@@ -242,13 +245,15 @@ def _behind_varlong(at: int, end: int) -> int:
 
 @inlined
 def _record(at: int, end: int) -> tuple[int, int, int, int, int, int]:
-    """Where the record at `at` ends (FAILED if it is corrupt), its offset delta, and key and value: start and size."""
+    """Return the end of the record at `at` (FAILED if it is corrupt), its offset delta, key start and size, value
+    start and size.
+    """
     corrupt = (FAILED, 0, 0, 0, 0, 0)
     length, at = _varint(at, end)
     if at == FAILED or length < 0 or length > end - at:
         return corrupt
     record_end = at + length
-    at = _behind_varlong(at + 1, end)  # attributes (one byte, unused), timestamp delta
+    at = _end_of_varlong(at + 1, end)  # attributes (one byte, unused), timestamp delta
     if at == FAILED:
         return corrupt
     delta, at = _varint(at, end)
@@ -265,15 +270,15 @@ def _record(at: int, end: int) -> tuple[int, int, int, int, int, int]:
 
 @compiled
 def _count_records(control: int) -> int:
-    """Count the batch's records by class, and remember their keys if asked to."""
+    """Count the batch's records by class. With LIVE, also add their keys."""
     at, end, left = value(control, t.PAYLOAD), value(control, t.PAYLOAD_END), value(control, t.RECORDS_LEFT)
     base, last = value(control, t.BATCH_OFFSET), value(control, t.BATCH_LAST)
     start, stop = value(control, t.START), value(control, t.STOP)
     live, code, known = value(control, t.LIVE), FAILED, FAILED
-    status, alike, counted = DONE, 0, 0  # `alike`: records of the class `known` that are not counted in it yet
+    status, alike, counted = DONE, 0, 0  # `alike`: records that are not added to the class `known` yet
     while left > 0:
         if live and value(control, t.WAITING) == t.AHEAD:
-            status = settle(control)
+            status = insert_queued(control)
             if status != DONE:
                 break
         record_end, delta, key_at, key_size, value_at, value_size = _record(at, end)
@@ -308,11 +313,11 @@ def _count_records(control: int) -> int:
 
 @compiled
 def _note_records(control: int) -> int:
-    """Look into the batch's records, too."""
+    """Parse the batch's records and add them to the tables."""
     base, last = value(control, t.BATCH_OFFSET), value(control, t.BATCH_LAST)
     start, stop = value(control, t.START), value(control, t.STOP)
     while value(control, t.RECORDS_LEFT) > 0:
-        if value(control, t.WAITING) == t.AHEAD and settle(control) != DONE:
+        if value(control, t.WAITING) == t.AHEAD and insert_queued(control) != DONE:
             return FULL_KEYS
         at, end = value(control, t.PAYLOAD), value(control, t.PAYLOAD_END)
         record_end, delta, key_at, key_size, value_at, value_size = _record(at, end)

@@ -1,4 +1,4 @@
-"""What a scan's workers have to know to decode the logs; made by the driver from catalogue and schemas, picklable."""
+"""The input of a scan's workers, apart from the logs. The driver creates it from catalogue and schemas; picklable."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from typing import Any
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.wire.layouts import Layout
 
-_BYTES_PER_BUCKET = 288 * 1024 * 1024  # six million keys, if every record has its own: 300 MB of a worker
+_BYTES_PER_BUCKET = 288 * 1024 * 1024  # six million keys if every record has a different key: 300 MB of a worker
 PRIME = 2**61 - 1
-FACTORS = 32  # the sum of sixteen products of sums below 2^61 + 2^56 is below 2^127
-MOST_GROUPS = 10_000  # groups with commits per log and task: as many as a result lists (contents.LISTED)
+FACTORS = 32  # sixteen products of numbers below 2^61 + 2^56 add up to less than 2^127
+MOST_GROUPS = 10_000  # groups with commits per log and Spark task; a result lists as many (contents.LISTED)
 
 
-def _draw(count: int) -> tuple[int, ...]:
+def _random_numbers(count: int) -> tuple[int, ...]:
     return tuple(secrets.randbelow(PRIME) for _ in range(count))
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """A point and the factors for each of the two hashes, alternating."""
+class HashNumbers:
+    """Random numbers for the two hashes: points and factors, those of the first and the second hash in turn."""
 
-    points: tuple[int, ...] = field(default_factory=lambda: _draw(2))
-    factors: tuple[int, ...] = field(default_factory=lambda: _draw(2 * FACTORS))
+    points: tuple[int, ...] = field(default_factory=lambda: _random_numbers(2))
+    factors: tuple[int, ...] = field(default_factory=lambda: _random_numbers(2 * FACTORS))
 
     def table(self) -> Any:
-        """The array that the functions of hashing.py read."""
-        import numpy as np  # not by the driver
+        """Return the array that the functions of hashing.py read."""
+        import numpy as np  # the driver does not load numpy
 
         return np.array([*self.points, *self.factors], dtype=np.uint64)
 
 
 class ScanDepth(StrEnum):
-    """How far records are looked into: `classes`: their two versions; `deep`: every field of key and value."""
+    """Parts of a record that are read. `classes`: key and value version. `deep`: every field of key and value."""
 
     CLASSES = "classes"
     DEEP = "deep"
@@ -44,7 +44,7 @@ class ScanDepth(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutUse:
-    """A layout, and the releases that read by it."""
+    """A layout, and the releases that read records with it."""
 
     layout: Layout
     releases: tuple[Release, ...]
@@ -52,9 +52,9 @@ class LayoutUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordUse:
-    """One record type of one log as the releases of the catalogue know it; of layouts, the newest releases' come first.
+    """The layouts of one record type of one log in all releases of the catalogue, those of the newest releases first.
 
-    `values`: by value version. `state`: its newest values tell what a group or transactional id is (kind `state`).
+    `values`: value version → layouts. `state`: the newest values describe a group or transactional id (rows `state`).
     """
 
     topic: str
@@ -67,22 +67,22 @@ class RecordUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodingSpec:
-    """`records` is needed at depth `deep` only.
+    """Input of the decoding.
 
-    `live`: also tell which records are the newest of their key. `buckets`: in how many parts the keys are dealt out
-    for it, so that no step holds all of them. `drawn`: the random numbers of the keys' hashes (kernel/hashing.py).
-    `loaded_by_all`: (topic, key version, value version) that every asked release loads; records of all other classes
-    are counted by owner.
+    `records`: needed at depth `deep` only. `live`: also find the newest record of each key. `buckets`: number of parts
+    of the keys for `live`, so that no step needs memory for all keys. `hash_numbers`: random numbers for the hashes of
+    keys (kernel/hashing.py). `loaded_by_all`: (topic, key version, value version) that all requested releases load;
+    records of all other classes are counted by group or transactional id.
     """
 
     depth: ScanDepth = ScanDepth.CLASSES
     live: bool = False
     buckets: int = 1
-    drawn: Drawn = field(default_factory=Drawn)
+    hash_numbers: HashNumbers = field(default_factory=HashNumbers)
     records: tuple[RecordUse, ...] = ()
     loaded_by_all: frozenset[tuple[str, int, int | None]] = frozenset()
 
 
 def buckets_for(log_bytes: int) -> int:
-    """Buckets such that the keys of one fit a worker's memory, even where every record has its own key."""
+    """Return the number of buckets, so that the keys of one fit into a worker's memory in every case."""
     return max(1, -(-log_bytes // _BYTES_PER_BUCKET))

@@ -1,8 +1,8 @@
-"""The memory of one scan: the kernel's input, its progress, and the tables that it fills. Its size is bounded.
+"""The memory of one scan: the kernel's input, its progress, and the tables that it fills. The size is bounded.
 
-All of it are blocks of 64-bit numbers. The kernel is given one address, that of `control`, in which the addresses of
-the others stand: arrays as such would be counted in and out of every function. A table that is full makes the kernel
-return; Python hands the rows on, empties it, and calls again.
+The memory consists of blocks of 64-bit numbers. The kernel gets one address, that of `control`, which contains the
+addresses of the other blocks. Array arguments would be reference-counted in every function. If a table is full, the
+kernel returns. Python reads the rows, empties the table, and calls the kernel again.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from kafka_rollout_spark.kernel.walking import MARKS as _MARKS
 from kafka_rollout_spark.kernel.walking import TAGS_AT_ONCE
 
 # --- places in `control` ---
-# Told by Python: the chunk, room for a decompressed batch, the range of offsets that counts, what to look for.
+# Set by Python: the chunk, memory for a decompressed batch, the offset range to read, the options.
 DATA_AT, DATA_SIZE, SCRATCH_AT, SCRATCH_SIZE, START, STOP, DEEP, LIVE, KEY_ROOM, BUCKETS = range(10)
 LZ4_CONTEXT, LZ4_RESET, LZ4_DECOMPRESS, ZSTD_CONTEXT, ZSTD_DECOMPRESS = range(10, 15)
 NAMES_AT, NAMES_SIZE, STATES_AT, STATES_SIZE = range(15, 19)  # memory for names, and for keys and values
 NAME_SLOTS, STATE_SLOTS, KEY_SLOTS, KEYS_USED = range(19, 23)
-BASE = 23  # the offset from which entries count
+BASE = 23  # the offsets of entries are relative to this offset
 GIVEN = 24  # bytes in the scratch that Python decompressed; −1: none
-# Where the kernel is: the batch in the chunk, what is left of its payload (if IN_BATCH), how far the record is.
+# Progress of the kernel: the batch in the chunk, the rest of its payload (if IN_BATCH), the stage of the record.
 POSITION, SIZE, IN_BATCH, PAYLOAD, PAYLOAD_END, BATCH_OFFSET, BATCH_LAST, RECORDS_LEFT, STAGE, TAGS_DONE = range(25, 35)
-WAITING = 35  # records of `queue`
-WANTED = 36  # bytes of the payload; or that a table would have needed
-# What it counts.
+WAITING = 35  # number of records in `queue`
+WANTED = 36  # bytes of the payload, or bytes that a full table needs
+# Counters.
 RECORDS, BATCHES, CONTROL_BATCHES, LOG_BYTES = range(37, 41)
 FIRST_OFFSET, LAST_OFFSET, FIRST_TIMESTAMP, LAST_TIMESTAMP = range(41, 45)
 CLASSES, NAMES, NAMES_USED, STATES, STATES_USED = range(45, 50)
-# Addresses of the programs' tables, and of those below, in their order.
+# Addresses of the tables in Programs and in Tables, in their order.
 STEPS, PROGRAM_TAGS, KEYS, VALUES, STARTS, LOADED, STATE, COMMITS = range(50, 58)
 IO, MARKS, SEEN = range(58, 61)
 CLASS_SLOTS, CLASS_CODE, CLASS_COUNT, CLASS_FIRST, CLASS_LAST, CLASS_BATCH = range(61, 67)
@@ -41,10 +41,10 @@ STATE_HASH, STATE_CLASS, STATE_OFFSET, STATE_AT, STATE_ROOM, STATE_KEY, STATE_VA
 KEY_TABLE, KEY_ENTRIES, QUEUE = range(85, 88)
 PRODUCER_ID, PRODUCER_FIRST, PRODUCER_LAST, PRODUCER_MARKER = range(88, 92)
 PAYLOAD_AT = 92  # where the payload begins
-LAST_CLASS = 93  # of the record before; −1: none
-# Told by Python: the hashes of the log's name, and the address of the numbers drawn for the keys' hashes.
-FIRST_SEED, SECOND_SEED, DRAWN = range(94, 97)
-GROUPS = 97  # names of groups that committed which were noted in this log
+LAST_CLASS = 93  # class of the previous record; −1: none
+# Set by Python: the hashes of the log's name, and the address of the random numbers for the keys' hashes.
+FIRST_SEED, SECOND_SEED, HASH_NUMBERS = range(94, 97)
+GROUPS = 97  # number of stored names of groups that committed in this log
 PRODUCER_SLOTS, PRODUCERS = range(98, 100)
 _CONTROLS = 100
 
@@ -54,33 +54,34 @@ _NAME_SLOTS, NAME_BYTES = 1 << 16, 4 << 20
 _STATE_SLOTS, STATE_BYTES = 1 << 14, 8 << 20
 _PRODUCER_SLOTS = 1 << 12
 _FIRST_KEY_SLOTS = 1 << 12
-_MOST_KEY_SLOTS = 1 << 21  # 16 MiB, and 38 of entries
-_FULL = 0.6  # of the slots
-ENTRY = 4  # numbers of one: a line of the processor's cache holds two
+_MOST_KEY_SLOTS = 1 << 21  # 16 MiB, plus 38 MiB of entries
+_FULL = 0.6  # largest share of used slots
+ENTRY = 4  # numbers of an entry; a cache line of the processor contains two entries
 WAITING_ENTRY = ENTRY + 1
-AHEAD = 64  # records that wait
+AHEAD = 64  # records in the queue
 NONE_YET = 2**62
 
-# A class's code: 17 bits of each version, 14 bits each that say by which layouts key and value do not parse.
+# A class: records with the same two versions that fail with the same layouts. Its code: 17 bits for each version, and
+# for key and value 14 bits each, one per layout with which it does not parse.
 NO_VERSION = 1 << 16
 VERSION_BITS, VERSION_MASK = 17, (1 << 17) - 1
 LAYOUT_BITS = 14
 
 
 class Tables(NamedTuple):
-    """One number of each array of a group belongs to one class, name, …; a hash of 0 is an empty slot."""
+    """The blocks. Arrays with the same prefix have one number per class, name, …; a hash of 0 is an empty slot."""
 
     control: Numbers
     io: Numbers  # sizes for the C functions to read and write
     marks: Numbers
     seen: Numbers
-    class_slots: Numbers  # class + 1, 0: empty
+    class_slots: Numbers  # class + 1; 0: empty
     class_code: Numbers
     class_count: Numbers
-    class_first: Numbers  # its first record's offset
+    class_first: Numbers  # offset of the first record
     class_last: Numbers  # base offset of the last batch with such a record
-    class_batch: Numbers  # where in the chunk the first record's batch begins
-    class_key: Numbers  # where in that batch's payload its key begins
+    class_batch: Numbers  # position of the first record's batch in the chunk
+    class_key: Numbers  # position of the first record's key in that batch's payload
     class_key_size: Numbers
     class_value: Numbers
     class_value_size: Numbers
@@ -88,8 +89,8 @@ class Tables(NamedTuple):
     name_what: Numbers  # kind of name, and class
     name_count: Numbers
     name_first: Numbers
-    name_last: Numbers  # the last record's offset: a record counts once
-    name_at: Numbers  # in the memory of names
+    name_last: Numbers  # offset of the last record; a record counts once
+    name_at: Numbers  # position in the memory of names
     name_size: Numbers
     state_hash: Numbers
     state_class: Numbers
@@ -98,17 +99,17 @@ class Tables(NamedTuple):
     state_room: Numbers
     state_key: Numbers  # bytes of the key
     state_value: Numbers  # bytes of the value; −1: a tombstone
-    key_table: Numbers  # where a key's entry is, as keys.py has it
+    key_table: Numbers  # slots of the hash table of keys (keys.py)
     key_entries: Numbers  # [key, ENTRY]: the newest record of each key
-    queue: Numbers  # [record, WAITING_ENTRY]: records that wait for their slots
+    queue: Numbers  # [record, WAITING_ENTRY]: records that are not in the table yet
     producer_id: Numbers
-    producer_first: Numbers  # base offset of the first batch of its transactions' data, plus 1; 0: none
-    producer_last: Numbers  # last offset of the last one, plus 1
-    producer_marker: Numbers  # the last marker's offset, plus 1; 0: none
+    producer_first: Numbers  # base offset of the first transactional batch, plus 1; 0: none
+    producer_last: Numbers  # last offset of the last transactional batch, plus 1
+    producer_marker: Numbers  # offset of the last marker, plus 1; 0: none
 
 
 def create_tables(*, deep: bool, live: bool, buckets: int) -> Tables:
-    """Empty tables; those that a scan does not use have one slot."""
+    """Return empty tables; tables that the scan does not use have one slot."""
     groups = {
         "class": MOST_CLASSES,
         "name": _NAME_SLOTS if deep else 1,
@@ -124,7 +125,7 @@ def create_tables(*, deep: bool, live: bool, buckets: int) -> Tables:
         "key_table": (_FIRST_KEY_SLOTS if live else 1,),
         "queue": (AHEAD, WAITING_ENTRY),
     }
-    # For as many keys as there may be; memory that no entry was written to is none.
+    # Sized for the maximum number of keys. The operating system provides memory only for entries that are written.
     key_entries = np.empty((int(_FULL * _MOST_KEY_SLOTS) if live else 1, ENTRY), dtype=np.int64)
     blocks = {
         name: np.zeros(shapes.get(name) or groups[name.partition("_")[0]], dtype=np.int64)
@@ -148,7 +149,7 @@ def _set_key_table(control: Numbers, table: Numbers) -> None:
 
 
 def larger_key_table(tables: Tables) -> Tables:
-    """An empty one of twice the slots; tables as they were if it is as large as may be."""
+    """Return the tables with an empty key table of twice the size; unchanged if it has the maximum size."""
     slots = 2 * len(tables.key_table)
     if slots > _MOST_KEY_SLOTS:
         return tables

@@ -1,4 +1,4 @@
-"""Steps through one message by a program (programs.py): does it parse, where do its marked fields lie, which tags."""
+"""Runs the program of a layout (programs.py) on one message: finds parse errors, marked fields and tags."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kafka_rollout_spark.kernel import programs as p
 from kafka_rollout_spark.kernel.compiling import compiled
 from kafka_rollout_spark.kernel.memory import add, byte_at, int8_at, int16_at, int32_at, int64_at, set_value, value
 
-# Their values are frozen into compiled code, as they must be.
+# numba compiles module constants into the code as values.
 END, FIXED, STRING, BYTES, ARRAY, NEXT = p.END, p.FIXED, p.STRING, p.BYTES, p.ARRAY, p.NEXT
 NUMBERS, MARKER, TAGS, TAG, JUMP, MARK = p.NUMBERS, p.MARKER, p.TAGS, p.TAG, p.JUMP, p.MARK
 WITHIN, WITHIN_TAGGED, NOT_ZERO = p.WITHIN, p.WITHIN_TAGGED, p.NOT_ZERO
@@ -18,8 +18,8 @@ _CONSUMER = int.from_bytes(CONSUMER_PROTOCOL.encode(), "big")  # eight bytes: an
 FAILED = -1
 _LONGEST_STRING = 0x7FFF
 
-# The block of numbers `marks`: two slots of start and size (programs.OWNER, TOPIC), how many tags the message had, and
-# the stack of counters of the arrays and tagged fields that are being read.
+# The block `marks`: two slots of start and size (programs.OWNER, TOPIC), the number of tags in the message, and a stack
+# with the counters of the open arrays and tagged fields.
 TAGS_SEEN = 4
 _STACK = 5
 MARKS = _STACK + p.DEEPEST
@@ -28,7 +28,10 @@ TAGS_AT_ONCE = 64
 
 @compiled
 def unsigned_varint(at: int, end: int) -> tuple[int, int]:
-    """ByteUtils.readUnsignedVarint: the number as a Java int, and where it ends (FAILED if it does not)."""
+    """Return an unsigned varint as a Java int, and its end; FAILED if it is too long or cut off.
+
+    Source: ByteUtils.readUnsignedVarint.
+    """
     if at >= end:
         return 0, FAILED
     number = byte_at(at)
@@ -54,7 +57,7 @@ def java_int(number: int) -> int:
 
 @compiled
 def _length(at: int, end: int, compact: int, width: int) -> tuple[int, int]:
-    """A length of two or four bytes, or an unsigned varint of the length + 1."""
+    """Return a length, and its end. Stored in two or four bytes, or (`compact`) as an unsigned varint of length + 1."""
     if compact:
         number, at = unsigned_varint(at, end)
         return java_int(number - 1), at
@@ -65,7 +68,7 @@ def _length(at: int, end: int, compact: int, width: int) -> tuple[int, int]:
 
 @compiled
 def is_bad_subscription(at: int, end: int) -> bool:
-    """wire.field_rules.is_bad_subscription, of the bytes from `at` to `end`."""
+    """Do the same as wire.field_rules.is_bad_subscription, for the bytes from `at` to `end`."""
     at += 2
     if end - at < 4:
         return False
@@ -86,11 +89,11 @@ def is_bad_subscription(at: int, end: int) -> bool:
 
 @compiled
 def walk(steps: int, tags: int, pc: int, at: int, end: int, marks: int, seen: int, skip: int) -> int:
-    """Where the message that begins at `at` ends; FAILED if it does not parse, or breaks a rule (wire.field_rules). All
-    tables are blocks of numbers.
+    """Return the end of the message at `at`; FAILED if it does not parse or breaks a rule (wire.field_rules).
 
-    Tagged fields are counted in TAGS_SEEN of `marks`, and TAGS_AT_ONCE from number `skip` on are noted in `seen`, as
-    path and tag.
+    `steps`, `tags`, `marks`, `seen`: addresses of blocks of numbers. `pc`: first step of the program. The number of
+    tagged fields is written to TAGS_SEEN of `marks`. Path and tag of up to TAGS_AT_ONCE tagged fields, after the first
+    `skip`, are written to `seen`.
     """
     top = _STACK - 1
     number, is_refused, reads_subscriptions = 0, False, False
@@ -169,7 +172,7 @@ def walk(steps: int, tags: int, pc: int, at: int, end: int, marks: int, seen: in
         elif operation == TAG:
             if value(marks, top) <= 0:
                 top -= 1
-                continue  # with the jump behind the tags
+                continue  # the next step jumps over the tags
             add(marks, top, -1)
             tag, at = unsigned_varint(at, end)
             if at == FAILED:

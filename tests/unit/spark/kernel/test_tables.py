@@ -28,7 +28,7 @@ from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.kernel import tables
 from kafka_rollout_spark.kernel.compiling import compiled
 from kafka_rollout_spark.kernel.hashing import hashes, hashes_of_name
-from kafka_rollout_spark.kernel.spec import FACTORS, PRIME, DecodingSpec, Drawn, ScanDepth
+from kafka_rollout_spark.kernel.spec import FACTORS, PRIME, DecodingSpec, HashNumbers, ScanDepth
 from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.merge import newest
 from kafka_rollout_spark.merge.newest import reduce_entries
@@ -164,12 +164,12 @@ def in_sevens(data: bytes) -> list[int]:
 
 
 @compiled
-def hashes_of_key(at: int, size: int, first: int, second: int, drawn: int) -> tuple[Any, Any]:
-    return hashes(at, size, first, second, drawn)
+def hashes_of_key(at: int, size: int, first: int, second: int, hash_numbers: int) -> tuple[Any, Any]:
+    return hashes(at, size, first, second, hash_numbers)
 
 
-def key_hashes(key: bytes, name_hashes: tuple[int, int], drawn: Drawn) -> tuple[int, int]:
-    data, table = np.frombuffer(key or b"?", dtype=np.uint8), drawn.table()
+def key_hashes(key: bytes, name_hashes: tuple[int, int], hash_numbers: HashNumbers) -> tuple[int, int]:
+    data, table = np.frombuffer(key or b"?", dtype=np.uint8), hash_numbers.table()
     one, other = hashes_of_key(data.ctypes.data, len(key), *name_hashes, table.ctypes.data)
     return int(one), int(other)
 
@@ -178,12 +178,12 @@ def test_keys_that_have_one_hash_in_common_are_two() -> None:
     # By the first hash's factors (15 + 0)·(b + 0) + (a + 0)·(0 + 15) tells a and b from a + 1 and b − 1 no more.
     factors = [0] * (2 * FACTORS)
     factors[2 * 3], factors[2 * 3 + 1] = 15, 7
-    drawn = Drawn(factors=tuple(factors))
+    hash_numbers = HashNumbers(factors=tuple(factors))
     keys = [a.to_bytes(7, "little") + b.to_bytes(7, "little") for a, b in ((700, 900), (701, 899))]
-    (first, second), (other_first, other_second) = (key_hashes(key, (1, 1), drawn) for key in keys)
+    (first, second), (other_first, other_second) = (key_hashes(key, (1, 1), hash_numbers) for key in keys)
     assert first == other_first
     assert second != other_second
-    spec = DecodingSpec(live=True, drawn=drawn)
+    spec = DecodingSpec(live=True, hash_numbers=hash_numbers)
     chunk = LogBytes(topic=OFFSETS, partition=0, data=memoryview(encode([(key, b"\0\3") for key in keys])), file="f")
     sums = merged(reduce_entries(worker_rows(iter([chunk]), spec)))
     assert sum(count for key, count in sums.items() if key[0] == RowKind.CLASS and key[-1] == "live") == 2
@@ -192,13 +192,13 @@ def test_keys_that_have_one_hash_in_common_are_two() -> None:
 @given(key=st.binary(max_size=300) | st.binary(min_size=205, max_size=230), large=st.booleans())
 def test_a_hash_is_what_the_proof_speaks_of(key: bytes, large: bool) -> None:
     """The sum of products, or the polynomial of a name and a long key."""
-    drawn = Drawn(points=(PRIME - 1,) * 2, factors=(PRIME - 1,) * 2 * FACTORS) if large else Drawn()
+    hash_numbers = HashNumbers(points=(PRIME - 1,) * 2, factors=(PRIME - 1,) * 2 * FACTORS) if large else HashNumbers()
     name = b"__consumer_offsets-7"
-    data, table = np.frombuffer(name, dtype=np.uint8), drawn.table()
+    data, table = np.frombuffer(name, dtype=np.uint8), hash_numbers.table()
     name_hashes = hashes_of_name(data.ctypes.data, len(name), table.ctypes.data)
-    found = key_hashes(key, name_hashes, drawn)
+    found = key_hashes(key, name_hashes, hash_numbers)
     for hashed, of_name, point, factors in zip(
-        found, name_hashes, drawn.points, (drawn.factors[::2], drawn.factors[1::2]), strict=True
+        found, name_hashes, hash_numbers.points, (hash_numbers.factors[::2], hash_numbers.factors[1::2]), strict=True
     ):
         polynomial = 0
         for number in (len(name) + 1, *in_sevens(name)):
@@ -219,9 +219,9 @@ def test_a_hash_is_what_the_proof_speaks_of(key: bytes, large: bool) -> None:
 
 @given(key=st.binary(max_size=240), other=st.binary(max_size=240), cut=st.integers(0, 240))
 def test_other_keys_and_other_logs_have_other_hashes(key: bytes, other: bytes, cut: int) -> None:
-    drawn = Drawn()
+    hash_numbers = HashNumbers()
     pairs = {(name, data) for name in (1, 2) for data in (key, other, key[:cut], key + b"\0", b"\0" + key)}
-    hashed = [key_hashes(data, (name, name), drawn) for name, data in pairs]
+    hashed = [key_hashes(data, (name, name), hash_numbers) for name, data in pairs]
     assert len(set(hashed)) == len({one for one, _ in hashed}) == len({two for _, two in hashed}) == len(pairs)
 
 
