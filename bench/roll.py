@@ -1,13 +1,13 @@
-"""What the orchestration costs: the same roll by a bare script and by the DAG, side by side in one run.
+"""Measures the overhead of the DAG: the same rolling upgrade by a plain script and by the DAG, in one run.
 
     python bench/roll.py [--rounds 3] [--from 3.9.1] [--to 4.3.1] [--layout combined]
 
-Each round makes two new clusters of the same kind, one after the other, and rolls both with the same gates (looks 3,
-one second apart, soak 0): first by `steps.whole_roll` in this process, then by `kafka_upgrade` in an Airflow that
-is running all the time, so that both rolls share the machine with it. Timed is the roll alone: from the first look of
-the first node's gate to the last look of the last node's. Planning, approvals and reports are outside of both.
+Each round creates two equal clusters, one after the other, and upgrades both with the same gates (3 consecutive checks,
+one second apart, soak 0): one with `steps.roll.walk` in this process, one with the DAG `kafka_upgrade_<cluster>`.
+Airflow runs all the time, so its load on the machine affects both. The measured time begins with the first check of the
+first node's gate and ends with the last check of the last node's gate. It does not include plan, approvals and report.
 
-Writes bench/results/roll.json and prints medians with their spread, the ratio, and where the DAG's extra time goes.
+Writes bench/results/roll.json and prints medians with minimum and maximum, the ratio, and the parts of the DAG's time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PARTS = ("gate_before", "replace", "gate_after")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--from", dest="origin", default="3.9.1")
+    parser.add_argument("--from", dest="source", default="3.9.1")
     parser.add_argument("--to", dest="target", default="4.3.1")
     parser.add_argument("--layout", choices=("combined", "separate"), default="combined")
     arguments = parser.parse_args()
@@ -71,7 +71,7 @@ def _rounds(folder: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]
     with AirflowServer.start(folder / "airflow", environment=environment) as airflow:
         for number in range(1, arguments.rounds + 1):
             figures: dict[str, Any] = {}
-            # In turn, so that neither always goes first on a machine that warms up or tires.
+            # The order changes with every round, so that caches and temperature do not favour one of them.
             ways = ("script", "dag") if number % 2 else ("dag", "script")
             for way in ways:
                 cluster = _cluster(folder, f"{way}{number}", arguments)
@@ -135,11 +135,11 @@ def _by_dag(airflow: AirflowClient, cluster: LocalCluster, target: str) -> tuple
         if airflow.run_state(dag_id, run_id) == "failed":
             break
         time.sleep(1)
-    raise FatalError(f"{dag_id} did not roll: {airflow.task_states(dag_id, run_id)}")
+    raise FatalError(f"{dag_id} did not replace all nodes: {airflow.task_states(dag_id, run_id)}")
 
 
 def _timed(tasks: Sequence[Mapping[str, Any]]) -> tuple[float, dict[str, float]]:
-    """Seconds of the roll, and of its parts: inside each kind of task, and between the tasks."""
+    """Return the seconds of the upgrade, and of its parts: inside each kind of task, and between the tasks."""
     spans = {t["task_id"]: (_when(t["start_date"]), _when(t["end_date"])) for t in tasks}
     total = max(end for _, end in spans.values()) - min(start for start, _ in spans.values())
     parts = {
@@ -174,11 +174,11 @@ def _print(result: Mapping[str, Any]) -> None:
     def line(name: str, spread: Mapping[str, float], unit: str) -> None:
         print(f"{name:28} {spread['median']:8.2f} {unit}   ({spread['min']:.2f} to {spread['max']:.2f})")
 
-    line("bare script", result["script_s"], "s")
+    line("plain script", result["script_s"], "s")
     line("DAG", result["dag_s"], "s")
     line("ratio", result["ratio"], "x")
-    line("extra a node", result["extra_s_per_node"], "s")
-    print("the DAG's seconds a node:")
+    line("additional time per node", result["extra_s_per_node"], "s")
+    print("seconds of the DAG per node:")
     for part, spread in result["dag_s_per_node"].items():
         line(f"  {part}", spread, "s")
 
