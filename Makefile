@@ -46,7 +46,7 @@ lint: setup ## check with ruff, mypy and import-linter
 
 bench: bench-roll bench-rebalance bench-scan bench-scan-start ## run all benchmarks
 
-bench-roll: setup ## compare the same roll by a bare script and by the DAG
+bench-roll: setup ## compare the same roll by a plain script and by the DAG
 	$(BIN)/python bench/roll.py $(ARGS)
 
 bench-rebalance: setup ## compare groups that rebalance by each protocol

@@ -1,10 +1,10 @@
-"""Coordinator logs of any size, which real brokers load: real batches of committed offsets and groups.
+"""Writes coordinator logs of any size that real brokers can load: batches with committed offsets and groups.
 
     python bench/coordinator_log.py DIR --mebibytes 2048 --codecs none lz4 zstd --keys 1000000 --partitions 4
 
-writes DIR/__consumer_offsets-<n>/ with segments and their indexes, and prints what lies there. Batches take turns in
-their codecs. A batch is made once from its keys; when the keys begin again, only its base offset changes (which is
-outside the CRC).
+writes DIR/__consumer_offsets-<n>/ with segments and their indexes, and prints sizes and record counts. The codec
+changes with every batch. A batch is created once from its keys. When the keys repeat, only its base offset changes,
+which is not part of the CRC.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tools.message_writer import encode
 
 TOPIC = "__consumer_offsets"
-RECORDS_PER_BATCH = 100  # each with its own key; one is a group's metadata, one a tombstone
+RECORDS_PER_BATCH = 100  # each with a different key; one is a group's metadata, one a tombstone
 _GROUP_AT, _TOMBSTONE_AT = 99, 50
 _KEYS_PER_GROUP = 10
 _RELEASE = Release(3, 9, 1)
 _OFFSET_COMMIT, _GROUP_METADATA, _VALUE_VERSION = 1, 2, 3
 _TIMESTAMP = 1_700_000_000_000
-_OFFSET = 0x0102030405  # as it stands in the template, to be found there
-_DIGITS = 16  # of a group's number, mixed and in hexadecimal
+_OFFSET = 0x0102030405  # placeholder for a committed offset in the template
+_DIGITS = 16  # hexadecimal digits of a group's hashed number
 _HEXADECIMAL = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 _HEADER_BYTES, _LENGTH_FROM, _CRC_AT, _ATTRIBUTES_AT = 61, 12, 17, 21
 _SEGMENT_BYTES = 100 << 20  # offsets.topic.segment.bytes
 _INDEX_BYTES = 4096  # log.index.interval.bytes
-_MOST_KEPT = 20_000  # batches that are kept to be repeated
+_MOST_KEPT = 20_000  # largest number of batches that are kept in memory and repeated
 
 COMPRESS: dict[Codec, Callable[[bytes], Any]] = {
     Codec.NONE: lambda data: data,
@@ -62,7 +62,7 @@ COMPRESS: dict[Codec, Callable[[bytes], Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlan:
-    """`log_bytes` of all partitions together; `keys`: distinct keys in it, at most, rounded up to whole batches."""
+    """A log to write. `log_bytes`: of all partitions. `keys`: distinct keys at most, rounded up to whole batches."""
 
     log_bytes: int
     codecs: tuple[Codec, ...] = (Codec.NONE, Codec.LZ4, Codec.ZSTD)
@@ -78,20 +78,20 @@ class Written:
 
 
 def write_log(folder: Path, plan: LogPlan) -> tuple[Written, ...]:
-    """Write partitions of equal size, one after the other; each key lies in one of them."""
-    share = plan.log_bytes // plan.partitions
+    """Write partitions of equal size, one after the other; each key is in one of them."""
+    partition_bytes = plan.log_bytes // plan.partitions
     first = 0
     done = []
     for partition in range(plan.partitions):
         different = max(1, -(-plan.keys // plan.partitions // RECORDS_PER_BATCH))
         batches = make_batches(plan.codecs, different, first)
-        done.append(_write_partition(folder / f"{TOPIC}-{partition}", batches, share))
+        done.append(_write_partition(folder / f"{TOPIC}-{partition}", batches, partition_bytes))
         first += different
     return tuple(done)
 
 
 def make_batches(codecs: Sequence[Codec], different: int, first: int = 0) -> Iterator[bytearray]:
-    """Batches without end, whose base offsets follow each other from 0; `different` of them before keys begin again."""
+    """Yield batches without end, with base offsets from 0. After `different` batches the keys repeat."""
     maker = _Maker(codecs)
     kept: dict[int, bytearray] = {}
     for number in itertools.count():
@@ -114,7 +114,7 @@ def _write_partition(folder: Path, batches: Iterator[bytearray], log_bytes: int)
         with (folder / f"{base:020}.log").open("wb", buffering=1 << 20) as segment:
             while written + position < log_bytes and position + len(batch) <= _SEGMENT_BYTES:
                 if position - indexed > _INDEX_BYTES:
-                    # As a broker does it: the entry names the batch's last offset.
+                    # As in a broker, the entry contains the last offset of the batch.
                     index += struct.pack(">ii", records + RECORDS_PER_BATCH - 1 - base, position)
                     indexed = position
                 segment.write(batch)
@@ -127,7 +127,7 @@ def _write_partition(folder: Path, batches: Iterator[bytearray], log_bytes: int)
 
 
 class _Maker:
-    """Batch number n: its codec by turns, its keys those that follow the keys of batch n − 1."""
+    """Creates batch number n, with the next codec and with the keys after those of batch n − 1."""
 
     def __init__(self, codecs: Sequence[Codec]) -> None:
         self._codecs = codecs
@@ -135,14 +135,14 @@ class _Maker:
         self._digits = np.array(groups)[:, None] + np.arange(_DIGITS)
         self._shifts = np.arange(4 * _DIGITS - 4, -1, -4, dtype=np.uint64)
         self._offsets = np.array(offsets)[:, None] + np.arange(3)
-        # What is committed differs from record to record: else compression would find nothing but copies.
+        # Committed offsets differ from record to record. Equal ones would compress much better than real logs.
         self._random = np.random.default_rng(12)
 
     def make(self, number: int) -> bytearray:
         codec = self._codecs[number % len(self._codecs)]
         whole = self._template.copy()
         groups = (number * RECORDS_PER_BATCH + np.arange(RECORDS_PER_BATCH)) // _KEYS_PER_GROUP
-        mixed = groups.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # odd: no two groups become one
+        mixed = groups.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # odd, so two groups never get the same hash
         whole[self._digits] = _HEXADECIMAL[mixed[:, None] >> self._shifts & np.uint64(15)]
         whole[self._offsets] = self._random.integers(0, 256, size=self._offsets.shape, dtype=np.uint8)
         batch = bytearray(whole[:_HEADER_BYTES].tobytes())
@@ -154,12 +154,12 @@ class _Maker:
 
 
 def _template() -> tuple[npt.NDArray[np.uint8], list[int], list[int]]:
-    """A batch, where in it the groups' numbers stand, and where the lower bytes of the committed offsets do."""
+    """Return a batch, the positions of the groups' numbers, and those of the lower bytes of the committed offsets."""
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 30)
     names = [f"payments-{number:0{_DIGITS}}" for number in range(RECORDS_PER_BATCH)]
     noise = random.Random(12)
     for number, name in enumerate(names):
-        committed_at = _TIMESTAMP + 7 * (number // _KEYS_PER_GROUP)  # by one request of its group
+        committed_at = _TIMESTAMP + 7 * (number // _KEYS_PER_GROUP)  # one request per group
         if number == _GROUP_AT:
             key, value = _group(name)
         else:
@@ -175,8 +175,9 @@ def _template() -> tuple[npt.NDArray[np.uint8], list[int], list[int]]:
 
 
 def _commit(group: str, partition: int, committed_at: int, noise: random.Random) -> tuple[bytes, bytes]:
-    """As Kafka Streams commits (TopicPartitionMetadata): the metadata is its version 2 and the partition's time, in
-    base64; here of the last minute.
+    """Return key and value of a commit as Kafka Streams writes it (TopicPartitionMetadata).
+
+    The metadata is version 2 and the partition time in base64. The partition time is in the last minute.
     """
     partition_time = committed_at - noise.randrange(60_000)
     key = {"group": group, "topic": f"orders.events.{noise.randrange(1 << 16):04x}", "partition": partition}
@@ -227,7 +228,7 @@ def _message(key_version: int, key: dict[str, Any], value: dict[str, Any]) -> tu
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--mebibytes", type=int, default=2048, help="of all partitions together")
+    parser.add_argument("--mebibytes", type=int, default=2048, help="size of all partitions")
     parser.add_argument("--codecs", nargs="+", default=["none", "lz4", "zstd"], choices=[c.name.lower() for c in Codec])
     parser.add_argument("--keys", type=int, default=1_000_000, help="distinct keys")
     parser.add_argument("--partitions", type=int, default=1)

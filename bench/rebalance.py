@@ -1,19 +1,18 @@
-"""What the dynamic rebalance protocol saves: restarts on the way to cooperative, and time without owner in a bounce.
+"""Measures what the dynamic rebalance protocol saves: restarts of a migration, and time without a consumer.
 
     python bench/rebalance.py [--rounds 1] [--release 4.3.1] [--revoke-s 0.2] [--down-s 2]
 
-One broker, 64 partitions, groups of 8 members (threads). Giving up a partition costs `--revoke-s` in the rebalance
-listener, as flushing state does; a member is down for `--down-s` before it comes back, as a process is. Each round
-takes, one after the other on the same broker:
+One broker, 64 partitions, groups of 8 members (threads). The rebalance listener needs `--revoke-s` seconds for each
+partition that is revoked, like a consumer that flushes state. A member that restarts is down for `--down-s` seconds.
+Each round measures on the same broker, one after the other:
 
-- the migration from range to cooperative: by the dynamic protocol, each member restarted once; and as released
-  consumers need it (KIP-429), where a member's protocol is permanently the highest common to its assignors: all members
-  with both assignors first, then all with the cooperative one alone;
-- a rolling bounce of an eager group (kafka-python's range) and of the dynamic group after its migration.
+- the migration from range to cooperative with the dynamic protocol: each member restarts once;
+- the same migration with released consumers (KIP-429), whose protocol is always the highest that all assignors of the
+  member support: first all members restart with both assignors, then all members with the cooperative assignor only;
+- a rolling bounce of an eager group (kafka-python's range), and of the dynamic group after its migration.
 
-A partition is without owner from the moment its member begins to give it up (or exits) until a member learns that it
-has it. Members are restarted in order, the next one when every partition has an owner again. Writes
-bench/results/rebalance.json.
+A partition is unassigned from the time when its member begins to revoke it (or exits) until a member gets it assigned.
+The next member restarts when every partition is assigned again. Writes bench/results/rebalance.json.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ _SETTINGS = {
 
 
 class FixedMember(Member):
-    """A released consumer: what its assignors have in common is its protocol as long as it lives."""
+    """A member of a released consumer: it keeps its first protocol, the highest that its assignors have in common."""
 
     __slots__ = ()
 
@@ -73,7 +72,7 @@ class FixedMember(Member):
 
 
 class RangeConsumer(KafkaConsumer):  # type: ignore[misc]
-    """kafka-python's, except for joins that it would discard and send again, which is not caused by eager."""
+    """kafka-python's consumer without its repeated join requests, which eager rebalancing does not need."""
 
     def __init__(self, **configs: Any) -> None:
         super().__init__(**configs)
@@ -88,8 +87,10 @@ class FixedProtocolConsumer(DynamicProtocolConsumer):
 
 @dataclass(slots=True)
 class Owners:
-    """When each partition had an owner. kafka-python tells a member twice that it gives up what it has: at its close
-    in the middle of an eager rebalance; the second time counts for nothing."""
+    """The time during which each partition was assigned.
+
+    A member that closes during an eager rebalance gets the revocation twice from kafka-python. The second is ignored.
+    """
 
     began: dict[int, tuple[object, float]] = field(default_factory=dict)
     owned_s: float = 0.0
@@ -162,7 +163,7 @@ class BenchGroup:
         self._wait()
 
     def bounce(self, kind: tuple[Make, Any]) -> dict[str, float]:
-        """Restart every member in turn; how many restarts, seconds, and partition-seconds without owner."""
+        """Restart every member in turn. Return the restarts, the seconds and the unassigned partition-seconds."""
         owned, began = self.owners.partition_seconds(), time.monotonic()
         for index in range(MEMBERS):
             self.members[index].stop()
@@ -194,7 +195,7 @@ class BenchGroup:
         return Running(consumer, self.name, CostlyListener(self.owners, self.cost_s))
 
     def _wait(self) -> None:
-        """Until every partition has had its owner for a while, and every member some."""
+        """Wait until all partitions are assigned, every member has some, and nothing changes for _HOLD_S seconds."""
         since, deadline, seen = time.monotonic(), time.monotonic() + _DEADLINE_S, None
         while time.monotonic() - since < _HOLD_S:
             owned = [frozenset(member.consumer.assignment()) for member in self.members]
@@ -203,7 +204,7 @@ class BenchGroup:
             if not whole or owned != seen or len(generations) > 1:
                 since, seen = time.monotonic(), owned
             if time.monotonic() > deadline:
-                raise FatalError(f"Group {self.name} does not settle.", remedy="Look at the broker's log.")
+                raise FatalError(f"Group {self.name} does not become stable.", remedy="Read the broker's log.")
             time.sleep(0.01)
 
 
@@ -268,13 +269,15 @@ def _round(servers: str, number: int, cost_s: float, down_s: float) -> dict[str,
 
 
 def _until_cooperative(group: BenchGroup, bounces: list[tuple[Make, Any]]) -> dict[str, float]:
-    """The figures of all bounces together; FatalError unless the last one, and no earlier, made it cooperative."""
+    """Return the sum of the figures of all bounces. Raises FatalError unless the group is cooperative after the last
+    bounce, and not before it.
+    """
     total: dict[str, float] = defaultdict(float)
     for index, kind in enumerate(bounces):
         for what, value in group.bounce(kind).items():
             total[what] += value
         if group.is_cooperative is not (index == len(bounces) - 1):
-            raise FatalError(f"Group {group.name} is not what bounce {index + 1} should make it.")
+            raise FatalError(f"Group {group.name} does not have the expected protocol after bounce {index + 1}.")
     return total
 
 

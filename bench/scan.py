@@ -1,15 +1,15 @@
-"""How fast coordinator logs are scanned, and in how much memory, beside what else could read them.
+"""Measures speed and memory of scans of coordinator logs, and compares them with other programs that read these logs.
 
     python bench/scan.py [--quick] [--only classes deep live broker sizes keys] [--rounds 5] [--folder DIR]
 
-Everything is read from files that are written first (bench/coordinator_log.py: none, lz4 and zstd by turns) and removed
-at the end, 11 GB at most, best in a page cache that holds them. In each round the competitors take turns on the same
-files. A scan is timed whole, from looking for segments to verdicts and inventory, in a warm session of the job on
-local[2]; each is checked: every record counted, all CRCs right.
+The benchmark first writes files (bench/coordinator_log.py with none, lz4 and zstd), at most 11 GB, and removes them
+at the end. The page cache should be large enough for them. In each round, all programs read the same files in turn. The
+time of a scan includes everything from the search for segments to verdicts and inventory, in a Spark session on
+local[2] that already runs. Each scan is checked: it counted every record and found no damage.
 
-Writes bench/results/scan.json (not with --quick or --only) and prints medians, least and most, and the goals. It ends
-with 1 if a goal was missed. Five rounds take some ten minutes on two idle cores; it says how long it still takes.
-Interrupted, or ended by SIGTERM, it ends what it started and removes its files.
+Writes bench/results/scan.json (not with --quick or --only) and prints medians, minimum, maximum and the goals. The exit
+code is 1 if a goal was missed. Five rounds take about ten minutes on two idle cores; the remaining time is printed.
+On Ctrl-C or SIGTERM the benchmark stops its processes and removes its files.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ RESULTS = PROJECT_ROOT / "bench" / "results" / "scan.json"
 PARTS = ("classes", "deep", "live", "broker", "sizes", "keys")
 _SCANS = {"classes": (ScanDepth.CLASSES, False), "deep": (ScanDepth.DEEP, False), "live": (ScanDepth.CLASSES, True)}
 _TIMES_DUMP_LOG = {"classes": 100.0, "deep": 20.0, "live": 40.0}
-_PARTITIONS, _OF_MIX = 16, 8  # of the largest log; the first of them, 4 GiB, are what the competitors read
-_MOST_KEYS = 0.25  # of a partition, in millions: some forty records a key
+_PARTITIONS, _OF_MIX = 16, 8  # partitions of the largest log; the first 8 (4 GiB) are read by all programs
+_MOST_KEYS = 0.25  # keys of a partition, in millions: about forty records per key
 _STEPS = (1, 2, 4, 8, 16)
 _MB, _MIB = 1e6, 1 << 20
 _CODECS = (Codec.NONE, Codec.LZ4, Codec.ZSTD)
@@ -58,7 +58,7 @@ _CODECS = (Codec.NONE, Codec.LZ4, Codec.ZSTD)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """Mebibytes of a partition, of a sample for kafka-dump-log and of a broker's log; distinct keys in millions."""
+    """Sizes in MiB: a partition, the samples for kafka-dump-log, the log of the broker. `keys`: millions of keys."""
 
     partition: int = 512
     sample: int = 64
@@ -86,10 +86,10 @@ class Bench:
             self.folder / name,
             LogPlan(log_bytes=mebibytes * _MIB, codecs=_CODECS, keys=int(keys * 1e6), partitions=partitions),
         )
-        os.sync()  # what is written out later is written while something is timed
+        os.sync()  # otherwise the kernel writes the files to disk during a measurement
         return written
 
-    def tell(self, name: str, figures: Mapping[str, float], unit: str) -> None:
+    def add_figures(self, name: str, figures: Mapping[str, float], unit: str) -> None:
         self.result.setdefault("figures", {})[name] = {**figures, "unit": unit}
         print(line(name, dict(figures), unit), flush=True)
 
@@ -99,7 +99,7 @@ class Bench:
 
 
 def steps(wanted: set[str], rounds: int, scale: float) -> list[tuple[str, float]]:
-    """What comes, and how many seconds it takes with files of their full size; `scale`: how much of it these have."""
+    """Return the steps of this run with their expected seconds. `scale`: size of the files, 1 is the full size."""
     found: list[tuple[str, float]] = []
     if "keys" in wanted:
         found += [("writing keys-sample", 1), ("writing keys", 60 * scale), ("scanning keys", 15 + 60 * scale)]
@@ -120,22 +120,22 @@ def _each(what: str, rounds: int, seconds: float) -> list[tuple[str, float]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small files: does it run, not how fast")
+    parser.add_argument("--quick", action="store_true", help="small files, to check that the benchmark runs")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", type=Path, help="where the files are put for the time being (default: temporary)")
+    parser.add_argument("--folder", type=Path, help="folder for the files of this run (default: a temporary folder)")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as an interrupt: what was started ends
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as on Ctrl-C: stops its processes
     sizes = QUICK if options.quick else Sizes()
     with tempfile.TemporaryDirectory(prefix="bench-scan-", dir=options.folder) as name:
-        ports = Bench(
+        bench = Bench(
             folder=Path(name),
             sizes=sizes,
             rounds=options.rounds,
             settings=Settings.from_environment(),
             clock=Clock(steps=steps(set(options.only), options.rounds, sizes.partition / Sizes().partition)),
         )
-        ports.result |= {
+        bench.result |= {
             "command": " ".join(["python bench/scan.py", *sys.argv[1:]]),
             "date": time.strftime("%Y-%m-%d"),
             "machine": {
@@ -144,40 +144,40 @@ def main() -> int:
                 "load_before": round(os.getloadavg()[0], 1),
             },
         }
-        _run(ports, set(options.only))
-    ports.result["machine"]["load_after"] = round(os.getloadavg()[0], 1)
-    ports.result["goals"] = [goal.to_dict() for goal in ports.goals]
+        _run(bench, set(options.only))
+    bench.result["machine"]["load_after"] = round(os.getloadavg()[0], 1)
+    bench.result["goals"] = [goal.to_dict() for goal in bench.goals]
     if not options.quick and set(options.only) == set(PARTS):
         RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps(ports.result, indent=2) + "\n")
-    print("\n".join(["", *map(str, ports.goals)]))
-    return 0 if all(goal.reached for goal in ports.goals) else 1
+        RESULTS.write_text(json.dumps(bench.result, indent=2) + "\n")
+    print("\n".join(["", *map(str, bench.goals)]))
+    return 0 if all(goal.reached for goal in bench.goals) else 1
 
 
-def _run(ports: Bench, wanted: set[str]) -> None:
+def _run(bench: Bench, wanted: set[str]) -> None:
     if "keys" in wanted:
-        _many_keys(ports)
+        _many_keys(bench)
     if wanted - {"keys"}:
         partitions = _PARTITIONS if "sizes" in wanted else _OF_MIX
-        keys = partitions * min(_MOST_KEYS, ports.sizes.keys / 40)
-        logs = ports.log("log", partitions * ports.sizes.partition, keys, partitions)
-        ports.clock.next("starting Spark")
-        spark = WarmSession(ports.settings, ports.folder)
+        keys = partitions * min(_MOST_KEYS, bench.sizes.keys / 40)
+        logs = bench.log("log", partitions * bench.sizes.partition, keys, partitions)
+        bench.clock.next("starting Spark")
+        spark = WarmSession(bench.settings, bench.folder)
         try:
             folders = [written.folder for written in logs[:_OF_MIX]]
             cat_s(folders)
             seconds, _ = spark.files_s(folders, spark.question(ScanDepth.CLASSES), _records(logs[:_OF_MIX]))
-            ports.tell("cold start: the session", spread([spark.start_s]), "s")
-            ports.tell("cold start: its first scan", spread([seconds]), "s")
+            bench.add_figures("cold start: the session", spread([spark.start_s]), "s")
+            bench.add_figures("cold start: its first scan", spread([seconds]), "s")
             if files := [part for part in _SCANS if part in wanted]:
-                _files(ports, spark, logs[:_OF_MIX], files)
+                _files(bench, spark, logs[:_OF_MIX], files)
             if "sizes" in wanted:
-                _by_size(ports, spark, logs)
+                _by_size(bench, spark, logs)
             if "broker" in wanted:
-                _broker(ports, spark)
+                _broker(bench, spark)
         finally:
             spark.close()
-        shutil.rmtree(ports.folder / "log")
+        shutil.rmtree(bench.folder / "log")
 
 
 def _records(logs: tuple[Written, ...]) -> int:
@@ -188,14 +188,14 @@ def _bytes(logs: tuple[Written, ...]) -> int:
     return sum(written.log_bytes for written in logs)
 
 
-def _files(ports: Bench, spark: WarmSession, logs: tuple[Written, ...], scans: list[str]) -> None:
-    """Scans of segment files, `cat`, the bare kernel and kafka-dump-log."""
+def _files(bench: Bench, spark: WarmSession, logs: tuple[Written, ...], scans: list[str]) -> None:
+    """Measure scans of segment files, `cat`, the kernel without Spark, and kafka-dump-log."""
     folders, records, megabytes = [log.folder for log in logs], _records(logs), _bytes(logs) / _MB
-    ports.result["log"] = {"bytes": _bytes(logs), "records": records, "codecs": [c.name.lower() for c in _CODECS]}
-    ports.clock.next("files: warming up")
-    cache = ReleaseCache(ports.settings.cache, ports.settings.include)
-    dump_log = DumpLog.fetch(ports.folder / "tools", cache.libs(RELEASE))
-    samples = _samples(ports)
+    bench.result["log"] = {"bytes": _bytes(logs), "records": records, "codecs": [c.name.lower() for c in _CODECS]}
+    bench.clock.next("files: warming up")
+    cache = ReleaseCache(bench.settings.cache, bench.settings.include)
+    dump_log = DumpLog.fetch(bench.folder / "tools", cache.libs(RELEASE))
+    samples = _samples(bench)
     questions = {name: spark.question(depth, live=live) for name, (depth, live) in _SCANS.items() if name in scans}
     classes = spark.question(ScanDepth.CLASSES)
     found = spark.find(folders)
@@ -206,8 +206,8 @@ def _files(ports: Bench, spark: WarmSession, logs: tuple[Written, ...], scans: l
         kernel.seconds(found, classes.spec(found), records)
         for question in questions.values():
             spark.files_s(folders, question, records)
-        for number in range(1, ports.rounds + 1):
-            ports.clock.next(f"files: round {number} of {ports.rounds}")
+        for number in range(1, bench.rounds + 1):
+            bench.clock.next(f"files: round {number} of {bench.rounds}")
             rates["cat"].append(megabytes / cat_s(folders))
             rates["bare kernel"].append(megabytes / kernel.seconds(found, classes.spec(found), records))
             for name, question in questions.items():
@@ -220,13 +220,13 @@ def _files(ports: Bench, spark: WarmSession, logs: tuple[Written, ...], scans: l
                 )
     finally:
         kernel.close()
-    ports.tell("kafka-dump-log: start, taken off its times", spread(starts), "s")
+    bench.add_figures("kafka-dump-log: start, taken off its times", spread(starts), "s")
     for name, values in rates.items():
-        ports.tell(f"files: {name}", spread(values), "MB/s")
+        bench.add_figures(f"files: {name}", spread(values), "MB/s")
     for name in scans:
         against = ratios(rates[name], rates["dump-log mix"])
-        ports.tell(f"files: {name} to kafka-dump-log", against, "x")
-        ports.goal(
+        bench.add_figures(f"files: {name} to kafka-dump-log", against, "x")
+        bench.goal(
             Goal(
                 what=f"files, {name}: times kafka-dump-log",
                 value=against["median"],
@@ -236,31 +236,31 @@ def _files(ports: Bench, spark: WarmSession, logs: tuple[Written, ...], scans: l
         )
     if "classes" in scans:
         share = ratios(rates["classes"], rates["bare kernel"])
-        ports.tell("files: classes to the bare kernel", share, "")
-        ports.goal(Goal(what="files, classes: of the bare kernel's speed", value=share["median"], limit=0.6, unit=""))
+        bench.add_figures("files: classes to the bare kernel", share, "")
+        bench.goal(Goal(what="files, classes: of the bare kernel's speed", value=share["median"], limit=0.6, unit=""))
 
 
-def _samples(ports: Bench) -> dict[str, Written]:
-    """Files for kafka-dump-log, in the codecs of the mix and in each of them: whole logs would take it minutes."""
+def _samples(bench: Bench) -> dict[str, Written]:
+    """Write small files for kafka-dump-log, with all codecs and with each codec: whole logs would take minutes."""
     plans = {
         "start": LogPlan(log_bytes=1, codecs=_CODECS),
-        "mix": LogPlan(log_bytes=ports.sizes.sample * _MIB, codecs=_CODECS),
+        "mix": LogPlan(log_bytes=bench.sizes.sample * _MIB, codecs=_CODECS),
     }
     for codec in _CODECS:
-        plans[codec.name.lower()] = LogPlan(log_bytes=ports.sizes.sample_of_codec * _MIB, codecs=(codec,))
-    return {name: write_log(ports.folder / "samples" / name, plan)[0] for name, plan in plans.items()}
+        plans[codec.name.lower()] = LogPlan(log_bytes=bench.sizes.sample_of_codec * _MIB, codecs=(codec,))
+    return {name: write_log(bench.folder / "samples" / name, plan)[0] for name, plan in plans.items()}
 
 
-def _by_size(ports: Bench, spark: WarmSession, logs: tuple[Written, ...]) -> None:
-    """Time and workers' memory against size, counting classes."""
+def _by_size(bench: Bench, spark: WarmSession, logs: tuple[Written, ...]) -> None:
+    """Measure time and memory of the workers for logs of different sizes, at depth `classes`."""
     question = spark.question(ScanDepth.CLASSES)
     parts = {step: logs[:step] for step in _STEPS}
     seconds: defaultdict[int, list[float]] = defaultdict(list)
     memory: defaultdict[int, list[float]] = defaultdict(list)
     from_disk: defaultdict[int, list[float]] = defaultdict(list)
     cat_s([log.folder for log in logs])
-    for number in range(1, ports.rounds + 1):
-        ports.clock.next(f"sizes: round {number} of {ports.rounds}")
+    for number in range(1, bench.rounds + 1):
+        bench.clock.next(f"sizes: round {number} of {bench.rounds}")
         for step, part in parts.items():
             before = psutil.disk_io_counters().read_bytes
             with MemoryWatch(os.getpid()) as watch:
@@ -270,78 +270,83 @@ def _by_size(ports: Bench, spark: WarmSession, logs: tuple[Written, ...]) -> Non
             memory[step].append(watch.worker_mib)
     for step, part in parts.items():
         name = f"sizes: {_bytes(part) / 2**30:.3g} GiB"
-        ports.tell(name, spread(seconds[step]), "s")
-        ports.tell(f"{name}, a worker at most", spread(memory[step]), "MiB")
-        ports.tell(f"{name}, read from disk by all of the machine", spread(from_disk[step]), "MB")
+        bench.add_figures(name, spread(seconds[step]), "s")
+        bench.add_figures(f"{name}, a worker at most", spread(memory[step]), "MiB")
+        bench.add_figures(f"{name}, read from disk by all of the machine", spread(from_disk[step]), "MB")
     last, before = _STEPS[-1], _STEPS[-2]
     growth = ratios(seconds[last], seconds[before])
-    ports.tell("sizes: time of the largest to the half of it", growth, "x")
-    ports.goal(Goal(what="sizes: 8 GiB to 4 GiB", value=growth["median"], limit=2.1, unit="x", most=True))
-    ports.result["worker_peak_mib"] = max(max(values) for values in memory.values())
+    bench.add_figures("sizes: time of the largest to the half of it", growth, "x")
+    bench.goal(Goal(what="sizes: 8 GiB to 4 GiB", value=growth["median"], limit=2.1, unit="x", most=True))
+    bench.result["worker_peak_mib"] = max(max(values) for values in memory.values())
 
 
-def _broker(ports: Bench, spark: WarmSession) -> None:
-    """The scan of a live cluster, and a consumer on the same broker."""
+def _broker(bench: Bench, spark: WarmSession) -> None:
+    """Measure the scan of a running cluster, and a consumer on the same broker."""
     partitions = 4
-    logs = ports.log("broker-log", ports.sizes.broker, 0.05, partitions)
-    cache = ReleaseCache(ports.settings.cache, ports.settings.include)
+    logs = bench.log("broker-log", bench.sizes.broker, 0.05, partitions)
+    cache = ReleaseCache(bench.settings.cache, bench.settings.include)
     question = spark.question(ScanDepth.CLASSES)
     rates: defaultdict[str, list[float]] = defaultdict(list)
-    ports.clock.next("starting a broker")
-    with broker_with(ports.folder / "broker-log", partitions, ports.folder / "cluster", RELEASE, cache) as servers:
+    bench.clock.next("starting a broker")
+    with broker_with(bench.folder / "broker-log", partitions, bench.folder / "cluster", RELEASE, cache) as servers:
         spark.broker_s(servers, question)
-        for number in range(1, ports.rounds + 1):
-            ports.clock.next(f"broker: round {number} of {ports.rounds}")
+        for number in range(1, bench.rounds + 1):
+            bench.clock.next(f"broker: round {number} of {bench.rounds}")
             took, _ = spark.broker_s(servers, question)
             rates["scan"].append(_bytes(logs) / _MB / took)
             took, read = consumer_s(servers, partitions)
             if read < _records(logs):
-                raise FatalError(f"The consumer read {read} of {_records(logs)} records.", remedy="Look why.")
+                raise FatalError(f"The consumer read {read} of {_records(logs)} records.", remedy="Find the cause.")
             rates["consumer that counts prefixes"].append(_bytes(logs) / _MB / took)
     for name, values in rates.items():
-        ports.tell(f"broker: {name}", spread(values), "MB/s")
+        bench.add_figures(f"broker: {name}", spread(values), "MB/s")
     against = ratios(*rates.values())
-    ports.tell("broker: scan to consumer", against, "x")
-    ports.goal(Goal(what="live cluster: times a consumer", value=against["median"], limit=5.0, unit="x"))
+    bench.add_figures("broker: scan to consumer", against, "x")
+    bench.goal(Goal(what="live cluster: times a consumer", value=against["median"], limit=5.0, unit="x"))
 
 
-def _many_keys(ports: Bench) -> None:
-    """`kafka-rollout scan --live` of a log in which every record has its own key, as from a shell."""
-    (sample,) = ports.log("keys-sample", 8, ports.sizes.keys)
-    shutil.rmtree(ports.folder / "keys-sample")
-    megabytes = int(ports.sizes.keys * 1e6 * sample.log_bytes / sample.records * 1.01 / _MIB)
-    logs = ports.log("keys", megabytes, 2 * ports.sizes.keys, 8)
-    out = ports.folder / "keys.json"
-    ports.clock.next("scanning keys")
+def _many_keys(bench: Bench) -> None:
+    """Measure `kafka-rollout scan --live`, as from a shell, on a log in which every record has a different key."""
+    (sample,) = bench.log("keys-sample", 8, bench.sizes.keys)
+    shutil.rmtree(bench.folder / "keys-sample")
+    megabytes = int(bench.sizes.keys * 1e6 * sample.log_bytes / sample.records * 1.01 / _MIB)
+    logs = bench.log("keys", megabytes, 2 * bench.sizes.keys, 8)
+    out = bench.folder / "keys.json"
+    bench.clock.next("scanning keys")
     with ExitStack() as stack:
         began = time.monotonic()
         process = subprocess.Popen(
             [
                 *(str(Path(sys.executable).with_name("kafka-rollout")), "scan", "--live"),
-                *("--log-dir", str(ports.folder / "keys"), "--json", str(out), "--master", "local[2]"),
+                *("--log-dir", str(bench.folder / "keys"), "--json", str(out), "--master", "local[2]"),
             ],
             stdout=sys.stderr,
-            start_new_session=True,  # an interrupt at the terminal reaches it once, from here
+            start_new_session=True,  # Ctrl-C reaches it once, through this process
         )
         stack.callback(process.wait)
-        stack.callback(process.terminate)  # it ends its Spark then
+        stack.callback(process.terminate)  # it then stops its Spark job
         with MemoryWatch(process.pid, together=True) as watch:
             code = process.wait()
         took = time.monotonic() - began
     result = json.loads(out.read_text())
-    found = sum(told["live"] for told in result["classes"])
+    found = sum(row["live"] for row in result["classes"])
     if code != 0 or found != _records(logs):
-        raise FatalError(f"The scan ended with {code} and found {found} keys of {_records(logs)}.", remedy="Look why.")
-    ports.tell(f"keys: {found / 1e6:.1f} million, kafka-rollout scan --live, start included", spread([took]), "s")
-    ports.tell("keys: a worker at most", spread([watch.worker_mib]), "MiB")
-    ports.tell("keys: all processes together at most", spread([watch.all_mib]), "MiB")
-    ports.goal(
+        raise FatalError(
+            f"The scan ended with exit code {code} and found {found} of {_records(logs)} keys.",
+            remedy="Find the cause.",
+        )
+    bench.add_figures(
+        f"keys: {found / 1e6:.1f} million, kafka-rollout scan --live, start included", spread([took]), "s"
+    )
+    bench.add_figures("keys: a worker at most", spread([watch.worker_mib]), "MiB")
+    bench.add_figures("keys: all processes together at most", spread([watch.all_mib]), "MiB")
+    bench.goal(
         Goal(
             what="keys: all processes together", value=round(watch.all_mib / 1024, 2), limit=4.0, unit="GiB", most=True
         )
     )
-    ports.result["distinct_keys"] = found
-    shutil.rmtree(ports.folder / "keys")
+    bench.result["distinct_keys"] = found
+    shutil.rmtree(bench.folder / "keys")
 
 
 if __name__ == "__main__":

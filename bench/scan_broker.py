@@ -1,4 +1,4 @@
-"""A broker of one node whose coordinator log is a given one: the segments lie there before it starts."""
+"""A cluster of one node with a given coordinator log: the segments are put into its log directory before it starts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from kafka_rollout.domain.model.releases import Release
 
 _DEADLINE_S = 180.0
 _LOADED = "Finished loading of metadata from {topic}-{partition} "
-_TOPIC_CONFIG = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0"}  # so that the cleaner never begins
+_TOPIC_CONFIG = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0"}  # prevents cleaning
 
 
 @contextmanager
 def broker_with(logs: Path, partitions: int, folder: Path, release: Release, cache: ReleaseCache) -> Iterator[str]:
-    """Its bootstrap servers, once the coordinator has loaded all partitions. The segments are moved out of `logs`."""
+    """Start the broker and yield its bootstrap servers when the coordinator has loaded all partitions.
+
+    The segments are moved out of `logs`.
+    """
     cluster = LocalCluster.create(
         folder,
         "bench-scan",
@@ -33,7 +36,7 @@ def broker_with(logs: Path, partitions: int, folder: Path, release: Release, cac
         heap="1g",
         extra_config={
             "offsets.topic.num.partitions": str(partitions),
-            "offsets.retention.minutes": "2147483647",  # the commits' times lie far back
+            "offsets.retention.minutes": "2147483647",  # the commit timestamps are years old
         },
     )
     try:
@@ -66,8 +69,8 @@ def _wait_until_loaded(server_log: Path, begin: int, partitions: int) -> None:
     while True:
         with server_log.open(errors="replace") as file:
             file.seek(begin)
-            said = file.read()
-        if all(_LOADED.format(topic=TOPIC, partition=partition) in said for partition in range(partitions)):
+            lines = file.read()
+        if all(_LOADED.format(topic=TOPIC, partition=partition) in lines for partition in range(partitions)):
             return
         if time.monotonic() > deadline:
             raise TransientError(f"The coordinator did not load {TOPIC}.", remedy=f"Read {server_log}.")

@@ -1,4 +1,4 @@
-"""Says what a run of the benchmark is at, and how long it still takes."""
+"""Prints the current step of the benchmark and its remaining time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, kw_only=True)
 class Clock:
-    """`steps`: what comes, in its order, each with the seconds that it takes on two idle cores. What was done so far
-    tells how much slower than that this run is.
+    """Progress of one run. `steps`: in order, with their seconds on two idle cores.
+
+    The remaining time is estimated from the finished steps: their time compared with their expected time.
     """
 
     steps: Sequence[tuple[str, float]]
@@ -19,7 +20,7 @@ class Clock:
     _began: float = field(default_factory=time.monotonic)
 
     def next(self, step: str) -> None:
-        """The step that begins now; those before it are done, or were left out."""
+        """Print the step that begins now. All steps before it are finished or skipped."""
         self._at = next(place for place in range(self._at + 1, len(self.steps)) if self.steps[place][0] == step)
         print(f"[{time.strftime('%H:%M:%S')}] {step}; {self._how_long()}", file=sys.stderr, flush=True)
 

@@ -1,4 +1,4 @@
-"""Medians with their spread, goals, and how much memory processes take while something runs."""
+"""Medians with minimum and maximum, goals, and the memory of processes during a measurement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def ratios(values: Iterable[float], to: Iterable[float]) -> dict[str, float]:
-    """Round by round: both sides of a round shared the machine's load."""
+    """Return the spread of the ratios of each round. Both values of a round are from the same load of the machine."""
     return spread([value / other for value, other in zip(values, to, strict=True)])
 
 
@@ -36,7 +36,7 @@ def line(name: str, figures: dict[str, float], unit: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """`value` has to be `limit` or more; or `limit` or less, if `most`."""
+    """A goal: `value` must be at least `limit`, or at most `limit` if `most`."""
 
     what: str
     value: float
@@ -63,9 +63,10 @@ class Goal:
 
 
 class MemoryWatch:
-    """While it is open, the peaks of a process and all its descendants: of the largest of Spark's Python workers
-    (resident, with what it shares), and, if `together`, of all of them (what they share counts once; the kernel walks
-    through all of their memory for it, which takes processor time). A context manager.
+    """Measures the peak memory of a process and its descendants. A context manager.
+
+    `worker_bytes`: resident memory of the largest Python worker of Spark, shared pages included. `all_bytes`: memory of
+    all processes, shared pages counted once; only with `together`, because this measurement needs processor time.
     """
 
     def __init__(self, pid: int, *, together: bool = False) -> None:
@@ -93,9 +94,9 @@ class MemoryWatch:
     def _watch(self) -> None:
         while not self._over.wait(_EVERY_S):
             with suppress(psutil.NoSuchProcess):
-                self._look()
+                self._measure()
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         together = 0
         for process in (self._root, *self._root.children(recursive=True)):
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):

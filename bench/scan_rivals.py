@@ -1,4 +1,4 @@
-"""What the scan is held against: `cat`, its own kernel without Spark, kafka-dump-log, a consumer that counts."""
+"""The programs that the scan is compared with: `cat`, the kernel without Spark, kafka-dump-log, a counting consumer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from kafka_rollout_spark.source.ranges import LogsToRead
 from kafka_rollout_spark.source.splits import Split
 
 RELEASE = Release(4, 3, 1)
-_TOOLS = ivy.Module("org.apache.kafka", "kafka-tools", str(RELEASE))  # a broker runs without it: it is in no lock
+_TOOLS = ivy.Module(
+    "org.apache.kafka", "kafka-tools", str(RELEASE)
+)  # not in include/releases/jars: a broker does not need it
 _TOOLS_SHA256 = "62f3c5dd7aa3442d4c5bc6a95f86e2502178ea09de8e27f74d9563bf955e253c"
 _AT_ONCE = 10_000
 _PATIENCE_S = 60.0
@@ -44,7 +46,7 @@ def cat_s(folders: Sequence[Path]) -> float:
 
 
 class BareKernel:
-    """As the job's workers read and count, in two processes of this program that are there already."""
+    """Reads and counts like the workers of the job, in two processes of this program that already run."""
 
     def __init__(self, processes: int = 2) -> None:
         self._processes = processes
@@ -76,7 +78,7 @@ def _read_split(task: tuple[Split, DecodingSpec]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpLog:
-    """kafka-dump-log --offsets-decoder, started as bin/kafka-run-class.sh starts a tool; what it prints is dropped."""
+    """kafka-dump-log --offsets-decoder, started like a tool of bin/kafka-run-class.sh; its output is discarded."""
 
     class_path: str
 
@@ -84,7 +86,9 @@ class DumpLog:
     def fetch(cls, folder: Path, libs: Path) -> DumpLog:
         ivy.fetch([_TOOLS], folder, transitive=False)
         if hashlib.sha256((folder / _TOOLS.file).read_bytes()).hexdigest() != _TOOLS_SHA256:
-            raise FatalError(f"{_TOOLS} is not the jar that this bench knows.", remedy="Do not trust the network.")
+            raise FatalError(
+                f"{_TOOLS} has another SHA-256 than expected.", remedy="Check the network and the repository."
+            )
         return cls(class_path=f"{folder}/*:{libs}/*")
 
     def seconds(self, folder: Path) -> float:
@@ -99,7 +103,7 @@ class DumpLog:
 
 
 def consumer_s(servers: str, partitions: int) -> tuple[float, int]:
-    """Seconds, and records, of a consumer that only counts by the first two bytes of the keys, to today's ends."""
+    """Return seconds and records of a consumer that reads to the current end and counts the keys' first two bytes."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -107,7 +111,7 @@ def consumer_s(servers: str, partitions: int) -> tuple[float, int]:
             "log_level": 0,
             "enable.auto.commit": False,
             "isolation.level": "read_uncommitted",
-            "queued.max.messages.kbytes": 256 << 10,  # more than the default never is slower
+            "queued.max.messages.kbytes": 256 << 10,  # larger than the default, which is never slower
             "fetch.message.max.bytes": 8 << 20,
         }
     )
@@ -118,7 +122,7 @@ def consumer_s(servers: str, partitions: int) -> tuple[float, int]:
         consumer.assign(places)
         counts: Counter[bytes | None] = Counter()
         while (counted := counts.total()) < total:
-            messages = consumer.consume(min(_AT_ONCE, total - counted), _PATIENCE_S)  # waits until it has so many
+            messages = consumer.consume(min(_AT_ONCE, total - counted), _PATIENCE_S)  # waits for this number of records
             if not messages:
                 raise FatalError(f"The consumer stopped after {counted} of {total} records.", remedy="Find the cause.")
             counts.update((message.key() or b"")[:2] for message in messages)

@@ -1,4 +1,4 @@
-"""The job's own Spark session, kept for many scans, each checked: every record counted, nothing damaged."""
+"""The Spark session of the scan job, used for many scans. Each scan is checked: all records counted, no damage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MASTER = "local[2]"
 
 
 class WarmSession:
-    """`start_s`: how long the session took to start."""
+    """A Spark session that already runs. `start_s`: time of its start in seconds."""
 
     def __init__(self, settings: Settings, scratch: Path) -> None:
         self._catalogue, self._schemas = load_catalogue(settings.include), load_schemas(settings.include)
@@ -49,12 +49,12 @@ class WarmSession:
         return logs_in_directories(cluster="bench", directories=folders, topics=topics)
 
     def files_s(self, folders: Sequence[Path], question: Question, records: int) -> tuple[float, ScanResult]:
-        """A whole scan of log directories: from the search for segments to verdicts and inventory."""
+        """Scan log directories, from the search for segments to verdicts and inventory. Return seconds and result."""
         began = time.monotonic()
         return self._finish(began, self.find(folders), question, records)
 
     def broker_s(self, servers: str, question: Question) -> tuple[float, ScanResult]:
-        """A whole scan of a live cluster."""
+        """Scan a running cluster. Return seconds and result."""
         began = time.monotonic()
         known = self._catalogue.coordinator_topics
         logs = live_logs(cluster="bench", bootstrap_servers=servers, security_file=None, topics=[], known=known)
@@ -66,7 +66,7 @@ class WarmSession:
         took = time.monotonic() - began
         if result.records != records or result.damage:
             raise FatalError(
-                f"The scan counted {result.records} of {records} records, with {len(result.damage)} damages.",
+                f"The scan counted {result.records} of {records} records and found {len(result.damage)} damaged parts.",
                 remedy="Find the cause: the figures are not valid.",
             )
         return took, result

@@ -4,7 +4,7 @@
 
 In each round, in turn: `kafka-rollout scan` of a log of 1 MiB, and a Python process that starts Spark with PySpark's
 defaults on local[2], counts a range and stops. Both are timed from start to exit; `cpu_s` is the processor time of all
-their processes. Writes bench/results/scan_start.json and prints medians, least and most, and the ratio of each round.
+their processes. Writes bench/results/scan_start.json and prints medians, minimum and maximum, and each round's ratio.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # prctl(2): this process can wait for a JVM that o
 
 
 def measure(command: Sequence[str], variables: Mapping[str, str]) -> tuple[float, float]:
-    """Seconds from start to exit, and processor seconds of all processes."""
+    """Return the seconds from start to exit, and the processor seconds of all processes."""
     before, started = _processor_seconds(), time.monotonic()
     subprocess.run(command, env={**os.environ, **variables}, capture_output=True, check=True)
     took = time.monotonic() - started
