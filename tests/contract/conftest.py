@@ -14,8 +14,7 @@ from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import PartitionState
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.ports.cluster_admin import ClusterAdmin
-from kafka_rollout.ports.node_runtime import NodeRuntime
+from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
 from tests.fake_cluster import FakeCluster
 from tests.fakes import FakeAdmin, FakeRuntime
 from tests.integration.conftest import MakeCluster, class_archives, make_shared_cluster, release_cache

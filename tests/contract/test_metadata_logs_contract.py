@@ -12,7 +12,7 @@ import pytest
 from kafka_rollout.adapters.metadata_log.directories import DirectoryMetadataLogs
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.domain.offline.log_choice import UnreadableLogError
-from kafka_rollout.ports.metadata_logs import MetadataLogs
+from kafka_rollout.ports.cluster import MetadataLogs
 from kafka_rollout.settings import Settings
 from tests.fake_cluster import FakeCluster
 from tests.fake_metadata_logs import FakeMetadataLogs

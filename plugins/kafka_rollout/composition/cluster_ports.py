@@ -11,7 +11,7 @@ from kafka_rollout.composition.fenced import fence_cluster_ports
 from kafka_rollout.composition.records import open_lock, open_run
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.ports.node_runtime import NodeRuntime
+from kafka_rollout.ports.cluster import NodeRuntime
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 

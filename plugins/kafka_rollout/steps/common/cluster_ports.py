@@ -8,12 +8,7 @@ from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports.change_lock import ChangeLock
 from kafka_rollout.ports.clock import Clock
-from kafka_rollout.ports.cluster_admin import ClusterAdmin
-from kafka_rollout.ports.coordinator_logs import CoordinatorLogs
-from kafka_rollout.ports.kafka_classes import KafkaClasses
-from kafka_rollout.ports.metadata_logs import MetadataLogs
-from kafka_rollout.ports.metrics import Metrics
-from kafka_rollout.ports.node_runtime import NodeRuntime
+from kafka_rollout.ports.cluster import ClusterAdmin, CoordinatorLogs, KafkaClasses, MetadataLogs, Metrics, NodeRuntime
 from kafka_rollout.ports.run_store import RunStore
 
 

@@ -1,0 +1,209 @@
+"""What the steps need of a cluster: its admin API, its nodes, their metrics, logs and Kafka's own classes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.features.answers import FeatureUpdateResult
+from kafka_rollout.domain.groups.records import GroupRecords
+from kafka_rollout.domain.metadata_log.losses import LossReport
+from kafka_rollout.domain.metadata_log.scan import MetadataScan
+from kafka_rollout.domain.metadata_log.trim import TrimResult
+from kafka_rollout.domain.model.checkpoints import CheckpointFile, CheckpointSummary
+from kafka_rollout.domain.model.cluster_contents import ClusterInventory
+from kafka_rollout.domain.model.plan import ConfigChange
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import (
+    GroupState,
+    NodeFeatures,
+    NodeMetrics,
+    PartitionState,
+    ProcessState,
+    QuorumState,
+    RegisteredNodes,
+    StartRecord,
+    TransactionState,
+)
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.domain.offline.log_choice import NodeLog, WrittenSnapshot
+
+
+class ClusterAdmin(Protocol):
+    """Administration of one cluster through its own listeners."""
+
+    def cluster_id(self) -> str: ...
+    def features(self, node: NodeSpec) -> NodeFeatures:
+        """ApiVersions of this node; a controller is queried on its own listener."""
+        ...
+
+    def quorum(self) -> QuorumState: ...
+    def registered(self) -> RegisteredNodes: ...
+    def partitions(self) -> tuple[PartitionState, ...]:
+        """All partitions, internal topics included."""
+        ...
+
+    def groups(self) -> tuple[GroupState, ...]: ...
+    def transactions(self) -> tuple[TransactionState, ...]: ...
+    def inventory(self, *, configured_groups: Collection[str] = ()) -> ClusterInventory:
+        """Topics, end offsets, groups, dynamic configuration, client-metrics subscriptions, ACLs, SCRAM users and
+        quotas. `configured_groups`: ids to query if groups with their own configuration cannot be listed."""
+        ...
+
+    def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+        """The settings of kinds that older releases do not support (cluster_contents.SETTINGS). This query works while
+        partitions have no leader. Settings of groups are listed from 4.1 on, before only those of existing groups."""
+        ...
+
+    def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
+        """Elect preferred leaders; a partition that its preferred leader already leads is not an error."""
+        ...
+
+    def update_features(
+        self, targets: Mapping[str, int], *, validate_only: bool, unsafe: bool = False
+    ) -> tuple[FeatureUpdateResult, ...]:
+        """UpdateFeatures; the upgrade type follows from each level and the finalized one."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Metrics(Protocol):
+    def read(self, node: NodeSpec) -> NodeMetrics:
+        """All we use of a node's metrics, from both agents; raises TransientError when neither answers."""
+        ...
+
+
+class CoordinatorLogs(Protocol):
+    def scan_new_records(self, before: ScanResult, *, complete: bool = False) -> ScanResult:
+        """Add the records since a scan, for the same releases. Only reads. `complete`: read the logs from the start, so
+        that records that the cleaner has removed since no longer count."""
+        ...
+
+    def group_records(self, *, by_spark: bool = False) -> GroupRecords:
+        """The groups' records in __consumer_offsets, read from the start. A log that is too long for one process is
+        read by Spark if `by_spark`, and raises RefusedError if not."""
+        ...
+
+
+class KafkaClasses(Protocol):
+    """What only Kafka's own classes can say for certain, run on a release's jars in a separate JVM."""
+
+    def config_problems(self, release: Release, properties: Mapping[str, str]) -> tuple[str, ...]:
+        """Why the release would refuse to start with these properties (empty: it would not)."""
+        ...
+
+    def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
+        """Load a snapshot with MetadataDelta/MetadataImage of the release; raises RefusedError if it cannot."""
+        ...
+
+
+class NodeRuntime(Protocol):
+    """How a node's binary is stopped, replaced and started. Every call is idempotent and may be repeated."""
+
+    def process(self, node: NodeSpec) -> ProcessState: ...
+    def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
+        """Controlled shutdown; returns when the process has ended.
+
+        After the deadline `force`, which an approver requests, kills the process; without it FatalError is raised.
+        """
+        ...
+
+    def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
+        """Make `release` the one that the next start runs, with its logging and configuration. Node must be stopped."""
+        ...
+
+    def start(self, node: NodeSpec) -> None:
+        """Start the installed release unless the process is running already; does not wait for readiness."""
+        ...
+
+    def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]: ...
+    def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]: ...
+    def java_version(self, node: NodeSpec) -> int: ...
+    def config(self, node: NodeSpec) -> Mapping[str, str]: ...
+    def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
+        """Snapshots of __cluster_metadata-0 on the node, oldest first; empty if the runtime cannot read files."""
+        ...
+
+    def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None: ...
+
+    def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
+        """directory.id → path of each of the node's directories that the runtime can read."""
+        ...
+
+    def metadata_log_dir(self, node: NodeSpec) -> Path | None:
+        """The node's metadata.log.dir (by default the first of its log.dirs); None if the runtime cannot read files on
+        the node's host."""
+        ...
+
+
+class MetadataLogs(Protocol):
+    """The metadata logs in nodes' directories (NodeRuntime.metadata_log_dir), read and changed with Kafka's classes.
+
+    Every call raises UserError for the log of another cluster than `cluster_id`, and for a damaged one.
+    """
+
+    def losses(self, directory: Path, to_level: int, *, cluster_id: str) -> LossReport:
+        """The losses of the cluster's metadata at a lower metadata.version. Reads a copy; the node can run."""
+        ...
+
+    def scan(
+        self, directory: Path, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None
+    ) -> MetadataScan:
+        """Whether a node of the release can start with this log. Reads a copy; the node can run. `settings`: the node's
+        configuration, for the times in the remedies."""
+        ...
+
+    def trim(self, directory: Path, *, release: Release, cluster_id: str) -> TrimResult:
+        """Remove a stopped node's log before its newest snapshot, with a backup; a repeated call finishes. Raises
+        RefusedError if the release could not read the rest, UserError for a running node."""
+        ...
+
+    def replace_bootstrap(self, directory: Path, *, level: int, release: Release, cluster_id: str) -> Path | None:
+        """Write a stopped node's bootstrap.checkpoint again, with no level above `level` and the release's; the copy of
+        the old one, None if no level was lowered. Raises RefusedError if the release cannot read it."""
+        ...
+
+    def undo_trim(self, directory: Path, *, cluster_id: str) -> TrimResult:
+        """Restore the log before the newest trim. Raises UserError if the node has written to the log since."""
+        ...
+
+    def node_log(self, directory: Path, node_id: int, *, cluster_id: str) -> NodeLog:
+        """The end of a stopped node's log, and its quorum state. Only reads. Raises UnreadableLogError for a missing or
+        damaged log."""
+        ...
+
+    def log_bytes(self, directory: Path, *, cluster_id: str) -> int:
+        """Size of the log and its snapshots on disk."""
+        ...
+
+    def write_snapshot(
+        self,
+        directory: Path,
+        out: Path,
+        *,
+        level: int,
+        features: Mapping[str, int],
+        epoch: int,
+        target: Release,
+        cluster_id: str,
+    ) -> WrittenSnapshot:
+        """Write a snapshot of the end of a stopped node's log at a metadata.version and with lowered features. The
+        target's classes load it. Raises RefusedError if the target cannot start from it."""
+        ...
+
+    def install(self, directory: Path, snapshot: Path, *, level: int, target: Release, cluster_id: str) -> str:
+        """Replace a stopped node's whole log by a snapshot and lower its bootstrap.checkpoint, with a backup; a
+        repeated call finishes. Returns a sentence. Raises UnreadableLogError for a directory without a log."""
+        ...
+
+    def refuse_used(self, directory: Path, *, cluster_id: str) -> None:
+        """Raise RefusedError if the newest installation cannot be undone: a broker has registered on it."""
+        ...
+
+    def undo_install(self, directory: Path, *, cluster_id: str) -> str | None:
+        """Restore every file as before the newest installation; None without one. Raises RefusedError as `refuse_used`
+        does."""
+        ...
