@@ -40,7 +40,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.clients.dynamic_consumer import DynamicProtocolConsumer
 from kafka_rollout.clients.joins import KeptJoins
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release

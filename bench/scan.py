@@ -39,7 +39,7 @@ from scan_rivals import RELEASE, BareKernel, DumpLog, cat_s, consumer_s
 from scan_session import WarmSession
 
 from kafka_rollout.adapters.releases.cache import ReleaseCache
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.settings import Settings
 from kafka_rollout.wire.log_types import Codec

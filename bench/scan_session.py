@@ -12,7 +12,7 @@ from pathlib import Path
 from kafka_rollout.adapters.coordinator_logs.spark_submit import configuration, environment
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import load_schemas
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.settings import Settings

@@ -27,7 +27,7 @@ from pathlib import Path
 from coordinator_log import LogPlan, write_log
 
 from kafka_rollout.adapters.coordinator_logs.spark_submit import environment
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.settings import Settings
 
 RESULTS = PROJECT_ROOT / "bench" / "results" / "scan_start.json"

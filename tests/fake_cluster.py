@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import Loss
-from kafka_rollout.domain.model.checkpoints import CheckpointFile
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
-from kafka_rollout.domain.model.state import GroupState, PartitionState, StartRecord, TransactionState
+from kafka_rollout.domain.model.state import CheckpointFile, GroupState, PartitionState, StartRecord, TransactionState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 from tests.fake_clock import FakeClock
 

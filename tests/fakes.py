@@ -18,12 +18,13 @@ from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.features.checks import undo_of
 from kafka_rollout.domain.groups.records import GroupRecords
-from kafka_rollout.domain.model.checkpoints import CheckpointFile, CheckpointSummary
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import ConfigChange, Undo
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release
 from kafka_rollout.domain.model.state import (
+    CheckpointFile,
+    CheckpointSummary,
     GroupState,
     NodeFeatures,
     NodeMetrics,

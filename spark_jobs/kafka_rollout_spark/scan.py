@@ -25,12 +25,10 @@ from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth, buckets_for
 from kafka_rollout_spark.make_spec import make_spec
-from kafka_rollout_spark.merge.merged import MergedRows
-from kafka_rollout_spark.merge.reading import read_on_driver, read_with_spark
+from kafka_rollout_spark.merge.merged import MergedRows, read_on_driver, read_with_spark
 from kafka_rollout_spark.progress import Progress, reported
 from kafka_rollout_spark.result import result as parts
-from kafka_rollout_spark.result.group_order import find_out_of_order
-from kafka_rollout_spark.result.open_transactions import find_deleted_while_pending
+from kafka_rollout_spark.result.second_reading import find_deleted_while_pending, find_out_of_order
 from kafka_rollout_spark.rows import RowKind
 from kafka_rollout_spark.source.ranges import LogsToRead
 

@@ -14,7 +14,7 @@ import typer.main
 from typer.core import TyperGroup
 
 from kafka_rollout.cli.app import app
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from kafka_rollout.steps.procedures.features import FEATURES
 from kafka_rollout.steps.procedures.upgrade import UPGRADE

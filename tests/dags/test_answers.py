@@ -12,8 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from kafka_rollout.domain.run.events import Approval, Asked, Begun
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import Approval, Asked, Begun, events_of
 from tests.dags.conftest import DAG_ID, FakeRuns
 from tests.records import run_ids
 

@@ -14,7 +14,7 @@ import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.adapters.releases.catalogue import load_catalogue, release_names
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records

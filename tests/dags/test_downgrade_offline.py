@@ -6,8 +6,8 @@ import pytest
 
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.releases import METADATA_VERSION
+from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.offline_events import OfflineLeftBehind
-from kafka_rollout.domain.run.projections.select import events_of
 from tests.dags.conftest import FakeRuns
 from tests.dags.test_downgrade_run import outcome, releases, run, sent
 from tests.fake_cluster import R431, FakeCluster

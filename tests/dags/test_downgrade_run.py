@@ -13,9 +13,8 @@ from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.run.events import Approval, ApprovalOf
-from kafka_rollout.domain.run.node_events import Stopping
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import Approval, ApprovalOf, events_of
+from kafka_rollout.domain.run.step_events import Stopping
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fake_cluster import R341, R431, FakeCluster
 from tests.records import change_lock
@@ -214,7 +213,7 @@ def test_the_form_refuses_what_makes_no_sense(load_dags: Callable[[], dict[str, 
 
 
 def _checkpoint() -> Any:
-    from kafka_rollout.domain.model.checkpoints import CheckpointFile
+    from kafka_rollout.domain.model.state import CheckpointFile
 
     return replace(
         CheckpointFile(node_id=0, path="x", end_offset=500, epoch=3, size=1, modified_at=1.0), modified_at=2.0

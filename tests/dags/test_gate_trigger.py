@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
-from kafka_rollout.domain.run.node_events import GatePassed
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
+from kafka_rollout.domain.run.step_events import GatePassed
 from kafka_rollout.json_forms import to_json
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench

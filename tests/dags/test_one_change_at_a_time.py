@@ -17,8 +17,7 @@ from kafka_rollout.cli import changes as cli_changes
 from kafka_rollout.cli import features as cli_features
 from kafka_rollout.cli import services as cli_services
 from kafka_rollout.domain.model.errors import RolloutError
-from kafka_rollout.domain.run.events import Begun, CanaryAsked, Planned, TaskFailed
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import Begun, CanaryAsked, Planned, TaskFailed, events_of
 from kafka_rollout.steps.common.lock import LEASE_S
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.dag_run import run_dag

@@ -14,7 +14,7 @@ from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdi
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Begun, Planned, RunOf, TaskFailed
 from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.dags.page_client import PREFIX, serve_page, sign_in
 from tests.fake_cluster import R391, R431, FakeCluster

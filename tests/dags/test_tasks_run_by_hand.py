@@ -14,12 +14,11 @@ from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStepPosition
-from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf, Begun
-from kafka_rollout.domain.run.node_events import Stopping
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf, Begun, events_of
+from kafka_rollout.domain.run.step_events import Stopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.step import Procedure, Step
 from tests.dags.conftest import recorded_answer
@@ -165,7 +164,7 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
 
     from kafka_rollout.airflow.common import deciding
     from kafka_rollout.airflow.sensors import gate
-    from kafka_rollout.domain.gates.ref import GateKind, GateRef
+    from kafka_rollout.domain.gates.check import GateKind, GateRef
 
     asked: list[Any] = []
     monkeypatch.setattr(deciding, "ask", lambda context, ports, question, **_: asked.append(question))

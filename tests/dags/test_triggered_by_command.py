@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from tests.dags.conftest import DAG_ID
 
 pytestmark = pytest.mark.airflow

@@ -9,13 +9,11 @@ import pytest
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.domain.gates.check import Condition
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.gates.check import Condition, GateKind, GateRef
 from kafka_rollout.domain.groups.records import no_members_condition
 from kafka_rollout.domain.model.state import GroupState, StartRecord
-from kafka_rollout.domain.run.log_events import IncrementalScan
-from kafka_rollout.domain.run.node_events import GatePassed, Started, Stopping
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import events_of
+from kafka_rollout.domain.run.step_events import GatePassed, IncrementalScan, Started, Stopping
 from kafka_rollout.steps.gates import groups
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fake_cluster import R340, R391, R431, FakeCluster

@@ -14,7 +14,7 @@ import pytest
 
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.cli import app as cli
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings

@@ -14,7 +14,7 @@ import pytest
 
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli.run import INTERRUPTED
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from tests.spark.conftest import FixtureLogs
 
 BROKEN_BY_431 = "3.4.0"

@@ -16,7 +16,7 @@ from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, out_of_order
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import load_schemas
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.remedies import find_remedies
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.domain.model.releases import Release

@@ -29,8 +29,8 @@ from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.planning.release_path import target_finding
 from kafka_rollout.domain.planning.request import FinalizePolicy
 from kafka_rollout.settings import Settings
-from kafka_rollout.steps.common.observe import observe as observe_cluster
-from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.common.cluster_ports import observe as observe_cluster
+from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.report.outcome import Outcome
 from kafka_rollout.steps.verify import verify as verify_cluster
 

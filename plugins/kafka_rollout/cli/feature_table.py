@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from kafka_rollout.cli.show import out, print_table, say, say_marked
-from kafka_rollout.domain.features.outcomes import FeatureOutcome
+from kafka_rollout.domain.features.answers import FeatureOutcome
 from kafka_rollout.domain.model.quorum import find_unlisted_brokers, find_unlisted_controllers
 from kafka_rollout.domain.model.state import ClusterState, NodeFeatures
 from kafka_rollout.domain.model.topology import ClusterSpec

@@ -31,7 +31,7 @@ from kafka_rollout.cli.options import (
     require_name,
 )
 from kafka_rollout.cli.services import NoServices
-from kafka_rollout.domain.features.outcomes import FeatureOutcome, exit_code
+from kafka_rollout.domain.features.answers import FeatureOutcome, exit_code
 from kafka_rollout.domain.features.requests import (
     FeatureAction,
     FeatureOrder,

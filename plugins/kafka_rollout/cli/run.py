@@ -9,7 +9,7 @@ from types import FrameType
 
 from kafka_rollout.cli.services import ShellServices
 from kafka_rollout.cli.show import ProgressLines, err, say
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.domain.model.plan import Direction, NodeStep, Plan, ReleaseStep

@@ -38,7 +38,7 @@ class ClusterGroups:
 
     def with_lag(self, groups: Sequence[DescribedGroup]) -> tuple[DescribedGroup, ...]:
         """The same groups with the records that they have not consumed yet."""
-        from kafka_rollout.adapters.kafka.lag import with_lag
+        from kafka_rollout.adapters.kafka.groups import with_lag
 
         return with_lag(self.cluster.bootstrap_servers, self.security, groups)
 

@@ -27,7 +27,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from kafka_rollout.adapters.system.clock import SystemClock
 from kafka_rollout.adapters.system.free_ports import free_ports
 from kafka_rollout.adapters.system.sessions import session_members, start_session
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
 from kafka_rollout.ports.clock import Clock
 

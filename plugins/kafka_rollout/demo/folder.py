@@ -1,4 +1,4 @@
-"""The folder of a demo, and the mark in the environment of its processes."""
+"""The folder of a demo in this checkout, and the mark in the environment of its processes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 
 import psutil
 
-from kafka_rollout.demo.checkout import PROJECT_ROOT
 from kafka_rollout.settings import Settings
+
+PROJECT_ROOT = Path(__file__).resolve().parents[3]
+
 
 # In the environment of Airflow and of all processes that it starts, so that `demo-clean` finds them.
 MARK = "KAFKA_ROLLOUT_DEMO"

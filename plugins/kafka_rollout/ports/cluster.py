@@ -12,11 +12,12 @@ from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.metadata_log.trim import TrimResult
-from kafka_rollout.domain.model.checkpoints import CheckpointFile, CheckpointSummary
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import (
+    CheckpointFile,
+    CheckpointSummary,
     GroupState,
     NodeFeatures,
     NodeMetrics,

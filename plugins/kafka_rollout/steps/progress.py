@@ -10,15 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import Approval, Event, Planned, StepSkipped, TaskFailed, Voided
-from kafka_rollout.domain.run.feature_events import FeatureResults, Finalized
-from kafka_rollout.domain.run.log_events import ContentsCompared, IncrementalScan, LossesReported
-from kafka_rollout.domain.run.node_events import (
+from kafka_rollout.domain.run.step_events import (
+    ContentsCompared,
+    FeatureResults,
+    Finalized,
     GateChecked,
     GateFailed,
     GatePassed,
+    IncrementalScan,
+    LossesReported,
     Started,
     Stopping,
     Trimmed,

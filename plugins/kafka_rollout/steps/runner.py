@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kafka_rollout.domain.gates.check import GateCheck
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.gates.check import GateCheck, GateKind, GateRef
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.planning.request import Request

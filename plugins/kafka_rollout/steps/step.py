@@ -8,7 +8,7 @@ from enum import StrEnum
 from logging import getLogger
 from typing import Any, Protocol
 
-from kafka_rollout.domain.gates.ref import GateKind
+from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.plan import Plan, ReleaseStepPosition
 from kafka_rollout.domain.planning.request import Request

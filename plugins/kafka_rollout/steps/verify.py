@@ -9,8 +9,7 @@ from kafka_rollout.domain.gates.check import GateCheck
 from kafka_rollout.domain.model.findings import Verdict
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.observe import observe
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

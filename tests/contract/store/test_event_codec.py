@@ -7,11 +7,10 @@ import json
 import pytest
 from hypothesis import given
 
-from kafka_rollout.adapters.store.event_codec import decode, encode
+from kafka_rollout.adapters.store.event_codec import KINDS, decode, encode
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import Event, Rolled, Unknown, Voided
-from kafka_rollout.domain.run.kinds import KINDS
-from kafka_rollout.domain.run.node_events import Started
+from kafka_rollout.domain.run.step_events import Started
 from tests.unit.domain.run.events_strategy import events
 
 R = Release.parse

@@ -17,15 +17,13 @@ from sqlalchemy import Table, update
 
 from kafka_rollout.adapters.store.runs import SqlRunStore, list_runs
 from kafka_rollout.adapters.store.tables import before_stops, events, plans
-from kafka_rollout.domain.gates.check import BeforeStop, Condition, GateCheck
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.gates.check import BeforeStop, Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import ConfigChange, Direction, FeatureChange, NodeStep, Plan, ReleaseStep, Undo
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.run.events import Approval, ApprovalOf, Unknown
-from kafka_rollout.domain.run.node_events import GateChecked
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import Approval, ApprovalOf, Unknown, events_of
+from kafka_rollout.domain.run.step_events import GateChecked
 from tests.contract.store.conftest import Store
 from tests.paths import ROOT
 

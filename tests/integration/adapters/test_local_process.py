@@ -22,10 +22,10 @@ from kafka_rollout.adapters.node_metrics import NodeMetricsReader
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.demo.local_cluster import LocalCluster, stop_nodes
-from kafka_rollout.domain.model.checkpoints import CheckpointFile
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import CheckpointFile
 from kafka_rollout.domain.model.topology import NodeSpec
 from tests.integration.conftest import MakeCluster
 
@@ -228,7 +228,7 @@ def test_two_clusters_created_at_once_share_no_port_and_stop_separately(make_clu
 
 def test_a_node_without_home_or_release_is_refused(tmp_path: Path, release_cache: ReleaseCache) -> None:
     from kafka_rollout.adapters.inventory import find_cluster
-    from kafka_rollout.demo.checkout import PROJECT_ROOT
+    from kafka_rollout.demo.folder import PROJECT_ROOT
 
     spec = find_cluster(PROJECT_ROOT / "include" / "clusters", "local")
     runtime = LocalProcessRuntime(spec, release_cache)

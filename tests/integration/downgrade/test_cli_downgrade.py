@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.run.feature_events import Finalizing
-from kafka_rollout.domain.run.node_events import Stopping
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import events_of
+from kafka_rollout.domain.run.step_events import Finalizing, Stopping
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import (
     QUICK_SNAPSHOTS,

@@ -13,9 +13,8 @@ import pytest
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.run.feature_events import Finalizing, Validated
-from kafka_rollout.domain.run.node_events import Started, Stopped, Stopping
-from kafka_rollout.domain.run.projections.select import events_of, has
+from kafka_rollout.domain.run.events import events_of, has
+from kafka_rollout.domain.run.step_events import Finalizing, Started, Stopped, Stopping, Validated
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import all_run, finalized, starts
 from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill

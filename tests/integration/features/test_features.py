@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.features.outcomes import Result
+from kafka_rollout.domain.features.answers import Result
 from kafka_rollout.domain.features.requests import (
     FeatureAction,
     FeatureOrder,

@@ -18,8 +18,8 @@ from kafka_rollout.adapters.kafka.requests import ClusterConnections, error_name
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.domain.run.feature_events import Finalizing
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import events_of
+from kafka_rollout.domain.run.step_events import Finalizing
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.dag_in_process import ProcessRuns
 from tests.integration.harness.feature_harness import Command, has_groups, meanwhile, opened

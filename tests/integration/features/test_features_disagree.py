@@ -17,7 +17,7 @@ from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.adapters.system.files import write_whole
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.steps.gates.checks import check_gate
 from tests.integration.conftest import MakeCluster

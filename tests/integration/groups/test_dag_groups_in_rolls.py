@@ -19,8 +19,8 @@ from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.coordinator_logs import cleaning as scan_cleaning
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.run.log_events import IncrementalScan
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import events_of
+from kafka_rollout.domain.run.step_events import IncrementalScan
 from tests.integration.conftest import MakeCluster
 from tests.integration.coordinator_logs.test_scan_cleaner import alter
 from tests.integration.harness.airflow_harness import QUICK_SNAPSHOTS, all_run, finalized, starts

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.run.node_events import Started
+from kafka_rollout.domain.run.step_events import Started
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.group_members import GROUPS, MEMBERS

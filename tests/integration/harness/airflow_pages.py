@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from playwright.sync_api import FrameLocator, Locator, Page, expect, sync_playwright
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from tests.integration.harness.airflow_harness import House
 
 CHROMIUM = "/usr/bin/chromium"

@@ -20,11 +20,10 @@ from kafka_rollout.adapters.store.event_codec import decode
 from kafka_rollout.adapters.store.runs import SqlRunStore
 from kafka_rollout.adapters.store.tables import events
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.gates.check import GateCheck
-from kafka_rollout.domain.gates.ref import GateKind
+from kafka_rollout.domain.gates.check import GateCheck, GateKind
 from kafka_rollout.domain.model.errors import TransientError
-from kafka_rollout.domain.run.node_events import GateChecked
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import events_of
+from kafka_rollout.domain.run.step_events import GateChecked
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.group_harness import DEADLINE_S, wait_until
 from tests.records import database_of

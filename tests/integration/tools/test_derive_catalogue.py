@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.catalogue import INTOLERANT_REFERENCE
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.model.releases import Release
 from tools.derive_catalogue import write
 

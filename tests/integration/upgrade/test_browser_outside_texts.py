@@ -9,8 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from playwright.sync_api import Page, expect
 
-from kafka_rollout.domain.run.events import Approval, Begun
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import Approval, Begun, events_of
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import APPROVER, House, Run
 from tests.integration.harness.airflow_pages import own_page, sign_in, widen_the_panel

@@ -11,8 +11,8 @@ import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.run.node_events import Started, Stopping
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import events_of
+from kafka_rollout.domain.run.step_events import Started, Stopping
 from tests.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import set_settings

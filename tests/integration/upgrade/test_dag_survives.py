@@ -15,8 +15,8 @@ import pytest
 
 from kafka_rollout.demo.local_cluster import LocalCluster
 from kafka_rollout.domain.model.plan import NodeStep
-from kafka_rollout.domain.run.node_events import NodeEvent, Stopped, Stopping
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import events_of
+from kafka_rollout.domain.run.step_events import NodeEvent, Stopped, Stopping
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow_harness import (
     PATIENCE_S,

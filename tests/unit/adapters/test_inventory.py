@@ -17,7 +17,7 @@ from kafka_rollout.adapters.inventory import (
     load_clusters,
     readable_clusters,
 )
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.topology import Role
 

@@ -31,7 +31,7 @@ from kafka_rollout.domain.run.projections.approvals import approvals
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.update import plan_features
-from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from tests.fake_cluster import R431, FakeCluster, make_spec
 from tests.fakes import fake_bench

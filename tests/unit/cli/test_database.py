@@ -14,8 +14,7 @@ from kafka_rollout.adapters.store.tables import REVISION, events
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.domain.run.events import Approval, ApprovalOf
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import Approval, ApprovalOf, events_of
 from tests.fake_cluster import make_spec
 from tests.records import FILE, database_of, run_history
 

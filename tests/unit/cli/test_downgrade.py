@@ -14,18 +14,17 @@ from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import shell_services
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.domain.gates.ref import GateKind
+from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import Loss
-from kafka_rollout.domain.model.checkpoints import CheckpointFile
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import GroupState
+from kafka_rollout.domain.model.state import CheckpointFile, GroupState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.downgrade import WhereRefused
 from kafka_rollout.domain.planning.request import DowngradeType, Request
-from kafka_rollout.domain.run.node_events import GateChecked
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import events_of
+from kafka_rollout.domain.run.step_events import GateChecked
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL

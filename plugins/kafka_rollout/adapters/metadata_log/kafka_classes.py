@@ -25,9 +25,9 @@ from kafka_rollout.adapters.metadata_log.replay import write_plain
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
 from kafka_rollout.adapters.system.files import reading, sha256_of
-from kafka_rollout.domain.model.checkpoints import CheckpointSummary
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
+from kafka_rollout.domain.model.state import CheckpointSummary
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,11 +38,10 @@ from kafka_rollout.adapters.runtimes.kafka_logging import logging_configuration
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.adapters.system.files import open_regular, read_regular, reading, write_whole, writing_whole
 from kafka_rollout.adapters.system.sessions import start_session
-from kafka_rollout.domain.model.checkpoints import CheckpointFile
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import ProcessState, StartRecord
+from kafka_rollout.domain.model.state import CheckpointFile, ProcessState, StartRecord
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 
 MAIN_CLASS = "kafka.Kafka"

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kafka_rollout.domain.run import events, offline_events, step_events
 from kafka_rollout.domain.run.events import Event, Unknown
-from kafka_rollout.domain.run.kinds import KINDS
 from kafka_rollout.json_forms import from_json, to_json
+
+KINDS: Mapping[str, type[Event]] = {
+    found.kind: found
+    for module in (events, step_events, offline_events)
+    for found in vars(module).values()
+    if isinstance(found, type) and issubclass(found, Event) and found.kind
+}
+"""Kind → its dataclass."""
 
 
 def encode(event: Event) -> tuple[str, dict[str, Any]]:

@@ -15,9 +15,8 @@ from kafka_rollout.airflow.common.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.domain.model.errors import RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.run.events import Event, TakenOver, TaskFailed
+from kafka_rollout.domain.run.events import Event, TakenOver, TaskFailed, events_of
 from kafka_rollout.domain.run.projections.runs import find_dag_id, last_task_failure
-from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import keep_lock
 from kafka_rollout.steps.planning.check import check_plan

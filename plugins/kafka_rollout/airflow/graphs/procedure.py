@@ -26,7 +26,7 @@ from kafka_rollout.airflow.operators.ending import (
     StopLedgerOperator,
 )
 from kafka_rollout.airflow.operators.replace_node import ReplaceNodeOperator
-from kafka_rollout.airflow.operators.scan import ScanForRunOperator
+from kafka_rollout.airflow.operators.spark_scan import ScanForRunOperator
 from kafka_rollout.airflow.operators.step import DecidedStepOperator, operator_for
 from kafka_rollout.airflow.sensors.gate import GateSensor, OfflineGateSensor
 from kafka_rollout.domain.model.plan import ReleaseStepPosition

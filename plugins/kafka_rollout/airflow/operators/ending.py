@@ -25,7 +25,7 @@ from kafka_rollout.composition.background import stop_traffic
 from kafka_rollout.composition.pages import render_run_page
 from kafka_rollout.composition.records import open_run
 from kafka_rollout.domain.planning.request import FinalizePolicy
-from kafka_rollout.domain.run.log_events import TrafficCompared
+from kafka_rollout.domain.run.step_events import TrafficCompared
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import release_lock
 from kafka_rollout.steps.procedures.lookup import build_report_of_run

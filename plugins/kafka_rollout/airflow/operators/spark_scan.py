@@ -1,4 +1,6 @@
-"""The Spark job that scans the coordinator logs of a cluster, as a task."""
+"""The Spark job that scans the coordinator logs, as a task: also before the plan of a run, and before its point of no
+return.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +9,32 @@ import os
 import tempfile
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook, Context
 from airflow.sdk.exceptions import AirflowException
 
-from kafka_rollout.airflow.common.base import errors_for_airflow
+from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan, skip_if
+from kafka_rollout.airflow.common.links import ScanLink
+from kafka_rollout.airflow.common.requests import request_of
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.composition.clusters import get_cluster
 from kafka_rollout.composition.credentials import credentials_file
+from kafka_rollout.composition.pages import render_scan_page
 from kafka_rollout.composition.scans import problem_in, spark_job
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
 from kafka_rollout.json_forms import from_json
 from kafka_rollout.settings import Settings
+from kafka_rollout.steps.step import Step
+from kafka_rollout.steps.step_history import record_done
 
 if TYPE_CHECKING:
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from pathlib import Path
 
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 SPARK_CONNECTION = "spark_default"
 
@@ -98,3 +106,38 @@ class SparkScanOperator(SparkSubmitOperator):
         for line in lines:
             self._problem = problem_in(str(line)) or self._problem
             yield line
+
+
+def page_of(name: str) -> str:
+    """Return the name of the page of a scan result."""
+    return str(PurePosixPath(name).with_suffix(".html"))
+
+
+class ScanForRunOperator(SparkScanOperator):
+    """Scan, and store result and page in the run as `file` (and .html)."""
+
+    operator_extra_links = (ScanLink(),)
+
+    def __init__(self, *, step: Step, has_plan: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if step.scan is None:
+            raise TypeError(f"Step {step.id} scans nothing.")
+        self.step = step
+        self.file = step.scan
+        self.has_plan = has_plan
+
+    def execute(self, context: Context) -> Any:
+        with cluster_ports(self.cluster, context) as ports:
+            plan = frozen_plan(ports, context) if self.has_plan else None
+            skip_if(self.step.skip(plan, request_of(context["params"]), ports.run.events()), ports, self.task_id)
+            ports.run.detach(self.file)  # the result of an earlier attempt must not be used
+            return super().execute(context)
+
+    def keep(self, context: Context, result: ScanResult, scratch: Path) -> dict[str, Any]:
+        with cluster_ports(self.cluster, context) as ports:
+            ports.run.attach_page(page_of(self.file), render_scan_page(result, ports.catalogue))
+            ports.run.attach(self.file, result)
+            record_done(ports, self.task_id)
+            where = ports.run.location(self.file)
+        self.log.info("%s records in %s partitions: %s", result.records, len(result.logs), where)
+        return {"records": result.records, "partitions": len(result.logs), "file": where}

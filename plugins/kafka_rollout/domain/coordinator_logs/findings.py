@@ -1,4 +1,4 @@
-"""Findings with remedies from the verdicts of a scan about one release.
+"""Findings with remedies from the verdicts of a scan, about one release and about all releases of a plan.
 
 A release still serves a partition that it fails to load if its only load errors are about groups that were deleted
 during an open transaction (docs/scan.md).
@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.domain.coordinator_logs.cleaning import defaults_of
+from kafka_rollout.domain.coordinator_logs.incompatible_records import (
+    REMOVED_WITH_GROUPS,
+    facts_of_type,
+    find_incompatible_records,
+)
+from kafka_rollout.domain.coordinator_logs.remedies import cleaned_when
+from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
-from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.releases import Catalogue, Release
 
 TRANSACTIONS_TO_END = (
     "End the transactions that commit offsets for these deleted groups. Their producers do this, or the "
@@ -128,3 +135,137 @@ def _rollback_finding(
             remedy=f"No action needed. {release} does not use this log.",
         )
     return None
+
+
+CLEANED_AT_GATE = "LOGS-TO-BE-CLEANED"
+_REMOVED_AND_CLEANED = (
+    "Open the scan report. It lists the groups and transactional ids that wrote the records. Convert or "
+    "remove them and wait until the log cleaner has removed the records"
+)
+_REMOVALS = {
+    "__share_group_state": (
+        "Stop the members of the share groups. Delete the groups, then delete this topic. The log cleaner "
+        "does not run on it. Kafka creates the topic again for the next share group"
+    )
+}
+
+
+def path_findings(
+    scan: ScanResult | None, source: Release, path: Sequence[Release], *, gated: Catalogue | None = None
+) -> tuple[Finding, ...]:
+    """Return the findings for a path. `source`: running release; `path`: releases to run, the target last; may be
+    empty.
+
+    `scan`: None if the scan failed. Without a coordinator log there is nothing to load and nothing unknown. `gated`:
+    the catalogue, if the run has a gate that waits until the releases of the path can load the log of groups. A problem
+    that this gate resolves is not a blocker then.
+    """
+    if scan is None:
+        return tuple(_unknown(release) for release in path)
+    if not scan.logs or not path:
+        return ()
+    by_release: dict[Release, dict[str, list[ReleaseVerdict]]] = defaultdict(lambda: defaultdict(list))
+    for verdict in scan.verdicts:
+        by_release[verdict.release][verdict.topic].append(verdict)
+    findings = [
+        _to_be_cleaned(finding, scan)
+        if gated is not None and topic == OFFSETS_TOPIC and _is_resolved_at_gate(scan, gated, source, release)
+        else finding
+        for release in path
+        for topic, verdicts in sorted(by_release[release].items())
+        if (finding := _path_finding(release, topic, verdicts, scan)) is not None
+    ]
+    findings += [_unknown(release) for release in path if not by_release[release]]
+    findings += [
+        _source_finding(source, topic, failing)
+        for topic, verdicts in sorted(by_release[source].items())
+        if (failing := Failing.among(scan, verdicts))
+    ]
+    return tuple(findings)
+
+
+def _path_finding(release: Release, topic: str, verdicts: Sequence[ReleaseVerdict], scan: ScanResult) -> Finding | None:
+    if failing := Failing.among(scan, verdicts):
+        return Finding(
+            code="LOGS-NOT-LOADABLE",
+            severity=Severity.BLOCKER,
+            subject=f"{release}, topic {topic}",
+            sentence=failing.sentence,
+            remedy=(
+                f"{failing.remedy(_REMOVALS.get(topic, _REMOVED_AND_CLEANED))}. Or choose a release that can load them."
+            ),
+        )
+    if ignored := sum(verdict.ignored for verdict in verdicts):
+        return Finding(
+            code="LOGS-IGNORED-IN-PART",
+            severity=Severity.WARNING,
+            subject=f"{release}, topic {topic}",
+            sentence=f"{release} loads {topic} and ignores {ignored} records of unknown types (KIP-915).",
+            remedy=("The records stay in the log. No node uses their content until a release that supports them runs."),
+        )
+    unread = all(verdict.verdict is LoadVerdict.NOT_LOADED for verdict in verdicts)
+    if unread and any(found.topic == topic for found in scan.classes):
+        return Finding(
+            code="LOGS-NOT-READ",
+            severity=Severity.WARNING,
+            subject=f"{release}, topic {topic}",
+            sentence=f"{release} has no coordinator for {topic} and does not read it.",
+            remedy="No node uses the content of this log until a release with this coordinator runs.",
+        )
+    return None
+
+
+def _is_resolved_at_gate(scan: ScanResult, catalogue: Catalogue, source: Release, release: Release) -> bool:
+    """Return whether only groups of newer types stop the release, and `source` writes tombstones for their records."""
+    stopping = [
+        found
+        for found in find_incompatible_records(scan, catalogue, release)
+        if found.stops and found.topic == OFFSETS_TOPIC
+    ]
+    return bool(stopping) and all(
+        found.family in REMOVED_WITH_GROUPS
+        and found.key_version is not None
+        and source in dict(facts_of_type(catalogue, OFFSETS_TOPIC, found.key_version))
+        for found in stopping
+    )
+
+
+def _to_be_cleaned(finding: Finding, scan: ScanResult) -> Finding:
+    cleaning = scan.cleaning.get(OFFSETS_TOPIC, defaults_of(OFFSETS_TOPIC))
+    return replace(
+        finding,
+        code=CLEANED_AT_GATE,
+        severity=Severity.WARNING,
+        remedy=(
+            "Convert these groups (`kafka-rollout groups plan --to classic` lists the steps) or delete them. "
+            f"Then wait for the log cleaner: {cleaned_when(OFFSETS_TOPIC, cleaning)}. The run waits for both "
+            "(gate groups) before it changes the cluster."
+        ),
+    )
+
+
+def _source_finding(source: Release, topic: str, failing: Failing) -> Finding:
+    unavailable = (
+        "Expect the groups or transactional ids of these partitions to be unavailable until their node runs "
+        "the next release"
+    )
+    return Finding(
+        code="ORIGIN-CANNOT-LOAD",
+        severity=Severity.WARNING,
+        subject=f"{source}, topic {topic}",
+        sentence=(
+            f"{failing.sentence} The cluster runs {source} now. During the rolling upgrade, coordinators move "
+            f"to other nodes that still run {source} and cannot load the partition."
+        ),
+        remedy=f"{failing.remedy(unavailable)}.",
+    )
+
+
+def _unknown(release: Release) -> Finding:
+    return Finding(
+        code="LOGS-NOT-SCANNED",
+        severity=Severity.BLOCKER,
+        subject=f"release {release}",
+        sentence=f"It is unknown whether {release} can load the coordinator logs: there is no scan result.",
+        remedy="Read why the scan failed, then scan again.",
+    )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_rollout.domain.gates.check import Condition, GateCheck
-from kafka_rollout.domain.model.checkpoints import CheckpointFile
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue
-from kafka_rollout.domain.model.state import ClusterState, NodeFeatures, NodeState
+from kafka_rollout.domain.model.state import CheckpointFile, ClusterState, NodeFeatures, NodeState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 
 

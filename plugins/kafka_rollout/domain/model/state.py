@@ -213,3 +213,29 @@ class ClusterState:
     @property
     def releases(self) -> frozenset[Release]:
         return frozenset(n.release for n in self.nodes.values() if n.release is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFile:
+    """A snapshot of the metadata log on a node: `end_offset`/`epoch` from its name, `modified_at` in epoch seconds."""
+
+    node_id: int
+    path: str
+    end_offset: int
+    epoch: int
+    size: int
+    modified_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSummary:
+    """A snapshot as loaded by a release's own classes; redacted: counts and levels, no credentials."""
+
+    release: str
+    features: Mapping[str, int]
+    brokers: tuple[int, ...]
+    controllers: tuple[int, ...]
+    topics: int
+    partitions: int
+    records: int
+    sha256: str

@@ -23,7 +23,7 @@ LOG_CODES = frozenset(
         "ORIGIN-CANNOT-LOAD",
     }
 )
-"""Code of a finding in domain/coordinator_logs/path_findings.py."""
+"""Code of a finding in domain/coordinator_logs/findings.py."""
 METADATA_CODES = frozenset(
     {
         "METADATA-LOG-UNSEEN",

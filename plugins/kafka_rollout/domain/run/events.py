@@ -6,10 +6,10 @@ plan's rollback.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.responder import Responder
@@ -235,3 +235,19 @@ class StepsJumped(Event, kind="step-jumped"):
     step: str
     past: str
     reason: str
+
+
+E = TypeVar("E", bound=Event)
+
+
+def events_of(events: Iterable[Event], kind: type[E]) -> tuple[E, ...]:
+    """In their order."""
+    return tuple(event for event in events if isinstance(event, kind))
+
+
+def newest(events: Sequence[Event], kind: type[E]) -> E | None:
+    return next((event for event in reversed(events) if isinstance(event, kind)), None)
+
+
+def has(events: Iterable[Event], *kinds: type[Event]) -> bool:
+    return any(isinstance(event, kinds) for event in events)

@@ -1,11 +1,16 @@
-"""The ports of one cluster, passed to every step."""
+"""The ports of a run, and the state of the cluster that they observe."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
+from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Catalogue
-from kafka_rollout.domain.model.topology import ClusterSpec
+from kafka_rollout.domain.model.state import ClusterState, NodeState, ProcessState, RegisteredNodes
+from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.ports.change_lock import ChangeLock
 from kafka_rollout.ports.clock import Clock
 from kafka_rollout.ports.cluster import ClusterAdmin, CoordinatorLogs, KafkaClasses, MetadataLogs, Metrics, NodeRuntime
@@ -28,3 +33,72 @@ class ClusterPorts:
     run: RunStore
     lock: ChangeLock
     clock: Clock
+
+
+_T = TypeVar("_T")
+
+# Nodes are queried in parallel, because most of the time is waiting for responses.
+_ASKED_AT_ONCE = 8
+_NOT_ASKED = RegisteredNodes(brokers=frozenset(), fenced=None, controllers=None)
+
+
+def observe(ports: ClusterPorts) -> ClusterState:
+    """Observe the whole cluster.
+
+    A value that was not reported is None or empty and listed in `unanswered`. Raises TransientError only if the brokers
+    do not report the cluster's id, its nodes and its partitions.
+    """
+    state = observe_some(ports, ports.cluster.nodes, metrics=True)
+    unanswered: list[str] = []
+    return replace(
+        state,
+        cluster_id=ports.admin.cluster_id(),
+        groups=_ask(ports.admin.groups, (), unanswered),
+        transactions=_ask(ports.admin.transactions, (), unanswered),
+        unanswered=(*state.unanswered, *unanswered),
+    )
+
+
+def observe_some(
+    ports: ClusterPorts, nodes: Sequence[NodeSpec], *, metrics: bool, brokers: bool = True
+) -> ClusterState:
+    """Observe a part of the cluster for a gate: some nodes, and with `brokers` the quorum, registrations and
+    partitions.
+
+    `cluster_id`, groups and transactions stay empty; a node that was not queried is not in `nodes`.
+    """
+    with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE, thread_name_prefix="observe") as pool:
+        seen = tuple(pool.map(lambda node: observe_node(ports, node, metrics=metrics), nodes))
+    unanswered = [node.problem for node in seen if node.problem]
+    return ClusterState(
+        cluster_id="",
+        nodes={node.node_id: node for node in seen},
+        quorum=_ask(ports.admin.quorum, None, unanswered) if brokers else None,
+        registered=ports.admin.registered() if brokers else _NOT_ASKED,
+        partitions=ports.admin.partitions() if brokers else (),
+        unanswered=tuple(unanswered),
+        # The time of the responses, not of the queries: lags and ages are computed from it.
+        observed_at=ports.clock.now(),
+    )
+
+
+def observe_node(ports: ClusterPorts, node: NodeSpec, *, metrics: bool = True) -> NodeState:
+    """Observe one node: process, features and metrics. A missing value is None, with the reason in `problem`."""
+    problems: list[str] = []
+    process = _ask(lambda: ports.runtime.process(node), ProcessState(pid=None), problems)
+    features = read = None
+    if process.pid is None and not problems:
+        problems.append(f"Node {node.node_id} has no process.")
+    else:
+        features = _ask(lambda: ports.admin.features(node), None, problems)
+        if metrics:
+            read = _ask(lambda: ports.metrics.read(node), None, problems)
+    return NodeState(node_id=node.node_id, process=process, features=features, metrics=read, problem=" ".join(problems))
+
+
+def _ask(question: Callable[[], _T], otherwise: _T, unanswered: list[str]) -> _T:
+    try:
+        return question()
+    except TransientError as error:
+        unanswered.append(error.sentence)
+        return otherwise

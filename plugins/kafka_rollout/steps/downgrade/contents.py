@@ -10,8 +10,8 @@ from kafka_rollout.domain.model.cluster_contents import (
     find_unserved_types,
 )
 from kafka_rollout.domain.model.errors import FatalError
-from kafka_rollout.domain.run.log_events import ContentsCompared, ContentsTaken
 from kafka_rollout.domain.run.projections.runs import has_acted
+from kafka_rollout.domain.run.step_events import ContentsCompared, ContentsTaken
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.sending import levels_now
 

@@ -29,9 +29,15 @@ from kafka_rollout.domain.planning.downgrade_findings import (
     settings_findings,
     unreadable_log_findings,
 )
-from kafka_rollout.domain.run.log_events import LossesReported, MetadataLogFound, MetadataScanned, ScanStage
-from kafka_rollout.domain.run.node_events import BootstrapReplaced, Trimmed
 from kafka_rollout.domain.run.projections.levels import planned_trims
+from kafka_rollout.domain.run.step_events import (
+    BootstrapReplaced,
+    LossesReported,
+    MetadataLogFound,
+    MetadataScanned,
+    ScanStage,
+    Trimmed,
+)
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import metadata_directory, named_directories
 from kafka_rollout.steps.common.node_steps import is_rollback_step

@@ -14,11 +14,10 @@ from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.run.events import ApprovalOf
-from kafka_rollout.domain.run.feature_events import FeatureSupport
+from kafka_rollout.domain.run.step_events import FeatureSupport
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.observe import observe
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from kafka_rollout.steps.features.sending import (
     ensure_levels,

@@ -14,10 +14,9 @@ from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.releases import METADATA_VERSION, ReleaseFacts
 from kafka_rollout.domain.model.state import NodeState
 from kafka_rollout.domain.model.topology import NodeSpec
-from kafka_rollout.domain.run.feature_events import FeatureRace
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.domain.run.step_events import FeatureRace
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.node_steps import read_last_error
-from kafka_rollout.steps.common.observe import observe_some
 
 # A node that exits or re-registers has done so by then.
 _PAUSES_S = (1.0, 2.0, 4.0, 8.0)

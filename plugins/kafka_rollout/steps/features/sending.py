@@ -14,9 +14,8 @@ from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import FeatureChange
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState
-from kafka_rollout.domain.run.feature_events import Finalized, Finalizing, Validated
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.observe import observe_some
+from kafka_rollout.domain.run.step_events import Finalized, Finalizing, Validated
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.until import until
 
 # Brokers re-register after metadata.version changes. Until the controller has their new ranges it refuses other

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafka_rollout.domain.model.checkpoints import CheckpointFile, CheckpointSummary
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.run.feature_events import SnapshotLoaded
+from kafka_rollout.domain.model.state import CheckpointFile, CheckpointSummary
 from kafka_rollout.domain.run.projections.levels import finalization
+from kafka_rollout.domain.run.step_events import SnapshotLoaded
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 PRIVATE_COPY = "metadata.checkpoint"

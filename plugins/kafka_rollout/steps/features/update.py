@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
-from kafka_rollout.domain.features.answers import FeatureUpdateResult
+from kafka_rollout.domain.features.answers import FeatureOutcome, FeatureUpdateResult, Result
 from kafka_rollout.domain.features.checks import feature_change, feature_request_batches
-from kafka_rollout.domain.features.outcomes import FeatureOutcome, Result
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, FeatureRequest, levels_of
 from kafka_rollout.domain.features.rules import BAD_INPUT, check_feature_support, check_requests
 from kafka_rollout.domain.features.support import held_back_feature_findings
@@ -23,11 +22,10 @@ from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.run.events import ApprovalOf, Planned, RunOf
-from kafka_rollout.domain.run.feature_events import FeatureResults
+from kafka_rollout.domain.run.step_events import FeatureResults
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import refuse_blockers, require_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.observe import observe, observe_some
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, observe_some
 from kafka_rollout.steps.features.levels import refuse, with_disagreement
 from kafka_rollout.steps.features.sending import (
     NOT_SENT,
@@ -39,7 +37,7 @@ from kafka_rollout.steps.features.sending import (
     second_opinion,
 )
 from kafka_rollout.steps.planning.check import check_plan
-from kafka_rollout.steps.planning.upgrade import record_observed
+from kafka_rollout.steps.planning.plans import record_observed
 
 # Findings that the controller's validate-only request can confirm or deny. Changes without permission, and unknown
 # features, are not sent.

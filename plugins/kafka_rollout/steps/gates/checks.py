@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 
 from kafka_rollout.domain.gates import cluster as cluster_gates
 from kafka_rollout.domain.gates import node as node_gates
-from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import METADATA_VERSION
@@ -19,12 +18,11 @@ from kafka_rollout.domain.planning.configuration import SNAPSHOT_INTERVAL, SNAPS
 from kafka_rollout.domain.run.projections.levels import finalization, last_failing_offset
 from kafka_rollout.domain.run.projections.offline import describe_lost_disk
 from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.node_steps import NodeStepState, is_rollback_step, node_step_state, read_last_error
-from kafka_rollout.steps.common.observe import observe_some
 from kafka_rollout.steps.downgrade.metadata_logs import check_metadata_logs
 from kafka_rollout.steps.gates.groups import check_groups
-from kafka_rollout.steps.gates.recent import RECENT
+from kafka_rollout.steps.gates.waiting import RECENT
 from kafka_rollout.steps.offline.outage import check_service
 
 

@@ -38,7 +38,7 @@ from kafka_rollout.domain.run.offline_events import (
 from kafka_rollout.domain.run.projections import offline as projections
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.directories import metadata_directory, named_directories
 from kafka_rollout.steps.common.node_steps import (
     install_release,
@@ -48,7 +48,6 @@ from kafka_rollout.steps.common.node_steps import (
     record_start,
     stop_node,
 )
-from kafka_rollout.steps.common.observe import observe_some
 from kafka_rollout.steps.common.until import until
 from kafka_rollout.steps.features.levels import pending_changes
 from kafka_rollout.steps.offline.outage import watch_service

@@ -10,8 +10,7 @@ from kafka_rollout.domain.offline.outage import expected, not_serving, unwritabl
 from kafka_rollout.domain.run.events import Event
 from kafka_rollout.domain.run.offline_events import OfflineServed, OfflineWritable
 from kafka_rollout.domain.run.projections.offline import outages, unwritable_before
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.observe import observe_some
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.until import until
 
 

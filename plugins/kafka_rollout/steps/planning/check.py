@@ -16,8 +16,7 @@ from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.planning.downgrade import OF_ROLLS
 from kafka_rollout.domain.run.events import Voided
 from kafka_rollout.domain.run.projections.runs import find_planned
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.observe import observe
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.planning.coordinator_logs import find_new_in_logs
 from kafka_rollout.steps.planning.hosts import (
     host_findings,

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kafka_rollout.domain.coordinator_logs.path_findings import CLEANED_AT_GATE, path_findings
+from kafka_rollout.domain.coordinator_logs.findings import CLEANED_AT_GATE, path_findings
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.domain.planning.downgrade_findings import LOG_CODES
-from kafka_rollout.domain.run.log_events import IncrementalScan
+from kafka_rollout.domain.run.step_events import IncrementalScan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 SCAN_BEFORE_ROLL = "scan/before-roll.json"

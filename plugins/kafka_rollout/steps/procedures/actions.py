@@ -1,4 +1,4 @@
-"""Actions of the steps that upgrade, downgrade and feature runs share. Each returns plain data (an XCom)."""
+"""Actions of the steps that plans, downgrade and feature runs share. Each returns plain data (an XCom)."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 from kafka_rollout.domain.coordinator_logs.findings import check_rollback
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-from kafka_rollout.domain.features.outcomes import Result
+from kafka_rollout.domain.features.answers import Result
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.findings import Verdict
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.run.events import Begun, Rolled
-from kafka_rollout.domain.run.log_events import ScanEvaluated
+from kafka_rollout.domain.run.step_events import ScanEvaluated
+from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.steps.common.lock import acquire_lock
 from kafka_rollout.steps.common.node_steps import previous_release
-from kafka_rollout.steps.common.observe import observe
 from kafka_rollout.steps.downgrade import contents, metadata_logs
 from kafka_rollout.steps.features import levels, snapshot, update
 from kafka_rollout.steps.features.race import check_for_narrower_nodes
-from kafka_rollout.steps.planning import downgrade, upgrade
+from kafka_rollout.steps.planning import plans
 from kafka_rollout.steps.planning.coordinator_logs import replace_coordinator_log_findings
 from kafka_rollout.steps.report.run import SCAN_VERDICT
 from kafka_rollout.steps.step import StepCall
@@ -41,7 +41,7 @@ def observe_cluster(call: StepCall) -> dict[str, Any]:
         ports.run.record(Begun(dag_id=call.dag_id, triggered_by=call.triggered_by))
     acquire_for_planning(call)
     state = observe(ports)
-    upgrade.record_observed(ports, state)
+    plans.record_observed(ports, state)
     for node in ports.cluster.nodes:
         seen = state.nodes[node.node_id]
         call.log.info("%s (node %s) runs %s. %s", node.name, node.node_id, seen.release, seen.problem)
@@ -63,7 +63,7 @@ def observe_cluster(call: StepCall) -> dict[str, Any]:
 def plan_upgrade(call: StepCall) -> dict[str, Any]:
     """Plan an upgrade and freeze it: every later step checks its hash."""
     acquire_for_planning(call)  # again: this step also runs after a scan that failed
-    plan = upgrade.plan_upgrade(
+    plan = plans.plan_upgrade(
         call.ports,
         call.request.target_release,
         finalize=call.request.plans_features,
@@ -77,7 +77,7 @@ def plan_downgrade(call: StepCall) -> dict[str, Any]:
     """Plan a downgrade and freeze it. The steps after it add what the logs contain."""
     acquire_for_planning(call)
     request = call.request
-    plan = downgrade.plan_downgrade(
+    plan = plans.plan_downgrade(
         call.ports,
         request.target_release,
         level=request.level,

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from kafka_rollout.domain.model.plan import FeatureChange, Plan
 from kafka_rollout.domain.planning.request import ApprovalPolicy
-from kafka_rollout.domain.run.events import ApprovalOf
-from kafka_rollout.domain.run.log_events import ScanEvaluated
+from kafka_rollout.domain.run.events import ApprovalOf, newest
 from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.domain.run.projections.offline import stop_has_begun
-from kafka_rollout.domain.run.projections.select import newest
+from kafka_rollout.domain.run.step_events import ScanEvaluated
 from kafka_rollout.steps.common.approval import approval_body, canary_body, refuse_blockers
 from kafka_rollout.steps.downgrade.approval import levels_body, plan_body, roll_body
 from kafka_rollout.steps.features import levels

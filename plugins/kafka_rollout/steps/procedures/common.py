@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_rollout.domain.gates.ref import GateKind
+from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.procedures import actions, conditions
 from kafka_rollout.steps.step import CHANGES, SCANS, Jump, OnResume, Reaction, RunsAfter, Service, Step

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.planning.request import FinalizePolicy, Request
-from kafka_rollout.domain.run.events import Observed
+from kafka_rollout.domain.run.events import Observed, newest
 from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
-from kafka_rollout.domain.run.projections.select import newest
 from kafka_rollout.steps.step import Events
 
 

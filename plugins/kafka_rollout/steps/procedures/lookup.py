@@ -13,8 +13,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from kafka_rollout.steps.procedures.features import FEATURES
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
-from kafka_rollout.steps.report.downgrade import build_downgrade_report
-from kafka_rollout.steps.report.features import build_feature_report
+from kafka_rollout.steps.report.kinds import build_downgrade_report, build_feature_report
 from kafka_rollout.steps.report.run import build_report
 from kafka_rollout.steps.step import Events, Procedure
 from kafka_rollout.steps.step_history import step_lines

@@ -7,21 +7,18 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from kafka_rollout.domain.gates.ref import GateKind
+from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState, NodeState
 from kafka_rollout.domain.model.topology import NodeSpec
-from kafka_rollout.domain.run.events import Event, Observed
-from kafka_rollout.domain.run.feature_events import FeatureSupport, SnapshotLoaded, Validated
-from kafka_rollout.domain.run.log_events import IncrementalScan
+from kafka_rollout.domain.run.events import Event, Observed, events_of, newest
 from kafka_rollout.domain.run.projections.approvals import approvals
 from kafka_rollout.domain.run.projections.gates import GateHistory, gate_histories
 from kafka_rollout.domain.run.projections.nodes import NodeTimes, node_times
-from kafka_rollout.domain.run.projections.select import events_of, newest
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.observe import observe
+from kafka_rollout.domain.run.step_events import FeatureSupport, IncrementalScan, SnapshotLoaded, Validated
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.report.event_form import event_form
 from kafka_rollout.steps.report.outcome import Outcome, outcome_of
 

@@ -1,31 +1,35 @@
-"""Replaces one node's binary: stop, install, start. It observes first, so a killed run continues where it stopped.
+"""Replaces one node's binary, and rolls it back: stop, install, start.
 
-Only the BeforeStop record is stored, before the stop, because it cannot be observed later. Everything else (the
-process, its release, the last started release) is observed at each call.
+It observes first, so a killed run continues where it stopped. Only the BeforeStop record is stored, before the stop,
+because it cannot be observed later. Everything else (the process, its release, the last started release) is observed at
+each call.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_rollout.domain.gates.check import GateCheck
+from kafka_rollout.domain.features.checks import range_findings
+from kafka_rollout.domain.gates.check import GateCheck, GateKind, GateRef
 from kafka_rollout.domain.gates.node import state_before_stop
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ProcessState
 from kafka_rollout.domain.model.topology import NodeSpec
-from kafka_rollout.domain.run.events import ApprovalOf
+from kafka_rollout.domain.planning.downgrade_findings import lacking_settings, settings_findings
+from kafka_rollout.domain.planning.rollback_blockers import ClosingRecord, find_closing_records
+from kafka_rollout.domain.run.events import ApprovalOf, RollbackClosed
 from kafka_rollout.domain.run.projections.nodes import (
     has_acted_on_node,
     has_stopped_in_step,
+    started_release_steps,
     stop_asked_at,
     stop_is_unfinished,
 )
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, observe_some
 from kafka_rollout.steps.common.node_steps import (
     NodeStepState,
     install_release,
@@ -37,12 +41,85 @@ from kafka_rollout.steps.common.node_steps import (
     running_release,
     stop_node,
 )
-from kafka_rollout.steps.common.observe import observe_some
 from kafka_rollout.steps.downgrade.metadata_logs import make_readable, refuse_unreadable, starts_older_release
 from kafka_rollout.steps.features.levels import pending_changes
+from kafka_rollout.steps.features.sending import levels_now
 from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe, load_before_stop
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers, refuse_new_in_logs
-from kafka_rollout.steps.roll.rollback import refuse_closed
+from kafka_rollout.steps.planning.coordinator_logs import scan_before_roll
+
+
+def refuse_closed(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, *, first_stop: bool) -> None:
+    """Raise RefusedError if the older release cannot run the cluster, or would lose metadata.
+
+    Before the first stop of the release step, settings are read. The coordinator logs are read if a release that this
+    run started writes records that the older release cannot load.
+    """
+    levels = range_findings(ports.catalogue, observe(ports), release_step.to_release)
+    if not levels.ok:
+        raise RefusedError(
+            f"{release_step.to_release} can no longer run this cluster: "
+            f"{'; '.join(finding.sentence for finding in levels.blockers)}",
+            remedy=" ".join(dict.fromkeys(finding.remedy for finding in levels.blockers)),
+        )
+    if not first_stop:
+        return
+    _refuse_settings(ports, release_step)
+    if closing := _closing(ports, plan, release_step):
+        _refuse_unloadable(ports, plan, release_step, closing)
+
+
+def _refuse_settings(ports: ClusterPorts, release_step: ReleaseStep) -> None:
+    """Refuse settings, created since the upgrade, that the older release does not support.
+
+    Its next metadata snapshot would make them unreadable for every release.
+    """
+    lacking = lacking_settings(ports.catalogue, [release_step.to_release])
+    if not lacking:
+        return
+    found = settings_findings(lacking, ports.admin.settings(), accepted=False, acceptable=False)
+    if not found:
+        return
+    listed = " ".join(f"{finding.code}: {finding.sentence}" for finding in found)
+    sentence = f"A rollback to {release_step.to_release} is not possible now. {listed}"
+    ports.run.record(RollbackClosed(release_step=release_step.key, sentence=sentence))
+    raise RefusedError(sentence, remedy=f"{found[0].remedy} Then roll back again.")
+
+
+def _closing(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tuple[ClosingRecord, ...]:
+    """Return the records that releases of this run write and the older one cannot load; usually none (KIP-915)."""
+    begun = started_release_steps(ports.run.events())
+    levels = levels_now(ports).finalized
+    return tuple(
+        record
+        for rolled in plan.release_steps
+        if rolled.key in begun
+        for record in find_closing_records(ports.catalogue, release_step.to_release, rolled.to_release, levels)
+    )
+
+
+def _refuse_unloadable(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, closing: tuple[ClosingRecord, ...]
+) -> None:
+    scanned = scan_before_roll(ports)
+    if scanned is None:
+        why = f"{closing[0].record} records of {plan.target} stop it, and no scan shows whether such records exist"
+    else:
+        failing = ports.logs.scan_new_records(scanned).failing(release_step.to_release)
+        if not failing:
+            return
+        first = failing[0]
+        where = f"{first.topic}-{first.partition}"
+        reason = f": {first.first_failure.reason}" if first.first_failure is not None else ""
+        why = f"it can no longer load {len(failing)} partition(s) of the coordinator logs, the first is {where}{reason}"
+    sentence = f"A rollback to {release_step.to_release} is not possible: {why}."
+    ports.run.record(RollbackClosed(release_step=release_step.key, sentence=sentence))
+    raise RefusedError(
+        sentence,
+        remedy=f"Keep {release_step.from_release}, which can load the logs, and run kafka_downgrade from there: "
+        "it scans the logs and shows the groups to convert and the time to wait.",
+    )
+
 
 STOP_DEADLINE_S = 180.0
 # A stop requested within this time may still be in progress, so the node can look degraded.

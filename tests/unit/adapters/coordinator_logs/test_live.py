@@ -16,7 +16,7 @@ from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
 from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, out_of_order
 from kafka_rollout.adapters.kafka.fetch import FetchedBytes
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, GroupSummary
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, LogRange, ScanResult

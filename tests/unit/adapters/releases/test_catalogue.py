@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue, load_facts
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release, VersionRange
 from tools.derivation.jars import Message, parse_definition

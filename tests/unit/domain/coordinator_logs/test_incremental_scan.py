@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.incompatible_records import find_incompatible_records
 from kafka_rollout.domain.coordinator_logs.incremental_scan import find_unscanned_ranges, merge_scans
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, LogRange, LogSize, RecordKind, ScanResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.domain.coordinator_logs.path_findings import path_findings
+from kafka_rollout.domain.coordinator_logs.findings import path_findings
 from kafka_rollout.domain.coordinator_logs.scan import (
     BrokenRecords,
     Failure,

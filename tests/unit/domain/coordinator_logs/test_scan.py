@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.findings import check_rollback
 from kafka_rollout.domain.coordinator_logs.scan import (
     BrokenRecords,

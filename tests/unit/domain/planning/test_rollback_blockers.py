@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.demo.checkout import PROJECT_ROOT
+from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.model.releases import FeatureLevel, Release
 from kafka_rollout.domain.planning.rollback_blockers import find_closing_records
 

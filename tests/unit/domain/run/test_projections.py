@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.domain.gates.check import Condition, GateCheck
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.gates.check import Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.run.events import (
     Answered,
@@ -28,10 +27,18 @@ from kafka_rollout.domain.run.events import (
     Unknown,
     Voided,
 )
-from kafka_rollout.domain.run.feature_events import Finalized, Finalizing
-from kafka_rollout.domain.run.node_events import GateChecked, GateFailed, GatePassed, Started, Stopped, Stopping
 from kafka_rollout.domain.run.offline_events import OfflineInstalled, OfflineServed, OfflineStopping, OfflineUndone
 from kafka_rollout.domain.run.projections import approvals, gates, levels, nodes, offline, runs
+from kafka_rollout.domain.run.step_events import (
+    Finalized,
+    Finalizing,
+    GateChecked,
+    GateFailed,
+    GatePassed,
+    Started,
+    Stopped,
+    Stopping,
+)
 from tests.unit.domain.run.events_strategy import events
 
 STEP = "3.9.1-to-4.3.1"

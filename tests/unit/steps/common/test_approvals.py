@@ -12,7 +12,7 @@ from kafka_rollout.domain.run.events import APPROVED, REJECTED, ApprovalOf, Unkn
 from kafka_rollout.domain.run.projections.approvals import approvals
 from kafka_rollout.steps.common.approval import record_approval, renew_invalid_approvals
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node, retry_node
 from tests.fake_cluster import R431, FakeCluster
 

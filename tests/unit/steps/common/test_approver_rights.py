@@ -14,7 +14,7 @@ from kafka_rollout.domain.run.projections.approvals import approvals
 from kafka_rollout.domain.run.responder import Channel, Responder
 from kafka_rollout.steps.common.approval import record_approval, require_approval, take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.planning.plans import plan_upgrade
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.model.errors import RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan, Undo
 from kafka_rollout.domain.model.state import NodeFeatures

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.features.answers import FeatureUpdateResult
-from kafka_rollout.domain.features.outcomes import FeatureOutcome, Result, exit_code
+from kafka_rollout.domain.features.answers import FeatureOutcome, FeatureUpdateResult, Result, exit_code
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.domain.model.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Direction, Plan

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.errors import LockHeldError, RefusedError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.run.node_events import GateChecked, Started
+from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.projections.gates import gate_is_passed
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.step_events import GateChecked, Started
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import CHECKS, check_gate
 from kafka_rollout.steps.gates.waiting import wait_for_gate

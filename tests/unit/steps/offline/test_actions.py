@@ -12,7 +12,7 @@ import pytest
 
 from kafka_rollout.adapters.store.artifacts import Artifacts
 from kafka_rollout.adapters.store.runs import SqlRunStore
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.errors import FatalError, RefusedError
@@ -20,10 +20,9 @@ from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.domain.planning.downgrade import WhereRefused
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
 from kafka_rollout.domain.run.offline_events import OfflineLeftBehind, OfflineSnapshotWritten
 from kafka_rollout.domain.run.projections.offline import can_be_undone
-from kafka_rollout.domain.run.projections.select import events_of
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate
@@ -31,7 +30,7 @@ from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline.facts import offline_facts
 from kafka_rollout.steps.offline.undo import gates_after_undo, undo_offline
-from kafka_rollout.steps.planning.downgrade import plan_downgrade
+from kafka_rollout.steps.planning.plans import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import R431, FakeCluster
 from tests.fake_metadata_logs import FakeMetadataLogs

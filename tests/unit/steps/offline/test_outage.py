@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.model.topology import Role
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
-from kafka_rollout.domain.run.node_events import Started
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
 from kafka_rollout.domain.run.projections.offline import outages
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.step_events import Started
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.waiting import wait_for_gate

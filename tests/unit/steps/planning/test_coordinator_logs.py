@@ -7,22 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.domain.coordinator_logs.path_findings import CLEANED_AT_GATE
+from kafka_rollout.domain.coordinator_logs.findings import CLEANED_AT_GATE
 from kafka_rollout.domain.coordinator_logs.scan import LogRange, RecordKind, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.findings import Finding, Severity
 from kafka_rollout.domain.model.plan import Direction, Plan
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
-from kafka_rollout.domain.run.log_events import IncrementalScan
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
+from kafka_rollout.domain.run.step_events import IncrementalScan
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL, find_new_in_logs
-from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fake_cluster import R391, R431, FakeCluster
 from tests.fakes import fake_bench

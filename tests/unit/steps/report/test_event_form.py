@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from kafka_rollout.domain.features.outcomes import FeatureOutcome, Result
+from kafka_rollout.domain.features.answers import FeatureOutcome, Result
 from kafka_rollout.domain.metadata_log.scan import Readiness, ReplayFailure
-from kafka_rollout.domain.model.checkpoints import CheckpointSummary
 from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import CheckpointSummary
 from kafka_rollout.domain.offline.log_choice import ChosenLog
-from kafka_rollout.domain.run.feature_events import FeatureResults, SnapshotLoaded
-from kafka_rollout.domain.run.log_events import IncrementalScan, MetadataLogFound, MetadataScanned, ScanStage
 from kafka_rollout.domain.run.offline_events import OfflineLogChosen, OfflineSnapshotWritten
+from kafka_rollout.domain.run.step_events import (
+    FeatureResults,
+    IncrementalScan,
+    MetadataLogFound,
+    MetadataScanned,
+    ScanStage,
+    SnapshotLoaded,
+)
 from kafka_rollout.steps.report.event_form import event_form
 
 R401 = Release.parse("4.0.1")

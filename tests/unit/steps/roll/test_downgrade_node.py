@@ -14,7 +14,7 @@ from kafka_rollout.domain.run.projections.levels import planned_trims
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.metadata_logs import check_metadata_logs
-from kafka_rollout.steps.planning.downgrade import plan_downgrade
+from kafka_rollout.steps.planning.plans import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node, restart_node
 from tests.fake_cluster import R341, R431, FakeCluster
 from tests.fakes import fake_bench

@@ -10,17 +10,16 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.model.errors import FatalError, LockHeldError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import Plan
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Event
-from kafka_rollout.domain.run.node_events import Stopping
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Event, events_of
+from kafka_rollout.domain.run.step_events import Stopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
 from kafka_rollout.steps.gates.checks import check_gate
-from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.roll.node import (
     needs_replacement,
     plan_rollback,

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.adapters.pages.run_report import render
 from kafka_rollout.composition.pages import write_run_report
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
+from kafka_rollout.domain.gates.check import GateKind, GateRef
 from kafka_rollout.domain.gates.watch import GatePolicy
 from kafka_rollout.domain.groups.described import DescribedGroup, GroupMember
 from kafka_rollout.domain.groups.monitor import MonitoredGroups
@@ -21,7 +21,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize
 from kafka_rollout.steps.features.snapshot import prove_snapshot
 from kafka_rollout.steps.gates.waiting import wait_for_gate
-from kafka_rollout.steps.planning.upgrade import plan_upgrade
+from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.procedures.lookup import build_report_of_run
 from kafka_rollout.steps.report.run import GROUPS_WATCHED
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
@@ -132,7 +132,7 @@ def test_the_page_shows_what_was_seen_of_groups_that_have_partitions(ports: Clus
 def cluster_snapshots(cluster: FakeCluster) -> None:
     """The fake's SnapshotEmitter says one second ago; real nodes say so by their files."""
 
-    from kafka_rollout.domain.model.checkpoints import CheckpointFile
+    from kafka_rollout.domain.model.state import CheckpointFile
 
     for node_id, node in cluster.nodes.items():
         node.checkpoints.append(

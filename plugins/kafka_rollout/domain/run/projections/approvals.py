@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf, Event, Unknown, Voided
-from kafka_rollout.domain.run.projections.select import events_of
+from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf, Event, Unknown, Voided, events_of
 
 INVALID = "invalid"
 

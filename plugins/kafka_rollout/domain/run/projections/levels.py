@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 
 from kafka_rollout.domain.metadata_log.scan import Readiness
 from kafka_rollout.domain.model.releases import METADATA_VERSION
-from kafka_rollout.domain.run.events import Event
-from kafka_rollout.domain.run.feature_events import Finalized, Finalizing
-from kafka_rollout.domain.run.log_events import MetadataLogFound, MetadataScanned, ScanStage
-from kafka_rollout.domain.run.projections.select import events_of, has
+from kafka_rollout.domain.run.events import Event, events_of, has
+from kafka_rollout.domain.run.step_events import Finalized, Finalizing, MetadataLogFound, MetadataScanned, ScanStage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from kafka_rollout.domain.gates.ref import GateKind, GateRef
-from kafka_rollout.domain.run.events import Event
-from kafka_rollout.domain.run.node_events import GatePassed, Started, Stopped, Stopping
-from kafka_rollout.domain.run.projections.select import events_of, has
+from kafka_rollout.domain.gates.check import GateKind, GateRef
+from kafka_rollout.domain.run.events import Event, events_of, has
+from kafka_rollout.domain.run.step_events import GatePassed, Started, Stopped, Stopping
 
 
 def has_stopped_nodes(events: Sequence[Event]) -> bool:

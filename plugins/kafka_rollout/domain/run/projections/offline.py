@@ -11,8 +11,7 @@ from dataclasses import replace
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.offline.log_choice import ChosenLog
 from kafka_rollout.domain.offline.outage import Outage
-from kafka_rollout.domain.run.events import Event
-from kafka_rollout.domain.run.node_events import Started, Stopping
+from kafka_rollout.domain.run.events import Event, events_of, has, newest
 from kafka_rollout.domain.run.offline_events import (
     OfflineInstalled,
     OfflineLogChosen,
@@ -25,7 +24,7 @@ from kafka_rollout.domain.run.offline_events import (
     OfflineUndone,
     OfflineWritable,
 )
-from kafka_rollout.domain.run.projections.select import events_of, has, newest
+from kafka_rollout.domain.run.step_events import Started, Stopping
 
 
 def events_of_this_try(events: Sequence[Event]) -> Sequence[Event]:

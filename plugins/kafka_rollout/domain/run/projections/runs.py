@@ -19,10 +19,11 @@ from kafka_rollout.domain.run.events import (
     RunOf,
     TaskFailed,
     Voided,
+    events_of,
+    has,
+    newest,
 )
-from kafka_rollout.domain.run.feature_events import Finalizing
-from kafka_rollout.domain.run.node_events import GateFailed, GatePassed, Started, Stopped, Stopping
-from kafka_rollout.domain.run.projections.select import events_of, has, newest
+from kafka_rollout.domain.run.step_events import Finalizing, GateFailed, GatePassed, Started, Stopped, Stopping
 
 
 def run_of(events: Sequence[Event]) -> RunOf:

@@ -1,4 +1,4 @@
-"""Plan an upgrade from the observed state, and freeze the plan."""
+"""Plan an upgrade or a downgrade from the observed state, and freeze the plan."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.domain.planning.downgrade import WhereRefused, make_downgrade_plan
 from kafka_rollout.domain.planning.upgrade import make_plan
 from kafka_rollout.domain.run.events import Observed, Planned, RunOf
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.observe import observe
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.planning.check import planned_overrides
 from kafka_rollout.steps.planning.coordinator_logs import logs_findings, scan_before_roll
 from kafka_rollout.steps.planning.hosts import (
@@ -85,3 +85,34 @@ def record_observed(ports: ClusterPorts, state: ClusterState) -> None:
             unanswered=tuple(state.unanswered),
         )
     )
+
+
+def plan_downgrade(
+    ports: ClusterPorts,
+    target: Release,
+    *,
+    level: int | None = None,
+    unsafe: bool = False,
+    where_refused: WhereRefused = WhereRefused.STOP,
+) -> Plan:
+    """Observe, plan and freeze. The findings of the logs are added later.
+
+    Raises UserError for a target or level that cannot be planned (nothing is recorded).
+    """
+    state = observe(ports)
+    configs = node_configs(ports)
+    plan = make_downgrade_plan(
+        ports.cluster,
+        ports.catalogue,
+        state,
+        target,
+        level=level,
+        unsafe=unsafe,
+        where_refused=where_refused,
+        configs=configs,
+        config_problems=config_problems(ports, releases_ahead(ports, state, target, down=True), configs),
+        java=java_versions(ports),
+    )
+    record_observed(ports, state)
+    freeze(ports, plan, RunOf.DOWNGRADE)
+    return plan

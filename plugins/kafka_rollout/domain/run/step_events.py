@@ -1,0 +1,242 @@
+"""Events of a run's record: nodes and gates, feature levels, coordinator logs and metadata logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kafka_rollout.domain.features.answers import FeatureOutcome
+from kafka_rollout.domain.gates.check import GateCheck, GateRef
+from kafka_rollout.domain.metadata_log.scan import Readiness, ReplayFailure
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.model.state import CheckpointSummary
+from kafka_rollout.domain.run.events import Event
+from kafka_rollout.domain.traffic_check import LedgerVerdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEvent(Event):
+    """An event of one node in one release step."""
+
+    node_id: int
+    release_step: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping(NodeEvent, kind="stopping"):
+    """Recorded before the node is asked to stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped(NodeEvent, kind="stopped"):
+    """`forced`: the process was killed at the end of its deadline."""
+
+    seconds: float
+    forced: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started(NodeEvent, kind="started"):
+    """`pid` is None when the process was gone before it was looked up."""
+
+    release: Release
+    pid: int | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trimmed(NodeEvent, kind="trimmed"):
+    """The node's metadata log was trimmed. `start_offset`: its new start; None when nothing was left to do."""
+
+    sentence: str
+    backup: str | None
+    start_offset: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootstrapReplaced(NodeEvent, kind="bootstrap-replaced"):
+    """The node's bootstrap.checkpoint was written again at `level`; `backup` is None when it was done before."""
+
+    level: int
+    backup: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateChecked(Event, kind="gate"):
+    """One check of a gate. Not every check is recorded: see steps.gates.checks."""
+
+    ref: GateRef
+    check: GateCheck
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateEnded(Event):
+    """`gate` names the gate for a reader; `message` says how long it took and what it waited for."""
+
+    ref: GateRef
+    gate: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatePassed(GateEnded, kind="gate-held"):
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateFailed(GateEnded, kind="gate-failed"):
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validated(Event, kind="validated"):
+    """The controller's validate-only answers. `levels`: feature → level; `answers`: feature → error and message."""
+
+    levels: Mapping[str, int]
+    answers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureSupport(Event, kind="feature-support"):
+    """Whether every node supports the levels; `findings` as text."""
+
+    levels: Mapping[str, int]
+    ok: bool
+    findings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finalizing(Event, kind="finalizing"):
+    """Recorded before UpdateFeatures is sent. `epoch_before`: the highest epoch of finalized features seen before."""
+
+    levels: Mapping[str, int]
+    epoch_before: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finalized(Event, kind="finalized"):
+    """`epoch_after`: an epoch whose finalized features include the levels."""
+
+    levels: Mapping[str, int]
+    epoch_after: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureRace(Event, kind="feature-race"):
+    """Whether a node with a narrower range joined while levels were finalized (KIP-584); `findings` as text."""
+
+    ok: bool
+    findings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureResults(Event, kind="feature-results"):
+    outcomes: tuple[FeatureOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotLoaded(Event, kind="snapshot"):
+    """A snapshot of the metadata log, as Kafka's own classes loaded it.
+
+    `end_offset` and `epoch` name the snapshot; `finalized_by_offset`: the offset at which this run's levels are
+    finalized; `proved`: the snapshot has the planned levels.
+    """
+
+    summary: CheckpointSummary
+    node_id: int
+    end_offset: int
+    epoch: int
+    finalized_by_offset: int | None
+    proved: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanEvaluated(Event, kind="scan"):
+    """Whether `release` could still load the coordinator logs; `findings` as text."""
+
+    release: Release
+    records: int
+    partitions: int
+    ok: bool
+    sentence: str
+    findings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncrementalScan(Event, kind="scan-tail"):
+    """The coordinator logs after the run's scan. `offsets`: their number; `since`: epoch seconds of that scan;
+    `findings`: new ones, as text."""
+
+    release_step: str
+    offsets: int
+    since: float
+    seconds: float
+    findings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossesReported(Event, kind="losses"):
+    """Number of losses of metadata at the lower level. `first`: sentences of at most 20 of them."""
+
+    from_level: int
+    to_level: int
+    losses: int
+    default_only: int
+    unsafe: bool
+    first: tuple[str, ...]
+
+
+class ScanStage(StrEnum):
+    """When all metadata logs were scanned."""
+
+    BEFORE = "before"  # before anything was changed
+    READY = "ready"  # when the levels were lowered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataLogFound:
+    """One node's metadata log, for one release. `last_failing`: the last offset that the release cannot replay;
+    `starts_at`: from where the release would read, in words."""
+
+    node_id: int
+    release: Release
+    verdict: str
+    readiness: Readiness
+    bootstrap_too_new: bool
+    starts_at: str
+    start_offset: int
+    end_offset: int
+    first_failure: ReplayFailure | None
+    last_failing: int | None
+    remedies: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataScanned(Event, kind="metadata-scan"):
+    """Every metadata log that the runtime can read, for every release of the plan."""
+
+    stage: ScanStage
+    nodes: tuple[MetadataLogFound, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentsTaken(Event, kind="inventory"):
+    """The cluster's contents before a downgrade. `counts`: part → number."""
+
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentsCompared(Event, kind="inventory-compared"):
+    """The cluster's contents after a downgrade, and the number of differences."""
+
+    counts: Mapping[str, int]
+    differences: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficCompared(Event, kind="ledger"):
+    """Acknowledged and consumed records of the test traffic."""
+
+    verdict: LedgerVerdict

@@ -1,0 +1,147 @@
+"""What is found by reading partitions a second time, after the logs were read.
+
+Deleted groups with pending commits: the workers reported the data and the markers of every producer id. A partition
+with data that is not before a marker is read from the start of that transaction, and from the start of the log if the
+transaction commits for a deleted group. Both are rare, and partitions are small.
+
+Groups with a record that does not fit the records before it: the workers reported the first record of each kind for
+each group of the newer types. A partition is read again if a release may stop at one of its groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from kafka_rollout.adapters.codecs import CODECS
+from kafka_rollout.adapters.coordinator_logs.deleted_groups import deleted_while_pending
+from kafka_rollout.adapters.coordinator_logs.order import Facts, ordered_types, out_of_order
+from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, DeletedWhilePending, OutOfOrder
+from kafka_rollout.domain.coordinator_logs.verdicts import GROUP_METADATA_KEY
+from kafka_rollout.wire.coordinator_records import VERSION_BYTES
+from kafka_rollout.wire.group_replay import FirstRecords, may_be_refused
+from kafka_rollout.wire.log_types import LogFormatError
+from kafka_rollout.wire.pending_commits import PendingCommits, text_at
+from kafka_rollout.wire.record_batch import batches
+from kafka_rollout_spark.kernel.spec import MOST_GROUPS
+from kafka_rollout_spark.merge.merged import MergedRows
+from kafka_rollout_spark.result.result import Row, of_kind
+from kafka_rollout_spark.rows import ENDED, OPENED, RowKind
+from kafka_rollout_spark.source.ranges import LogsToRead
+
+
+def find_deleted_while_pending(
+    few: Iterable[Row], contents: MergedRows, logs: LogsToRead
+) -> tuple[DeletedWhilePending, ...]:
+    """`few`, `contents`: as in Scanned, of a deep scan of these logs."""
+    waiting = {place: _waiting(logs, place, producers) for place, producers in _open_transactions(few).items()}
+    found: list[DeletedWhilePending] = []
+    for partition, groups in _deleted(contents, waiting).items():
+        found += deleted_while_pending(partition, groups, logs.read_whole(OFFSETS_TOPIC, partition))
+    return tuple(sorted(found))
+
+
+def _open_transactions(few: Iterable[Row]) -> Mapping[int, Mapping[int, int]]:
+    """By partition the producers with data behind their last marker, and an offset before which there is none of it."""
+    rows = [row for row in of_kind(few, RowKind.PRODUCER) if row["topic"] == OFFSETS_TOPIC]
+    markers = {(row["partition"], row["key_hash"]): row["last_offset"] for row in rows if row["part"] == ENDED}
+    found: dict[int, dict[int, int]] = {}
+    for row in rows:
+        marker = markers.get((row["partition"], row["key_hash"]), -1)
+        if row["part"] == OPENED and row["last_offset"] > marker:
+            found.setdefault(row["partition"], {})[row["key_hash"]] = max(row["first_offset"], marker + 1)
+    return found
+
+
+def _waiting(logs: LogsToRead, partition: int, producers: Mapping[int, int]) -> frozenset[bytes]:
+    """The groups that the open transactions of these producers commit for."""
+    since, commits = min(producers.values()), PendingCommits()
+    for block in logs.read(OFFSETS_TOPIC, partition, since=since):
+        with suppress(LogFormatError):  # told as damage when it was read before
+            for batch in batches(block.data):
+                if batch.producer_id in producers and batch.last_offset >= since:
+                    commits.add(batch.data, CODECS, start=block.start, end=block.end)
+    return frozenset(commits.waiting())
+
+
+def _deleted(contents: MergedRows, waiting: Mapping[int, Collection[bytes]]) -> Mapping[int, set[bytes]]:
+    """By partition those of the groups whose newest GroupMetadata is a tombstone; all asked for at once."""
+    groups = {
+        (partition, b"".join((GROUP_METADATA_KEY.to_bytes(2), len(group).to_bytes(2), group))): group
+        for partition, held in waiting.items()
+        for group in held
+    }
+    if not groups:
+        return {}
+    tombstones = contents.table(
+        RowKind.STATE,
+        columns=["partition", "key"],
+        is_null="value",
+        topic=[OFFSETS_TOPIC],
+        partition={partition for partition, _ in groups},
+        key_version=[GROUP_METADATA_KEY],
+    )
+    found: dict[int, set[bytes]] = {}
+    for row in tombstones.to_pylist():
+        place = row["partition"], row["key"]
+        if place in groups:
+            found.setdefault(row["partition"], set()).add(groups[place])
+    return found
+
+
+_ROWS = 10_000
+
+
+def find_out_of_order(
+    few: Iterable[Row], contents: MergedRows, logs: LogsToRead, facts: Facts
+) -> tuple[OutOfOrder, ...]:
+    """`few`, `contents`: as in Scanned, of a deep scan of these logs."""
+    types = ordered_types(facts)
+    partitions = {
+        row["partition"]
+        for row in of_kind(few, RowKind.CLASS)
+        if row["topic"] == OFFSETS_TOPIC and row["key_version"] in types
+    }
+    if not partitions:
+        return ()
+    found: list[OutOfOrder] = []
+    roles = [log.group_roles for log in facts.values()]
+    for partition, groups in sorted(_first_records(contents, partitions, types).items()):
+        suspects = {group for group, firsts in groups.items() if any(may_be_refused(one, firsts) for one in roles)}
+        if suspects:
+            found += out_of_order(partition, suspects, logs.read_whole(OFFSETS_TOPIC, partition), facts)
+    return tuple(sorted(found))
+
+
+def _first_records(
+    contents: MergedRows, partitions: Collection[int], types: Iterable[int]
+) -> Mapping[int, Mapping[bytes, FirstRecords]]:
+    """By partition and group, for the groups with records of these types."""
+
+    def rows(kind: RowKind, columns: Sequence[str], **conditions: Any) -> Iterator[Row]:
+        table = contents.table(kind, columns=columns, topic=[OFFSETS_TOPIC], partition=partitions, **conditions)
+        for batch in table.to_batches(max_chunksize=_ROWS):  # each group has several
+            yield from batch.to_pylist()
+
+    found: dict[int, dict[bytes, FirstRecords]] = {}
+    columns = "partition", "name", "key_version", "value_version", "first_offset"
+    for row in rows(RowKind.OWNER, columns, is_valid="name", key_version=list(types)):
+        firsts = found.setdefault(row["partition"], {}).setdefault(row["name"].encode(), FirstRecords())
+        firsts.note(row["key_version"], row["first_offset"], is_tombstone=row["value_version"] is None)
+    committing: dict[int, set[bytes]] = {}
+    for row in rows(RowKind.GROUP, ("partition", "name", "first_offset"), is_valid="value_version"):
+        name = row["name"].encode()
+        committing.setdefault(row["partition"], set()).add(name)
+        if (known := found.get(row["partition"], {}).get(name)) is not None:
+            first = row["first_offset"]
+            known.committed = first if known.committed is None else min(first, known.committed)
+    for partition, names in committing.items():
+        # A task reports at most this number of groups: others may commit from the start of the log on.
+        for name, firsts in found.get(partition, {}).items() if len(names) >= MOST_GROUPS else ():
+            firsts.committed = firsts.committed if name in names else -1
+    for row in rows(RowKind.STATE, ("partition", "key"), is_valid="value", key_version=[GROUP_METADATA_KEY]):
+        group, _ = text_at(row["key"], VERSION_BYTES)
+        if group is not None and (known := found.get(row["partition"], {}).get(group)) is not None:
+            known.is_classic = True
+    return found
