@@ -18,7 +18,7 @@ from kafka_rollout.domain.coordinator_logs.incompatible_records import (
 )
 from kafka_rollout.domain.coordinator_logs.remedies import cleaned_when
 from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, LoadVerdict, ReleaseVerdict, ScanResult
-from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.model.findings import Finding, Severity, Verdict, blocker, info, warning
 from kafka_rollout.domain.model.releases import Catalogue, Release
 
 TRANSACTIONS_TO_END = (
@@ -85,12 +85,11 @@ def check_rollback(scan: ScanResult, release: Release) -> Verdict:
         if verdict.release == release:
             by_topic[verdict.topic].append(verdict)
     if not by_topic:
-        unknown = Finding(
-            code="WAY-BACK-UNKNOWN",
-            severity=Severity.BLOCKER,
-            subject=f"release {release}",
-            sentence=f"The scan of the coordinator logs has no result for {release}.",
-            remedy=f"Scan the coordinator logs again with --release {release}.",
+        unknown = blocker(
+            "WAY-BACK-UNKNOWN",
+            f"release {release}",
+            f"The scan of the coordinator logs has no result for {release}.",
+            f"Scan the coordinator logs again with --release {release}.",
         )
         return Verdict(question=question, findings=(unknown,))
     found = (_rollback_finding(scan, topic, held, release) for topic, held in sorted(by_topic.items()))
@@ -107,32 +106,29 @@ def _rollback_finding(
             f"cleaner has removed the records, then return to {release}. Or return to a release that ignores "
             "them"
         )
-        return Finding(
-            code="WAY-BACK-CLOSED",
-            severity=Severity.WARNING,
-            subject=f"topic {topic}",
-            sentence=failing.sentence,
-            remedy=f"{end}.",
+        return warning(
+            "WAY-BACK-CLOSED",
+            f"topic {topic}",
+            failing.sentence,
+            f"{end}.",
         )
     ignored = sum(v.ignored for v in verdicts)
     if ignored:
-        return Finding(
-            code="WAY-BACK-IGNORES",
-            severity=Severity.WARNING,
-            subject=f"topic {topic}",
-            sentence=f"{release} would load {topic} and ignore {ignored} records of unknown types.",
-            remedy=(
+        return warning(
+            "WAY-BACK-IGNORES",
+            f"topic {topic}",
+            f"{release} would load {topic} and ignore {ignored} records of unknown types.",
+            (
                 f"If you return to {release}, the content of these records is not used, for example groups of "
                 "the newer protocols."
             ),
         )
     if all(v.verdict is LoadVerdict.NOT_LOADED for v in verdicts):
-        return Finding(
-            code="WAY-BACK-NOT-LOADED",
-            severity=Severity.INFO,
-            subject=f"topic {topic}",
-            sentence=f"{release} has no coordinator for {topic} and would not load it.",
-            remedy=f"No action needed. {release} does not use this log.",
+        return info(
+            "WAY-BACK-NOT-LOADED",
+            f"topic {topic}",
+            f"{release} has no coordinator for {topic} and would not load it.",
+            f"No action needed. {release} does not use this log.",
         )
     return None
 
@@ -186,31 +182,26 @@ def path_findings(
 
 def _path_finding(release: Release, topic: str, verdicts: Sequence[ReleaseVerdict], scan: ScanResult) -> Finding | None:
     if failing := Failing.among(scan, verdicts):
-        return Finding(
-            code="LOGS-NOT-LOADABLE",
-            severity=Severity.BLOCKER,
-            subject=f"{release}, topic {topic}",
-            sentence=failing.sentence,
-            remedy=(
-                f"{failing.remedy(_REMOVALS.get(topic, _REMOVED_AND_CLEANED))}. Or choose a release that can load them."
-            ),
+        return blocker(
+            "LOGS-NOT-LOADABLE",
+            f"{release}, topic {topic}",
+            failing.sentence,
+            (f"{failing.remedy(_REMOVALS.get(topic, _REMOVED_AND_CLEANED))}. Or choose a release that can load them."),
         )
     if ignored := sum(verdict.ignored for verdict in verdicts):
-        return Finding(
-            code="LOGS-IGNORED-IN-PART",
-            severity=Severity.WARNING,
-            subject=f"{release}, topic {topic}",
-            sentence=f"{release} loads {topic} and ignores {ignored} records of unknown types (KIP-915).",
-            remedy=("The records stay in the log. No node uses their content until a release that supports them runs."),
+        return warning(
+            "LOGS-IGNORED-IN-PART",
+            f"{release}, topic {topic}",
+            f"{release} loads {topic} and ignores {ignored} records of unknown types (KIP-915).",
+            ("The records stay in the log. No node uses their content until a release that supports them runs."),
         )
     unread = all(verdict.verdict is LoadVerdict.NOT_LOADED for verdict in verdicts)
     if unread and any(found.topic == topic for found in scan.classes):
-        return Finding(
-            code="LOGS-NOT-READ",
-            severity=Severity.WARNING,
-            subject=f"{release}, topic {topic}",
-            sentence=f"{release} has no coordinator for {topic} and does not read it.",
-            remedy="No node uses the content of this log until a release with this coordinator runs.",
+        return warning(
+            "LOGS-NOT-READ",
+            f"{release}, topic {topic}",
+            f"{release} has no coordinator for {topic} and does not read it.",
+            "No node uses the content of this log until a release with this coordinator runs.",
         )
     return None
 
@@ -249,23 +240,21 @@ def _source_finding(source: Release, topic: str, failing: Failing) -> Finding:
         "Expect the groups or transactional ids of these partitions to be unavailable until their node runs "
         "the next release"
     )
-    return Finding(
-        code="ORIGIN-CANNOT-LOAD",
-        severity=Severity.WARNING,
-        subject=f"{source}, topic {topic}",
-        sentence=(
+    return warning(
+        "ORIGIN-CANNOT-LOAD",
+        f"{source}, topic {topic}",
+        (
             f"{failing.sentence} The cluster runs {source} now. During the rolling upgrade, coordinators move "
             f"to other nodes that still run {source} and cannot load the partition."
         ),
-        remedy=f"{failing.remedy(unavailable)}.",
+        f"{failing.remedy(unavailable)}.",
     )
 
 
 def _unknown(release: Release) -> Finding:
-    return Finding(
-        code="LOGS-NOT-SCANNED",
-        severity=Severity.BLOCKER,
-        subject=f"release {release}",
-        sentence=f"It is unknown whether {release} can load the coordinator logs: there is no scan result.",
-        remedy="Read why the scan failed, then scan again.",
+    return blocker(
+        "LOGS-NOT-SCANNED",
+        f"release {release}",
+        f"It is unknown whether {release} can load the coordinator logs: there is no scan result.",
+        "Read why the scan failed, then scan again.",
     )

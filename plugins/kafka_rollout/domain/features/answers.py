@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kafka_rollout.domain.model.errors import FatalError, RefusedError
-from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.findings import Finding, blocker
 from kafka_rollout.domain.model.state import ClusterState
 
 UNSUPPORTED_VERSION = "UNSUPPORTED_VERSION"  # error of UpdateFeatures version 0, which has no validate-only
@@ -75,12 +75,11 @@ def refused_by_controller(state: ClusterState, feature: str, level: int, error: 
         remedy = of_message or _BY_ERROR.get(
             error, "Read the controller's message and correct the request. Then repeat the request."
         )
-    return Finding(
-        code=code,
-        severity=Severity.BLOCKER,
-        subject=f"feature {feature}",
-        sentence=f"The controller rejected {feature} {level}: {error} {message}".strip(),
-        remedy=remedy,
+    return blocker(
+        code,
+        f"feature {feature}",
+        f"The controller rejected {feature} {level}: {error} {message}".strip(),
+        remedy,
     )
 
 

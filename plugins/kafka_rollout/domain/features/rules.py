@@ -19,7 +19,7 @@ from kafka_rollout.domain.features.support import (
     unlisted_node_findings,
 )
 from kafka_rollout.domain.features.users import user_findings
-from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.model.findings import Finding, Verdict, blocker, warning
 from kafka_rollout.domain.model.plan import Undo
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue
 from kafka_rollout.domain.model.state import ClusterState
@@ -184,14 +184,13 @@ def _unstable(catalogue: Catalogue, state: ClusterState, feature: str, level: in
     known = [catalogue.get(release).features for release in state.releases if release in catalogue]
     stable = max((features[feature].latest_production for features in known if feature in features), default=level)
     if level > stable:
-        yield Finding(
-            code="FEATURE-UNSTABLE",
-            severity=Severity.WARNING,
-            subject=f"feature {feature}",
-            sentence=f"{feature} {level} is not stable in the running release. Its highest stable level is "
+        yield warning(
+            "FEATURE-UNSTABLE",
+            f"feature {feature}",
+            f"{feature} {level} is not stable in the running release. Its highest stable level is "
             f"{stable}. Records of an unstable level can change, and a later release may not be able to "
             "upgrade from it.",
-            remedy=f"Choose {stable}, except on a test cluster.",
+            f"Choose {stable}, except on a test cluster.",
         )
 
 
@@ -226,4 +225,4 @@ def _dependencies(catalogue: Catalogue, state: ClusterState, targets: Mapping[st
 
 
 def _blocker(code: str, feature: str, sentence: str, remedy: str) -> Finding:
-    return Finding(code=code, severity=Severity.BLOCKER, subject=f"feature {feature}", sentence=sentence, remedy=remedy)
+    return blocker(code, f"feature {feature}", sentence, remedy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.findings import Finding, Severity, blocker, info
 from kafka_rollout.domain.model.quorum import find_unlisted_brokers, find_unlisted_controllers
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, VersionRange
 from kafka_rollout.domain.model.state import ClusterState, NodeState
@@ -41,21 +41,19 @@ def support_findings(
         elif level not in supported:
             reasons.setdefault(str(supported), []).append(node.node_id)
     if unknown:
-        yield Finding(
-            code="FEATURE-SUPPORT-UNKNOWN",
-            severity=Severity.BLOCKER,
-            subject=f"feature {feature}",
-            sentence=f"{' and '.join(unknown)} did not report whether {feature} {level} is supported.",
-            remedy="Start these nodes, or remove them from the inventory and unregister them.",
+        yield blocker(
+            "FEATURE-SUPPORT-UNKNOWN",
+            f"feature {feature}",
+            f"{' and '.join(unknown)} did not report whether {feature} {level} is supported.",
+            "Start these nodes, or remove them from the inventory and unregister them.",
         )
     if reasons:
         listed = "; ".join(f"{nodes(ids)} {_supports(ids, text)}" for text, ids in reasons.items())
-        yield Finding(
-            code="FEATURE-UNSUPPORTED",
-            severity=Severity.BLOCKER,
-            subject=f"feature {feature}",
-            sentence=f"Not every node supports {feature} {level}: {listed}.",
-            remedy="Upgrade these nodes to a release that supports it, or choose another level.",
+        yield blocker(
+            "FEATURE-UNSUPPORTED",
+            f"feature {feature}",
+            f"Not every node supports {feature} {level}: {listed}.",
+            "Upgrade these nodes to a release that supports it, or choose another level.",
         )
 
 
@@ -86,12 +84,11 @@ def held_back_feature_findings(cluster: ClusterSpec, catalogue: Catalogue, state
                 behind.setdefault(str(found or "not at all"), []).append(node_id)
         if behind and highest > state.finalized.get(name, 0):
             who = "; ".join(f"{nodes(ids)} {_supports(ids, text)}" for text, ids in behind.items())
-            yield Finding(
-                code="FEATURE-HELD-BACK",
-                severity=Severity.INFO,
-                subject=f"feature {name}",
-                sentence=f"{name} could be raised to {highest}, but {who}.",
-                remedy="Upgrade these nodes first.",
+            yield info(
+                "FEATURE-HELD-BACK",
+                f"feature {name}",
+                f"{name} could be raised to {highest}, but {who}.",
+                "Upgrade these nodes first.",
             )
 
 
@@ -102,13 +99,12 @@ def unlisted_node_findings(cluster: ClusterSpec, state: ClusterState) -> Iterabl
         ("controller", find_unlisted_controllers(cluster, state)),
     ):
         for node_id in sorted(unlisted):
-            yield Finding(
-                code="FEATURE-SUPPORT-UNKNOWN",
-                severity=Severity.BLOCKER,
-                subject=f"{kind} {node_id}",
-                sentence=f"{kind.capitalize()} {node_id} is registered but not listed in the inventory, so its "
+            yield blocker(
+                "FEATURE-SUPPORT-UNKNOWN",
+                f"{kind} {node_id}",
+                f"{kind.capitalize()} {node_id} is registered but not listed in the inventory, so its "
                 "supported levels are unknown. The controller counts it.",
-                remedy="Add it to the inventory. If it does not exist any more, remove its registration.",
+                "Add it to the inventory. If it does not exist any more, remove its registration.",
             )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kafka_rollout.domain.model.cluster_contents import SERVED_BY
-from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.findings import Finding, Severity, blocker, warning
 from kafka_rollout.domain.model.state import ClusterState, GroupState
 from kafka_rollout.domain.model.wording import few
 
@@ -43,12 +43,11 @@ def _unknown(state: ClusterState, lowered: Iterable[str]) -> Iterable[Finding]:
     of_nodes = {node.problem for node in state.nodes.values()}
     unanswered = [sentence for sentence in state.unanswered if sentence not in of_nodes]
     if unanswered:
-        yield Finding(
-            code="FEATURE-USERS-UNKNOWN",
-            severity=Severity.BLOCKER,
-            subject=f"feature {', '.join(sorted(lowered))}",
-            sentence=f"The users of {', '.join(sorted(lowered))} could not be listed: {' '.join(unanswered)}",
-            remedy="Repeat the command when every coordinator responds.",
+        yield blocker(
+            "FEATURE-USERS-UNKNOWN",
+            f"feature {', '.join(sorted(lowered))}",
+            f"The users of {', '.join(sorted(lowered))} could not be listed: {' '.join(unanswered)}",
+            "Repeat the command when every coordinator responds.",
         )
 
 
@@ -66,13 +65,12 @@ def _groups(state: ClusterState, feature: str, kind: str, in_use: Severity) -> I
             remedy=_BEFORE[kind],
         )
     if empty:
-        yield Finding(
-            code="GROUPS-KEEP-THEIR-RECORDS",
-            severity=Severity.WARNING,
-            subject=f"feature {feature}",
-            sentence=f"{len(empty)} empty {kind} {_one_or_more(empty, 'group leaves', 'groups leave')} records "
+        yield warning(
+            "GROUPS-KEEP-THEIR-RECORDS",
+            f"feature {feature}",
+            f"{len(empty)} empty {kind} {_one_or_more(empty, 'group leaves', 'groups leave')} records "
             f"that only a release with {feature} can read: {_names(empty)}.",
-            remedy=(
+            (
                 "Delete them, or let a classic member join each group once: that converts the group and "
                 "writes tombstones."
             )
@@ -103,14 +101,12 @@ def _producers(state: ClusterState, level: int, in_use: Severity) -> Iterable[Fi
             remedy="Stop these producers first, and start them again after the change.",
         )
     if others:
-        yield Finding(
-            code="PRODUCERS-MAY-RUN",
-            severity=Severity.WARNING,
-            subject=f"feature {_TRANSACTION_VERSION}",
-            sentence=f"{len(others)} transactional {'id is' if len(others) == 1 else 'ids are'} between "
+        yield warning(
+            "PRODUCERS-MAY-RUN",
+            f"feature {_TRANSACTION_VERSION}",
+            f"{len(others)} transactional {'id is' if len(others) == 1 else 'ids are'} between "
             f"transactions. A producer that still runs gets a fatal error: {few(others, limit=_NAMED)}.",
-            remedy="Stop these producers, exactly-once Streams applications included, and start them again "
-            "after the change.",
+            "Stop these producers, exactly-once Streams applications included, and start them again after the change.",
         )
 
 

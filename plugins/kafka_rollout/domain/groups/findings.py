@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from kafka_rollout.domain.model.cluster_contents import SERVED_BY
-from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.findings import Finding, Severity, blocker, warning
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.wording import few
@@ -65,22 +65,20 @@ def _not_served(release: Release, feature: str, kind: str, active: list[str], *,
     names = few(active, limit=_NAMED)
     number = f"{len(active)} {kind} group{'s' if len(active) > 1 else ''} with members ({names})"
     if known:
-        return Finding(
-            code="GROUPS-NOT-SERVED",
-            severity=Severity.BLOCKER,
-            subject=f"{release}, {kind} groups",
-            sentence=f"Kafka {release} does not serve {kind} groups while {feature} is 0, and there are {number}.",
-            remedy="First convert or stop these groups. `kafka-rollout groups plan --to classic` lists the steps.",
+        return blocker(
+            "GROUPS-NOT-SERVED",
+            f"{release}, {kind} groups",
+            f"Kafka {release} does not serve {kind} groups while {feature} is 0, and there are {number}.",
+            "First convert or stop these groups. `kafka-rollout groups plan --to classic` lists the steps.",
         )
-    return Finding(
-        code="GROUPS-OF-A-PREVIEW",
-        severity=Severity.WARNING,
-        subject=f"{release}, {kind} groups",
-        sentence=(
+    return warning(
+        "GROUPS-OF-A-PREVIEW",
+        f"{release}, {kind} groups",
+        (
             f"Kafka {release} serves {kind} groups only as a preview that the configuration of every broker "
             f"must enable, and there are {number}."
         ),
-        remedy=(
+        (
             "Convert these groups to the classic protocol first, or make sure that the preview is enabled on "
             "every broker."
         ),

@@ -19,7 +19,7 @@ from kafka_rollout.domain.groups.described import (
     STREAMS,
     DescribedGroup,
 )
-from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.findings import Finding, warning
 from kafka_rollout.domain.model.wording import few
 from kafka_rollout.domain.rebalance.protocols import COOPERATIVE_STICKY
 
@@ -226,11 +226,10 @@ def _done(group: DescribedGroup, *, note: str = "") -> GroupPlan:
 def _blocked(
     group: DescribedGroup, why: str, *, code: str = "GROUP-CANNOT-CHANGE", remedy: str = "Keep the group as it is."
 ) -> GroupPlan:
-    finding = Finding(
-        code=code,
-        severity=Severity.WARNING,
-        subject=f"group {group.group_id}",
-        sentence=f"This group cannot be planned: {why}.",
-        remedy=remedy,
+    finding = warning(
+        code,
+        f"group {group.group_id}",
+        f"This group cannot be planned: {why}.",
+        remedy,
     )
     return GroupPlan(group=group, bounces=None, steps=(), finding=finding)

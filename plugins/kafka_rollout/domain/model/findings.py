@@ -40,6 +40,18 @@ class Finding:
         return escape_invisible(line.rstrip())
 
 
+def blocker(code: str, subject: str, sentence: str, remedy: str) -> Finding:
+    return Finding(code=code, severity=Severity.BLOCKER, subject=subject, sentence=sentence, remedy=remedy)
+
+
+def warning(code: str, subject: str, sentence: str, remedy: str) -> Finding:
+    return Finding(code=code, severity=Severity.WARNING, subject=subject, sentence=sentence, remedy=remedy)
+
+
+def info(code: str, subject: str, sentence: str, remedy: str = "") -> Finding:
+    return Finding(code=code, severity=Severity.INFO, subject=subject, sentence=sentence, remedy=remedy)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """All findings for one question."""

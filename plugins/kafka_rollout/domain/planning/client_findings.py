@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.findings import Finding, Severity, info, warning
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState, DeprecatedRequest
 from kafka_rollout.domain.model.topology import ClusterSpec
@@ -56,13 +56,12 @@ def _old_clients(state: ClusterState, target: Release | None) -> Iterable[Findin
 def _old_clients_unknown(state: ClusterState, target: Release | None) -> Iterable[Finding]:
     not_counting = {str(release) for release in state.releases if release < COUNTS_OLD_REQUESTS_SINCE}
     if not_counting and _drops_old_requests(state, target):
-        yield Finding(
-            code="OLD-CLIENTS-UNKNOWN",
-            severity=Severity.WARNING,
-            subject=f"release {', '.join(sorted(not_counting))}",
-            sentence=f"These brokers do not count the requests that KIP-896 deprecates, and Kafka {target} rejects "
+        yield warning(
+            "OLD-CLIENTS-UNKNOWN",
+            f"release {', '.join(sorted(not_counting))}",
+            f"These brokers do not count the requests that KIP-896 deprecates, and Kafka {target} rejects "
             "such requests. It is unknown whether a client sends them.",
-            remedy="Make sure that every client meets the minimum version of KIP-896 (Java clients: 2.1). Or "
+            "Make sure that every client meets the minimum version of KIP-896 (Java clients: 2.1). Or "
             "upgrade to a 3.x release that counts such requests first (3.7 and later), then plan again.",
         )
 
@@ -102,4 +101,4 @@ def _transactions(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding
 
 
 def _info(code: str, cluster: ClusterSpec, sentence: str) -> Finding:
-    return Finding(code=code, severity=Severity.INFO, subject=f"cluster {cluster.name}", sentence=sentence, remedy="")
+    return info(code, f"cluster {cluster.name}", sentence)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.model.findings import Finding, Severity, Verdict, blocker, info
 from kafka_rollout.domain.model.quorum import (
     check_caught_up,
     find_unlisted_brokers,
@@ -57,7 +57,7 @@ def _unanswered(state: ClusterState) -> Iterable[Finding]:
     # A node that does not respond at all has its own finding (NODE-DOWN, NODE-UNKNOWN, RELEASE-UNKNOWN).
     known = {n.problem for n in state.nodes.values() if n.features is None or n.metrics is None}
     for question in sorted(set(state.unanswered) - known):
-        yield _blocker(
+        yield blocker(
             "UNANSWERED",
             question,
             f"A query failed: {question}.",
@@ -88,7 +88,7 @@ def _hidden(state: ClusterState) -> Iterable[Finding]:
 
 def _unlisted_nodes(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
     for node_id in sorted(find_unlisted_controllers(cluster, state)):
-        yield _blocker(
+        yield blocker(
             "GHOST-CONTROLLER",
             f"controller {node_id}",
             f"Controller {node_id} is registered in the cluster but not listed in the inventory. It blocks finalizing.",
@@ -96,7 +96,7 @@ def _unlisted_nodes(cluster: ClusterSpec, state: ClusterState) -> Iterable[Findi
             f"remove-controller --controller-id {node_id}, kafka-cluster.sh unregister --id {node_id}).",
         )
     for node_id in sorted(find_unlisted_brokers(cluster, state)):
-        yield _blocker(
+        yield blocker(
             "GHOST-BROKER",
             f"broker {node_id}",
             f"Broker {node_id} is registered in the cluster but not listed in the inventory. It blocks finalizing.",
@@ -110,14 +110,14 @@ def _node(catalogue: Catalogue, state: ClusterState, node: NodeSpec) -> Iterable
     why = f" ({seen.problem})" if seen and seen.problem else ""
     if seen is None or seen.features is None:
         if _known(state, node):
-            yield _blocker(
+            yield blocker(
                 "NODE-DOWN",
                 subject,
                 f"{node.name} does not respond{why}.",
                 "Start the node, or read its log and fix the error. Then plan again.",
             )
         else:
-            yield _blocker(
+            yield blocker(
                 "NODE-UNKNOWN",
                 subject,
                 f"{node.name} of the inventory is not registered in the cluster and does not respond{why}.",
@@ -125,7 +125,7 @@ def _node(catalogue: Catalogue, state: ClusterState, node: NodeSpec) -> Iterable
             )
         return
     if not _known(state, node):
-        yield _blocker(
+        yield blocker(
             "NODE-UNKNOWN",
             subject,
             f"{node.name} responds, but it is not registered in this cluster: it is fenced or belongs to "
@@ -133,7 +133,7 @@ def _node(catalogue: Catalogue, state: ClusterState, node: NodeSpec) -> Iterable
             "Check its addresses in the inventory and read its log.",
         )
     elif node.is_broker and node.node_id not in state.registered.brokers - (state.registered.fenced or frozenset()):
-        yield _blocker(
+        yield blocker(
             "NODE-FENCED",
             subject,
             f"Broker {node.node_id} is fenced: it is registered but serves no requests.",
@@ -145,7 +145,7 @@ def _node(catalogue: Catalogue, state: ClusterState, node: NodeSpec) -> Iterable
 def _release(catalogue: Catalogue, seen: NodeState, node: NodeSpec) -> Iterable[Finding]:
     subject = f"node {node.node_id}"
     if seen.release is None:
-        yield _blocker(
+        yield blocker(
             "RELEASE-UNKNOWN",
             subject,
             f"{node.name} does not report its running release (metric app-info).",
@@ -153,7 +153,7 @@ def _release(catalogue: Catalogue, seen: NodeState, node: NodeSpec) -> Iterable[
         )
     elif seen.release not in catalogue:
         known = ", ".join(str(release) for release in catalogue)
-        yield _blocker(
+        yield blocker(
             "RELEASE-NOT-IN-CATALOGUE",
             subject,
             f"{node.name} runs {seen.release}, which is not in the catalogue (it contains {known}).",
@@ -178,12 +178,11 @@ def _releases(state: ClusterState) -> Iterable[Finding]:
             f"{nodes(i for i, n in state.nodes.items() if n.release == release)}: {release}"
             for release in sorted(state.releases)
         )
-        yield Finding(
-            code="MIXED-RELEASES",
-            severity=Severity.INFO,
-            subject="releases",
-            sentence=f"The nodes run different releases ({running}).",
-            remedy="An interrupted run continues with the nodes that do not run the target release.",
+        yield info(
+            "MIXED-RELEASES",
+            "releases",
+            f"The nodes run different releases ({running}).",
+            "An interrupted run continues with the nodes that do not run the target release.",
         )
 
 
@@ -191,7 +190,7 @@ def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
     quorum = state.quorum
     if quorum is None or quorum.leader_id < 0:
         seen = "cannot be read" if quorum is None else "has no leader"
-        yield _blocker(
+        yield blocker(
             "QUORUM-UNKNOWN",
             "metadata quorum",
             f"The metadata quorum of {cluster.name} {seen}.",
@@ -200,7 +199,7 @@ def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
         return
     voters = len(quorum.voters)
     if voters <= majority(voters):
-        yield _blocker(
+        yield blocker(
             "QUORUM-NO-SPARE",
             "metadata quorum",
             f"The quorum has {count(voters, 'voter')} and needs {majority(voters)}: no controller can be stopped.",
@@ -232,7 +231,7 @@ def _features(state: ClusterState) -> Iterable[Finding]:
             by_level[levels.get(feature, 0)].append(node_id)
         if len(by_level) > 1:
             listed = "; ".join(f"{nodes(ids)}: {level}" for level, ids in sorted(by_level.items()))
-            yield _blocker(
+            yield blocker(
                 "FEATURES-DIFFER",
                 f"feature {feature}",
                 f"The nodes report different finalized levels of {feature} ({listed}).",
@@ -304,7 +303,3 @@ _KINDS: tuple[_Kind, ...] = (
         "Start the missing brokers. The gates wait for the replicas that a node needs.",
     ),
 )
-
-
-def _blocker(code: str, subject: str, sentence: str, remedy: str) -> Finding:
-    return Finding(code=code, severity=Severity.BLOCKER, subject=subject, sentence=sentence, remedy=remedy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.findings import Finding, blocker, warning
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.topology import ClusterSpec
@@ -88,12 +88,11 @@ def config_findings(
     `config_problems`: node id → errors of Kafka's own classes.
     """
     findings = [
-        Finding(
-            code="CONFIG-REJECTED",
-            severity=Severity.BLOCKER,
-            subject=f"node {node_id}",
-            sentence=f"Kafka {target} would not start with the configuration of this node: {few(problems)}.",
-            remedy=f"Correct the configuration of the node, or add release_overrides for {target} to the inventory.",
+        blocker(
+            "CONFIG-REJECTED",
+            f"node {node_id}",
+            f"Kafka {target} would not start with the configuration of this node: {few(problems)}.",
+            f"Correct the configuration of the node, or add release_overrides for {target} to the inventory.",
         )
         for node_id, problems in sorted(config_problems.items())
         if problems
@@ -104,12 +103,11 @@ def config_findings(
         for key in dropped.intersection(config):
             users[key].append(node_id)
     findings += [
-        Finding(
-            code="CONFIG-UNKNOWN-TO-TARGET",
-            severity=Severity.WARNING,
-            subject=f"configuration {key}",
-            sentence=f"{key} is set on {nodes(ids)}. Kafka {source} supports it; Kafka {target} ignores it.",
-            remedy="Read the release notes for the replacement of this setting, then remove the line.",
+        warning(
+            "CONFIG-UNKNOWN-TO-TARGET",
+            f"configuration {key}",
+            f"{key} is set on {nodes(ids)}. Kafka {source} supports it; Kafka {target} ignores it.",
+            "Read the release notes for the replacement of this setting, then remove the line.",
         )
         for key, ids in sorted(users.items())
     ]
@@ -131,12 +129,11 @@ def java_findings(
             continue
         found = f"The Java version on {node.name} is unknown." if has is None else f"{node.name} has Java {has}."
         findings.append(
-            Finding(
-                code="JAVA-UNKNOWN" if has is None else "JAVA-TOO-OLD",
-                severity=Severity.BLOCKER,
-                subject=f"node {node.node_id}",
-                sentence=f"Kafka {release} requires Java {needed}. {found}",
-                remedy=f"Install Java {needed} or newer on this host.",
+            blocker(
+                "JAVA-UNKNOWN" if has is None else "JAVA-TOO-OLD",
+                f"node {node.node_id}",
+                f"Kafka {release} requires Java {needed}. {found}",
+                f"Install Java {needed} or newer on this host.",
             )
         )
     return tuple(findings)

@@ -11,7 +11,7 @@ from kafka_rollout.domain.features.rules import check_feature_support
 from kafka_rollout.domain.features.support import lowers_with_loss
 from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.domain.model.errors import UserError
-from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.findings import Finding, Severity, warning
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release, ReleaseFacts
 from kafka_rollout.domain.model.state import ClusterState
@@ -188,11 +188,10 @@ def _of_levels(findings: Iterable[Finding], refused: str, *, offline: bool) -> I
                 f"'{WhereRefused.OFFLINE}' where Kafka refuses: this stops all nodes.",
             )
     if offline:
-        yield Finding(
-            code="OFFLINE-DOWNGRADE",
-            severity=Severity.WARNING,
-            subject=f"feature {METADATA_VERSION}",
-            sentence=f"Kafka does not lower it online: {refused} The run lowers it while all nodes are stopped. "
+        yield warning(
+            "OFFLINE-DOWNGRADE",
+            f"feature {METADATA_VERSION}",
+            f"Kafka does not lower it online: {refused} The run lowers it while all nodes are stopped. "
             "The cluster serves no requests from the first stop until the brokers are back.",
-            remedy="Read the approval: it shows the expected outage and the point of no return.",
+            "Read the approval: it shows the expected outage and the point of no return.",
         )

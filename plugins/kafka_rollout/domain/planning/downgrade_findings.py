@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan, Readiness
 from kafka_rollout.domain.model.cluster_contents import PARTS, SETTINGS
-from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.findings import Finding, Severity, blocker, info, warning
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.wording import few, nodes
@@ -43,13 +43,11 @@ def unreadable_log_findings(node_ids: Iterable[int], runtime: str) -> tuple[Find
     if not unreadable:
         return ()
     return (
-        Finding(
-            code="METADATA-LOG-UNSEEN",
-            severity=Severity.BLOCKER,
-            subject=nodes(unreadable),
-            sentence=f"The runtime {runtime} cannot read files on {nodes(unreadable)}. "
-            "Their metadata logs were not checked.",
-            remedy="Add the directories of these nodes to the inventory. Or run `kafka-rollout metadata` on "
+        blocker(
+            "METADATA-LOG-UNSEEN",
+            nodes(unreadable),
+            f"The runtime {runtime} cannot read files on {nodes(unreadable)}. Their metadata logs were not checked.",
+            "Add the directories of these nodes to the inventory. Or run `kafka-rollout metadata` on "
             "their hosts and downgrade these nodes by hand.",
         ),
     )
@@ -75,12 +73,11 @@ def metadata_findings(plan: Plan, scans: Sequence[tuple[int, MetadataScan]]) -> 
         ids = [node_id for node_id, _ in found]
         failure = next(f for f in found[0][1].failures if f.where == "bootstrap")
         findings.append(
-            Finding(
-                code="BOOTSTRAP-CHECKPOINT-TOO-NEW",
-                severity=Severity.WARNING,
-                subject=f"{release}, {nodes(ids)}",
-                sentence=f"bootstrap.checkpoint of {nodes(ids)}: {failure.reason}",
-                remedy="No action needed. While each node is stopped, the run keeps a backup of the file and "
+            warning(
+                "BOOTSTRAP-CHECKPOINT-TOO-NEW",
+                f"{release}, {nodes(ids)}",
+                f"bootstrap.checkpoint of {nodes(ids)}: {failure.reason}",
+                "No action needed. While each node is stopped, the run keeps a backup of the file and "
                 "writes a new one at the planned level.",
             )
         )
@@ -90,31 +87,28 @@ def metadata_findings(plan: Plan, scans: Sequence[tuple[int, MetadataScan]]) -> 
 def _finding(plan: Plan, release: Release, needs: Readiness, ids: Sequence[int], first: MetadataScan) -> Finding | None:
     lowers = any(change.target < change.current for change in plan.feature_changes)
     if needs is Readiness.NEVER or (needs is Readiness.LEVELS and not lowers):
-        return Finding(
-            code="METADATA-LOG-NOT-REPLAYABLE",
-            severity=Severity.BLOCKER,
-            subject=f"{release}, {nodes(ids)}",
-            sentence=f"On the metadata log of {nodes(ids)} {first.stop_sentence}",
-            remedy=" ".join(first.remedies),
+        return blocker(
+            "METADATA-LOG-NOT-REPLAYABLE",
+            f"{release}, {nodes(ids)}",
+            f"On the metadata log of {nodes(ids)} {first.stop_sentence}",
+            " ".join(first.remedies),
         )
     if needs is Readiness.READY or plan.offline or first.remedy_facts is None:  # an offline snapshot replaces the log
         return None
     sentence = f"On the current metadata log of {nodes(ids)}, {first.stop_sentence}"
     if first.remedy_facts.starts_from_snapshot:
-        return Finding(
-            code="METADATA-LOG-SNAPSHOT",
-            severity=Severity.INFO,
-            subject=f"{release}, {nodes(ids)}",
-            sentence=sentence,
-            remedy=f"No action needed. {release} starts from the newest snapshot, and the run waits until every "
+        return info(
+            "METADATA-LOG-SNAPSHOT",
+            f"{release}, {nodes(ids)}",
+            sentence,
+            f"No action needed. {release} starts from the newest snapshot, and the run waits until every "
             "node has a later one.",
         )
-    return Finding(
-        code="METADATA-LOG-TRIM",
-        severity=Severity.WARNING,
-        subject=f"{release}, {nodes(ids)}",
-        sentence=f"{sentence} {release} replays the log from its start.",
-        remedy=(
+    return warning(
+        "METADATA-LOG-TRIM",
+        f"{release}, {nodes(ids)}",
+        f"{sentence} {release} replays the log from its start.",
+        (
             "The run waits for a snapshot after that record. While each node is stopped, it removes the log "
             "before the snapshot and keeps a backup. The approval of the rolling downgrade lists these "
             "nodes. "
@@ -194,11 +188,10 @@ def settings_findings(
 def losses_unknown(why: str) -> tuple[Finding, ...]:
     """Return a blocker because the loss report could not be created."""
     return (
-        Finding(
-            code="LOSSES-UNKNOWN",
-            severity=Severity.BLOCKER,
-            subject="metadata.version",
-            sentence=f"The loss report could not be created: {why}",
-            remedy="Make the metadata log of one controller readable for this process, then start a new run.",
+        blocker(
+            "LOSSES-UNKNOWN",
+            "metadata.version",
+            f"The loss report could not be created: {why}",
+            "Make the metadata log of one controller readable for this process, then start a new run.",
         ),
     )

@@ -10,7 +10,7 @@ them to (c)").
 from __future__ import annotations
 
 from kafka_rollout.domain.model.errors import RefusedError, UserError
-from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.findings import Finding, blocker
 from kafka_rollout.domain.model.plan import NodeStep
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release
 from kafka_rollout.domain.model.state import ClusterState
@@ -87,12 +87,11 @@ def target_finding(catalogue: Catalogue, text: str) -> Finding | None:
     try:
         catalogue.get(Release.parse(text))
     except UserError as error:
-        return Finding(
-            code="TARGET-UNKNOWN",
-            severity=Severity.BLOCKER,
-            subject=f"release {text}",
-            sentence=error.sentence,
-            remedy=error.remedy,
+        return blocker(
+            "TARGET-UNKNOWN",
+            f"release {text}",
+            error.sentence,
+            error.remedy,
         )
     return None
 
@@ -108,13 +107,12 @@ def find_nodes_ahead(state: ClusterState, first_stop: Release, *, down: bool = F
         return None
     releases = ", ".join(sorted({str(release) for release in ahead.values()}))
     farthest, way = (min(ahead.values()), "upgrade") if down else (max(ahead.values()), "downgrade")
-    return Finding(
-        code="NODE-BEHIND" if down else "NODE-AHEAD",
-        severity=Severity.BLOCKER,
-        subject=nodes(ahead),
-        sentence=f"{nodes(ahead).capitalize()} run {releases}, {'below' if down else 'above'} {first_stop}, "
+    return blocker(
+        "NODE-BEHIND" if down else "NODE-AHEAD",
+        nodes(ahead),
+        f"{nodes(ahead).capitalize()} run {releases}, {'below' if down else 'above'} {first_stop}, "
         "the target of the first release step.",
-        remedy=f"Choose target {farthest}, or {way} these nodes to the release of the others first.",
+        f"Choose target {farthest}, or {way} these nodes to the release of the others first.",
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.coordinator_logs.verdicts import failure_reason
-from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.findings import Finding, warning
 from kafka_rollout.domain.model.releases import Catalogue, FeatureLevel, Release
 
 
@@ -86,14 +86,13 @@ def rollback_end_findings(
     if not closing:
         return
     ends = f"reaches at most {before_last}" if before_last != source else "is not possible afterwards"
-    yield Finding(
-        code="WAY-BACK-ENDS",
-        severity=Severity.WARNING,
-        subject=f"release {source}",
-        sentence=f"From the first node on {target}, brokers write "
+    yield warning(
+        "WAY-BACK-ENDS",
+        f"release {source}",
+        f"From the first node on {target}, brokers write "
         f"{', '.join(dict.fromkeys(record.record for record in closing))} records that {source} cannot "
         f"load. A rollback {ends}, unless no such record was written.",
-        remedy=f"Run {before_last} long enough before you continue to {target}. Otherwise a return to {source} "
+        f"Run {before_last} long enough before you continue to {target}. Otherwise a return to {source} "
         "is a separate downgrade, which waits until the logs are clean.",
     )
 

@@ -10,7 +10,7 @@ from kafka_rollout.domain.features.checks import feature_request_batches
 from kafka_rollout.domain.features.rules import check_feature_support
 from kafka_rollout.domain.groups.findings import leave_to_gate
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.model.findings import Finding, Verdict, warning
 from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.run.events import ApprovalOf
@@ -61,12 +61,11 @@ def with_disagreement(refused: tuple[Finding, ...]) -> tuple[Finding, ...]:
         return refused
     return (
         *refused,
-        Finding(
-            code="CONTROLLER-DISAGREES",
-            severity=Severity.WARNING,
-            subject=f"features {', '.join(finding.subject.removeprefix('feature ') for finding in named_)}",
-            sentence="Every node reports that it supports the levels, but the controller refuses them.",
-            remedy="Read the controller's response: it evaluates the registrations of the nodes.",
+        warning(
+            "CONTROLLER-DISAGREES",
+            f"features {', '.join(finding.subject.removeprefix('feature ') for finding in named_)}",
+            "Every node reports that it supports the levels, but the controller refuses them.",
+            "Read the controller's response: it evaluates the registrations of the nodes.",
         ),
     )
 

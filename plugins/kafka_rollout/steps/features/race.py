@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafka_rollout.domain.features.support import support_findings, unlisted_node_findings
-from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.model.findings import Finding, Verdict, blocker
 from kafka_rollout.domain.model.releases import METADATA_VERSION, ReleaseFacts
 from kafka_rollout.domain.model.state import NodeState
 from kafka_rollout.domain.model.topology import NodeSpec
@@ -68,12 +68,11 @@ def _unresponsive(ports: ClusterPorts, node: NodeSpec, seen: NodeState, levels: 
     else:
         sentence = f"its installed release {installed} supports every level: {details}"
         remedy = "Read in its log why it is down, and start it."
-    return Finding(
-        code="NODE-GONE-AFTER-FINALIZING",
-        severity=Severity.BLOCKER,
-        subject=f"node {node.node_id}",
-        sentence=f"Node {node.node_id} does not respond after finalizing, and {sentence}",
-        remedy=remedy,
+    return blocker(
+        "NODE-GONE-AFTER-FINALIZING",
+        f"node {node.node_id}",
+        f"Node {node.node_id} does not respond after finalizing, and {sentence}",
+        remedy,
     )
 
 
@@ -87,12 +86,11 @@ def _named(levels: Mapping[str, int]) -> str:
 
 
 def _narrower_node(found: Finding, feature: str, level: int) -> Finding:
-    return Finding(
-        code="NARROWER-NODE-JOINED",
-        severity=Severity.BLOCKER,
-        subject=found.subject,
-        sentence=f"A node with a narrower range registered while {feature} was finalized at {level}. {found.sentence}",
-        remedy=_remedy(feature),
+    return blocker(
+        "NARROWER-NODE-JOINED",
+        found.subject,
+        f"A node with a narrower range registered while {feature} was finalized at {level}. {found.sentence}",
+        _remedy(feature),
     )
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from kafka_rollout.domain.features.answers import UNSUPPORTED_VERSION, FeatureUpdateResult, refused_by_controller
 from kafka_rollout.domain.model.errors import TransientError
-from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.findings import Finding, blocker, warning
 from kafka_rollout.domain.model.plan import FeatureChange
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState
@@ -80,23 +80,20 @@ def second_opinion(
         results = ports.admin.update_features(levels, validate_only=True, unsafe=unsafe)
     except TransientError as error:
         return (
-            Finding(
-                code="CONTROLLER-UNANSWERED",
-                severity=Severity.BLOCKER,
-                subject="active controller",
-                sentence=f"The controller did not respond to the validate-only request: {error.sentence}",
-                remedy="Repeat the command. A failed query blocks the plan.",
+            blocker(
+                "CONTROLLER-UNANSWERED",
+                "active controller",
+                f"The controller did not respond to the validate-only request: {error.sentence}",
+                "Repeat the command. A failed query blocks the plan.",
             ),
         )
     if all(result.error == UNSUPPORTED_VERSION for result in results):
         return (
-            Finding(
-                code="CONTROLLER-CANNOT-VALIDATE",
-                severity=Severity.WARNING,
-                subject="active controller",
-                sentence=f"The controller cannot validate the request: {results[0].message}",
-                remedy="UpdateFeatures has validate-only from version 1 (Kafka 3.3). "
-                "Only this tool's own checks apply.",
+            warning(
+                "CONTROLLER-CANNOT-VALIDATE",
+                "active controller",
+                f"The controller cannot validate the request: {results[0].message}",
+                "UpdateFeatures has validate-only from version 1 (Kafka 3.3). Only this tool's own checks apply.",
             ),
         )
     return refusals(state, levels, results)

@@ -17,7 +17,7 @@ from kafka_rollout.domain.features.rules import BAD_INPUT, check_feature_support
 from kafka_rollout.domain.features.support import held_back_feature_findings
 from kafka_rollout.domain.groups.findings import leave_to_gate
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
+from kafka_rollout.domain.model.findings import Finding, Verdict, info
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState
@@ -245,13 +245,11 @@ def _second_opinion(
     if found or not blocked:
         return ()
     return (
-        Finding(
-            code="CONTROLLER-WOULD-ACCEPT",
-            severity=Severity.INFO,
-            subject=", ".join(blocked),
-            sentence=f"The controller would accept {named(levels)} (validate-only), but this tool refuses: the "
+        info(
+            "CONTROLLER-WOULD-ACCEPT",
+            ", ".join(blocked),
+            f"The controller would accept {named(levels)} (validate-only), but this tool refuses: the "
             "controller checks fewer nodes and features, and not their users.",
-            remedy="",
         ),
     )
 
