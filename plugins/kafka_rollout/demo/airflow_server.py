@@ -227,6 +227,10 @@ class AirflowClient:
 
     def call(self, method: str, path: str, **kwargs: Any) -> Any:
         """Return the JSON answer to a request; signs in first. Raises TransientError (no answer, 5xx) or UserError."""
+        return _send(self.http(), method, path, **kwargs)
+
+    def http(self) -> httpx.Client:
+        """The connection to the server, signed in at the first call. Raises as `call` does."""
         if self._http is None:
             # trust_env=False: no proxy between this machine and itself.
             http = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
@@ -234,7 +238,7 @@ class AirflowClient:
             token = _send(http, "POST", "/auth/token", json=credentials)["access_token"]
             http.headers["Authorization"] = f"Bearer {token}"
             self._http = http
-        return _send(self._http, method, path, **kwargs)
+        return self._http
 
     def get(self, path: str, **params: Any) -> Any:
         """GET of a path below /api/v2. Tries three times: Airflow's database is locked from time to time."""

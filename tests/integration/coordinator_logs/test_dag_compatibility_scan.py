@@ -85,7 +85,7 @@ def page_of(house: House, dag_id: str, run_id: str, *, signed_in: bool = True) -
     address = f"{house.server.url}/kafka-rollout/dags/{dag_id}/scan"
     if not signed_in:
         return httpx.get(address, params=query, trust_env=False)
-    return house.client()._sign_in().get(address, params=query)
+    return house.client().http().get(address, params=query)
 
 
 def verdicts(scan: ScanResult) -> set[tuple[Any, ...]]:

@@ -62,7 +62,7 @@ def test_a_person_takes_a_cluster_back_and_reads_what_is_lost_before_and_after(
     run.wait_for_question("approve_roll")
     asked_in_words(page, house, run, "approve_roll", "Stop all nodes of returns and take them from 4.3.1 to 4.0.1")
     expect(page.get_by_role("heading", name="All nodes will be stopped")).to_be_visible()
-    expect(page.get_by_role("listitem").filter(has_text="Expected outage")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="Expected outage of the whole cluster")).to_be_visible()
     expect(page.get_by_role("heading", name="Metadata lost: 1")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="--approve-as <name> --reason <text>")).to_be_visible()
     page.screenshot(path=pictures / "downgrade-approval.png")

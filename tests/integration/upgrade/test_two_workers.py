@@ -160,10 +160,9 @@ def test_a_roll_on_two_workers_with_different_user_ids_and_homes_succeeds(
         assert report["outcome"] == "rolled_not_finalized"
         nothing_lost(report["ledger"], consumers=("classic",))
         assert not store.verify_chain()
-        client = house.client(APPROVER)
-        client.get("/dags")  # signs in
-        assert client._http is not None
-        page = client._http.get(f"/kafka-rollout/dags/{run.dag_id}/report", params={"run_id": run.run_id})
+        page = (
+            house.client(APPROVER).http().get(f"/kafka-rollout/dags/{run.dag_id}/report", params={"run_id": run.run_id})
+        )
         assert page.status_code == 200
         assert run.run_id in page.text
 
