@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,7 +26,7 @@ def database_of(home: Path) -> Database:
     file = home / FILE
     if not file.exists():
         home.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(_template(), file)
+        file.write_bytes(_empty_database())
     return open_database(f"sqlite:///{file}")
 
 
@@ -51,7 +50,8 @@ def scan_history(home: Path, cluster: str) -> SqlScanHistory:
 
 
 @cache
-def _template() -> Path:
-    file = Path(tempfile.mkdtemp(prefix="kafka-rollout-template-")) / FILE
-    Database(f"sqlite:///{file}").upgrade()
-    return file
+def _empty_database() -> bytes:
+    with tempfile.TemporaryDirectory(prefix="kafka-rollout-template-") as folder:
+        file = Path(folder) / FILE
+        Database(f"sqlite:///{file}").upgrade()
+        return file.read_bytes()

@@ -37,7 +37,7 @@ class Files:
             file.write(text.encode())
 
     def make_folder(self, path: Path) -> None:
-        path.mkdir()
+        path.mkdir(mode=0o700)
         _copy_rights(path.parent, path)
 
     def remove(self, path: Path) -> None:
@@ -55,8 +55,10 @@ class Files:
 
 @contextmanager
 def _draft(target: Path, like: Path) -> Iterator[BinaryIO]:
+    """A new file beside the target. Nobody else can read it before it has the rights of `like`."""
     draft = target.with_name(target.name + _DRAFT)
-    with draft.open("wb") as file:
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
