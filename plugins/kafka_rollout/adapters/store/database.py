@@ -39,7 +39,14 @@ from kafka_rollout.domain.model.errors import FatalError, RolloutError, Transien
 
 _BUSY_S = 30.0  # SQLite: how long a writer waits for another
 _CONNECT_S = 10  # PostgreSQL: until a server that does not answer counts as unreachable
-_KEEPALIVE = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+# PostgreSQL: a connection counts as lost after about 25 s without an answer, also while data was sent (milliseconds).
+_KEEPALIVE = {
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
 _SERIAL = 7_305_113_001  # PostgreSQL advisory lock of the serialized transactions
 
 _READS = "kafka_rollout_reads"  # execution option of a transaction that only reads

@@ -14,12 +14,13 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from threading import Event, RLock, Thread
 from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select, text, update
+from sqlalchemy.exc import SQLAlchemyError
 
 from kafka_rollout.adapters.store.database import Database, put
 from kafka_rollout.adapters.store.tables import lease_log, leases
@@ -272,7 +273,11 @@ class SqlChangeLock:
             key = int.from_bytes(hashlib.sha256(f"acting {cluster}".encode()).digest()[:8], signed=True)
             if not connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": key}).scalar_one():
                 raise busy
-            yield connection
+            try:
+                yield connection
+            finally:  # the server ends a closed session a moment later; the next action must not wait for that
+                with suppress(SQLAlchemyError):
+                    connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": key})
 
 
 class _ActsNowError(TransientError):
