@@ -158,7 +158,8 @@ def test_a_roll_back_is_refused_while_there_are_settings_that_the_older_release_
     assert refused.returncode == 3, refused.stderr
     said = " ".join(refused.stderr.split())
     assert (
-        "A rollback to 3.9.1 is not possible now. SETTINGS-NOT-KEPT: 3.9.1 does not know group configurations" in said
+        "A rollback to 3.9.1 is not possible now. SETTINGS-NOT-KEPT: Kafka 3.9.1 does not support group configurations"
+        in said
     )
     assert ": planned, shipping. Save these settings and delete them. Then roll back again." in said
     assert later_starts(shell.cluster) == {node: ["4.3.1"] for node in (1, 2, 3)}
