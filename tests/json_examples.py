@@ -28,8 +28,7 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     ScanResult,
     TaggedFields,
 )
-from kafka_rollout.domain.gates.check import GateKind, GateRef
-from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch
+from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef, GateWatch
 from kafka_rollout.domain.metadata_log.losses import Loss, LossReport
 from kafka_rollout.domain.metadata_log.trim import TrimPlan
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory

@@ -75,7 +75,7 @@ def test_a_run_that_was_taken_over_from_the_shell_does_nothing_more_in_its_dag(r
     from tests.fakes import fake_bench
 
     def take_over(task: str) -> None:
-        from kafka_rollout.domain.run.responder import Channel, Responder
+        from kafka_rollout.domain.run.events import Channel, Responder
         from kafka_rollout.steps.common.approval import take_over_run
 
         (run_id,) = run_ids(runs.home, "fake")

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.gates.check import GateKind, GateRef
-from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch
+from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef, GateWatch
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
 from kafka_rollout.domain.run.step_events import GatePassed
 from kafka_rollout.json_forms import to_json

@@ -158,7 +158,7 @@ def test_an_upgrade_s_scans_are_reached_from_their_tasks_and_nothing_else_is(cli
     [("@daily", 1, False), ("@daily", 47, False), ("@daily", 72, True), ("@hourly", 3, True), ("never", 9999, False)],
 )
 def test_a_scan_is_overdue_when_a_whole_turn_went_by_without_one(schedule: str, hours_ago: int, overdue: bool) -> None:
-    from kafka_rollout.airflow.views.scans import is_overdue
+    from kafka_rollout.airflow.views.records import is_overdue
 
     now = datetime(2026, 11, 21, 23, 30, tzinfo=UTC).timestamp()
     assert is_overdue(schedule, now - hours_ago * 3600, now) is overdue

@@ -31,7 +31,7 @@ from kafka_rollout.cli.options import (
 )
 from kafka_rollout.cli.run import roll_back_run, run_procedure, start_node_again
 from kafka_rollout.cli.services import ShellServices, shell_services
-from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.gates.check import GatePolicy
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.planning.downgrade import WhereRefused
 from kafka_rollout.domain.planning.request import DowngradeType, FinalizePolicy, Request

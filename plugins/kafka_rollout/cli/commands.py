@@ -157,7 +157,7 @@ def demo(context: typer.Context) -> None:
 
 def demo_clean() -> None:
     """Stop all processes that demos of this checkout started."""
-    from kafka_rollout.demo.cleaning import demo_clean
+    from kafka_rollout.demo.folder import demo_clean
 
     stopped = demo_clean()
     show.say(f"Stopped {stopped} processes of demos." if stopped else "No demo is running.")

@@ -16,8 +16,7 @@ import typer
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, ConnectionFile, Interval, Timeout, open_ports
 from kafka_rollout.composition.groups import ClusterGroups, open_groups
-from kafka_rollout.domain.gates.check import Condition, GateCheck
-from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState
+from kafka_rollout.domain.gates.check import Condition, GateCheck, GatePolicy, GateWatch, WatchState
 from kafka_rollout.domain.groups.described import (
     CLASSIC,
     CONSUMER,

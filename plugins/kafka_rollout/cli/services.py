@@ -23,8 +23,7 @@ from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.offline.facts import expected_outage_s
-from kafka_rollout.steps.offline.outage import outage_sentence
+from kafka_rollout.steps.offline.outage import expected_outage_s, outage_sentence
 from kafka_rollout.steps.report.run import GROUPS_WATCHED, LEDGER_VERDICT
 
 if TYPE_CHECKING:

@@ -116,8 +116,7 @@ class MetadataLog:
 
     def install(self, snapshot: Path, target: Release) -> str:
         """Replace the log of a stopped node by a snapshot, with a backup. Returns a sentence with what was done."""
-        from kafka_rollout.adapters.metadata_log.bootstrap import lower_bootstrap
-        from kafka_rollout.adapters.metadata_log.install import install
+        from kafka_rollout.adapters.metadata_log.install import install, lower_bootstrap
         from kafka_rollout.adapters.metadata_log.kafka_classes import JvmKafkaClasses
 
         level = JvmKafkaClasses(self.cache).load_checkpoint(target, snapshot).features[METADATA_VERSION]

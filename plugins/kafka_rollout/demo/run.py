@@ -19,9 +19,8 @@ from kafka_rollout.adapters.system.signals import interrupt_on_sigterm
 from kafka_rollout.composition.records import open_run
 from kafka_rollout.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
 from kafka_rollout.demo.approvals import Approve, Approver
-from kafka_rollout.demo.cleaning import end_demo
 from kafka_rollout.demo.cluster import NAME, create_cluster, live_traffic, lowerable_from
-from kafka_rollout.demo.folder import DEMOS, DemoFolder
+from kafka_rollout.demo.folder import DEMOS, DemoFolder, end_demo
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.outside_text import escape_invisible
 from kafka_rollout.domain.model.plan import Plan

@@ -16,8 +16,7 @@ from kafka_rollout.domain.run.projections.approvals import approvals
 from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.domain.run.projections.offline import stop_has_begun
 from kafka_rollout.domain.run.projections.runs import canary_is_asked, has_plan
-from kafka_rollout.ports.answers import Answers, Question
-from kafka_rollout.ports.run_services import RunServices
+from kafka_rollout.ports.run_services import Answers, Question, RunServices
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

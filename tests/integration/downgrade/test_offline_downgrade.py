@@ -20,8 +20,7 @@ from kafka_rollout.adapters.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.adapters.system import server_properties
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.gates.check import GateKind, GateRef
-from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.model.errors import RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
@@ -35,7 +34,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline import actions as steps
-from kafka_rollout.steps.offline.facts import offline_facts
+from kafka_rollout.steps.offline.outage import offline_facts
 from kafka_rollout.steps.offline.undo import undo_offline
 from kafka_rollout.steps.planning.plans import plan_downgrade
 from kafka_rollout.steps.procedures.rolling import OFFLINE_SECTION

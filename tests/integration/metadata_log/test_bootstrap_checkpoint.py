@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from kafka.admin import KafkaAdminClient
 
-from kafka_rollout.adapters.metadata_log import bootstrap as metadata_bootstrap
-from kafka_rollout.adapters.metadata_log.bootstrap import lower_bootstrap, replace_bootstrap
+from kafka_rollout.adapters.metadata_log import install as metadata_bootstrap
 from kafka_rollout.adapters.metadata_log.folder import log_range, open_folder
+from kafka_rollout.adapters.metadata_log.install import lower_bootstrap, replace_bootstrap
 from kafka_rollout.adapters.metadata_log.scanner import scan_metadata_log
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.demo.local_cluster import LocalCluster

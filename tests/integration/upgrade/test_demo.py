@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.runtimes.local_process import node_processes
-from kafka_rollout.demo.cleaning import demo_clean
+from kafka_rollout.demo.folder import demo_clean
 
 pytestmark = pytest.mark.integration
 

@@ -22,7 +22,7 @@ from kafka_rollout.cli.run import INTERRUPTED, run_procedure, start_node_again, 
 from kafka_rollout.cli.services import shell_services
 from kafka_rollout.cli.show import plain
 from kafka_rollout.domain.features.requests import FeatureAction, FeatureOrder
-from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.gates.check import GatePolicy
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, UserError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.state import GroupState

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.airflow.views import runs as page
+from kafka_rollout.airflow.views import records as page
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import run_procedure
 from kafka_rollout.cli.services import shell_services

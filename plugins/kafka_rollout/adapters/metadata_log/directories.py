@@ -12,10 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kafka_rollout.adapters.metadata_log.bootstrap import lower_bootstrap, replace_bootstrap
 from kafka_rollout.adapters.metadata_log.facts import known_releases
 from kafka_rollout.adapters.metadata_log.folder import BOOTSTRAP, META, MetadataFolder, open_folder, stopped_node
-from kafka_rollout.adapters.metadata_log.install import install, is_installed, refuse_used, uninstall
+from kafka_rollout.adapters.metadata_log.install import (
+    install,
+    is_installed,
+    lower_bootstrap,
+    refuse_used,
+    replace_bootstrap,
+    uninstall,
+)
 from kafka_rollout.adapters.metadata_log.loss_report import loss_report
 from kafka_rollout.adapters.metadata_log.quorum import node_log
 from kafka_rollout.adapters.metadata_log.scanner import scan_metadata_log

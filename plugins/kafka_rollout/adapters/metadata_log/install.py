@@ -4,34 +4,44 @@ The epoch of the snapshot is higher than every epoch that the node knows. If the
 appears, it uses the old log. If it starts later, Kafka itself replaces the old log by the snapshot, as a follower does
 that fetched one (KafkaMetadataLog.truncateToLatestSnapshot). The files removed afterwards are those that Kafka would
 remove. `quorum-state` stays, so that the node does not vote twice in an epoch. `bootstrap.checkpoint`, which every
-start reads, is replaced by one that the older release can read.
+start reads, is replaced by one at a lower level, because an older release fails on a level above its own. Kafka applies
+its levels only to an empty log, so a change of this file does not change the cluster's state.
 
 The backup is in the folder of the log (backup.py). A repeated call finishes an interrupted one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
+import shutil
+import tempfile
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
 from kafka_rollout.adapters.metadata_log.backup import Backup, Files, back_up, changing, remove_remains
+from kafka_rollout.adapters.metadata_log.facts import known_releases
 from kafka_rollout.adapters.metadata_log.folder import (
     BOOTSTRAP,
     QUORUM_STATE,
     MetadataFolder,
     checkpoint_of,
     read_checkpoint,
+    read_file,
     read_log,
     stopped_node,
 )
+from kafka_rollout.adapters.metadata_log.images import image_classes
 from kafka_rollout.adapters.metadata_log.quorum import quorum_state
+from kafka_rollout.adapters.releases.cache import ReleaseCache
+from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.system.files import sha256_of
 from kafka_rollout.domain.metadata_log.records import RecordType
 from kafka_rollout.domain.metadata_log.trim import LEADER_EPOCHS
 from kafka_rollout.domain.model.errors import RefusedError, UserError
+from kafka_rollout.domain.model.releases import METADATA_VERSION, Release
 from kafka_rollout.domain.offline.log_choice import EPOCHS_ABOVE
 
 _BACKUP = "kafka-rollout-install-"
@@ -247,3 +257,71 @@ def _files_of(folder: MetadataFolder) -> list[Path]:
 def _is_replaced(name: str) -> bool:
     """Whether the file belongs to the log, including files that Kafka marked for deletion or did not finish."""
     return name == LEADER_EPOCHS or _OF_THE_LOG.fullmatch(name) is not None
+
+
+def lower_bootstrap(
+    folder: MetadataFolder, out: Path, *, level: int, target: Release, cache: ReleaseCache
+) -> Path | None:
+    """Write the node's bootstrap.checkpoint, with no level above `level` and the target's, to a file in `out`.
+
+    Returns the file; None if the node has no bootstrap.checkpoint. Nodes with the same records share one file. Raises
+    RefusedError if the classes of the target cannot read it.
+    """
+    if folder.bootstrap is None:
+        return None
+    final = out / f"bootstrap-{_records_sha256(folder.bootstrap)[:16]}-{level}-{target}.checkpoint"
+    if final.exists():
+        return final
+    with tempfile.TemporaryDirectory(prefix=".kafka-rollout-", dir=out) as name:
+        old, new = Path(name) / "old", Path(name) / "new"
+        old.mkdir()
+        new.mkdir()
+        shutil.copy(folder.bootstrap, old / BOOTSTRAP)
+        known = load_catalogue(cache.include).get(target).features
+        highest = {**{one.name: one.supported.max for one in known.values()}, METADATA_VERSION: level}
+        with image_classes(cache, known_releases(cache.include)[-1]) as classes:
+            changed = classes.lower_bootstrap(old, new, highest)
+        if not changed:
+            shutil.copy(old / BOOTSTRAP, new / BOOTSTRAP)
+        with image_classes(cache, target) as classes:
+            why = classes.bootstrap_problem(new)
+        if why is not None:
+            raise RefusedError(
+                f"Kafka {target} cannot read {folder.bootstrap} at level {level}: {why.rstrip('.')}.",
+                remedy="Nothing was changed. Report this as an error of the program.",
+            )
+        (new / BOOTSTRAP).chmod(0o600)
+        (new / BOOTSTRAP).rename(final)
+    return final
+
+
+def _records_sha256(path: Path) -> str:
+    """Digest without the timestamps, which differ on every node."""
+    digest = hashlib.sha256()
+    for batch in read_file(path, last=False):
+        for record in batch.records:
+            if not batch.is_control:
+                digest.update(len(record.value).to_bytes(4) + record.value)
+    return digest.hexdigest()
+
+
+def replace_bootstrap(folder: MetadataFolder, *, level: int, target: Release, cache: ReleaseCache) -> Path | None:
+    """Replace a stopped node's bootstrap.checkpoint by a lowered one, whole or not at all.
+
+    Returns the copy of the old file, in the same folder; None if no level had to be lowered.
+    """
+    if folder.bootstrap is None:
+        return None
+    files = Files()
+    with stopped_node(folder), tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
+        lowered = lower_bootstrap(folder, Path(name), level=level, target=target, cache=cache)
+        digest = sha256_of(folder.bootstrap)
+        if lowered is None or sha256_of(lowered) == digest:
+            return None
+        with changing(folder.root):
+            backup = folder.root / f"{BOOTSTRAP}.{digest[:16]}.before-downgrade"
+            if not backup.exists():
+                files.copy(folder.bootstrap, backup)
+            files.copy(lowered, folder.bootstrap, like=backup)
+            files.sync(folder.root)
+    return backup

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 
+from kafka_rollout.airflow.graphs.changes import downgrade_dags, features_dags, upgrade_dags
 from kafka_rollout.airflow.graphs.compatibility_scan import compatibility_scan_dags
-from kafka_rollout.airflow.graphs.downgrade import downgrade_dags
-from kafka_rollout.airflow.graphs.features import features_dags
-from kafka_rollout.airflow.graphs.upgrade import upgrade_dags
 from kafka_rollout.settings import Settings
 
 

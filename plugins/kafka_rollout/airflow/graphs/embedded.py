@@ -7,8 +7,8 @@ from typing import Any
 from airflow.sdk import TaskGroup
 
 from kafka_rollout.airflow.common.dag_ids import TAG
+from kafka_rollout.airflow.graphs.changes import upgrade_params
 from kafka_rollout.airflow.graphs.procedure import draw
-from kafka_rollout.airflow.graphs.upgrade import upgrade_params
 from kafka_rollout.composition.clusters import get_cluster, list_releases
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.procedures.upgrade import UPGRADE

@@ -17,8 +17,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.middleware.base import RequestResponseEndpoint
 
 from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
-from kafka_rollout.airflow.views.runs import page_of_run, runs_of
-from kafka_rollout.airflow.views.scans import scan_page, scans_of
+from kafka_rollout.airflow.views.records import page_of_run, runs_of, scan_page, scans_of
 from kafka_rollout.composition.clusters import list_readable_clusters
 from kafka_rollout.domain.model.errors import RolloutError
 from kafka_rollout.domain.model.outside_text import escape_invisible

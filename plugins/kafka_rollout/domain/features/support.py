@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kafka_rollout.domain.model.findings import Finding, Severity, blocker, info
-from kafka_rollout.domain.model.quorum import find_unlisted_brokers, find_unlisted_controllers
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, VersionRange
-from kafka_rollout.domain.model.state import ClusterState, NodeState
+from kafka_rollout.domain.model.state import ClusterState, NodeState, find_unlisted_brokers, find_unlisted_controllers
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.model.wording import nodes
 

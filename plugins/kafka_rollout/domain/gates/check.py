@@ -1,10 +1,18 @@
-"""Gates: which there are, and the checks of their conditions. Input and output are data only."""
+"""Gates: which there are, the checks of their conditions, and the rule for repeated checks. Input and output are data.
+
+One passing check does not prove that the cluster is stable. A gate passes only after several consecutive passing checks
+and after a soak in which every check passes. This module has no clock and does not wait: the caller checks and passes
+the time in. So a trigger, a sensor and the command line use one rule.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from kafka_rollout.domain.model.errors import UserError
+from kafka_rollout.domain.model.wording import count
 
 PROCESS = "process"  # name of the condition that the node has a process
 
@@ -75,3 +83,97 @@ class GateRef:
 
     def __str__(self) -> str:
         return f"{self.kind.value} of node {self.node_id}" if self.node_id is not None else self.kind.value
+
+
+GONE_S = 60.0  # after this time, no supervisor is expected to restart a missing process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatePolicy:
+    """Number of consecutive passing checks (`looks`), the interval between them in seconds, and the soak in seconds.
+
+    `timeout_s`: gate timeout in seconds, without the soak. A node without a process fails the gate after GONE_S.
+    """
+
+    looks: int = 3
+    interval_s: float = 1.0
+    timeout_s: float = 600.0
+    soak_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.looks < 1:
+            raise UserError(
+                f"A gate needs at least one passing check, not {self.looks}.",
+                remedy=("Set the number of checks to 1 or more."),
+            )
+        for name in ("interval_s", "timeout_s", "soak_s"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} of a gate is negative.", remedy="Set it to 0 seconds or more.")
+
+
+class WatchState(StrEnum):
+    WAITING = "waiting"
+    HELD = "held"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchStatus:
+    """Status of a watch after a check. `message`: one line for the log and the page of the task."""
+
+    state: WatchState
+    message: str
+
+    @property
+    def done(self) -> bool:
+        return self.state is not WatchState.WAITING
+
+
+@dataclass(slots=True, kw_only=True)
+class GateWatch:
+    """The checks of one gate so far. A new trigger can continue the watch of another one."""
+
+    policy: GatePolicy
+    started_at: float | None = None
+    held_in_a_row: int = 0
+    held_since: float | None = None  # time of the check that completed the consecutive checks
+    gone_since: float | None = None  # time of the first consecutive check without a process
+
+    def add(self, check: GateCheck, now: float) -> WatchStatus:
+        """Record one gate check and return the new status.
+
+        `now`: epoch seconds. A failed check resets the consecutive count and the soak.
+        """
+        if self.started_at is None:
+            self.started_at = now
+        if not check.holds:
+            self.held_in_a_row, self.held_since = 0, None
+            self._note_process(check, now)
+            return self._waiting(now, f"waits for {check.waits_for}")
+        self.gone_since = None
+        self.held_in_a_row += 1
+        if self.held_in_a_row < self.policy.looks:
+            return self._waiting(now, f"check {self.held_in_a_row} of {self.policy.looks} passed")
+        if self.held_since is None:
+            self.held_since = now
+        soaked = now - self.held_since
+        if soaked < self.policy.soak_s:
+            # After the gate timeout, a passing gate can finish its soak; a failed check fails the gate at once.
+            message = f"soaks: {soaked:.0f} of {self.policy.soak_s:.0f} s"
+            return WatchStatus(state=WatchState.WAITING, message=message)
+        checks = count(self.held_in_a_row, "check")
+        return WatchStatus(state=WatchState.HELD, message=f"passed after {now - self.started_at:.0f} s, {checks}")
+
+    def _note_process(self, check: GateCheck, now: float) -> None:
+        gone = any(condition.name == PROCESS and not condition.holds for condition in check.conditions)
+        if not gone:
+            self.gone_since = None
+        elif self.gone_since is None:
+            self.gone_since = now
+
+    def _waiting(self, now: float, message: str) -> WatchStatus:
+        waited = now - (now if self.started_at is None else self.started_at)
+        gone = 0.0 if self.gone_since is None else now - self.gone_since
+        if waited >= self.policy.timeout_s + self.policy.soak_s or gone >= GONE_S:
+            return WatchStatus(state=WatchState.FAILED, message=f"failed after {waited:.0f} s; {message}")
+        return WatchStatus(state=WatchState.WAITING, message=message)

@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck
-from kafka_rollout.domain.model.quorum import check_caught_up, check_spare_voters
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import ClusterState, PartitionState
+from kafka_rollout.domain.model.state import ClusterState, PartitionState, check_caught_up, check_spare_voters
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.wording import count, few
 

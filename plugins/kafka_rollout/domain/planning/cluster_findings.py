@@ -14,14 +14,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict, blocker, info
-from kafka_rollout.domain.model.quorum import (
+from kafka_rollout.domain.model.releases import KRAFT_VERSION, Catalogue, Release
+from kafka_rollout.domain.model.state import (
+    ClusterState,
+    NodeState,
+    PartitionState,
     check_caught_up,
     find_unlisted_brokers,
     find_unlisted_controllers,
     majority,
 )
-from kafka_rollout.domain.model.releases import KRAFT_VERSION, Catalogue, Release
-from kafka_rollout.domain.model.state import ClusterState, NodeState, PartitionState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.wording import count, few, nodes
 from kafka_rollout.domain.planning.client_findings import client_findings

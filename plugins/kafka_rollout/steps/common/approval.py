@@ -10,10 +10,20 @@ from kafka_rollout.domain.model.findings import Finding, Severity, Verdict
 from kafka_rollout.domain.model.outside_text import escape_markdown, quote_markdown
 from kafka_rollout.domain.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.domain.run.events import APPROVED, Approval, ApprovalOf, Begun, Event, TakenOver, events_of, has
+from kafka_rollout.domain.run.events import (
+    APPROVED,
+    Approval,
+    ApprovalOf,
+    Begun,
+    Channel,
+    Event,
+    Responder,
+    TakenOver,
+    events_of,
+    has,
+)
 from kafka_rollout.domain.run.projections.approvals import find_invalidity, is_invalid, newest_decision
 from kafka_rollout.domain.run.projections.runs import find_dag_id
-from kafka_rollout.domain.run.responder import Channel, Responder
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 FOUR_EYES = frozenset({ApprovalOf.ROLL, ApprovalOf.CANARY, ApprovalOf.FINALIZE})  # the starter may roll back alone

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafka_rollout.domain.gates.check import GateCheck, GateKind, GateRef
-from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState, WatchStatus
+from kafka_rollout.domain.gates.check import (
+    GateCheck,
+    GateKind,
+    GatePolicy,
+    GateRef,
+    GateWatch,
+    WatchState,
+    WatchStatus,
+)
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.planning.configuration import SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS

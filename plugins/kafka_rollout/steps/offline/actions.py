@@ -50,12 +50,10 @@ from kafka_rollout.steps.common.node_steps import (
 )
 from kafka_rollout.steps.common.until import until
 from kafka_rollout.steps.features.levels import pending_changes
-from kafka_rollout.steps.offline.outage import watch_service
+from kafka_rollout.steps.offline.outage import WITHOUT_QUORUM_S, watch_service
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers, refuse_new_in_logs
 
 STOP_DEADLINE_S = 180.0
-# A combined node without a quorum waits in its controlled shutdown for no one.
-WITHOUT_QUORUM_S = 60.0
 READY_WITHIN_S = 120.0
 _LONGEST_S = 3600.0  # limit of a single call: the largest metadata logs are read, written and copied in less time
 _AT_ONCE = 8

@@ -18,7 +18,7 @@ from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.steps.common.lock import acquire_lock
 from kafka_rollout.steps.common.node_steps import previous_release
 from kafka_rollout.steps.downgrade import contents, metadata_logs
-from kafka_rollout.steps.features import levels, snapshot, update
+from kafka_rollout.steps.features import levels, update
 from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from kafka_rollout.steps.planning import plans
 from kafka_rollout.steps.planning.coordinator_logs import replace_coordinator_log_findings
@@ -174,7 +174,7 @@ def finalize(call: StepCall) -> list[dict[str, Any]]:
 
 def prove_snapshot(call: StepCall) -> dict[str, Any]:
     """Load one snapshot with the target release's own classes."""
-    summary = asdict(snapshot.prove_snapshot(call.ports, call.plan))
+    summary = asdict(levels.prove_snapshot(call.ports, call.plan))
     call.log.info("%s", summary)
     return summary
 

@@ -25,8 +25,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.contents import COMPARED
 from kafka_rollout.steps.downgrade.metadata_logs import LOSSES
 from kafka_rollout.steps.features.sending import levels_now
-from kafka_rollout.steps.offline.facts import expected_outage_s
-from kafka_rollout.steps.offline.outage import outage_report, outage_sentence
+from kafka_rollout.steps.offline.outage import expected_outage_s, outage_report, outage_sentence
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.report.event_form import event_form
 from kafka_rollout.steps.report.outcome import Outcome, missing_proofs

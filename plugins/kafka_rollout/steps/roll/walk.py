@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_rollout.domain.gates.check import GateCheck, GateKind, GateRef
-from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.gates.check import GateCheck, GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.domain.run.events import Rolled, RolledBack, StoppedByOperator

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.domain.gates.check import PROCESS, Condition, GateCheck
-from kafka_rollout.domain.gates.watch import GatePolicy, GateWatch, WatchState
+from kafka_rollout.domain.gates.check import PROCESS, Condition, GateCheck, GatePolicy, GateWatch, WatchState
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.json_forms import from_json, to_json
 

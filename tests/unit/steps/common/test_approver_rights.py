@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.domain.model.errors import RefusedError
-from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Begun
+from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, Begun, Channel, Responder
 from kafka_rollout.domain.run.projections.approvals import approvals
-from kafka_rollout.domain.run.responder import Channel, Responder
 from kafka_rollout.steps.common.approval import record_approval, require_approval, take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.plans import plan_upgrade

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.domain.model.errors import RefusedError
-from kafka_rollout.domain.run.events import Begun, TakenOver
-from kafka_rollout.domain.run.responder import Channel, Responder
+from kafka_rollout.domain.run.events import Begun, Channel, Responder, TakenOver
 from kafka_rollout.steps.common.approval import take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.fake_cluster import FakeCluster

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.domain.gates.check import GateKind, GateRef
-from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.model.errors import LockHeldError, RefusedError
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import events_of

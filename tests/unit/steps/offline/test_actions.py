@@ -12,8 +12,7 @@ import pytest
 
 from kafka_rollout.adapters.store.artifacts import Artifacts
 from kafka_rollout.adapters.store.runs import SqlRunStore
-from kafka_rollout.domain.gates.check import GateKind, GateRef
-from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.metadata_log.losses import Loss
 from kafka_rollout.domain.model.errors import FatalError, RefusedError
 from kafka_rollout.domain.model.plan import Plan
@@ -28,7 +27,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline import actions as offline
-from kafka_rollout.steps.offline.facts import offline_facts
+from kafka_rollout.steps.offline.outage import offline_facts
 from kafka_rollout.steps.offline.undo import gates_after_undo, undo_offline
 from kafka_rollout.steps.planning.plans import plan_downgrade
 from kafka_rollout.steps.roll.node import replace_node

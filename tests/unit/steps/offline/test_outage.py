@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.domain.gates.check import GateKind, GateRef
-from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.model.topology import Role
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, events_of
 from kafka_rollout.domain.run.projections.offline import outages
@@ -19,7 +18,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline import outage
-from kafka_rollout.steps.offline.facts import shown_facts
+from kafka_rollout.steps.offline.outage import shown_facts
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from kafka_rollout.steps.procedures.lookup import build_report_of_run
 from tests.fake_cluster import R431, FakeCluster, make_spec
@@ -61,7 +60,7 @@ def test_the_report_has_the_outage_that_was_beside_the_one_that_was_approved(
     (measured,) = report["outage"]["measured"]
     assert 0 <= measured["writable_s"] <= measured["seconds"] <= took + 0.1
     told = report["outage"]
-    assert told["expected_at_most_s"] == told["expected_s"] + offline.WITHOUT_QUORUM_S
+    assert told["expected_at_most_s"] == told["expected_s"] + outage.WITHOUT_QUORUM_S
     assert f"about {told['expected_s']:.0f} s, up to 3 min. Stop" in expected
     assert "up to 60 s more if a controller does not stop by itself" in expected
     assert told["expected"] in report["sentence"]

@@ -9,8 +9,7 @@ import pytest
 
 from kafka_rollout.adapters.pages.run_report import render
 from kafka_rollout.composition.pages import write_run_report
-from kafka_rollout.domain.gates.check import GateKind, GateRef
-from kafka_rollout.domain.gates.watch import GatePolicy
+from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.domain.groups.described import DescribedGroup, GroupMember
 from kafka_rollout.domain.groups.monitor import MonitoredGroups
 from kafka_rollout.domain.model.errors import RefusedError
@@ -18,8 +17,7 @@ from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import APPROVED, REJECTED, ApprovalOf
 from kafka_rollout.steps.common.approval import approval_body, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.features.levels import finalize
-from kafka_rollout.steps.features.snapshot import prove_snapshot
+from kafka_rollout.steps.features.levels import finalize, prove_snapshot
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.planning.plans import plan_upgrade
 from kafka_rollout.steps.procedures.lookup import build_report_of_run
