@@ -27,10 +27,10 @@ def start_traffic(
     leased: bool = True,
     settings: Settings | None = None,
 ) -> BackgroundProcess:
-    """Start the test traffic of a run unless it runs; returns when records are produced and consumed.
+    """Start the test traffic of a run unless it runs. Returns when records are produced and consumed.
 
-    `group`: prefix of its consumer groups. `folder`: its journals, by default below the runs. `leased`: stop when the
-    run has not held the cluster's lock for 15 minutes.
+    `group`: prefix of its consumer groups. `folder`: folder of its journals, by default in the folder of the run.
+    `leased`: the traffic stops when the run has not held the cluster's lock for 15 minutes.
     """
     from kafka_rollout.adapters.background import traffic_process
 
@@ -54,7 +54,10 @@ def stop_traffic(
     settings: Settings | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> LedgerVerdict | None:
-    """Stop the test traffic, consume to the end and compare acknowledged with consumed records; None without it."""
+    """Stop the test traffic, consume to the end, and compare acknowledged with consumed records.
+
+    Returns None if the run has no test traffic.
+    """
     from kafka_rollout.adapters.background import traffic_process
 
     control = _control(cluster, run_id, BackgroundKind.TRAFFIC, settings, on_progress)
@@ -100,7 +103,7 @@ def stop_group_monitor(
     settings: Settings | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any] | None:
-    """Stop the monitor of a run, if it runs; what it has seen, None without one."""
+    """Stop the monitor of a run if it runs, and return its result; None if the run has no monitor."""
     from kafka_rollout.adapters.background import group_monitor
 
     return group_monitor.stop_group_monitor(_control(cluster, run_id, BackgroundKind.GROUPS, settings, on_progress))
@@ -109,7 +112,7 @@ def stop_group_monitor(
 def find_background(
     cluster: str, run_id: str, kind: BackgroundKind, settings: Settings | None = None
 ) -> BackgroundProcess | None:
-    """The newest process of the run as it reported last; None if the run never had one."""
+    """Return the last report of the run's newest process; None if the run never had one."""
     control = _control(cluster, run_id, kind, settings)
     return control.record.read(control.key)
 

@@ -1,4 +1,4 @@
-"""Opens one cluster's real adapters by the cluster's name in the inventory."""
+"""Opens the ports of a cluster with the real adapters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def open_cluster_ports(
     cluster_name: str, run_id: str, security: ClientSecurity | None = None, settings: Settings | None = None
 ) -> Iterator[ClusterPorts]:
-    """A cluster's ports; closes its connections at the end. Raises UserError for an unknown cluster."""
+    """Yield the ports of a cluster, and close its connections at the end. Raises UserError for an unknown cluster."""
     from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
     from kafka_rollout.adapters.kafka.admin import KafkaAdmin
     from kafka_rollout.adapters.kafka.credential_files import remove_stale_files
@@ -65,6 +65,6 @@ def _runtime(cluster: ClusterSpec, cache: ReleaseCache) -> NodeRuntime:
 
         return LocalProcessRuntime(cluster, cache)
     raise UserError(
-        f"Cluster {cluster.name} has runtime {cluster.runtime}, which this version cannot drive.",
+        f"Cluster {cluster.name} has runtime {cluster.runtime}, which this version does not support.",
         remedy="Use local_process.",
     )

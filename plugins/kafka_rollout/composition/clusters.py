@@ -11,35 +11,35 @@ from kafka_rollout.settings import Settings
 
 
 def list_clusters(settings: Settings | None = None) -> dict[str, ClusterSpec]:
-    """All clusters of the inventory folder, by name. Raises UserError if one file cannot be read."""
+    """Return all clusters of the inventory folder, by name. Raises UserError if one file cannot be read."""
     from kafka_rollout.adapters.inventory import load_clusters
 
     return load_clusters((settings or Settings.from_environment()).clusters)
 
 
 def list_readable_clusters(settings: Settings | None = None) -> tuple[dict[str, ClusterSpec], dict[Path, UserError]]:
-    """All clusters whose inventory can be read, by name, and the error of every other inventory file."""
+    """Return all clusters whose inventory can be read, by name, and the error of every other inventory file."""
     from kafka_rollout.adapters.inventory import readable_clusters
 
     return readable_clusters((settings or Settings.from_environment()).clusters)
 
 
 def get_cluster(name: str, settings: Settings | None = None) -> ClusterSpec:
-    """One cluster of the inventory. Raises UserError if it is not there or cannot be read."""
+    """Return one cluster of the inventory. Raises UserError if it does not exist or cannot be read."""
     from kafka_rollout.adapters.inventory import find_cluster
 
     return find_cluster((settings or Settings.from_environment()).clusters, name)
 
 
 def get_catalogue(settings: Settings | None = None) -> Catalogue:
-    """What is known of every supported release."""
+    """Return the facts of every supported release."""
     from kafka_rollout.adapters.releases.catalogue import load_catalogue
 
     return load_catalogue((settings or Settings.from_environment()).include)
 
 
 def list_releases(settings: Settings | None = None) -> list[str]:
-    """Names of all supported releases, oldest first; reads no catalogue file."""
+    """Return the names of all supported releases, oldest first. Reads no catalogue file."""
     from kafka_rollout.adapters.releases.catalogue import release_names
 
     return release_names((settings or Settings.from_environment()).include)

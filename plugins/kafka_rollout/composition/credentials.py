@@ -1,4 +1,4 @@
-"""Credentials and TLS settings of a cluster's clients, by their source."""
+"""Credentials and TLS settings of a cluster's clients, from a file or from Airflow Connections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ConnectionSettings:
 
 
 def no_credentials() -> ClientSecurity:
-    """PLAINTEXT without authentication."""
+    """Return the settings for PLAINTEXT without authentication."""
     from kafka_rollout.adapters.kafka.security import ClientSecurity
 
     return ClientSecurity()
@@ -66,7 +66,7 @@ def read_credentials(cluster: ClusterSpec, file: Path | None) -> ClientSecurity 
 
 
 def credentials_file(security: ClientSecurity | None, settings: Settings) -> AbstractContextManager[Path | None]:
-    """A file for Spark with mode 0600, removed at the end; None without credentials.
+    """Write a file for Spark with mode 0600, and remove it at the end. Yields None without credentials.
 
     If this process is killed, the next process of this host removes the file.
     """
@@ -76,7 +76,10 @@ def credentials_file(security: ClientSecurity | None, settings: Settings) -> Abs
 
 
 def use_connections(brokers: ConnectionSettings | None, controllers: ConnectionSettings | None) -> ClientSecurity:
-    """Credentials from Airflow Connections; PLAINTEXT for brokers without one. `controllers`: their own settings."""
+    """Return the credentials from Airflow Connections; PLAINTEXT for brokers without a Connection.
+
+    `controllers`: separate settings of the controllers, if there are any.
+    """
     from kafka_rollout.adapters.kafka.security import ClientSecurity
 
     def read(found: ConnectionSettings) -> ClientSecurity:

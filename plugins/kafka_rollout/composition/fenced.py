@@ -1,4 +1,4 @@
-"""Ports that change a cluster, each change checked against the fencing token right before it."""
+"""Ports that change a cluster. Each change first checks the fencing token."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 _OF_RUNTIME = frozenset({"stop", "install", "start"})
 _OF_METADATA_LOGS = frozenset({"trim", "replace_bootstrap", "undo_trim", "install", "undo_install"})
-_OF_ADMIN = frozenset({"update_features"})  # elections are asked for by gates, and change no release and no level
+_OF_ADMIN = frozenset(
+    {"update_features"}
+)  # without elections: gates request them, and they change neither release nor level
 
 
 def fence_cluster_ports(ports: ClusterPorts) -> ClusterPorts:
-    """The same ports. A change raises RefusedError unless this process acts with the newest token of the cluster."""
+    """Return the ports with a check before each change.
+
+    A change raises RefusedError unless this process acts with the newest token of the cluster.
+    """
 
     def check() -> None:
         ports.lock.check_acting(ports.cluster.name)
@@ -29,7 +34,7 @@ def fence_cluster_ports(ports: ClusterPorts) -> ClusterPorts:
 
 
 class _Fenced:
-    """A port whose `actions` are checked first. A request that is only validated is no action."""
+    """A port with a check before each of its `actions`. A validate-only request is not checked."""
 
     def __init__(self, port: Any, actions: Collection[str], check: Callable[[], None]) -> None:
         self._port = port

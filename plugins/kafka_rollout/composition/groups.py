@@ -1,4 +1,4 @@
-"""The groups of a live cluster."""
+"""The groups of a running cluster."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class ClusterGroups:
         return describe_groups(self.connections)
 
     def migration_policies(self) -> Mapping[int, str | None]:
-        """group.consumer.migration.policy by node id; None for a broker without it."""
+        """Return node id → group.consumer.migration.policy; None for a broker without this setting."""
         from kafka_rollout.adapters.kafka.groups import migration_policies
 
         return migration_policies(self.connections)
 
     def with_lag(self, groups: Sequence[DescribedGroup]) -> tuple[DescribedGroup, ...]:
-        """The same groups with the records that they have not consumed yet."""
+        """Return the groups with their lag, the number of records that they have not consumed yet."""
         from kafka_rollout.adapters.kafka.groups import with_lag
 
         return with_lag(self.cluster.bootstrap_servers, self.security, groups)
@@ -45,7 +45,7 @@ class ClusterGroups:
 
 @contextmanager
 def open_groups(cluster: ClusterSpec, security: ClientSecurity | None) -> Iterator[ClusterGroups]:
-    """Connections to every broker; closed at the end."""
+    """Open connections to every broker, and close them at the end."""
     from kafka_rollout.adapters.kafka.requests import ClusterConnections
     from kafka_rollout.adapters.kafka.security import ClientSecurity
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MetadataLog:
-    """One metadata log, read in place; only `trim`, `undo_trim`, `install` and `uninstall` write into it."""
+    """One metadata log, read in place. Only `trim`, `undo_trim`, `install` and `uninstall` change it."""
 
     folder: MetadataFolder
     cache: ReleaseCache
@@ -45,11 +45,11 @@ class MetadataLog:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its segments."""
+        """Return the bytes of its segments."""
         return sum(path.stat().st_size for path in self.folder.segments)
 
     def release(self, name: str | None) -> Release:
-        """A release that the catalogue knows, the newest without a name. Raises UserError for an unknown one."""
+        """Return a release of the catalogue; without a name the newest. Raises UserError for an unknown release."""
         from kafka_rollout.adapters.metadata_log.facts import known_releases, metadata_facts
 
         release = known_releases(self.cache.include)[-1] if name is None else Release.parse(name)
@@ -57,7 +57,7 @@ class MetadataLog:
         return release
 
     def losses(self, to_level: int, *, release: Release, properties: Mapping[str, str]) -> LossReport:
-        """What a lower metadata.version would lose; directories of the node's `properties` are named by path."""
+        """Return the metadata that a lower metadata.version would lose. `properties`: shows log directories by path."""
         from kafka_rollout.adapters.metadata_log.loss_report import loss_report
         from kafka_rollout.adapters.system.server_properties import directory_ids
 
@@ -68,7 +68,7 @@ class MetadataLog:
         )
 
     def scan(self, release: Release, *, properties: Mapping[str, str]) -> MetadataScan:
-        """Whether the release can start on this log. `properties`: for the times in the remedies."""
+        """Check whether the release can start on this log. `properties`: for the waiting times in the remedies."""
         from kafka_rollout.adapters.metadata_log.scanner import scan_metadata_log
 
         return scan_metadata_log(self.folder, release, cache=self.cache, settings=properties)
@@ -76,7 +76,7 @@ class MetadataLog:
     def write_snapshot(
         self, to_level: int, out: Path, *, target: Release | None, features: Mapping[str, int], epoch: int | None
     ) -> WrittenSnapshot:
-        """Write a snapshot of the log's end at a metadata.version; `target` must be able to load it."""
+        """Write a snapshot of the metadata at the log end, at a metadata.version. `target` must be able to load it."""
         from kafka_rollout.adapters.metadata_log.snapshot import write_snapshot
 
         return write_snapshot(
@@ -91,31 +91,31 @@ class MetadataLog:
         )
 
     def plan_trim(self) -> TrimPlan | None:
-        """What `trim` would remove; None if the log begins at its newest snapshot."""
+        """Return the plan of `trim`; None if the log already begins at its newest snapshot."""
         from kafka_rollout.adapters.metadata_log.trimmer import plan_of
 
         return plan_of(self.folder)
 
     def trim(self, *, release: Release | None) -> TrimResult:
-        """Remove the log before its newest snapshot, with a backup; a repeated call finishes."""
+        """Remove the log before its newest snapshot, with a backup. A repeated call continues an interrupted trim."""
         from kafka_rollout.adapters.metadata_log.trimmer import trim
 
         return trim(self.folder, release=release, cache=self.cache)
 
     def undo_trim(self) -> TrimResult:
-        """Restore what the newest trim removed."""
+        """Restore the files that the newest trim removed."""
         from kafka_rollout.adapters.metadata_log.trimmer import undo_trim
 
         return undo_trim(self.folder)
 
     def read_end(self, node_id: int) -> NodeLog:
-        """How far the log goes, and what it holds of the quorum."""
+        """Read the end of the log and its records about the quorum."""
         from kafka_rollout.adapters.metadata_log.quorum import node_log
 
         return node_log(self.folder, node_id)
 
     def install(self, snapshot: Path, target: Release) -> str:
-        """Replace the log of a stopped node by a snapshot, with a backup. Returns a sentence with what was done."""
+        """Replace the log of a stopped node by a snapshot, with a backup. Returns a sentence about the result."""
         from kafka_rollout.adapters.metadata_log.install import install, lower_bootstrap
         from kafka_rollout.adapters.metadata_log.kafka_classes import JvmKafkaClasses
 
@@ -125,7 +125,7 @@ class MetadataLog:
             return install(self.folder, snapshot, bootstrap=bootstrap)
 
     def uninstall(self) -> str:
-        """Restore everything as it was before the newest `install`."""
+        """Restore the files that the newest `install` replaced."""
         from kafka_rollout.adapters.metadata_log.install import uninstall
 
         return uninstall(self.folder)
@@ -146,7 +146,7 @@ def open_metadata_log(
 
 
 def read_properties(file: Path | None) -> Mapping[str, str]:
-    """A node's server.properties; empty without a file. Raises UserError if it cannot be read."""
+    """Read a node's server.properties; empty without a file. Raises UserError if the file cannot be read."""
     from kafka_rollout.adapters.system import server_properties
     from kafka_rollout.adapters.system.files import reading
 

@@ -18,13 +18,13 @@ from kafka_rollout.steps.procedures.lookup import build_report_of_run
 def write_run_report(
     ports: ClusterPorts, plan: Plan, *, dry_run: bool = False, settings: Settings | None = None
 ) -> tuple[str, str]:
-    """Build the run's report, render it and keep both documents; where report.html and report.json are."""
+    """Build, render and store the report of a run. Return the locations of report.html and report.json."""
     data = build_report_of_run(ports, plan, dry_run=dry_run)
     return ports.run.write_report(render_run_page(data, settings=settings), data)
 
 
 def render_run_page(data: Mapping[str, Any], *, settings: Settings | None = None) -> str:
-    """The page of a run's report from its machine form."""
+    """Return the HTML page of a run's report. `data`: the JSON form of the report."""
     from kafka_rollout.adapters.pages.run_report import render
 
     return render(data, settings=settings)
@@ -33,7 +33,7 @@ def render_run_page(data: Mapping[str, Any], *, settings: Settings | None = None
 def render_scan_page(
     scan: ScanResult, catalogue: Catalogue, *, earlier: Sequence[ScanResult] = (), settings: Settings | None = None
 ) -> str:
-    """The page of a scan. `earlier`: scans of the same cluster, for the trend and the changes."""
+    """Return the HTML page of a scan. `earlier`: scans of the same cluster, for the trend and the changes."""
     from kafka_rollout.adapters.pages.scan_report import render_scan
 
     return render_scan(scan, catalogue, earlier=earlier, settings=settings)

@@ -1,4 +1,4 @@
-"""Opens what is recorded: run histories, locks, kept scans, and the database behind them."""
+"""Opens run histories, locks, stored scans and their database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def open_run(cluster: str, run_id: str, settings: Settings | None = None) -> RunStore:
-    """The history of one run, without a connection to the cluster. Raises UserError for a name that cannot be one."""
+    """Open the history of one run, without a connection to the cluster. Raises UserError for an invalid run id."""
     from kafka_rollout.adapters.store.runs import SqlRunStore
 
     settings = settings or Settings.from_environment()
@@ -25,7 +25,7 @@ def open_run(cluster: str, run_id: str, settings: Settings | None = None) -> Run
 
 
 def run_folder(cluster: str, run_id: str, settings: Settings | None = None) -> Path:
-    """Where processes next to a run keep their files, on this machine."""
+    """Return the folder of this machine for the files of a run's background processes."""
     from kafka_rollout.adapters.system.files import safe_name
 
     home = (settings or Settings.from_environment()).home
@@ -33,28 +33,28 @@ def run_folder(cluster: str, run_id: str, settings: Settings | None = None) -> P
 
 
 def list_runs(cluster: str, settings: Settings | None = None) -> tuple[str, ...]:
-    """Ids of the cluster's runs, the one written to last first."""
+    """Return the ids of the cluster's runs, the last changed first."""
     from kafka_rollout.adapters.store import runs
 
     return runs.list_runs(_database(settings), cluster)
 
 
 def list_clusters_of_run(run_id: str, settings: Settings | None = None) -> tuple[str, ...]:
-    """Names of the clusters that have a run with this id; a run id is unique only within its DAG."""
+    """Return the clusters that have a run with this id; a run id is unique only within its DAG."""
     from kafka_rollout.adapters.store import runs
 
     return runs.list_clusters_of_run(_database(settings), run_id)
 
 
 def open_lock(settings: Settings | None = None) -> ChangeLock:
-    """The locks of all clusters."""
+    """Open the locks of all clusters."""
     from kafka_rollout.adapters.store.leases import SqlChangeLock
 
     return SqlChangeLock(_database(settings))
 
 
 def open_scan_history(cluster: str, settings: Settings | None = None) -> ScanHistory:
-    """The kept scans of one cluster, or of what stands for it."""
+    """Open the stored scans of one cluster."""
     from kafka_rollout.adapters.store.scans import SqlScanHistory
 
     settings = settings or Settings.from_environment()
@@ -62,14 +62,14 @@ def open_scan_history(cluster: str, settings: Settings | None = None) -> ScanHis
 
 
 def list_scanned_clusters(settings: Settings | None = None) -> tuple[str, ...]:
-    """Names of the clusters that have kept scans."""
+    """Return the names of the clusters that have stored scans."""
     from kafka_rollout.adapters.store.scans import scanned_clusters
 
     return scanned_clusters(_database(settings))
 
 
 def read_events(cluster: str, run_id: str, settings: Settings | None = None) -> tuple[Mapping[str, Any], ...]:
-    """The events of a run as plain JSON with `at` and `kind`, oldest first."""
+    """Return the events of a run as plain JSON with `at` and `kind`, oldest first."""
     from kafka_rollout.adapters.store.event_codec import encode
 
     events = open_run(cluster, run_id, settings).events()
@@ -78,14 +78,14 @@ def read_events(cluster: str, run_id: str, settings: Settings | None = None) -> 
 
 
 def upgrade_database(settings: Settings | None = None) -> str:
-    """Bring the database to this version's tables; its name."""
+    """Upgrade the database to the tables of this version. Return its name."""
     database = _database(settings)
     database.upgrade()
     return database.name
 
 
 def check_database(settings: Settings | None = None) -> str:
-    """Raise UserError unless the database has this version's tables; its name."""
+    """Return the name of the database. Raises UserError unless it has the tables of this version."""
     database = _database(settings)
     database.check()
     return database.name

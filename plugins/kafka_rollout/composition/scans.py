@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkJob:
-    """How spark-submit starts the job: its script, the variables and the configuration that it needs."""
+    """Arguments of spark-submit for the job: its script, environment variables and Spark configuration."""
 
     submit: Path
     application: Path
@@ -28,7 +28,7 @@ class SparkJob:
 
 
 def spark_job(settings: Settings, master: str, scratch: Path) -> SparkJob:
-    """For an orchestrator that calls spark-submit itself. `scratch`: folder for files of the driver."""
+    """Return the arguments for a caller that runs spark-submit itself. `scratch`: folder for files of the driver."""
     from kafka_rollout.adapters.coordinator_logs import spark_submit
 
     return SparkJob(
@@ -40,7 +40,7 @@ def spark_job(settings: Settings, master: str, scratch: Path) -> SparkJob:
 
 
 def problem_in(line: str) -> str:
-    """The error that a line of the job's output reports; empty if it reports none."""
+    """Return the error in a line of the job's output; empty if there is none."""
     from kafka_rollout.adapters.coordinator_logs import spark_submit
 
     return spark_submit.problem_in(line)
@@ -49,7 +49,7 @@ def problem_in(line: str) -> str:
 def submit_scan(
     request: ScanRequest, settings: Settings, *, master: str | None, on_progress: Callable[[str], None]
 ) -> tuple[int, ScanResult]:
-    """Run the job to its end: (exit code 0 or 3, result). Raises the error that the job reports."""
+    """Run the job and return (exit code 0 or 3, result). Raises the error that the job reports."""
     from kafka_rollout.adapters.coordinator_logs.spark_submit import submit
 
     return submit(request, settings, master=master, on_progress=on_progress)
@@ -63,7 +63,7 @@ def scan_cluster(
     json_file: Path,
     on_progress: Callable[[str], None],
 ) -> ScanResult:
-    """Scan all coordinator logs of a live cluster; the result also goes to `json_file`."""
+    """Scan all coordinator logs of a running cluster. The result is also written to `json_file`."""
     from kafka_rollout.adapters.coordinator_logs.spark_submit import scan_command
 
     _, result = scan_command(cluster, settings, security=security, json_file=json_file, on_progress=on_progress)
@@ -71,7 +71,7 @@ def scan_cluster(
 
 
 def check_log_dirs(log_dirs: Sequence[Path], topics: Sequence[str]) -> None:
-    """Raise UserError for a directory that holds no partition of the topics, or cannot be read."""
+    """Raise UserError for a directory that contains no partition of the topics, or cannot be read."""
     from kafka_rollout.adapters.coordinator_logs.directories import partition_folders
 
     partition_folders(log_dirs, topics)

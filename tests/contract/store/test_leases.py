@@ -78,7 +78,7 @@ def test_the_lease_of_a_killed_holder_is_taken_over_and_that_is_recorded(lock: S
 def test_only_its_holder_releases_it(lock: SqlChangeLock) -> None:
     lock.release("demo", "run-1")  # nothing held: nothing to do
     lock.acquire("demo", "run-1", "upgrade", for_s=60)
-    with pytest.raises(RefusedError, match="held by run-1"):
+    with pytest.raises(RefusedError, match="Run run-1 holds the lock"):
         lock.release("demo", "run-2")
     held = lock.holder("demo")
     assert held is not None
@@ -221,14 +221,14 @@ def test_a_later_process_of_the_run_fences_the_earlier_one(store: Store) -> None
     with earlier.acting("demo", "run", "Replacing node 1"):
         with store.database().begin() as connection:
             connection.execute(update(leases).values(token=leases.c.token + 1))
-        with pytest.raises(RefusedError, match="another process of the run acts"):
+        with pytest.raises(RefusedError, match="another process of this run acts"):
             earlier.check_acting("demo")
 
 
 def test_a_lease_is_not_broken_while_its_holder_acts(store: Store, lock: SqlChangeLock) -> None:
     lock.acquire("demo", "run-1", "upgrade", for_s=60)
     with lock.acting("demo", "run-1", "Replacing node 1"):
-        with pytest.raises(RefusedError, match="run-1 is in the middle of an action"):
+        with pytest.raises(RefusedError, match="run-1 is changing the cluster"):
             store.lock().break_("demo", "alice")
         lock.check_acting("demo")
     assert store.lock().break_("demo", "alice") is not None

@@ -236,7 +236,7 @@ def _killed(*_: object) -> None:
 def test_a_missing_document_is_named(run: SqlRunStore) -> None:
     run.attach("a.json", {})
     Path(run.location("a.json")).unlink()
-    with pytest.raises(FatalError, match=r"a\.json is missing, though the run history lists it"):
+    with pytest.raises(FatalError, match=r"a\.json is missing, although the run history lists it"):
         run.attachment("a.json")
 
 

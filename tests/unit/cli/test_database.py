@@ -61,7 +61,7 @@ def test_the_tables_are_made_once_and_another_revision_is_refused(
     with Database(f"sqlite:///{home / FILE}").begin() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     assert run_main(["db", "check"]) == 2
-    assert f"has revision 9999, this version supports only {REVISION}" in capsys.readouterr().err
+    assert f"has revision 9999, but this version supports only {REVISION}" in capsys.readouterr().err
 
 
 def test_the_revision_is_that_of_the_newest_migration() -> None:
@@ -84,7 +84,7 @@ def test_a_password_file_must_be_private_and_an_unreachable_server_is_named_with
     file.write_text("secret")
     database = Database(f"postgresql://rollout@/db?host={tmp_path}", password_file=file)
     file.chmod(0o644)
-    with pytest.raises(UserError, match="can be read by others"):
+    with pytest.raises(UserError, match="can be read by other users"):
         database.check()
     file.chmod(0o600)
     with pytest.raises(TransientError, match="did not respond") as refused:

@@ -1,4 +1,4 @@
-"""Documents of runs and scans under one URL: a folder by default, an object store by the same setting.
+"""Documents of runs and scans below one URL: a folder, or an object store.
 
 A key is a path of safe names below the URL, such as `runs/orders/run-1/report.html`. A document is written completely
 or not at all: in a folder by a rename, in an object store by one upload.
@@ -18,7 +18,7 @@ from kafka_rollout.domain.model.errors import FatalError, TransientError, UserEr
 
 
 def artifact_key(*names: str) -> str:
-    """The key for names that can hold anything; "/" separates folders only in the last one."""
+    """Return the key of a document. Names can contain any characters; "/" separates folders only in the last name."""
     *folders, name = names
     parts = [*folders, *name.split("/")]
     return "/".join(safe_name(part) for part in parts)
@@ -43,12 +43,12 @@ class Artifacts:
                 path.write_bytes(content)
 
     def read(self, key: str) -> bytes:
-        """Raises FatalError if the document is missing."""
+        """Read a document. Raises FatalError if it is missing."""
         with self._errors(key):
             return bytes(self._path(key).read_bytes())
 
     def write_folder(self, key: str, folder: Path) -> None:
-        """Write all files below a folder under their own names, which need no quoting."""
+        """Write all files of a folder. Their names must be safe names."""
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 self.write(f"{key}/{path.relative_to(folder).as_posix()}", path.read_bytes())
@@ -66,7 +66,7 @@ class Artifacts:
                 path.unlink(missing_ok=True)
 
     def location(self, key: str) -> str:
-        """Path or URL of the document, for messages."""
+        """Return the path or URL of the document, for messages."""
         return str(self._folder / key) if self._folder is not None else f"{self._url.rstrip('/')}/{key}"
 
     def _path(self, key: str) -> Any:
@@ -83,17 +83,17 @@ class Artifacts:
             yield
         except FileNotFoundError:
             raise FatalError(
-                f"The document {where} is missing, though the run history lists it.",
+                f"The document {where} is missing, although the run history lists it.",
                 remedy="Check KAFKA_ROLLOUT_ARTIFACTS: it must be the same on every machine.",
             ) from None
         except (ImportError, ValueError) as error:
             raise UserError(
                 f"KAFKA_ROLLOUT_ARTIFACTS cannot be used ({self._url.split('://')[0]}): {error}.",
-                remedy="Install the package of this file system (s3fs, gcsfs or adlfs), or name a folder.",
+                remedy="Install the package of this file system (s3fs, gcsfs or adlfs), or use a folder.",
             ) from None
         except OSError as error:
             why = error.strerror or os.strerror(error.errno) if error.errno else str(error)
             raise TransientError(
                 f"The document {where} cannot be read or written: {why}.",
-                remedy="Check the free space, the rights and the connection, then call again.",
+                remedy="Check the free space, the permissions and the connection, then repeat the command or the task.",
             ) from None

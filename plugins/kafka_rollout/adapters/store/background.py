@@ -1,7 +1,7 @@
-"""The record of background processes: what a worker requested, and what the process reported last.
+"""Rows of background processes: the last request of a worker, and the last report of the process.
 
-One row per run and kind. Every worker reads and writes it, so a process can be started, stopped and queried from any
-machine. Ages are computed by the database's clock.
+There is one row per run and kind. All workers read and write it, so every machine can start, stop and query a process.
+Ages are computed with the clock of the database.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SqlBackground:
         self._database = database
 
     def read(self, key: BackgroundKey) -> BackgroundProcess | None:
-        """None if the run never had such a process."""
+        """Return the process; None if the run never had one of this kind."""
         with self._database.reading() as connection:
             return self._read(connection, key)
 
@@ -36,7 +36,7 @@ class SqlBackground:
     ) -> str | None:
         """Register a new process in state STARTING and return its instance.
 
-        Returns None if the row no longer has the instance `replaces` (empty: no row): another worker was faster.
+        Returns None if another worker was faster: the row no longer has the instance `replaces` (empty: no row).
         """
         instance = secrets.token_hex(16)
         with self._database.serialized() as connection:
@@ -71,9 +71,9 @@ class SqlBackground:
         status: Mapping[str, Any],
         result: Mapping[str, Any] | None = None,
     ) -> BackgroundProcess | None:
-        """Store a report with the present time; the row after it. None if another process replaced this one.
+        """Store a report with the current time, and return the row. None if another process replaced this one.
 
-        Without `result` the row keeps the one it has.
+        Without `result` the row keeps its result.
         """
         values = {"state": state, "pid": pid, "status": json.dumps(status)}
         if result is not None:
@@ -86,7 +86,7 @@ class SqlBackground:
             return self._read(connection, process.key)
 
     def request_stop(self, cluster: str, run_id: str, *kinds: BackgroundKind) -> None:
-        """Request the end of the run's processes, of all kinds without `kinds`. A process reads it within seconds."""
+        """Request the end of the run's processes of these kinds (default: all). A process reads it within seconds."""
         which = (background.c.cluster == cluster, background.c.run_id == run_id)
         with self._database.begin() as connection:
             of_kind = background.c.kind.in_(kinds or tuple(BackgroundKind))

@@ -1,8 +1,8 @@
-"""The database: opened once per process, with a check of its revision and with errors of this project.
+"""Access to the database: opened once per process. Checks the revision, and raises errors of this project.
 
-SQLite is the default, for one machine. The first process that opens its file upgrades it, under a kernel lock.
+SQLite is the default, for one machine. The first process that opens its file upgrades it, under a file lock.
 PostgreSQL is for several machines; only `kafka-rollout db upgrade` upgrades it. The password is read from a file
-(KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE) or by libpq itself (PGPASSFILE, a service file).
+(KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE), or by libpq (PGPASSFILE, a service file).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from kafka_rollout.adapters.store.tables import REVISION
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
 
-_BUSY_S = 30.0  # SQLite: how long a writer waits for another
-_CONNECT_S = 10  # PostgreSQL: until a server that does not answer counts as unreachable
+_BUSY_S = 30.0  # SQLite: time that a writer waits for another writer
+_CONNECT_S = 10  # PostgreSQL: connection timeout
 # PostgreSQL: a connection counts as lost after about 25 s without an answer, also while data was sent (milliseconds).
 _KEEPALIVE = {
     "keepalives": 1,
@@ -47,7 +47,7 @@ _KEEPALIVE = {
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }
-_SERIAL = 7_305_113_001  # PostgreSQL advisory lock of the serialized transactions
+_SERIAL = 7_305_113_001  # PostgreSQL: key of the advisory lock for serialized transactions
 
 _READS = "kafka_rollout_reads"  # execution option of a transaction that only reads
 
@@ -59,7 +59,7 @@ _DAMAGED = ("malformed", "not a database", "disk i/o error")
 class Database:
     """A database by its URL. Threads can share an instance; after a fork it opens new connections.
 
-    `clock` (epoch seconds) replaces the clock of the database: only for tests.
+    `clock` (epoch seconds) replaces the clock of the database, only for tests.
     """
 
     def __init__(
@@ -79,33 +79,36 @@ class Database:
 
     @property
     def file(self) -> Path | None:
-        """SQLite's file; None for a server."""
+        """Return the file of SQLite; None for PostgreSQL."""
         return Path(str(self._url.database)) if self.is_sqlite else None
 
     @property
     def name(self) -> str:
-        """The name in messages, without user and password."""
+        """Return the name for messages, without user and password."""
         if self.is_sqlite:
             return str(self.file)
         return f"{self._url.database} on {self._url.host or 'the local socket'}"
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
-        """One transaction: committed at the end, rolled back by an error. Raises errors of this project."""
+        """Run one transaction: commit at the end, roll back on an error. Raises errors of this project."""
         self._check_once()
-        with self.translated(), self._engine_of_process().begin() as connection:
+        with self.convert_errors(), self._engine_of_process().begin() as connection:
             yield connection
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One transaction that only reads."""
+        """Run one transaction that only reads."""
         self._check_once()
-        with self.translated(), self._engine_of_process().execution_options(**{_READS: True}).begin() as connection:
+        with (
+            self.convert_errors(),
+            self._engine_of_process().execution_options(**{_READS: True}).begin() as connection,
+        ):
             yield connection
 
     @contextmanager
     def serialized(self) -> Iterator[Connection]:
-        """One transaction at a time of all with this method: for decisions about several rows."""
+        """Run one transaction. Only one transaction of this method runs at a time, for decisions about several rows."""
         with self.begin() as connection:
             if not self.is_sqlite:
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SERIAL})
@@ -113,24 +116,24 @@ class Database:
 
     @contextmanager
     def session(self) -> Iterator[Connection]:
-        """A separate connection in autocommit, for locks that end with it."""
+        """Open a separate connection in autocommit mode, for locks that end with the connection."""
         self._check_once()
-        with self.translated():
+        with self.convert_errors():
             engine = self._engine_of_process()
             with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
                 connection.detach()
                 yield connection
 
     def now(self, connection: Connection) -> float:
-        """The time by the clock of the database; for SQLite, that of this machine, the only one that uses the file."""
+        """Return the time of the database's clock (epoch seconds). For SQLite this is the clock of this machine."""
         if self._clock is not None:
             return self._clock()
         query = "SELECT (julianday('now') - 2440587.5) * 86400.0" if self.is_sqlite else _POSTGRES_NOW
         return float(connection.execute(text(query)).scalar_one())
 
     def revision(self) -> str | None:
-        """The revision of the schema; None without a schema."""
-        with self.translated():
+        """Return the revision of the schema; None without a schema."""
+        with self.convert_errors():
             if self.file is not None and not self.file.exists():
                 return None
             with self._engine_of_process().connect() as connection:
@@ -144,7 +147,7 @@ class Database:
         self._refuse_newer(found)
         from kafka_rollout.adapters.store.migrations import upgrade
 
-        with self.translated(), self._upgrade_guard():
+        with self.convert_errors(), self._upgrade_guard():
             if self.file is not None and not self.file.exists():
                 self.file.touch()
             with self._engine_of_process().begin() as connection:
@@ -159,7 +162,7 @@ class Database:
         self._refuse_newer(found)
         if found != REVISION:
             has = "has no tables" if found is None else f"has revision {found}"
-            raise UserError(f"The database {self.name} {has}, this version needs {REVISION}.", remedy=_UPGRADE)
+            raise UserError(f"The database {self.name} {has}, but this version needs {REVISION}.", remedy=_UPGRADE)
 
     def _check_once(self) -> None:
         if self._checked:
@@ -172,12 +175,12 @@ class Database:
     def _refuse_newer(self, found: str | None) -> None:
         if found is not None and found > REVISION:
             raise UserError(
-                f"The database {self.name} has revision {found}, this version supports only {REVISION}.",
+                f"The database {self.name} has revision {found}, but this version supports only {REVISION}.",
                 remedy="Install the version of kafka-rollout that upgraded the database, on every machine.",
             )
 
     def _engine_of_process(self) -> Engine:
-        """The engine of this process: connections of a parent process must not be used after a fork."""
+        """Return the engine of this process. After a fork, connections of the parent process must not be used."""
         with self._guard:
             if self._engine is None or self._pid != os.getpid():
                 if self._engine is not None:
@@ -211,8 +214,8 @@ class Database:
             yield
 
     @contextmanager
-    def translated(self) -> Iterator[None]:
-        """Turn errors of the database into errors of this project."""
+    def convert_errors(self) -> Iterator[None]:
+        """Convert errors of the database to errors of this project."""
         try:
             yield
         except RolloutError:
@@ -224,11 +227,11 @@ class Database:
                 raise
             raise FatalError(
                 f"The folder of the database {self.name} cannot be used: {error.strerror}.",
-                remedy="Check its owner, its rights and the free space.",
+                remedy="Check its owner, its permissions and the free space.",
             ) from None
 
     def _translate(self, error: SQLAlchemyError) -> RolloutError:
-        """Without SQL and parameters, which can contain data of the run history."""
+        """Return the error without SQL and parameters, which can contain data of the run history."""
         original = error.orig if isinstance(error, DBAPIError) else None
         message = " ".join(str(original).split())[:300] if original is not None else type(error).__name__
         lower = message.lower()
@@ -240,11 +243,11 @@ class Database:
         if any(words in lower for words in _DAMAGED) or "readonly" in lower:
             return FatalError(
                 f"The database {self.name} cannot be used: {message}.",
-                remedy="Check its disk and the rights of its file; restore it from a backup if it is damaged.",
+                remedy="Check its disk and the permissions of its file. If it is damaged, restore it from a backup.",
             )
         return TransientError(
             f"The database {self.name} did not respond: {message}.",
-            remedy="Check the database, then repeat the command. No action is taken without the run history.",
+            remedy="Check the database, then repeat the command. Without the run history, nothing is changed.",
         )
 
 
@@ -268,24 +271,24 @@ def _parse_url(url: str) -> URL:
         ) from None
     if parsed.get_backend_name() not in {"sqlite", "postgresql"}:
         raise UserError(
-            f"KAFKA_ROLLOUT_DATABASE names a database of type {parsed.get_backend_name()}.",
+            f"KAFKA_ROLLOUT_DATABASE is a URL of the database type {parsed.get_backend_name()}.",
             remedy="Use SQLite or PostgreSQL.",
         )
     if parsed.password is not None or "password" in parsed.query:
         raise UserError(
             "KAFKA_ROLLOUT_DATABASE contains a password.",
-            remedy="Remove it from the URL. Put it into a file with mode 0600 and name that file in "
-            "KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE, or use PGPASSFILE.",
+            remedy="Remove it from the URL. Put it into a file with mode 0600 and set "
+            "KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE to this file, or use PGPASSFILE.",
         )
     if parsed.get_backend_name() == "sqlite" and not parsed.database:
-        raise UserError("KAFKA_ROLLOUT_DATABASE names no file.", remedy="Write sqlite:////folder/file.db.")
+        raise UserError("KAFKA_ROLLOUT_DATABASE contains no file name.", remedy="Write sqlite:////folder/file.db.")
     return parsed.set(drivername="postgresql+psycopg2") if parsed.get_backend_name() == "postgresql" else parsed
 
 
 def _password(path: Path) -> str:
     try:
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise UserError(f"The password file {path} can be read by others.", remedy=f"Run chmod 600 {path}.")
+            raise UserError(f"The password file {path} can be read by other users.", remedy=f"Run chmod 600 {path}.")
         return path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise UserError(
@@ -303,7 +306,10 @@ def _sqlite_settings(connection: Any, _record: Any) -> None:
 
 
 def _sqlite_begin(connection: Connection) -> None:
-    """Lock at the start of a transaction that writes: one that begins as a reader cannot wait for another writer."""
+    """Acquire the write lock at the start of a transaction that writes.
+
+    A transaction that begins as a reader cannot wait for another writer later.
+    """
     reads = connection.get_execution_options().get(_READS)
     connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
@@ -318,7 +324,7 @@ _databases: dict[tuple[str, Path | None], Database] = {}
 
 
 def open_database(url: str, *, password_file: Path | None = None) -> Database:
-    """The process's database of a URL: created once, with new connections after a fork."""
+    """Return the database of a URL. A process creates it once; after a fork it opens new connections."""
     key = (url, password_file)
     if key not in _databases:
         _databases[key] = Database(url, password_file=password_file)

@@ -1,9 +1,10 @@
 """One change at a time per cluster, as a lease in the database (port ChangeLock).
 
-The lease is a row, because a run has many short processes, some of which wait for days. `acting` is a kernel lock next
-to a SQLite file, and an advisory lock of a connection on PostgreSQL: both end with their process. A process that acts
-takes the next fencing token of the cluster. An earlier process of the same run, or a run whose lease has expired, no
-longer has the newest token and is rejected before its next action. Times are those of the database.
+The lease is a row, because a run has many short processes and can wait for an approval for days. `acting` holds a
+second lock that ends with its process: a file lock next to a SQLite file, or an advisory lock of a PostgreSQL
+connection. A process that acts takes the next fencing token of the cluster. An earlier process of the same run, or a
+run whose lease has expired, no longer has the newest token and is rejected before its next action. Times are from the
+database's clock.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _JOIN_S = 10.0
 
 @dataclass(slots=True, kw_only=True)
 class _Act:
-    """The present action of this process. `connection` holds the advisory lock; None on SQLite."""
+    """The current action of this process. `connection` holds the advisory lock; None with SQLite."""
 
     cluster: str
     holder: str
@@ -59,7 +60,7 @@ class SqlChangeLock:
     def __init__(self, database: Database, *, renew_every_s: float = RENEW_EVERY_S) -> None:
         self._database = database
         self._renew_every_s = renew_every_s
-        self._taken: dict[str, int] = {}  # cluster → token of the lease as this process saw it last
+        self._taken: dict[str, int] = {}  # cluster → token of the lease that this process acquired last
         self._acts: dict[str, _Act] = {}
 
     def acquire(
@@ -69,24 +70,24 @@ class SqlChangeLock:
         with self._database.serialized() as connection:
             now = self._database.now(connection)
             row = _row(connection, cluster)
-            held = None if row is None else _lock(row)
+            current = None if row is None else _lock(row)
             ours = None
-            if held is not None and held.holder and held.expires_at > now:
-                if held.holder != holder:
+            if current is not None and current.holder and current.expires_at > now:
+                if current.holder != holder:
                     raise LockHeldError(
-                        f"Run {held.holder} holds the lock of cluster {cluster} {_until(held)}",
-                        remedy="Try again when that run has ended (in a DAG: clear this task with everything "
-                        "downstream). If that run is dead, its lease expires, or an approver breaks the lock: "
-                        f"kafka-rollout lock break --cluster {cluster} --by NAME",
+                        f"Run {current.holder} holds the lock of cluster {cluster} {_describe_lease(current)}",
+                        remedy="Try again when that run has ended (in a DAG: clear this task and all downstream "
+                        "tasks). If that run was killed, wait until its lease expires, or let an approver break the "
+                        f"lock: kafka-rollout lock break --cluster {cluster} --by NAME",
                     )
-                ours = held
-                cluster_id = cluster_id or held.cluster_id
+                ours = current
+                cluster_id = cluster_id or current.cluster_id
             if (twin := _twin(connection, cluster, cluster_id, now)) is not None:
                 raise LockHeldError(
                     f"Run {twin.holder} holds the lock of cluster {cluster} under its other name {twin.cluster} "
-                    f"{_until(twin)}",
-                    remedy=f"Wait for it, and keep one of the inventory files {cluster} and {twin.cluster}: both "
-                    f"describe the cluster {cluster_id}.",
+                    f"{_describe_lease(twin)}",
+                    remedy=f"Wait until that run has ended. Remove one of the inventory files {cluster} and "
+                    f"{twin.cluster}: both describe the cluster {cluster_id}.",
                 )
             newest = 0 if row is None else int(row.token)
             lock = Lock(
@@ -100,8 +101,8 @@ class SqlChangeLock:
             )
             values = {**asdict(lock), "token": max(newest, lock.token), "lease_token": lock.token}
             put(connection, leases, {"cluster": cluster}, values)
-            if held is not None and held.holder not in {"", holder}:
-                _log(connection, now, "taken over", lock, taken_from=held.holder, expired_at=held.expires_at)
+            if current is not None and current.holder not in {"", holder}:
+                _log(connection, now, "taken over", lock, taken_from=current.holder, expired_at=current.expires_at)
             elif ours is None:
                 _log(connection, now, "acquired", lock)
         self._taken[cluster] = lock.token
@@ -109,11 +110,11 @@ class SqlChangeLock:
 
     @contextmanager
     def acting(self, cluster: str, holder: str, what: str) -> Iterator[None]:
-        """Act as the only process; the lease is renewed until the end.
+        """Let only this process act on the cluster, and renew the lease until the end.
 
         Raises TransientError while another process acts, RefusedError if `holder` has lost the lease.
         """
-        with self._alone(cluster, what) as connection:
+        with self._process_lock(cluster, what) as connection:
             token = self._begin(cluster, holder, what)
             act = _Act(cluster=cluster, holder=holder, token=token, connection=connection, guard=RLock())
             self._acts[cluster] = act
@@ -128,36 +129,36 @@ class SqlChangeLock:
         act = self._acts.get(cluster)
         if act is None:
             raise RefusedError(
-                f"Nothing was done: this process does not hold the lock of cluster {cluster} for an action.",
-                remedy="Report this as an error of the program.",
+                f"Nothing was changed: this process does not hold the lock of cluster {cluster} for an action.",
+                remedy="Report this as a bug of kafka-rollout.",
             )
         with self._connection_of(act) as connection:
             row, now = _row(connection, cluster), self._database.now(connection)
         if row is None or row.holder != act.holder or row.token != act.token or row.expires_at <= now:
-            raise _lost(cluster, act.holder, row, now)
+            raise _lease_lost(cluster, act.holder, row, now)
 
     @contextmanager
     def renewing(self, cluster: str, holder: str) -> Iterator[None]:
-        """Renew the lease of `holder` in the background during a long operation, if it holds it."""
+        """Renew the lease of `holder` in the background during a long operation, if it holds the lease."""
         with self._repeat(lambda: self._renew(cluster, holder)):
             yield
 
     def release(self, cluster: str, holder: str) -> None:
-        """Release the lease; no lease is no error. Raises RefusedError when another run holds it."""
+        """Release the lease if there is one. Raises RefusedError if another run holds it."""
         with self._database.serialized() as connection:
             row = _row(connection, cluster)
             if row is None or not row.holder:
                 return
             if row.holder != holder:
                 raise RefusedError(
-                    f"The lock of cluster {cluster} is held by {row.holder}, not by {holder}.",
-                    remedy="Only its holder can release it. An approver can break it.",
+                    f"Run {row.holder} holds the lock of cluster {cluster}, not run {holder}.",
+                    remedy=f"Only run {row.holder} can release the lock. An approver can break it.",
                 )
-            _empty(connection, cluster)
+            _remove_lease(connection, cluster)
             _log(connection, self._database.now(connection), "released", _lock(row))
 
     def holder(self, cluster: str) -> Lock | None:
-        """The valid lease; None if there is none or it has expired."""
+        """Return the valid lease; None if there is none or it has expired."""
         with self._database.reading() as connection:
             row = _row(connection, cluster)
             if row is None or not row.holder or row.expires_at <= self._database.now(connection):
@@ -167,12 +168,12 @@ class SqlChangeLock:
     def break_(self, cluster: str, by: str) -> Lock | None:
         """Remove the lease and return it.
 
-        Raises UserError without a name, RefusedError while its holder acts, because the action would continue.
+        Raises UserError without a name, and RefusedError while the holder acts, because its action would continue.
         """
         if not by.strip():
             raise UserError("A lock can only be broken with the name of an approver.", remedy="Give your name.")
         try:
-            with self._alone(cluster, "Breaking the lock"), self._database.serialized() as connection:
+            with self._process_lock(cluster, "Breaking the lock"), self._database.serialized() as connection:
                 now = self._database.now(connection)
                 try:
                     row = _row(connection, cluster)
@@ -183,19 +184,20 @@ class SqlChangeLock:
                     return None
                 if row is None or not row.holder:
                     return None
-                _empty(connection, cluster)
+                _remove_lease(connection, cluster)
                 _log(connection, now, "broken", _lock(row), by=by)
                 return _lock(row)
         except _ActsNowError as error:
-            held = self.holder(cluster)
+            current = self.holder(cluster)
             raise RefusedError(
-                f"The lock of cluster {cluster} cannot be broken now: {held.holder if held else 'a run'} is in the "
-                "middle of an action.",
-                remedy="Wait for its end, or stop its process (the task or the command), then break the lock.",
+                f"The lock of cluster {cluster} cannot be broken now: {current.holder if current else 'a run'} is "
+                "changing the cluster.",
+                remedy="Wait until this change ends, or stop the process of the run (the task or the command). Then "
+                "break the lock.",
             ) from error
 
     def history(self, cluster: str) -> tuple[dict[str, Any], ...]:
-        """The log of the cluster's lock, oldest first: `at`, `what`, `lock` and further details."""
+        """Return the log of the cluster's lock, oldest first: `at`, `what`, `lock` and further details."""
         query = select(lease_log).where(lease_log.c.cluster == cluster).order_by(lease_log.c.id)
         with self._database.reading() as connection:
             rows = connection.execute(query).all()
@@ -207,7 +209,7 @@ class SqlChangeLock:
             row, now = _row(connection, cluster), self._database.now(connection)
             seen = self._taken.get(cluster, None if row is None else int(row.lease_token))
             if row is None or row.holder != holder or row.expires_at <= now or row.lease_token != seen:
-                raise _lost(cluster, holder, row, now, what)
+                raise _lease_lost(cluster, holder, row, now, what)
             token = int(row.token) + 1
             connection.execute(update(leases).where(leases.c.cluster == cluster).values(token=token))
             return token
@@ -224,17 +226,17 @@ class SqlChangeLock:
 
     @contextmanager
     def _connection_of(self, act: _Act) -> Iterator[Connection]:
-        """The connection with the advisory lock: when it is lost, another process can act already."""
+        """Yield the connection with the advisory lock. If it is lost, another process can already act."""
         if act.connection is None:
             with self._database.begin() as connection:
                 yield connection
         else:
-            with act.guard, self._database.translated():
+            with act.guard, self._database.convert_errors():
                 yield act.connection
 
     @contextmanager
     def _repeat(self, renew: Callable[[], None]) -> Iterator[None]:
-        """Call `renew` in a thread until the end, also after an error; the next action checks the lease."""
+        """Call `renew` repeatedly in a thread, also after an error; the next action checks the lease."""
         ended = Event()
 
         def repeat() -> None:
@@ -253,11 +255,11 @@ class SqlChangeLock:
             thread.join(_JOIN_S)
 
     @contextmanager
-    def _alone(self, cluster: str, what: str) -> Iterator[Connection | None]:
-        """The lock that ends with this process."""
+    def _process_lock(self, cluster: str, what: str) -> Iterator[Connection | None]:
+        """Hold the lock that ends with this process. Raises _ActsNowError if another process holds it."""
         busy = _ActsNowError(
-            f"{what} must wait: another process acts on cluster {cluster} now.",
-            remedy="Repeat the command when it is done. Check whether a task or a command runs twice.",
+            f"{what} must wait: another process changes cluster {cluster} now.",
+            remedy="Repeat the command when that process has ended. Check whether a task or a command runs twice.",
         )
         if self._database.file is not None:
             folder = self._database.file.parent / "locks"
@@ -285,7 +287,7 @@ class _ActsNowError(TransientError):
 
 
 def _row(connection: Connection, cluster: str) -> Row[Any] | None:
-    """Raises FatalError for a damaged row: SQLite checks no types."""
+    """Return the row of the cluster. Raises FatalError if it is damaged, because SQLite does not check types."""
     row = connection.execute(select(leases).where(leases.c.cluster == cluster)).one_or_none()
     if row is not None and not _is_whole(row):
         raise FatalError(
@@ -313,7 +315,7 @@ def _lock(row: Row[Any]) -> Lock:
 
 
 def _twin(connection: Connection, cluster: str, cluster_id: str, now: float) -> Lock | None:
-    """A valid lease of the same cluster under another name."""
+    """Return a valid lease of the same cluster under another name."""
     if not cluster_id:
         return None
     query = select(leases).where(
@@ -326,14 +328,14 @@ def _twin(connection: Connection, cluster: str, cluster_id: str, now: float) -> 
     return _lock(found[0]) if found else None
 
 
-def _empty(connection: Connection, cluster: str) -> None:
-    """Remove the lease. The row stays for its token, which no process of the former holder has then."""
+def _remove_lease(connection: Connection, cluster: str) -> None:
+    """Remove the lease. The row keeps its token and increases it, so no process of the former holder has the newest."""
     values = {"holder": "", "purpose": "", "expires_at": 0.0, "token": leases.c.token + 1}
     connection.execute(update(leases).where(leases.c.cluster == cluster).values(**values))
 
 
 def _repair(connection: Connection, cluster: str) -> None:
-    """Replace a damaged row by a free one, with a token above all known ones."""
+    """Replace a damaged row by one without a lease, with a token above all logged tokens."""
     logged = [json.loads(body)["lock"]["token"] for body in connection.execute(select(lease_log.c.body)).scalars()]
     token = max(logged, default=0) + 1_000_000
     values = {"holder": "", "purpose": "", "acquired_at": 0.0, "expires_at": 0.0, "token": token, "lease_token": token}
@@ -350,23 +352,23 @@ def _log(connection: Connection, at: float, what: str, lock: Lock, **more: Any) 
     connection.execute(insert(lease_log).values(cluster=lock.cluster, at=at, what=what, body=body))
 
 
-def _lost(cluster: str, holder: str, row: Row[Any] | None, now: float, what: str = "") -> RefusedError:
+def _lease_lost(cluster: str, holder: str, row: Row[Any] | None, now: float, what: str = "") -> RefusedError:
     if row is not None and row.holder and row.holder != holder and row.expires_at > now:
-        why = f"{row.holder} holds it"
+        why = f"run {row.holder} holds it"
     elif row is not None and row.holder == holder and row.expires_at <= now:
         why = f"its lease expired at {_time_of_day(row.expires_at)}"
     else:
-        why = "it was released, or another process of the run acts"
+        why = "it was released, or another process of this run acts"
     doing = f"{what} was rejected. " if what else ""
     return RefusedError(
-        f"{doing}Run {holder} no longer holds the lock of cluster {cluster}: {why}. The run does no more.",
-        remedy="Check the releases of the nodes, then continue the run: it acquires the lock again.",
+        f"{doing}Run {holder} no longer holds the lock of cluster {cluster}: {why}. The run stops.",
+        remedy="Check the releases of the nodes. Then continue the run, which acquires the lock again.",
     )
 
 
-def _until(held: Lock) -> str:
-    purpose = held.purpose.rstrip(".")
-    return f"({purpose}). Its lease expires at {_time_of_day(held.expires_at)} unless the run renews it."
+def _describe_lease(lock: Lock) -> str:
+    purpose = lock.purpose.rstrip(".")
+    return f"({purpose}). Its lease expires at {_time_of_day(lock.expires_at)} unless the run renews it."
 
 
 def _time_of_day(at: float) -> str:

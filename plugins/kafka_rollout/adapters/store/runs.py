@@ -1,7 +1,7 @@
-"""The history of a run: rows in the database, documents under the artifacts' URL (port RunStore).
+"""The history of a run: rows in the database, and documents below the URL of the artifacts (port RunStore).
 
-Events form a chain: the hash of an event covers the previous hash and its own canonical JSON. The row of the run has
-the number of events and the newest hash, so that missing last events are found too.
+Events form a hash chain: the hash of an event covers the previous hash and the canonical JSON of the event. The row of
+the run has the number of events and the newest hash, so a check also finds that the last events are missing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REPORT, _REPORT_PAGE = "report.json", "report.html"
 
 
 class SqlRunStore:
-    """The history of one run. The first write creates its row. `private`: a folder of this machine."""
+    """The history of one run. The first write creates its row. `private`: folder of this machine for secret files."""
 
     def __init__(
         self,
@@ -58,19 +58,20 @@ class SqlRunStore:
             put(connection, plans, {"run": run.id}, {"body": body})
 
     def load_plan(self) -> Plan:
-        """Raises UserError when the run has none, FatalError when it cannot be read."""
+        """Return the plan. Raises UserError if the run has none, FatalError if it is damaged."""
         with self._database.reading() as connection:
             body = connection.execute(select(plans.c.body).join(runs).where(*self._this())).scalar_one_or_none()
         if body is None:
             raise UserError(
-                f"Run {self.run_id} of cluster {self.cluster} has no plan.", remedy="Plan first, in the same run."
+                f"Run {self.run_id} of cluster {self.cluster} has no plan.",
+                remedy="Create the plan first, in this run.",
             )
         try:
             return from_json(Plan, json.loads(body))
         except ValueError:
             raise FatalError(
                 f"The plan of run {self.run_id} of cluster {self.cluster} is damaged.",
-                remedy="Start a new run; it plans again from what the cluster runs now.",
+                remedy="Start a new run. It creates a new plan from the current state of the cluster.",
             ) from None
 
     def save_before_stop(self, release_step: str, before: BeforeStop, *, replace: bool = False) -> None:
@@ -105,7 +106,7 @@ class SqlRunStore:
             return {row.node_id: row.hash for row in connection.execute(query)}
 
     def record(self, event: Event) -> None:
-        """Append one event; an event whose `at` is 0 gets the present time."""
+        """Append one event. An event with `at` 0 gets the current time."""
         kind, data = encode(event)
         body = canonical_json({"at": event.at or self._clock(), "kind": kind, "data": data})
         with self._writing() as (connection, run):
@@ -115,7 +116,10 @@ class SqlRunStore:
             connection.execute(update(runs).where(runs.c.id == run.id).values(**changed))
 
     def events(self) -> tuple[Event, ...]:
-        """All events, oldest first. A kind of a newer version is `Unknown`; raises FatalError for a damaged row."""
+        """Return all events, oldest first; an event kind of a newer version as `Unknown`.
+
+        Raises FatalError for a damaged row.
+        """
         query = select(events.c.number, events.c.body).join(runs).where(*self._this()).order_by(events.c.number)
         with self._database.reading() as connection:
             rows = connection.execute(query).all()
@@ -152,7 +156,7 @@ class SqlRunStore:
             ) from None
 
     def page(self, name: str) -> str | None:
-        """A document as text; None when the run has none."""
+        """Return a document as text; None if the run has no such document."""
         query = select(artifacts.c.name).join(runs).where(*self._this(), artifacts.c.name == name)
         with self._database.reading() as connection:
             if connection.execute(query).first() is None:
@@ -163,7 +167,7 @@ class SqlRunStore:
         self.attach_page(name, json.dumps(to_json(data), ensure_ascii=False))
 
     def attach_page(self, name: str, content: str) -> None:
-        """Write a document, then its row: a document with a row is complete."""
+        """Write a document, then its row. So a document with a row is complete."""
         encoded = content.encode()
         self._documents.write(self._key(name), encoded)
         with self._writing() as (connection, run):
@@ -183,7 +187,7 @@ class SqlRunStore:
         return self.location(_REPORT_PAGE), self.location(_REPORT)
 
     def location(self, name: str) -> str:
-        """Path or URL of a document of the run, for messages."""
+        """Return the path or URL of a document of the run, for messages."""
         return self._documents.location(self._key(name))
 
     def private_path(self, name: str) -> Path:
@@ -202,7 +206,7 @@ class SqlRunStore:
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[Connection, Row[Any]]]:
-        """A transaction with the locked row of the run: one writer of a run at a time."""
+        """Open a transaction and lock the row of the run, so that only one process writes to a run at a time."""
         with self._database.begin() as connection:
             query = select(runs).where(*self._this()).with_for_update()
             row = connection.execute(query).one_or_none()
@@ -235,7 +239,7 @@ class SqlRunStore:
 
 
 def canonical_json(event: Mapping[str, Any]) -> str:
-    """One text for one event: sorted keys, no spaces."""
+    """Return the canonical JSON of an event: sorted keys, no spaces."""
     return json.dumps(event, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
@@ -244,14 +248,14 @@ def chain_hash(previous: str, body: str) -> str:
 
 
 def list_clusters_of_run(database: Database, run_id: str) -> tuple[str, ...]:
-    """Names of the clusters that have a run with this id, in their order."""
+    """Return the names of the clusters that have a run with this id, sorted."""
     with database.reading() as connection:
         query = select(runs.c.cluster).where(runs.c.run_id == run_id).order_by(runs.c.cluster)
         return tuple(connection.execute(query).scalars())
 
 
 def list_runs(database: Database, cluster: str) -> tuple[str, ...]:
-    """Ids of the cluster's runs that have events, the one written to last first."""
+    """Return the ids of the cluster's runs that have events, the last changed first."""
     query = select(runs.c.run_id).where(runs.c.cluster == cluster, runs.c.event_count > 0)
     with database.reading() as connection:
         return tuple(connection.execute(query.order_by(runs.c.updated_at.desc(), runs.c.id.desc())).scalars())

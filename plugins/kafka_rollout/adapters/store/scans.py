@@ -1,7 +1,7 @@
-"""The kept scans of a cluster, and the alerts about them (port ScanHistory).
+"""The stored scans of a cluster, and the alerts about them (port ScanHistory).
 
-The result, its page and its tables are documents under `scans/<cluster>/`; a row makes a scan part of the
-history. The row is committed after the documents, and removed before them.
+The result, its page and its tables are documents below `scans/<cluster>/`. A scan is part of the history if it has a
+row. The row is committed after the documents are written, and removed before they are removed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, UserError
 from kafka_rollout.json_forms import from_json, to_json
 
-KEPT = 60  # scans of a cluster: two months of daily ones
+KEPT = 60  # scans of a cluster: two months of daily scans
 
 _RESULT, _PAGE, _TABLES = "scan.json", "report.html", "parquet"
 
@@ -40,29 +40,29 @@ class KeptScan:
 
     @property
     def location(self) -> str:
-        """Path or URL of the folder with its documents."""
+        """Return the path or URL of the folder with its documents."""
         return self.documents.location(artifact_key("scans", self.cluster, self.folder))
 
     @property
     def page(self) -> str:
-        """Path or URL of its page."""
+        """Return the path or URL of its page."""
         return f"{self.location}/{_PAGE}"
 
     def read_page(self) -> str:
         return self.documents.read(self.key(_PAGE)).decode()
 
     def load(self) -> ScanResult:
-        """Raises FatalError for a damaged or missing result."""
+        """Return the result. Raises FatalError if it is damaged or missing."""
         try:
             return from_json(ScanResult, json.loads(self.documents.read(self.key(_RESULT))))
         except ValueError as error:
             raise FatalError(
                 f"Scan {self.name} of {self.cluster} in {self.location} cannot be read ({type(error).__name__}).",
-                remedy="Move its folder away; the other scans stay.",
+                remedy="Move its folder to another place. The other scans can still be used.",
             ) from None
 
     def key(self, name: str) -> str:
-        """The key of a document; an empty name: of the folder."""
+        """Return the key of a document; for an empty name, the key of the folder."""
         folder = artifact_key("scans", self.cluster, self.folder)
         return f"{folder}/{name}" if name else folder
 
@@ -76,13 +76,13 @@ class SqlScanHistory:
         self._documents = documents
 
     def scans(self) -> tuple[KeptScan, ...]:
-        """All kept scans, newest first."""
+        """Return all stored scans, newest first."""
         query = select(scans).where(scans.c.cluster == self.cluster).order_by(scans.c.name.desc())
         with self._database.reading() as connection:
             return tuple(self._kept(row) for row in connection.execute(query))
 
     def newest(self, at_most: int) -> tuple[ScanResult, ...]:
-        """The newest scans that can be read: a damaged one must not prevent the use of the others."""
+        """Return the newest scans that can be read. A damaged scan is left out, so that the others can be used."""
         results = []
         for scan in self.scans()[:at_most]:
             with suppress(FatalError):
@@ -90,20 +90,25 @@ class SqlScanHistory:
         return tuple(results)
 
     def get(self, name: str) -> KeptScan:
-        """The scan with this name, with a unique beginning of its name, or `newest`; raises UserError."""
+        """Return a scan by its name, by unique first characters of its name, or `newest`.
+
+        Raises UserError if there is no such scan, or more than one.
+        """
         kept = self.scans()
         found = kept[:1] if name == "newest" else [scan for scan in kept if scan.name.startswith(name)]
         if len(found) != 1:
             which = "no scan" if not found else f"{len(found)} scans"
             known = ", ".join(scan.name for scan in kept[:5]) or "none"
-            raise UserError(f"Cluster {self.cluster} has {which} {name}.", remedy=f"The newest are: {known}.")
+            raise UserError(f"Cluster {self.cluster} has {which} {name}.", remedy=f"The newest scans are: {known}.")
         return found[0]
 
     def keep(
         self, result: ScanResult, page: str, *, parquet: Path | None = None, at_most: int = KEPT, run_id: str = ""
     ) -> KeptScan:
-        """Add a scan; the oldest beyond `at_most` are removed. `parquet`: a folder with its tables, which is copied.
-        `run_id`: the scheduled run that made it."""
+        """Add a scan, and remove the oldest scans if there are more than `at_most`.
+
+        `parquet`: folder with its tables, which is copied. `run_id`: id of the scheduled run; empty for a command.
+        """
         moment = round(result.scanned_at * 1000)
         folder = f"{_name(moment)}-{secrets.token_hex(4)}"
         kept = KeptScan(cluster=self.cluster, name="", folder=folder, documents=self._documents)
@@ -127,7 +132,7 @@ class SqlScanHistory:
         return replace(kept, name=_name(moment))
 
     def record_alert(self, alert: Alerted) -> None:
-        """Record the alert of a run, once: a task whose channel did not respond tries again."""
+        """Record the alert of a run. A repeated call changes nothing: a task is repeated if its channel failed."""
         which = (alerts.c.cluster == self.cluster, alerts.c.run_id == alert.run_id)
         with self._database.serialized() as connection:
             if connection.execute(select(alerts.c.run_id).where(*which)).first() is None:
@@ -152,7 +157,7 @@ class SqlScanHistory:
         return tuple(sorted(found, key=lambda event: event.at))
 
     def page_of_run(self, run_id: str) -> str | None:
-        """The report of a run's newest scan; None if it has none, or the history no longer keeps it."""
+        """Return the report of a run's newest scan; None if there is none, or if it was removed from the history."""
         query = select(scans).where(scans.c.cluster == self.cluster, scans.c.run_id == run_id)
         with self._database.reading() as connection:
             row = connection.execute(query.order_by(scans.c.name.desc()).limit(1)).one_or_none()
@@ -165,7 +170,7 @@ class SqlScanHistory:
         for scan in self.scans()[at_most:]:
             with self._database.begin() as connection:
                 connection.execute(delete(scans).where(scans.c.cluster == self.cluster, scans.c.name == scan.name))
-            with suppress(RolloutError):  # the scan is no longer part of the history; its documents only take space
+            with suppress(RolloutError):  # the row is removed already; remaining documents only need space
                 self._documents.remove(scan.key(""))
 
     def _kept(self, row: Row[Any]) -> KeptScan:
@@ -173,7 +178,7 @@ class SqlScanHistory:
 
 
 def scanned_clusters(database: Database) -> tuple[str, ...]:
-    """Clusters that have kept scans, by name."""
+    """Return the names of the clusters that have stored scans, sorted."""
     with database.reading() as connection:
         return tuple(sorted(connection.execute(select(scans.c.cluster).distinct()).scalars()))
 

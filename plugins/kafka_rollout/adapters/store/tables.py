@@ -1,7 +1,7 @@
-"""Tables of the database. `REVISION` is the migration that makes them.
+"""Tables of the database. `REVISION` is the migration that creates them.
 
-Times are epoch seconds of the database's clock. Columns named `body` and `summary` hold JSON as text: the hash of an
-event is computed over that text, so the database must not reformat it. No column may be NULL.
+Times are epoch seconds of the database's clock. Columns named `body` and `summary` contain JSON as text: the hash of an
+event is computed over this text, so the database must not reformat it. No column can be NULL.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ _NUMBERED = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows 
 
 
 def _table(table: str, /, *constraints: Any, key: Collection[str] = (), **columns: Any) -> Table:
-    """A table with these columns, by name → type; `key` has the columns of the primary key.
+    """Return a table. `columns`: name → type. `key`: columns of the primary key.
 
-    Without a key, `id` numbers the rows. A key column `run` is the id of a run, whose removal deletes the rows.
+    Without a key, the rows are numbered in the column `id`. A key column `run` is the id of a run; if the run is
+    removed, its rows are deleted.
     """
     made: list[Column[Any]] = []
     if not key:
@@ -46,7 +47,7 @@ def _table(table: str, /, *constraints: Any, key: Collection[str] = (), **column
     return Table(table, metadata, *made, *constraints)
 
 
-# `event_count` and `last_hash` are those of the newest event: a removed tail does not match them.
+# `event_count` and `last_hash` are from the newest event. They do not match if the last events were removed.
 runs = _table(
     "runs",
     UniqueConstraint("cluster", "run_id", name="runs_cluster_run_id"),
@@ -69,10 +70,10 @@ before_stops = _table(
 # Hashes of the configurations that the plan's check of the configuration has evaluated.
 fingerprints = _table("fingerprints", key=("run", "node_id"), node_id=Integer, hash=_HASH)
 
-# A row is committed after its artifact is written, and removed before the artifact is.
+# A row is committed after its artifact is written, and removed before its artifact is removed.
 artifacts = _table("artifacts", key=("run", "name"), name=_NAME, size_bytes=BigInteger, written_at=Float)
 
-# One row per cluster, kept when no run holds the lease (`holder` is empty): `token` must never fall.
+# One row per cluster. It stays when no run holds the lease (`holder` is empty), because `token` must never decrease.
 leases = _table(
     "leases",
     key=("cluster",),
@@ -90,7 +91,7 @@ lease_log = _table(
     "lease_log", Index("lease_log_cluster", "cluster"), cluster=_NAME, at=Float, what=String(32), body=Text
 )
 
-# `run_id` is empty for a scan that the command line kept.
+# `run_id` is empty for a scan of the command line.
 scans = _table(
     "scans",
     key=("cluster", "name"),
@@ -104,8 +105,8 @@ scans = _table(
 
 alerts = _table("alerts", key=("cluster", "run_id"), cluster=_NAME, run_id=_NAME, at=Float, body=Text)
 
-# Processes next to a run: `kind` is test traffic or the group monitor. `instance` is the present process of
-# the run; `wanted` is the last request of a worker, `state` the last report of the process.
+# Background processes of a run. `kind`: test traffic or the group monitor. `instance`: the current process. `wanted`:
+# the last request of a worker. `state`: the last report of the process.
 background = _table(
     "background",
     key=("cluster", "run_id", "kind"),

@@ -40,7 +40,7 @@ def refuse_wrong_order(ports: ClusterPorts, plan: Plan, release_step: ReleaseSte
                 f"Node {node_id} cannot be replaced yet: node {earlier.node_id} comes first in release step "
                 f"{release_step.from_release} → {release_step.to_release} and does not run "
                 f"{release_step.to_release}.",
-                remedy=f"Clear the tasks of node {earlier.node_id} with everything downstream.",
+                remedy=f"Clear the tasks of node {earlier.node_id} and all downstream tasks.",
             )
 
 

@@ -44,7 +44,7 @@ def record_approval(
     Raises UserError without a name or a reason, RefusedError if the inventory does not allow the approver, and when
     the plan has blockers (they cannot be approved away) and the decision approves.
     """
-    _named(what, by, reason)
+    _require_name_and_reason(what, by, reason)
     refuse_unlisted_approver(ports.cluster, by)
     if decision == APPROVED and what in FOUR_EYES:
         refuse_starter(ports, by, responder)
@@ -104,7 +104,7 @@ def _starters(ports: ClusterPorts, responder: Responder | None) -> set[str]:
     return starters - {""}
 
 
-def _named(what: str, by: str, reason: str) -> None:
+def _require_name_and_reason(what: str, by: str, reason: str) -> None:
     if not by.strip():
         raise UserError(f"The approval of {what} has no name.", remedy="Add the name of the approver.")
     if not reason.strip():
@@ -145,7 +145,7 @@ def require_approval(ports: ClusterPorts, plan: Plan, what: str) -> Approval:
     if why := find_invalidity(events, given):
         raise RefusedError(
             f"The approval of the {what} by {given.by} is {why}.",
-            remedy="Ask an approver to approve it again (in a DAG: clear its approval with everything downstream).",
+            remedy="Ask an approver to approve it again (in a DAG: clear its approval and all downstream tasks).",
         )
     return given
 

@@ -138,7 +138,7 @@ def refuse_unreadable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep
     if needs is Readiness.TRIM:
         raise RefusedError(
             f"The metadata log of node {node.node_id} needs a trim that was not approved: {scan.stop_sentence}",
-            remedy="Clear check_metadata_logs with everything downstream: the new approval then lists this node.",
+            remedy="Clear check_metadata_logs and all downstream tasks: the new approval then lists this node.",
         )
     raise RefusedError(
         f"On the metadata log of node {node.node_id} {scan.stop_sentence}", remedy=" ".join(scan.remedies)

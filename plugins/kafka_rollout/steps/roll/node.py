@@ -308,7 +308,7 @@ def refuse_unready(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, n
         raise RefusedError(
             f"Node {node.node_id} cannot move to {release_step.to_release} yet: "
             f"{', '.join(f'{c.feature} is not at {c.target}' for c in left)}.",
-            remedy="Lower the levels first (in a DAG: clear lower_features with everything downstream).",
+            remedy="Lower the levels first (in a DAG: clear lower_features and all downstream tasks).",
         )
     refuse_unreadable(ports, plan, release_step, node)
 

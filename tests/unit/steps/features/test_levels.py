@@ -168,7 +168,10 @@ def test_the_snapshot_gate_says_how_long_it_may_take(ports: ClusterPorts, cluste
 
 def test_finalizing_waits_for_the_process_that_acts(ports: ClusterPorts, cluster: FakeCluster, rolled: Plan) -> None:
     lock.acquire_lock(ports, "A twin.")
-    with ports.lock.acting("fake", ports.run_id, "A twin"), pytest.raises(TransientError, match="another process acts"):
+    with (
+        ports.lock.acting("fake", ports.run_id, "A twin"),
+        pytest.raises(TransientError, match="another process changes"),
+    ):
         finalize(ports, rolled)
     assert sent(cluster) == []
 

@@ -343,7 +343,7 @@ def test_a_task_that_runs_twice_at_once_acts_once(
     stop = cluster.stop
 
     def stop_with_twin(node_id: int) -> None:
-        with pytest.raises(TransientError, match="another process acts on cluster fake") as refused:
+        with pytest.raises(TransientError, match="another process changes cluster fake") as refused:
             replace_node(twin, plan, RELEASE_STEP, NODE)
         said.append(refused)
         stop(node_id)

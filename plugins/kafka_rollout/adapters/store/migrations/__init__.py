@@ -1,4 +1,4 @@
-"""Migrations of the database, run by Alembic on a connection of ours."""
+"""Migrations of the database, which Alembic runs on the connection of the caller."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 
 def upgrade(connection: Connection) -> None:
-    """Bring the schema to the newest revision, in the connection's transaction."""
+    """Upgrade the schema to the newest revision, in the transaction of the connection."""
     from alembic import command
     from alembic.config import Config
 

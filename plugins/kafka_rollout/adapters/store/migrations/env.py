@@ -1,4 +1,4 @@
-"""Alembic's entry: the connection and its transaction come from the caller."""
+"""The script that Alembic runs. The caller provides the connection and its transaction."""
 
 from alembic import context
 
