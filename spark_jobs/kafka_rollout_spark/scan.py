@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from kafka_rollout.adapters.coordinator_logs.deleted_groups import is_asked
+from kafka_rollout.adapters.coordinator_logs.deleted_groups import has_affected_release
 from kafka_rollout.adapters.coordinator_logs.order import facts_of_order
 from kafka_rollout.adapters.releases.definitions import Schemas
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, take_inventory
@@ -156,7 +156,7 @@ def make_result(question: Question, logs: LogsToRead, scanned: Scanned) -> ScanR
     ends = unknown_ends(question.catalogue, parts.with_last_batches(scanned.few, classes), question.releases)
     contents = scanned.contents
     deleted: tuple[DeletedWhilePending, ...] = ()
-    if contents and is_asked(question.catalogue, question.releases):
+    if contents and has_affected_release(question.catalogue, question.releases):
         deleted = find_deleted_while_pending(scanned.few, contents, logs)
     unloadable = unloadable_groups(question.catalogue, deleted, question.releases)
     ordered = facts_of_order(question.catalogue, question.releases)

@@ -102,7 +102,7 @@ def test_an_interrupt_ends_spark_and_leaves_nothing(shell: Shell, fixture_logs: 
         ("", "either a cluster or log directories"),
         ("--cluster c --log-dir .", "either a cluster or log directories"),
         ("--log-dir /nowhere/at/all", "/nowhere/at/all does not exist"),
-        ("--log-dir .", "holds no coordinator log"),
+        ("--log-dir .", "contains no coordinator log"),
         ("--log-dir . --release 9.9.9", "Release 9.9.9 is not in the catalogue"),
         ("--log-dir . --fail-on latest", "'latest' is not a Kafka release"),
         ("--log-dir . --topic orders", "orders is not a coordinator log"),

@@ -226,7 +226,7 @@ def test_the_job_runs_by_what_its_environment_holds() -> None:
         check=False,
         timeout=300,
     )
-    error = "scan: error: /nowhere/at/all does not exist. Name a broker's log directory or a copy of one."
+    error = "scan: error: /nowhere/at/all does not exist. Use a log directory of a broker, or a copy of it."
     assert (done.returncode, error in done.stderr.splitlines()) == (2, True)
 
 

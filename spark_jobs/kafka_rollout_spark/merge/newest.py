@@ -36,7 +36,7 @@ class NewestOfKeys:
     def add(self, row: dict[str, Any]) -> None:
         """Take the entries of one row of kind `entries`."""
         entries = np.frombuffer(row["entries"], dtype=np.int64).reshape(-1, ENTRY)
-        classes = np.array([self._class(row, told) for told in json.loads(row["classes"])], dtype=np.int64)
+        classes = np.array([self._class(row, fields) for fields in json.loads(row["classes"])], dtype=np.int64)
         at = 0
         while True:
             at, self._used = reducing.add_entries(
@@ -59,8 +59,8 @@ class NewestOfKeys:
         self._known[: self._used] = smaller[: self._used]
         reducing.fill_table(self._table.ctypes.data, slots, self._known.ctypes.data, self._used)
 
-    def _class(self, row: dict[str, Any], told: Any) -> int:
-        key_version, value_version, broken = told
+    def _class(self, row: dict[str, Any], fields: Any) -> int:
+        key_version, value_version, broken = fields
         of_log = row["topic"], row["partition"], key_version, value_version, tuple(tuple(pair) for pair in broken)
         return self._classes.setdefault(of_log, len(self._classes))
 

@@ -86,8 +86,8 @@ def owner_records(row: Row, *, live: bool) -> OwnerRecords:
 
 def log_sizes(rows: Iterable[Row], logs: Sequence[LogRange]) -> tuple[LogSize, ...]:
     """One of each log; zeros for a log in which no batch was read."""
-    held = {(row["topic"], row["partition"]): row for row in of_kind(rows, RowKind.LOG)}
-    return tuple(_log_size(log, held.get((log.topic, log.partition), {})) for log in logs)
+    by_partition = {(row["topic"], row["partition"]): row for row in of_kind(rows, RowKind.LOG)}
+    return tuple(_log_size(log, by_partition.get((log.topic, log.partition), {})) for log in logs)
 
 
 def damage_of(rows: Iterable[Row]) -> tuple[Damage, ...]:
@@ -140,19 +140,19 @@ def _tag_name(schemas: Schemas, release: Release, row: Row) -> str | None:
 
 
 def _log_size(log: LogRange, row: Row) -> LogSize:
-    def told(name: str, otherwise: int) -> int:
+    def number(name: str, otherwise: int) -> int:
         value = row.get(name)
         return otherwise if value is None else int(value)
 
     return LogSize(
         topic=log.topic,
         partition=log.partition,
-        records=told("count", 0),
-        batches=told("batches", 0),
-        control_batches=told("control_batches", 0),
-        log_bytes=told("log_bytes", 0),
-        first_timestamp=told("first_timestamp", -1),
-        last_timestamp=told("last_timestamp", -1),
+        records=number("count", 0),
+        batches=number("batches", 0),
+        control_batches=number("control_batches", 0),
+        log_bytes=number("log_bytes", 0),
+        first_timestamp=number("first_timestamp", -1),
+        last_timestamp=number("last_timestamp", -1),
     )
 
 

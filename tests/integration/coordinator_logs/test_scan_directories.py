@@ -76,7 +76,7 @@ def test_of_the_three_copies_one_is_read_and_said_why(from_directories: ScanResu
     copies = [copy for copy in from_directories.copies if copy.topic == CONSUMER_OFFSETS]
     assert len(copies) == NODES * PARTITIONS
     assert sum(copy.chosen for copy in copies) == PARTITIONS
-    assert all("leader epoch" in copy.why or "named first" in copy.why for copy in copies)
+    assert all("leader epoch" in copy.why or "first of the longest" in copy.why for copy in copies)
 
 
 def test_the_brokers_own_directories_are_undamaged(from_directories: ScanResult) -> None:

@@ -14,11 +14,11 @@ from kafka_rollout.wire.pending_commits import PendingCommits
 if TYPE_CHECKING:
     from kafka_rollout.adapters.kafka.fetch import FetchSource
 
-Bounded = tuple[Bytes, int, int]  # whole batches; records with start <= offset < end count
+Bounded = tuple[Bytes, int, int]  # (whole batches, start, end): records with start <= offset < end count
 
 
-def is_asked(catalogue: Catalogue, releases: Iterable[Release]) -> bool:
-    """Whether one of these releases fails at such groups."""
+def has_affected_release(catalogue: Catalogue, releases: Iterable[Release]) -> bool:
+    """Return whether one of these releases fails at such groups."""
     logs = (catalogue.get(release).coordinator_logs.get(OFFSETS_TOPIC) for release in releases)
     return any(log is not None and bool(log.deleted_while_pending) for log in logs)
 
@@ -26,7 +26,10 @@ def is_asked(catalogue: Catalogue, releases: Iterable[Release]) -> bool:
 def deleted_while_pending(
     partition: int, groups: Iterable[bytes], log: Iterable[Bounded]
 ) -> tuple[DeletedWhilePending, ...]:
-    """`log`: the partition of __consumer_offsets from its start."""
+    """Return which of the groups were deleted while a transaction committed offsets for them.
+
+    `log`: the partition of __consumer_offsets from its start.
+    """
     commits = PendingCommits(groups=frozenset(groups))
     for data, start, end in log:
         commits.add(data, CODECS, start=start, end=end)

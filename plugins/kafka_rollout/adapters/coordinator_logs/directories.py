@@ -1,8 +1,8 @@
-"""Coordinator logs as they lie in brokers' log directories or in copies of them: found, chosen, cut for reading.
+"""Finds coordinator logs in the log directories of brokers or in copies of them, and chooses one copy of each.
 
-A log directory may belong to a running broker: everything here only reads, and what was there when it was looked at
-(each segment's inode and size) is all that is read later. File names as in org.apache.kafka.storage.internals.log
-(LogFileUtils, UnifiedLog): what the cleaner or a deletion renamed (.cleaned, .swap, .deleted) is no part of a log.
+A log directory can belong to a running broker, so this module only reads. It remembers inode and size of each segment;
+later reads use only these bytes. Source of the file names: org.apache.kafka.storage.internals.log (LogFileUtils,
+UnifiedLog). Files that the log cleaner or a deletion renamed (.cleaned, .swap, .deleted) are not part of a log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LEADER_EPOCHS = "leader-epoch-checkpoint"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryLogs:
-    """The partitions that were found, each with the segments of the one copy that is to be read."""
+    """The partitions that were found, each with the segments of the copy that must be read."""
 
     ranges: tuple[LogRange, ...]
     segments: dict[LogRange, tuple[Segment, ...]]
@@ -46,14 +46,14 @@ class DirectoryLogs:
 
     @property
     def log_bytes(self) -> int:
-        return sum(segment.size for held in self.segments.values() for segment in held)
+        return sum(segment.size for segments in self.segments.values() for segment in segments)
 
     def cut(self, most_bytes: int) -> tuple[SegmentRange, ...]:
-        """All segments in ranges of about `most_bytes`; larger where no boundary of batches is known."""
+        """Return all segments in ranges of about `most_bytes`; larger if no batch boundary is known there."""
         return tuple(
             SegmentRange(log=log, segment=segment, begin=begin, end=end)
-            for log, held in self.segments.items()
-            for segment in held
+            for log, segments in self.segments.items()
+            for segment in segments
             for begin, end in cut_segment(segment, most_bytes)
         )
 
@@ -66,7 +66,7 @@ class _Copy:
     segments: tuple[Segment, ...]
     start: int
     end: int
-    leader_epoch: int  # the newest that the copy knows, −1 if none
+    leader_epoch: int  # the newest in the copy; −1 if none
 
     @property
     def log_bytes(self) -> int:
@@ -74,41 +74,42 @@ class _Copy:
 
 
 def find_logs(directories: Sequence[Path], topics: Collection[str]) -> DirectoryLogs:
-    """Look into log directories (or single partitions' folders) for the partitions of `topics`; see
-    partition_folders. A segment that cannot be read is a UserError as well.
+    """Find the partitions of `topics` in log directories or in folders of single partitions (partition_folders).
+
+    Raises UserError as partition_folders does, and for a segment that cannot be read.
     """
     by_partition: dict[tuple[str, int], list[_Copy]] = defaultdict(list)
     for folder in partition_folders(directories, topics):
-        copy = _look_at(folder)
+        copy = _read_copy(folder)
         by_partition[copy.topic, copy.partition].append(copy)
     segments, copies = {}, []
     for (topic, partition), found in sorted(by_partition.items()):
         chosen, why = _choose(found)
         log = LogRange(topic=topic, partition=partition, start=chosen.start, end=chosen.end)
         segments[log] = chosen.segments
-        copies += [_described(copy, copy is chosen, why) for copy in found]
+        copies += [_describe_copy(copy, copy is chosen, why) for copy in found]
     return DirectoryLogs(ranges=tuple(segments), segments=segments, copies=tuple(copies))
 
 
 def partition_folders(directories: Sequence[Path], topics: Collection[str]) -> list[Path]:
-    """The folders of these directories' partitions: each once, in the order given, however often it is named.
+    """Return the partition folders of these directories in their order, each folder once.
 
-    Raises UserError for a directory that does not exist, cannot be read or holds none.
+    Raises UserError for a directory that does not exist, cannot be read or contains no such folder.
     """
     found: dict[Path, None] = {}
     for directory in directories:
         with reading(directory):
             if not directory.is_dir():
                 what = "is not a folder" if directory.exists() else "does not exist"
-                raise UserError(f"{directory} {what}.", remedy="Name a broker's log directory or a copy of one.")
+                raise UserError(f"{directory} {what}.", remedy="Use a log directory of a broker, or a copy of it.")
             folder = directory.resolve()
             inside = sorted(entry for entry in folder.iterdir() if _partition_of(entry, topics) and entry.is_dir())
         if _partition_of(folder, topics):
             inside = [folder]
         if not inside:
             raise UserError(
-                f"{directory} holds no coordinator log: no folder such as {min(topics)}-0 is in it.",
-                remedy="Name a folder of the broker's log.dirs, a copy of one, or one partition's folder.",
+                f"{directory} contains no coordinator log: it has no folder such as {min(topics)}-0.",
+                remedy="Use a folder of the broker's log.dirs, a copy of it, or the folder of one partition.",
             )
         found |= dict.fromkeys(inside)
     return list(found)
@@ -123,13 +124,13 @@ def _partition_of(folder: Path, topics: Collection[str]) -> tuple[str, int] | No
         return None
     partition = parse_number(match["partition"], MOST_INT32)
     if partition is None:
-        raise UserError(f"{folder} is not named after a partition that Kafka can have.", remedy="Rename or remove it.")
+        raise UserError(f"The partition number in the name of {folder} is not valid.", remedy="Rename or remove it.")
     return match["topic"], partition
 
 
-def _look_at(folder: Path) -> _Copy:
+def _read_copy(folder: Path) -> _Copy:
     match = _PARTITION_FOLDER.fullmatch(folder.name)
-    assert match is not None  # noqa: S101 - how the folder was found
+    assert match is not None  # noqa: S101 - the folder was found by this pattern
     topic, partition = match["topic"], int(match["partition"])
     segments = _segments(folder)
     start = _log_start(folder.parent / _START_OFFSETS, topic, partition)
@@ -151,7 +152,7 @@ def _look_at(folder: Path) -> _Copy:
 
 
 def _segments(folder: Path) -> tuple[Segment, ...]:
-    """A running broker may rename a file between listing and looking: then the folder is listed once more."""
+    """Return the segments. A running broker can rename a file after the folder was listed; then list it once more."""
     for attempt in (1, 2):
         with reading(folder):
             names = sorted(name for name in os.listdir(folder) if _SEGMENT_FILE.fullmatch(name))
@@ -166,13 +167,13 @@ def _segments(folder: Path) -> tuple[Segment, ...]:
 def _segment(path: Path) -> Segment:
     with reading(path):
         try:
-            # Opened, so that a file nobody may read is found before anything starts.
+            # The file is opened, so that a file without read permission is reported before the scan starts.
             with os.fdopen(open_regular(path), "rb") as file:
                 found = os.fstat(file.fileno())
         except FileNotFoundError:
-            raise SegmentGoneError(f"Segment {path} is gone.", remedy="Scan again.") from None
+            raise SegmentGoneError(f"Segment {path} does not exist any more.", remedy="Scan again.") from None
     if parse_number(path.stem) is None:
-        raise UserError(f"{path} is not named after an offset that Kafka can have.", remedy="Remove it.")
+        raise UserError(f"The offset in the name of {path} is not valid.", remedy="Remove the file.")
     return Segment(path=path, inode=found.st_ino, size=found.st_size)
 
 
@@ -180,7 +181,7 @@ def _last_batch(segment: Segment) -> BatchHeader | None:
     last = None
     with open_segment(segment) as descriptor:
         positions = index_positions(segment)
-        # The last place of the index is near the end; after damage, an earlier one may have to do.
+        # The last position of the index is near the end. If the segment is damaged there, use an earlier position.
         begin = next((p for p in reversed(positions) if boundary(descriptor, segment, [p], -1) is not None), 0)
         for header in walk(descriptor, begin, segment.size):
             last = header
@@ -188,7 +189,7 @@ def _last_batch(segment: Segment) -> BatchHeader | None:
 
 
 def _log_start(checkpoint: Path, topic: str, partition: int) -> int:
-    """The log start offset that the broker wrote down for the partition; 0 if it did not."""
+    """Return the partition's log start offset from the broker's checkpoint file; 0 if it is not in the file."""
     for line in _checkpoint_lines(checkpoint):
         if line[:2] == [topic, str(partition)] and len(line) == 3:
             return _number_in(checkpoint, line[2], MOST_INT64)
@@ -205,13 +206,13 @@ def _number_in(checkpoint: Path, text: str, most: int) -> int:
     if number is None:
         raise UserError(
             f"{checkpoint} is damaged: {text[:20]!r} is not a number that Kafka writes there.",
-            remedy="Copy the directory again, or name another broker's.",
+            remedy="Copy the directory again, or use the directory of another broker.",
         )
     return number
 
 
 def _checkpoint_lines(path: Path) -> list[list[str]]:
-    """The entries of one of Kafka's checkpoint files (version, number of entries, entries); none if it is not there."""
+    """Return the entries of a checkpoint file of Kafka (version, number of entries, entries); none without the file."""
     with reading(path):
         try:
             text = read_regular(path).decode(errors="replace")
@@ -224,19 +225,19 @@ def _checkpoint_lines(path: Path) -> list[list[str]]:
 
 
 def _choose(copies: Sequence[_Copy]) -> tuple[_Copy, str]:
-    """As an election would: the newest leader epoch, then the furthest end; among equals the first that was named."""
+    """Choose as a leader election does: the newest leader epoch, then the highest end offset, then the first copy."""
     chosen = max(copies, key=lambda copy: (copy.leader_epoch, copy.end))
     others = [copy for copy in copies if copy is not chosen]
     if not others:
         return chosen, "It is the only copy."
     if all(copy.leader_epoch < chosen.leader_epoch for copy in others):
-        return chosen, f"It alone knows leader epoch {chosen.leader_epoch}, the newest: it is the leader's."
+        return chosen, f"Only this copy contains leader epoch {chosen.leader_epoch}, the newest."
     if all((copy.leader_epoch, copy.end) < (chosen.leader_epoch, chosen.end) for copy in others):
-        return chosen, f"Of the copies of the newest leader epoch it is the longest: it ends at offset {chosen.end}."
-    return chosen, f"No other copy reaches beyond its end, offset {chosen.end}; it was named first."
+        return chosen, f"It is the longest copy with the newest leader epoch: it ends at offset {chosen.end}."
+    return chosen, f"It is the first of the longest copies: they end at offset {chosen.end}."
 
 
-def _described(copy: _Copy, chosen: bool, why: str) -> LogCopy:
+def _describe_copy(copy: _Copy, chosen: bool, why: str) -> LogCopy:
     return LogCopy(
         topic=copy.topic,
         partition=copy.partition,

@@ -1,7 +1,7 @@
-"""The coordinator logs of a running cluster: their new records since a scan, and the groups' records.
+"""The coordinator logs of a running cluster: incremental scans, and the records of groups (port CoordinatorLogs).
 
-A few new records are read in this process, with the definitions that Spark's workers use: this takes less time than
-the start of Spark. If there are many, Spark scans all logs.
+If there are few new records since the earlier scan, this process reads them, with the definitions that Spark's workers
+use. This takes less time than the start of Spark. If there are many, Spark scans all logs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka_rollout.adapters.coordinator_logs import spark_submit as scan_submit
-from kafka_rollout.adapters.coordinator_logs.deleted_groups import Bounded, deleted_while_pending, is_asked, read_log
+from kafka_rollout.adapters.coordinator_logs.deleted_groups import Bounded, deleted_while_pending, has_affected_release, read_log
 from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, out_of_order, strict_types
 from kafka_rollout.adapters.coordinator_logs.parsing import ParsingChecks
 from kafka_rollout.adapters.coordinator_logs.reading import PartitionReading
@@ -41,15 +41,18 @@ from kafka_rollout.settings import Settings
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, RecordLayouts
 from kafka_rollout.wire.messages import MessageFormatError, decode
 
-LONGEST = 1_000_000  # records: under a minute
+LONGEST = 1_000_000  # records; reading them takes less than a minute
 _TOPIC = [OFFSETS_TOPIC]
 
 
 def read_group_records(
     source: FetchSource, schemas: Schemas, catalogue: Catalogue, *, longest: int = LONGEST
 ) -> GroupRecords:
-    """Raises RefusedError after `longest` records (offsets do not show the number: the log cleaner removes most
-    records), TransientError as FetchSource does."""
+    """Read the records of all groups.
+
+    Raises RefusedError after `longest` records, and TransientError as FetchSource does. The offsets do not show the
+    number of records, because the log cleaner removes most of them.
+    """
     ranges = source.ranges(_TOPIC)
     facts = facts_of_order(catalogue, schemas.releases)
     read = [
@@ -70,7 +73,7 @@ def read_group_records(
                     f"{OFFSETS_TOPIC} contains more than {longest:,} records, the limit of this command.",
                     remedy="Use Spark: kafka-rollout scan --live.",
                 )
-    # Partitions that may have any are read again: only the whole log shows the loaded groups and their order.
+    # Partitions with such candidates are read again: only the whole log shows the loaded groups and their order.
     pending = [
         found
         for partition in read
@@ -101,7 +104,7 @@ def read_group_records(
 
 
 def records_of_scan(scan: ScanResult) -> GroupRecords:
-    """The same from a scan with Spark. Raises RefusedError if the scan does not list all groups."""
+    """Return the group records from a scan with Spark. Raises RefusedError if the scan does not list all groups."""
     inventory = scan.inventory or GroupInventory()
     if inventory.groups_left_out:
         raise RefusedError(
@@ -150,7 +153,7 @@ def _value(layouts: RecordLayouts, value: bytes) -> Any:
 
 log = logging.getLogger(__name__)
 
-SHORT = 200_000  # offsets: about five seconds
+SHORT = 200_000  # offsets; reading them takes about five seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +170,7 @@ class LiveCoordinatorLogs:
             unscanned = None if complete else self._find_unscanned(source, before)
             if unscanned is None:
                 before = self._scan_completely(before)
-                # New records are read here, whatever their number: after another scan there would be as many.
+                # Here new records are read in any number: after another complete scan there would be as many again.
                 unscanned = find_unscanned_ranges(before.logs, self._ranges(source)) or ()
             return merge_scans(self.catalogue, before, self._read(source, before, unscanned))
 
@@ -191,7 +194,9 @@ class LiveCoordinatorLogs:
         return records_of_scan(result)
 
     def _find_unscanned(self, source: FetchSource, before: ScanResult) -> tuple[LogRange, ...] | None:
-        """None if Spark must scan all: there are too many new records, or the logs were replaced."""
+        """Return the ranges without a scan; None if Spark must scan all, because there are too many new records or the
+        logs were replaced.
+        """
         ranges = find_unscanned_ranges(before.logs, self._ranges(source))
         return None if ranges is None or sum(log.end - log.start for log in ranges) > self.short else ranges
 
@@ -239,10 +244,12 @@ class LiveCoordinatorLogs:
     def _deleted_while_pending(
         self, source: FetchSource, before: ScanResult, read: Sequence[PartitionReading]
     ) -> tuple[DeletedWhilePending, ...]:
-        """In all logs. A partition is read as a whole if its new records leave a doubt: only the whole log shows which
-        transactions were open at the end of the earlier scan, and which offsets exist.
+        """Find such groups in all logs.
+
+        If the new records of a partition do not give a certain result, the whole partition is read. Only the whole log
+        shows which transactions were open at the end of the earlier scan, and which offsets exist.
         """
-        if not is_asked(self.catalogue, releases_of(self.catalogue, before)):
+        if not has_affected_release(self.catalogue, releases_of(self.catalogue, before)):
             return ()
         current = _current_groups(before)
         doubtful = {
@@ -260,7 +267,7 @@ class LiveCoordinatorLogs:
     def _out_of_order(
         self, source: FetchSource, before: ScanResult, read: Sequence[PartitionReading]
     ) -> tuple[OutOfOrder, ...]:
-        """In all logs. Only a whole partition shows which records precede a group's new ones."""
+        """Find such groups in all logs. Only a whole partition shows the records before the new records of a group."""
         facts = facts_of_order(self._configured(before), releases_of(self.catalogue, before))
         changed = {reading.log: reading.groups for reading in read if facts and reading.groups}
         found = [group for group in before.out_of_order if not any(_is_of(group, log) for log in changed)]
@@ -276,7 +283,7 @@ class LiveCoordinatorLogs:
 def _read_whole(
     source: FetchSource, before: ScanResult, unscanned: LogRange, groups: Collection[bytes]
 ) -> Iterator[Bounded]:
-    """The partition from the start of the earlier scan."""
+    """Read the partition from the start of the earlier scan."""
     place = unscanned.topic, unscanned.partition
     starts = {(scanned.topic, scanned.partition): scanned.start for scanned in before.logs}
     log.info("%s-%d is read as a whole, because of %d groups", *place, len(groups))
@@ -284,7 +291,7 @@ def _read_whole(
 
 
 def _current_groups(scan: ScanResult) -> frozenset[bytes]:
-    """Groups with a current GroupMetadata; a group of a newer protocol can have a tombstone of it."""
+    """Return the groups with a current GroupMetadata record. For a group of a newer protocol it can be a tombstone."""
     if scan.inventory is None:
         return frozenset()
     return frozenset(

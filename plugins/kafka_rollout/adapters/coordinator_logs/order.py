@@ -1,4 +1,4 @@
-"""Groups with a record that a release refuses after the records before it, found in a log (wire.group_replay)."""
+"""Groups with a record that a release refuses because of earlier records of the log (wire.group_replay)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ Facts = Mapping[Release, CoordinatorLogFacts]
 
 
 def facts_of_order(catalogue: Catalogue, releases: Iterable[Release]) -> Facts:
-    """The facts of the releases that check the order of groups' records."""
+    """Return the facts of the releases that check the order of groups' records."""
     logs = {release: catalogue.get(release).coordinator_logs.get(OFFSETS_TOPIC) for release in releases}
     return {release: log for release, log in logs.items() if log is not None and log.group_families}
 
 
 def ordered_types(facts: Facts) -> frozenset[int]:
-    """Key versions of the records that these releases check against the records before them."""
+    """Return the key versions of the records that these releases compare with earlier records."""
     return _types(facts, lambda family: True)
 
 
 def strict_types(facts: Facts) -> frozenset[int]:
-    """The types that the log cleaner can bring into an order at which a release stops. No coordinator writes the others
-    in such an order."""
+    """Return the key versions that can be in an order at which a release stops, because of the log cleaner.
+
+    For other types this cannot happen: no coordinator writes them in such an order.
+    """
     return _types(facts, lambda family: not family.takes_over_offsets)
 
 
@@ -41,7 +43,7 @@ def _types(facts: Facts, wanted: Callable[[GroupFamilyFacts], bool]) -> frozense
 def out_of_order(
     partition: int, groups: Collection[bytes], log: Iterable[Bounded], facts: Facts
 ) -> tuple[OutOfOrder, ...]:
-    """`log`: the partition of __consumer_offsets from its start."""
+    """Return the groups with such a record. `log`: the partition of __consumer_offsets from its start."""
     replays = {release: GroupReplay(rules) for release, rules in facts.items()}
     for data, start, end in log:
         for record in group_records(data, CODECS, groups=groups, start=start, end=end):

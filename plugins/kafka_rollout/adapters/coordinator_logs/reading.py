@@ -1,4 +1,4 @@
-"""Reads one partition of a coordinator log in this process, as the compiled kernel does for long logs."""
+"""Reads one partition of a coordinator log in this process, with the same results as the compiled kernel."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _COMMITS = frozenset({0, 1})  # key versions of committed offsets
 class PartitionReading:
     """The records of a range of offsets, counted by kind and checked.
 
-    `groups_only`: committed offsets are counted and not parsed, and of all other keys the newest record is kept (key →
-    offset, value). `ordered`: key versions whose groups are collected in `groups`.
+    `groups_only`: committed offsets are counted and not parsed; for each other key, `newest` gets the newest record
+    (key → offset, value). `ordered`: key versions whose groups are collected in `groups`.
     """
 
     log: LogRange

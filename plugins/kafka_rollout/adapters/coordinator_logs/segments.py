@@ -1,6 +1,6 @@
-"""Segment files of a log: opened if unchanged, their batch headers read, cut where batches begin.
+"""Segment files of a log: opens unchanged files, reads batch headers, and divides segments at batch boundaries.
 
-Only reading: the directory may belong to a running broker.
+This module only reads: the directory can belong to a running broker.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SegmentGoneError(TransientError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One .log file as it was found; `size` in bytes."""
+    """One .log file at the time when it was found; `size` in bytes."""
 
     path: Path
     inode: int
@@ -47,7 +47,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRange:
-    """Bytes begin <= position < end of a segment, cut where batches begin; of these, the range's offsets count."""
+    """Bytes begin <= position < end of a segment, between batch boundaries. Only offsets of the log range count."""
 
     log: LogRange
     segment: Segment
@@ -57,7 +57,7 @@ class SegmentRange:
 
 @contextmanager
 def open_segment(segment: Segment) -> Iterator[int]:
-    """A file descriptor of the file that was found, also if a cleaner has renamed it since.
+    """Open the file that was found, also if the log cleaner has renamed it since then. Yields a file descriptor.
 
     Raises SegmentGoneError if the file no longer exists or was truncated.
     """
@@ -76,12 +76,12 @@ def open_segment(segment: Segment) -> Iterator[int]:
                 os.close(descriptor)
     raise SegmentGoneError(
         f"Segment {segment.path} was replaced during the scan, as the log cleaner of a running broker does.",
-        remedy="Scan again, scan the live cluster with --cluster, or read a copy of the directory.",
+        remedy="Scan again, scan the running cluster with --cluster, or read a copy of the directory.",
     )
 
 
 def walk(descriptor: int, position: int, end: int) -> Iterator[BatchHeader]:
-    """The headers of whole batches from a boundary to `end`; stops at the first bytes that are not one."""
+    """Yield the headers of whole batches from a boundary to `end`. Stops at the first bytes that are not a batch."""
     block, block_at = b"", position
     while position < end:
         if position + _HEADER_BYTES > block_at + len(block):
@@ -94,9 +94,9 @@ def walk(descriptor: int, position: int, end: int) -> Iterator[BatchHeader]:
 
 
 def boundary(descriptor: int, segment: Segment, positions: Sequence[int], after: int) -> int | None:
-    """The first of `positions` after `after` where a batch with a correct CRC begins; None if there is none.
+    """Return the first of `positions` after `after` where a batch with a correct CRC begins; None if there is none.
 
-    Batches of the formats before v2 do not count: a segment of them is not cut.
+    Batches of the formats before v2 do not count, so a segment with such batches is not divided.
     """
     for position in positions[bisect_right(positions, after) :]:
         header = next(walk(descriptor, position, segment.size), None)
@@ -109,12 +109,15 @@ def boundary(descriptor: int, segment: Segment, positions: Sequence[int], after:
 
 
 def index_positions(segment: Segment) -> Sequence[int]:
-    """The positions of batches in its .index, ascending; empty without one. Check each: an index can be wrong."""
+    """Return the batch positions in the .index file, ascending; empty without the file.
+
+    Check each position, because an index can be wrong.
+    """
     try:
         data = read_regular(segment.path.with_suffix(".index"))
     except (OSError, UserError):
         return ()
-    data = data.rstrip(b"\0")  # the active segment's index is a file of its greatest size
+    data = data.rstrip(b"\0")  # the index file of the active segment has its maximum size
     numbers = array("I", data.ljust(-(-len(data) // 8) * 8, b"\0"))  # pairs: relative offset, position
     if sys.byteorder == "little":
         numbers.byteswap()
@@ -122,7 +125,7 @@ def index_positions(segment: Segment) -> Sequence[int]:
 
 
 def cut_segment(segment: Segment, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """(begin, end) of the ranges of a segment. Without a usable .index, the headers are walked for the boundaries."""
+    """Yield (begin, end) of the ranges of a segment. Without a usable .index, reads all headers for the boundaries."""
     begin = 0
     if segment.size > most_bytes:
         with open_segment(segment) as descriptor:

@@ -33,7 +33,7 @@ from kafka_rollout.settings import Settings
 
 
 def _folder_of(package: str) -> Path:
-    """The folder of an installed package, which is not imported."""
+    """Return the folder of an installed package without importing the package."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         raise FatalError(f"The package {package} is not installed.", remedy="Install kafka-rollout[spark] again.")
@@ -44,7 +44,7 @@ _PACKAGES = tuple(_folder_of(name) for name in ("kafka_rollout", "kafka_rollout_
 APPLICATION = _PACKAGES[1] / "application" / "scan_coordinator_logs.py"
 FAIL_ON_EXIT_CODE = 3
 
-_OURS = re.compile(r"^scan: (.*)$")  # the job's own lines; Spark prints others
+_OURS = re.compile(r"^scan: (.*)$")  # lines of the job; Spark prints other lines
 _ERROR = "error: "
 _TAIL_LINES = 20
 _END_S = 15.0  # Spark's shutdown hooks take about one second
@@ -52,7 +52,7 @@ _LOOPBACK = re.compile(r"local(\[.*)?|spark://(127\.0\.0\.1|localhost):\d+")
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Variables that spark-submit and its Python need in addition to those of this process."""
+    """Return the environment variables that spark-submit and its Python need in addition to those of this process."""
     return {
         "JAVA_HOME": str(spark_java_home(settings.cache)),
         "PYSPARK_PYTHON": sys.executable,
@@ -60,16 +60,16 @@ def environment(settings: Settings) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(str(package.parent) for package in _PACKAGES)),
         "KAFKA_ROLLOUT_INCLUDE": str(settings.include),
         "SPARK_HOME": str(_folder_of("pyspark")),
-        "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # of the JVM that builds the command
+        "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # for the JVM that builds the command
     }
 
 
 def configuration(master: str, scratch: Path | None = None) -> dict[str, str]:
-    """Spark's configuration for this job. With a master on loopback the driver listens there too.
+    """Return the Spark configuration of this job. If the master is on loopback, the driver also listens on loopback.
 
-    The JVM only plans and schedules, because Python workers read: the C1 compiler is enough. Out of memory, the JVM is
-    killed; without this, Spark would wait permanently for the thread that ran out of it. `scratch`: folder for files of
-    the driver.
+    The JVM only plans and schedules, because Python workers read the logs; so the C1 compiler is sufficient. If the JVM
+    runs out of memory, it is killed. Otherwise Spark would wait permanently for the failed thread. `scratch`: folder
+    for files of the driver.
     """
     java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:OnOutOfMemoryError='kill -9 %p'"
     found = {"spark.ui.enabled": "false"}
@@ -82,13 +82,13 @@ def configuration(master: str, scratch: Path | None = None) -> dict[str, str]:
 
 
 def problem_in(line: str) -> str:
-    """The error in a line of the job's output, else an empty string."""
+    """Return the error in a line of the job's output; empty if there is none."""
     ours = _OURS.match(line.strip())
     return ours[1].removeprefix(_ERROR) if ours and ours[1].startswith(_ERROR) else ""
 
 
 def spark_submit() -> Path:
-    """The spark-submit of the installed PySpark."""
+    """Return the path of spark-submit of the installed PySpark."""
     return _folder_of("pyspark") / "bin" / "spark-submit"
 
 
@@ -100,9 +100,9 @@ def submit(
     extra_configuration: Sequence[tuple[str, str]] = (),
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[int, ScanResult]:
-    """Run the job: (exit code 0 or 3, result). With any other exit code it raises the job's error.
+    """Run the job and return (exit code 0 or 3, result). Raises the job's error for any other exit code.
 
-    `master`: default of the settings. An interrupt stops Spark and removes its files.
+    `master`: Spark master, by default that of the settings. Ctrl-C stops Spark and removes its files.
     """
     master = master or settings.spark_master
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -116,9 +116,9 @@ def submit(
             "PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"]),
             "TMPDIR": scratch,
         }
-        # The job starts the JVM itself, while it is imported; under spark-submit one would wait for the other.
+        # The job starts the JVM while Python imports it. With spark-submit, Python would start after the JVM.
         with _running([sys.executable, str(APPLICATION), *request.arguments()], variables) as process:
-            assert process.stdout is not None  # noqa: S101 - asked for
+            assert process.stdout is not None  # noqa: S101 - it is a pipe
             for line in process.stdout:
                 tail.append(line.rstrip())
                 if (ours := _OURS.match(line)) is None:
@@ -139,17 +139,18 @@ def scan_command(
     *,
     security: ClientSecurity | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
-    **asked: Any,
+    **options: Any,
 ) -> tuple[int, ScanResult]:
-    """Scan a cluster of the inventory; `asked`: further fields of ScanRequest. The file with credentials has mode 0600
-    and is removed afterwards.
+    """Scan a cluster of the inventory. `options`: further fields of ScanRequest.
+
+    The file with credentials has mode 0600 and is removed at the end.
     """
     with (
         tempfile.TemporaryDirectory(prefix="kafka-rollout-scan-") as folder,
         credentials_file(settings.home, security) as security_file,
     ):
         request = ScanRequest(
-            **{"json_file": Path(folder) / "scan.json", **asked},
+            **{"json_file": Path(folder) / "scan.json", **options},
             cluster=cluster.name,
             bootstrap_servers=cluster.bootstrap_servers,
             security_file=security_file,
@@ -159,9 +160,9 @@ def scan_command(
 
 @contextmanager
 def _running(command: Sequence[str], variables: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """Run the job in a session of its own, because Ctrl-C at the terminal must reach this process only.
+    """Run the job in a separate session, because Ctrl-C at the terminal must reach this process only.
 
-    On an error the job, Spark and their workers are stopped: all of them hold the output pipe.
+    On an error the job, Spark and their workers are stopped, because all of them use the output pipe.
     """
     process = subprocess.Popen(
         command,

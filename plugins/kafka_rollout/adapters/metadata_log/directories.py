@@ -86,7 +86,7 @@ class DirectoryMetadataLogs:
     def log_bytes(self, directory: Path, *, cluster_id: str) -> int:
         folder = open_folder(directory, cluster_id=cluster_id)
         with reading(folder.log):
-            # Without indexes: they are allocated in advance and empty.
+            # Without index files: they are allocated in advance and mostly empty.
             return sum(path.stat().st_size for path in (*folder.segments, *(c.path for c in folder.checkpoints)))
 
     def write_snapshot(
@@ -127,7 +127,7 @@ class DirectoryMetadataLogs:
 
 
 def _folder_in(directory: Path, cluster_id: str) -> MetadataFolder:
-    """As open_folder, but raises UnreadableLogError for a directory without a readable log."""
+    """Do the same as open_folder, but raise UnreadableLogError for a directory without a readable log."""
     try:
         open_folder(directory)
     except UserError as error:
@@ -137,10 +137,10 @@ def _folder_in(directory: Path, cluster_id: str) -> MetadataFolder:
 
 @contextmanager
 def temporary_copy(folder: MetadataFolder) -> Iterator[MetadataFolder]:
-    """Copy the files that a starting node reads, with mode 0700: they contain verifiers of credentials.
+    """Copy the files that a node reads at its start to a folder with mode 0700: they contain password verifiers.
 
-    Snapshots first, because the log never begins after the newest one. Raises TransientError if the node removes files
-    faster than they are copied.
+    Snapshots are copied first, because the log never begins after the newest snapshot. Raises TransientError if the
+    node removes files faster than they are copied.
     """
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
         for attempt in range(_TRIES):

@@ -147,14 +147,14 @@ def open_folder(directory: Path, *, cluster_id: str | None = None) -> MetadataFo
 
 
 def _check_names(log: Path) -> None:
-    """Raise UserError unless each segment and snapshot is a file and is named after an offset that Kafka can have."""
+    """Raise UserError unless each segment and snapshot is a file with a valid offset in its name."""
     for path in log.iterdir():
         if match := _SEGMENT.fullmatch(path.name) or _CHECKPOINT.fullmatch(path.name):
             with suppress(FileNotFoundError):  # a running node removes old ones
                 check_regular(path, path.stat())
             if parse_number(match[1]) is None:
                 raise UserError(
-                    f"{path} is not named after an offset that Kafka can have.", remedy="Remove it, or use a copy."
+                    f"The offset in the name of {path} is not valid.", remedy="Remove the file, or use a copy."
                 )
 
 
@@ -162,9 +162,9 @@ def _is_metadata_log(folder: Path) -> bool:
     if not folder.is_dir():
         return False
     names = os.listdir(folder)
-    held = any(_SEGMENT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in names)
+    has_log = any(_SEGMENT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in names)
     # Partitions of other topics have segments too, but no quorum-state and no snapshots.
-    return held and (folder.name == TOPIC_FOLDER or QUORUM_STATE in names or any(map(_CHECKPOINT.fullmatch, names)))
+    return has_log and (folder.name == TOPIC_FOLDER or QUORUM_STATE in names or any(map(_CHECKPOINT.fullmatch, names)))
 
 
 def log_range(folder: MetadataFolder) -> tuple[int, int]:

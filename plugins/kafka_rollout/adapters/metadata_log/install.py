@@ -146,13 +146,13 @@ def uninstall(folder: MetadataFolder, *, files: Files | None = None) -> str:
             raise UserError(f"{folder.log} has no installation to undo.", remedy="No action is needed.")
         if backup.state == State.INSTALLING and not _is_in_place(folder, backup):
             # The log is unchanged by us; a node that was started since can have written to it.
-            _put_back(folder, backup, [BOOTSTRAP] if BOOTSTRAP in backup.sha256 else [], files)
+            _restore_files(folder, backup, [BOOTSTRAP] if BOOTSTRAP in backup.sha256 else [], files)
         else:
             if backup.state != State.UNDOING:
                 _refuse_used(folder, backup)
                 backup.check(backup.sha256)
                 backup = backup.record_state(State.UNDOING, files)
-            _put_back(folder, backup, backup.sha256, files)
+            _restore_files(folder, backup, backup.sha256, files)
             for path in _files_of(folder):
                 if path.name not in backup.sha256 and _is_replaced(path.name):
                     files.remove(path)
@@ -188,7 +188,7 @@ def _carry_out(folder: MetadataFolder, backup: _Backup, snapshot: Path, bootstra
     backup.record_state(State.INSTALLED, files)
 
 
-def _put_back(folder: MetadataFolder, backup: _Backup, names: Iterable[str], files: Files) -> None:
+def _restore_files(folder: MetadataFolder, backup: _Backup, names: Iterable[str], files: Files) -> None:
     for name in names:
         place = folder.root / name if name == BOOTSTRAP else folder.log / name
         if not place.exists() or sha256_of(place) != backup.sha256[name]:
@@ -288,7 +288,7 @@ def lower_bootstrap(
         if why is not None:
             raise RefusedError(
                 f"Kafka {target} cannot read {folder.bootstrap} at level {level}: {why.rstrip('.')}.",
-                remedy="Nothing was changed. Report this as an error of the program.",
+                remedy="Nothing was changed. Report this as a bug of kafka-rollout.",
             )
         (new / BOOTSTRAP).chmod(0o600)
         (new / BOOTSTRAP).rename(final)

@@ -188,5 +188,5 @@ def _same(records: Sequence[ImageRecord], again: Sequence[ImageRecord], release:
     if differences:
         raise RefusedError(
             f"The image of the snapshot in Kafka {release} differs from the written one: {differences[0].sentence}",
-            remedy="Nothing was written. Report this as an error of the program.",
+            remedy="Nothing was written. Report this as a bug of kafka-rollout.",
         )
