@@ -1,4 +1,4 @@
-"""Traffic that fills the coordinator logs, records planted into them, and an independent count of their records.
+"""Traffic that fills the coordinator logs, records that are written into them directly, and an independent count.
 
 For tests and for recording fixtures. Uses librdkafka alone, not the decoding of this project. librdkafka has no streams
 groups (KIP-1071); they are joined by hand-made requests.
@@ -217,7 +217,7 @@ def _streams_heartbeat(servers: str, group: str, epoch: int, *, joins: bool) -> 
         link.sendall(struct.pack(">i", len(header + body)) + header + body)
         (size,) = struct.unpack(">i", answers.read(4))
         answer = answers.read(size)
-    (error,) = struct.unpack_from(">h", answer, 9)  # behind the correlation id, no tagged fields, the throttle time
+    (error,) = struct.unpack_from(">h", answer, 9)  # after the correlation id, no tagged fields, and the throttle time
     if error in _RETRIABLE:
         time.sleep(0.2)
         return 0

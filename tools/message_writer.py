@@ -42,7 +42,7 @@ class _Writer:
     def write(self, layout: StructLayout, value: Mapping[str, Any], path: str) -> None:
         known = {field.name for field in (*layout.fields, *layout.tagged.values())}
         if extra := [name for name in value if name not in known and name != UNKNOWN_TAGS]:
-            self._fail(f"{path or 'it'} has no field {extra[0]}")
+            self._fail(f"{path or 'the message'} has no field {extra[0]}")
         for field in layout.fields:
             self._field(field, value.get(field.name, default_of(field)), path, tagged=False)
         tagged = self._tagged(layout, value, path)
@@ -60,15 +60,15 @@ class _Writer:
         """Return tag → bytes; a field with its default value is not written."""
         tagged = {}
         for tag, field in layout.tagged.items():
-            held, default = value.get(field.name, default_of(field)), default_of(field)
-            if held != default:
+            content, default = value.get(field.name, default_of(field)), default_of(field)
+            if content != default:
                 inner = _Writer(self.layout)
-                inner._field(field, held, path, tagged=True)
+                inner._field(field, content, path, tagged=True)
                 tagged[tag] = bytes(inner.out)
         last = -1
         for tag, data in value.get(UNKNOWN_TAGS, ()):
             if tag <= last or tag in layout.tagged:  # RawTaggedFieldWriter refuses these, too
-                self._fail(f"tag {tag} of {path or 'it'} is out of order or was set twice")
+                self._fail(f"tag {tag} of {path or 'the message'} is out of order or was set twice")
             tagged[tag] = data
             last = tag
         return tagged

@@ -1,4 +1,4 @@
-"""Texts and calls in a compiled class, for behaviour that no call from outside shows (JVMS, chapter 4)."""
+"""Texts and method calls in a compiled class, for behaviour that cannot be tested by calls (JVMS, chapter 4)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INVOKES = (0xB6, 0xB7, 0xB8, 0xB9)  # virtual, special, static, interface
 def calls(class_file: bytes, wanted: frozenset[str]) -> Iterator[tuple[str, Counter[str]]]:
     """Return for each method with code its name and its number of calls of methods with the `wanted` names.
 
-    Bytes that look like a call within another instruction's operands count, too: look for names that are called rarely.
+    Operands of other instructions can have the same bytes as a call and are counted too. So use rarely called names.
     """
     reader = _Reader(class_file)
     reader.skip(8)
@@ -31,7 +31,7 @@ def calls(class_file: bytes, wanted: frozenset[str]) -> Iterator[tuple[str, Coun
         reader.skip(2)
         for name, body in reader.attributes():
             if texts[name] == "Code":
-                yield method, _counted(body, called)
+                yield method, _count_calls(body, called)
 
 
 def texts(class_file: bytes) -> frozenset[str]:
@@ -41,7 +41,7 @@ def texts(class_file: bytes) -> frozenset[str]:
     return frozenset(_constants(reader)[0].values())
 
 
-def _counted(body: bytes, called: dict[int, str]) -> Counter[str]:
+def _count_calls(body: bytes, called: dict[int, str]) -> Counter[str]:
     code = body[8 : 8 + int.from_bytes(body[4:8], "big")]  # after it: exceptions, line numbers
     places = (at for at in range(len(code) - 2) if code[at] in _INVOKES)
     indexes = (int.from_bytes(code[at + 1 : at + 3], "big") for at in places)

@@ -143,7 +143,7 @@ def group_shards(jvm: Jvm) -> Callable[[], Any]:
             "OffsetMetadataManager",
             "GroupCoordinatorShard",
         ):
-            made = _made(jvm, f"{_GROUP}.{name}", needed)
+            made = _create_instance(jvm, f"{_GROUP}.{name}", needed)
             needed[name.rpartition(".")[2]] = partial(_itself, made)
         return made
 
@@ -154,7 +154,7 @@ def _itself(made: Any) -> Any:
     return made
 
 
-def _made(jvm: Jvm, name: str, needed: dict[str, Callable[[], Any]]) -> Any:
+def _create_instance(jvm: Jvm, name: str, needed: dict[str, Callable[[], Any]]) -> Any:
     """Return an instance by the constructor with most parameters; null for those that are not in `needed`."""
     constructors = jvm.packages.java.lang.Class.forName(name).getDeclaredConstructors()
     constructor = max(constructors, key=lambda one: one.getParameterCount())

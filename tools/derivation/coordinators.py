@@ -63,11 +63,11 @@ def _never_refuses(key: bytes, value: bytes | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """How a release loads one log.
+    """The functions with which a release loads one log.
 
-    `read` reads key and value as a coordinator, raises its errors and returns the simple name of the key's class.
-    `replay` also replays the record (4.x), a null value included. `checks`: the message on a record that is processed
-    alone (None: it is only read). `refusal`: the message on several records together (None: there is none).
+    `read` reads key and value like a coordinator, raises its errors and returns the simple name of the key's class.
+    `replay` also replays the record (4.x), also with a null value. `checks`: returns the message about a single record
+    (None: the record is only read). `refusal`: returns the message about several records (None: no message).
     """
 
     read: Callable[[bytes, bytes], str]
@@ -157,7 +157,7 @@ def _is_of_groups(name: str) -> bool:
 
 
 def _facts(jvm: Jvm, topic: str, loader: Loader, messages: Mapping[str, Message]) -> CoordinatorLogFacts:
-    written = _written(loader.writes())
+    written = _find_written_versions(loader.writes())
     records = []
     for name, key in messages.items():
         if not name.endswith("Key") or not loader.belongs(name):
@@ -222,7 +222,7 @@ def _rules(loader: Loader, key: bytes, value: Message) -> tuple[FieldRule, ...]:
     return tuple(found.values())
 
 
-def _written(records: Iterator[Written]) -> dict[int, dict[int, FeatureLevel | None]]:
+def _find_written_versions(records: Iterator[Written]) -> dict[int, dict[int, FeatureLevel | None]]:
     """Return by key and value version the lowest feature level that enables it, None without one."""
     found: dict[int, dict[int, FeatureLevel | None]] = {}
     for record in records:
@@ -239,7 +239,7 @@ def _reads(jvm: Jvm, loader: Loader, key: bytes, value: Message) -> VersionRange
     tried = range(0, value.valid_versions[-1] + 1 + _BEYOND)
     taken = [version for version in tried if _outcome(loader, key, _value(jvm, value, version)) == "read"]
     if taken != list(range(taken[0], taken[-1] + 1)):
-        raise AssertionError(f"{value.name}: the versions that can be read, {taken}, are no range")
+        raise AssertionError(f"{value.name}: the versions that can be read are not a range: {taken}")
     return VersionRange(taken[0], taken[-1])
 
 
@@ -362,7 +362,9 @@ def _goes_on_by_known_keys(libs: Path) -> bool:
     manager = classes_named(libs, r"kafka/coordinator/transaction/TransactionStateManager(\$.*)?\.class")
     methods = [called.keys() for class_file in manager for _, called in calls(class_file, steps)]
     if not any("nextOffset" in called for called in methods):
-        raise AssertionError("TransactionStateManager does not say where the next batch begins")
+        raise AssertionError(
+            "TransactionStateManager has no call of nextOffset, which returns the start of the next batch"
+        )
     return steps in methods
 
 
@@ -380,7 +382,7 @@ def _deleted_while_pending(libs: Path) -> str:
 
 def _starts_share_coordinator(jvm: Jvm) -> bool:
     """Return False for 4.0, where it is disabled by default (an Option in BrokerServer); later releases start it."""
-    held = jvm.packages.java.lang.Class.forName("kafka.server.BrokerServer").getMethod(
+    method = jvm.packages.java.lang.Class.forName("kafka.server.BrokerServer").getMethod(
         "shareCoordinator", jvm.array(jvm.packages.java.lang.Class, [])
     )
-    return held.getReturnType().getSimpleName() != "Option" or bool(broker_defaults(jvm)["group.share.enable"])
+    return method.getReturnType().getSimpleName() != "Option" or bool(broker_defaults(jvm)["group.share.enable"])

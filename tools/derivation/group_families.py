@@ -12,7 +12,7 @@ from kafka_rollout.wire.group_replay import CURRENT, GROUP, MEMBER
 from kafka_rollout.wire.layouts import Layout, MessageSchema
 from tools.derivation.coordinator_shards import Record, Refusal
 from tools.derivation.jars import Message, key_versions
-from tools.derivation.rules import filled
+from tools.derivation.rules import fill_message
 from tools.message_writer import encode
 
 FAMILIES = ("ConsumerGroup", "ShareGroup", "StreamsGroup")
@@ -37,11 +37,13 @@ def group_families(
         no_member = [refusal([group, one]) for one in (records.value(current), records.tombstone(current))]
         no_member += [refusal([group, records.tombstone(of_member)])]
         if (None in no_member) != (no_member == [None] * len(no_member)):
-            raise AssertionError(f"{family}: members that are not there are missed by some records only: {no_member}")
+            raise AssertionError(f"{family}: only some records need an existing member: {no_member}")
         behind_offsets = refusal([offset, group])
         other_type = refusal([classic, group])
         if other_type is None or behind_offsets not in (None, other_type):
-            raise AssertionError(f"{family}: behind other groups it is refused by {other_type}, {behind_offsets}")
+            raise AssertionError(
+                f"{family}: refused after a group of another type: {other_type}; after offsets: {behind_offsets}"
+            )
         too_late = refusal([records.value(current), records.value(of_member)]) if no_member == [None] * 3 else None
         found.append(
             GroupFamilyFacts(
@@ -58,14 +60,14 @@ def group_families(
 
 
 class Records:
-    """Records of one group and one member by a release's own definitions, with a value in every field."""
+    """Records of one group and one member, from the definitions of a release, with a value in every field."""
 
     def __init__(self, messages: Mapping[str, Message]) -> None:
         self._messages = messages
 
     def value(self, name: str, **contents: Any) -> Record:
         layout = self._layout(f"{name}Value", 0)
-        return self._key(name), bytes(VERSION_BYTES) + encode(layout, {**filled(layout.struct), **contents})
+        return self._key(name), bytes(VERSION_BYTES) + encode(layout, {**fill_message(layout.struct), **contents})
 
     def tombstone(self, name: str) -> Record:
         return self._key(name), None
@@ -81,7 +83,7 @@ class Records:
         key, version = self._messages[f"{name}Key"], self.key_version(name)
         layout = self._layout(key.name, 0 if "apiKey" in key.definition else version)
         texts = {"groupId": GROUP_ID, "group": GROUP_ID, "memberId": MEMBER_ID}
-        contents = {name: texts.get(name, content) for name, content in filled(layout.struct).items()}
+        contents = {name: texts.get(name, content) for name, content in fill_message(layout.struct).items()}
         return version.to_bytes(VERSION_BYTES, "big") + encode(layout, contents)
 
     def _layout(self, name: str, version: int) -> Layout:
@@ -90,7 +92,7 @@ class Records:
 
 def _one(complaints: set[str], family: str) -> str:
     if len(complaints) > 1:
-        raise AssertionError(f"{family}: what is not there is missed in several ways: {sorted(complaints)}")
+        raise AssertionError(f"{family}: several messages for a missing group or member: {sorted(complaints)}")
     return _general(complaints.pop()) if complaints else ""
 
 

@@ -109,5 +109,5 @@ def classes_named(libs: Path, pattern: str) -> list[bytes]:
 
 
 def _classes(archive: zipfile.ZipFile) -> Iterator[str]:
-    # META-INF/versions contains variants for newer Javas that an older one does not load.
+    # META-INF/versions contains classes for newer Java versions, which an older Java does not load.
     return (name for name in archive.namelist() if name.endswith(".class") and not name.startswith("META-INF/"))

@@ -1,4 +1,4 @@
-"""Rules of a release's coordinators for fields of a value that parses, by trials of unusual contents in each field."""
+"""Rules of a release's coordinators for the contents of fields, found by trials of unusual contents in each field."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _FAULTS = (b"\0\0\xff\xff\xff\xff", b"\0\0\0\0\0\x63", _TOPICS[:-1], _TOPICS + b
 
 def field_rules(layout: Layout, complaint: Complaint) -> tuple[FieldRule, ...]:
     """Return the rules of a value. Raises AssertionError if no kind of rule can express a refusal."""
-    plain = filled(layout.struct)
+    plain = fill_message(layout.struct)
 
-    def said(**contents: Any) -> str | None:
+    def complain(**contents: Any) -> str | None:
         return complaint(layout.version.to_bytes(2, "big") + encode(layout, {**plain, **contents}))
 
-    if words := said():
-        raise AssertionError(f"{layout.name} is refused whatever it holds: {words}")
+    if words := complain():
+        raise AssertionError(f"{layout.name} is refused with all contents: {words}")
     found: list[FieldRule] = []
     for path, one in _fields(layout.struct):
 
         def tried(content: Any, path: str = path) -> str | None:
-            return said(**_with(plain, path, content))
+            return complain(**_with(plain, path, content))
 
         if one.name == _SUBSCRIPTION and one.type is FieldType.BYTES:
-            found += _subscription_rule(path, plain, said)
+            found += _subscription_rule(path, plain, complain)
         elif one.array:
-            found += _null_rule(path, found, tried, said) if one.nullable else ()
+            found += _null_rule(path, found, tried, complain) if one.nullable else ()
         elif one.type in _BITS:
             found += _number_rule(path, _BITS[one.type], tried)
         elif one.type in _NOTHING and (words := tried(_NOTHING[one.type])):
@@ -60,7 +60,7 @@ def _number_rule(path: str, bits: int, tried: Callable[[int], str | None]) -> It
         return
     least, most = min(taken), max(taken)
     if taken != [number for number in numbers if least <= number <= most]:
-        raise AssertionError(f"the numbers of {path} that are taken, {taken}, are no range")
+        raise AssertionError(f"the accepted numbers of {path} are not a range: {taken}")
     refused = {str(complaint).replace(str(number), "{value}") for number, complaint in words.items() if complaint}
     if len(refused) > 1:
         raise AssertionError(f"{path} is refused for several reasons: {sorted(refused)[:3]}")
@@ -68,7 +68,7 @@ def _number_rule(path: str, bits: int, tried: Callable[[int], str | None]) -> It
 
 
 def _null_rule(
-    path: str, found: list[FieldRule], tried: Callable[[Any], str | None], said: Callable[..., str | None]
+    path: str, found: list[FieldRule], tried: Callable[[Any], str | None], complain: Callable[..., str | None]
 ) -> Iterator[FieldRule]:
     before = next((rule for rule in reversed(found) if rule.kind is RuleKind.BETWEEN), None)
     if before is None:
@@ -76,40 +76,40 @@ def _null_rule(
             raise AssertionError(f"{path} must not be null: {words}")
         return
     numbers = range(before.least, before.most + 1)
-    refused = {number for number in numbers if said(**{path: None, before.field: number})}
+    refused = {number for number in numbers if complain(**{path: None, before.field: number})}
     if refused and refused != set(numbers) - {0}:
         raise AssertionError(f"{path} must not be null at {sorted(refused)} of {before.field}")
     if refused:
         yield FieldRule(field=path, kind=RuleKind.SET_UNLESS_ZERO)
 
 
-def _subscription_rule(path: str, plain: Mapping[str, Any], said: Callable[..., str | None]) -> Iterator[FieldRule]:
+def _subscription_rule(path: str, plain: Mapping[str, Any], complain: Callable[..., str | None]) -> Iterator[FieldRule]:
     def refuses(data: bytes, **contents: Any) -> bool:
         of_consumers = {PROTOCOL_TYPE: CONSUMER_PROTOCOL, PROTOCOL: "range", **contents}
-        return said(**{**of_consumers, **_with(plain, path, data)}) is not None
+        return complain(**{**of_consumers, **_with(plain, path, data)}) is not None
 
     if not any(refuses(data) for data in _FAULTS):
         return
     taken = [data for data in _FAULTS if not refuses(data)] + [data for data in _NO_FAULTS if refuses(data)]
     taken += [data for data in _FAULTS if refuses(data, **{PROTOCOL: None}) or refuses(data, **{PROTOCOL_TYPE: "sr"})]
     if taken:
-        raise AssertionError(f"{path} is read otherwise than consumers' subscriptions were: {taken}")
+        raise AssertionError(f"{path} is read in another way than the subscriptions of consumers: {taken}")
     yield FieldRule(field=path, kind=RuleKind.SUBSCRIPTION)
 
 
-def filled(struct: StructLayout) -> dict[str, Any]:
+def fill_message(struct: StructLayout) -> dict[str, Any]:
     """Return a message with a value in every text, different UUIDs, one element in every array, and numbers 0."""
-    return _filled(struct, count(1))
+    return _fill(struct, count(1))
 
 
-def _filled(struct: StructLayout, numbers: Iterator[int]) -> dict[str, Any]:
+def _fill(struct: StructLayout, numbers: Iterator[int]) -> dict[str, Any]:
     fields = (*struct.fields, *(one for one in struct.tagged.values() if one.array or one.struct))
     return {one.name: [_content(one, numbers)] if one.array else _content(one, numbers) for one in fields}
 
 
 def _content(one: FieldLayout, numbers: Iterator[int]) -> Any:
     if one.struct is not None:
-        return _filled(one.struct, numbers)
+        return _fill(one.struct, numbers)
     match one.type:
         case FieldType.STRING:
             return f"x{next(numbers)}"
@@ -136,7 +136,7 @@ def _with(plain: Mapping[str, Any], path: str, content: Any) -> dict[str, Any]:
     if not rest:
         return {head: content}
     name = head.removesuffix("[]")
-    held = plain[name]
-    inner = held[0] if isinstance(held, list) else held
+    current = plain[name]
+    inner = current[0] if isinstance(current, list) else current
     changed = {**inner, **_with(inner, rest, content)}
-    return {name: [changed] if isinstance(held, list) else changed}
+    return {name: [changed] if isinstance(current, list) else changed}
