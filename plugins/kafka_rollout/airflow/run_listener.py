@@ -45,8 +45,8 @@ def _end(dag_run: DagRun) -> None:
         return
     request_stop(cluster, dag_run.run_id)
     lock = open_lock()
-    held = lock.holder(cluster)
-    if held is not None and held.holder == dag_run.run_id:
+    lease = lock.holder(cluster)
+    if lease is not None and lease.holder == dag_run.run_id:
         lock.release(cluster, dag_run.run_id)
         log.info("Run %s ended and released the lock of cluster %s.", dag_run.run_id, cluster)
 

@@ -32,7 +32,7 @@ def runs_list(cluster: ClusterName, as_json: AsJson = False) -> None:
 @app.command("show")
 def runs_show(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
     """Show the events of a run with their time (UTC), oldest first."""
-    events = records.read_events(_known(cluster, run), run)
+    events = records.read_events(_require_run_of_cluster(cluster, run), run)
     if as_json:
         show.print_json(events)
         return
@@ -47,7 +47,7 @@ def runs_show(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
 @app.command("verify")
 def runs_verify(cluster: ClusterName, run: Run) -> None:
     """Find the first altered, removed or reordered event of a run. Exit code 1 if there is one."""
-    wrong = records.open_run(_known(cluster, run), run).verify_chain()
+    wrong = records.open_run(_require_run_of_cluster(cluster, run), run).verify_chain()
     if wrong:
         raise FatalError(
             f"The history of run {run} of cluster {cluster} was changed. {wrong}",
@@ -56,7 +56,7 @@ def runs_verify(cluster: ClusterName, run: Run) -> None:
     show.say(f"The history of run {run} is complete and unchanged.")
 
 
-def _known(cluster: str, run: str) -> str:
+def _require_run_of_cluster(cluster: str, run: str) -> str:
     name = get_cluster(cluster).name
     require_run(name, run)
     return name

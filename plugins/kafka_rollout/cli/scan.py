@@ -108,11 +108,13 @@ def scan(
             request = replace(request, security_file=file)
         code, result = submit_scan(request, settings, master=master, on_progress=_say)
         text = request.json_file.read_text(encoding="utf-8")
-    _hand_out(result, text, catalogue, json_file=json_file, html=html, keep=settings if cluster is not None else None)
+    _write_result(
+        result, text, catalogue, json_file=json_file, html=html, keep=settings if cluster is not None else None
+    )
     raise typer.Exit(code)
 
 
-def _hand_out(
+def _write_result(
     result: ScanResult,
     text: str,
     catalogue: Catalogue,

@@ -31,34 +31,34 @@ def decode_checked(layout: Layout, data: Bytes, at: int = 0) -> Decoded:
     """Decode a message and check its rules. Raises MessageFormatError if it does not parse or breaks a rule."""
     found = decode(layout, data, at)
     for rule in layout.rules:
-        for held in _values(rule.field, found.value):
-            if _is_broken(rule, held, found.value):
-                words = f': "{rule.refusal.replace("{value}", str(held))}"' if rule.refusal else ""
+        for content in _values(rule.field, found.value):
+            if _is_broken(rule, content, found.value):
+                words = f': "{rule.refusal.replace("{value}", str(content))}"' if rule.refusal else ""
                 what = f"{layout.name} version {layout.version}"
                 raise MessageFormatError(
-                    f"{what} is read and then refused, since {rule.field} is {_shown(held)}{words}"
+                    f"{what} is read and then refused, since {rule.field} is {_format_content(content)}{words}"
                 )
     return found
 
 
-def _shown(held: Any) -> str:
-    if isinstance(held, bytes):
+def _format_content(content: Any) -> str:
+    if isinstance(content, bytes):
         return "not what consumers write"
-    return "null" if held is None else repr(held)
+    return "null" if content is None else repr(content)
 
 
-def _is_broken(rule: FieldRule, held: Any, value: Mapping[str, Any]) -> bool:
+def _is_broken(rule: FieldRule, content: Any, value: Mapping[str, Any]) -> bool:
     match rule.kind:
         case RuleKind.BETWEEN:
-            return not rule.least <= held <= rule.most
+            return not rule.least <= content <= rule.most
         case RuleKind.SET_UNLESS_ZERO:
             names = list(value)
-            return held is None and value[names[names.index(rule.field) - 1]] != 0
+            return content is None and value[names[names.index(rule.field) - 1]] != 0
         case RuleKind.FILLED:
-            return held in ("", ZERO_UUID)
+            return content in ("", ZERO_UUID)
         case RuleKind.SUBSCRIPTION:
             is_read = value[PROTOCOL_TYPE] == CONSUMER_PROTOCOL and value[PROTOCOL] is not None
-            return is_read and is_bad_subscription(held)
+            return is_read and is_bad_subscription(content)
 
 
 def is_bad_subscription(data: bytes) -> bool:

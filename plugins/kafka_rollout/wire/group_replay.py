@@ -94,7 +94,9 @@ class GroupReplay:
         elif (role := self._roles.get(record.key_version)) and self._is_replayed(record):
             complaint = self._replay(group, record, *role)
             if complaint is not None:
-                words = complaint.replace("{group}", _shown(record.group)).replace("{member}", _shown(record.member))
+                words = complaint.replace("{group}", _as_text(record.group)).replace(
+                    "{member}", _as_text(record.member)
+                )
                 self.refused[record.group] = Refused(record=record, complaint=words)
 
     def _is_replayed(self, record: GroupRecord) -> bool:
@@ -174,10 +176,10 @@ def may_be_refused(roles: Roles, firsts: FirstRecords) -> bool:
     For families without rules about members, the members are treated as one. A record of a single member that comes too
     early is not detected.
     """
-    held = {roles[kind[0]][0].family: roles[kind[0]][0] for kind in firsts.kinds if kind[0] in roles}
-    if len(held) > 1 or any(family.not_found or family.member_too_late for family in held.values()):
+    families = {roles[kind[0]][0].family: roles[kind[0]][0] for kind in firsts.kinds if kind[0] in roles}
+    if len(families) > 1 or any(family.not_found or family.member_too_late for family in families.values()):
         return True
-    return any(_may_be_refused(roles, family, firsts) for family in held.values())
+    return any(_may_be_refused(roles, family, firsts) for family in families.values())
 
 
 def _may_be_refused(roles: Roles, family: GroupFamilyFacts, firsts: FirstRecords) -> bool:
@@ -242,5 +244,5 @@ def _has_no_protocol_type(value: bytes) -> bool:
     return value[VERSION_BYTES : VERSION_BYTES + 1] == b"\1" if flexible else value[VERSION_BYTES:][:2] == b"\0\0"
 
 
-def _shown(name: bytes) -> str:
+def _as_text(name: bytes) -> str:
     return name.decode("utf-8", "replace")

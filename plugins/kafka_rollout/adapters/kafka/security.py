@@ -132,7 +132,7 @@ class ClientSecurity(BaseModel):
                 mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
                 if mode & 0o077:
                     raise UserError(
-                        f"Security file {path} can be read by others (mode {mode:04o}).",
+                        f"Security file {path} can be read by other users (mode {mode:04o}).",
                         remedy=f"Run: chmod 600 {path}",
                     )
                 values = json.load(file)

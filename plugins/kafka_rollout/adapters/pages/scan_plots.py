@@ -82,16 +82,16 @@ class LinePlot:
 def stack_plots(scan: ScanResult, catalogue: Catalogue) -> tuple[StackPlot, ...]:
     """Return one plot per log, with a row for each partition that has records, on one scale per log."""
     names: dict[tuple[str, int | None], str | None] = {}
-    held: defaultdict[str, defaultdict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    counts: defaultdict[str, defaultdict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for found in scan.classes:
         key = (found.topic, found.key_version)
         if key not in names:
             known = [] if found.key_version is None else facts_of_type(catalogue, found.topic, found.key_version)
             names[key] = known[-1][1].name if known else None
         kind = TOMBSTONES if found.value_version is None else family_of(names[key])
-        held[found.topic][found.partition][kind] += found.count
+        counts[found.topic][found.partition][kind] += found.count
     partitions = Counter(log.topic for log in scan.logs)
-    return tuple(_stack(topic, held[topic], partitions[topic]) for topic in sorted(held))
+    return tuple(_stack(topic, counts[topic], partitions[topic]) for topic in sorted(counts))
 
 
 def _stack(topic: str, partitions: Mapping[int, Counter[str]], of_all: int) -> StackPlot:

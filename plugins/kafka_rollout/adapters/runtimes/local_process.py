@@ -132,7 +132,7 @@ class LocalProcessRuntime:
             lines.update(self.cluster.release_overrides.get(str(release), {}))
             config = home / "server.properties"
             before = _read_config(home, node)
-            after = server_properties.bring_in(before, str(release), lines)
+            after = server_properties.set_properties(before, str(release), lines)
             previous = _read_release(home)
             if previous is not None and previous != release:
                 write_whole(home / f"server.properties.{previous}", read_regular(config), like=config)

@@ -1,7 +1,7 @@
 """Changes of Java properties files that can be undone.
 
 Removed lines stay in the file as comments; added lines are in one marked block at the end. Everything else is kept,
-including comments and later edits of an operator: `take_back(bring_in(text)) == text`.
+including comments and later edits of an operator: `restore_properties(set_properties(text)) == text`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _END = "# kafka-rollout: end"
 
 
 def parse(text: str) -> dict[str, str]:
-    """Keys and values as java.util.Properties reads them."""
+    """Return keys and values as java.util.Properties reads them."""
     return {key: value for _, key, value in _entries(text.splitlines()) if key is not None}
 
 
 def directory_ids(config: Mapping[str, str]) -> dict[str, str]:
-    """directory.id → path of each log directory of a node, from the meta.properties in it.
+    """Return directory.id → path of each log directory of a node, from its meta.properties.
 
-    Without directories that cannot be read and those of releases before KIP-858.
+    Directories that cannot be read, and those of releases before KIP-858, are left out.
     """
     names = [config.get("log.dirs") or config.get("log.dir", ""), config.get("metadata.log.dir", "")]
     found: dict[str, str] = {}
@@ -40,9 +40,9 @@ def directory_ids(config: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def bring_in(text: str, release: str, lines: Mapping[str, str | None]) -> str:
-    """Set each key in the text (None: remove it); keys that already have the value are not changed."""
-    base = take_back(text)
+def set_properties(text: str, release: str, lines: Mapping[str, str | None]) -> str:
+    """Return the text with these properties set (None: removed). Keys that already have the value are not changed."""
+    base = restore_properties(text)
     current = parse(base)
     wanted = {key: value for key, value in lines.items() if current.get(key) != value}
     if not wanted:
@@ -56,8 +56,8 @@ def bring_in(text: str, release: str, lines: Mapping[str, str | None]) -> str:
     return "\n".join(result) + "\n"
 
 
-def take_back(text: str) -> str:
-    """Undo bring_in."""
+def restore_properties(text: str) -> str:
+    """Return the text before set_properties changed it."""
     result: list[str] = []
     inside = False
     for line in text.splitlines():
@@ -85,7 +85,7 @@ def _entries(lines: list[str]) -> Iterator[tuple[list[str], str | None, str]]:
             logical = logical[:-1] + lines[index].lstrip()
             index += 1
         match = re.match(r"((?:\\.|[^\s=:\\])*)\s*[=:]?\s*(.*)", logical, re.DOTALL)
-        if match is None:  # the expression matches every text; this tells the type checker
+        if match is None:  # the expression matches every text; needed by the type checker
             continue
         yield raw, _unescape(match[1]), _unescape(match[2])
 

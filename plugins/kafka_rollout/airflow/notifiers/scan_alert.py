@@ -67,10 +67,10 @@ class ScanAlertNotifier(BaseNotifier):
         super().__init__()
 
     def render_template_fields(self, context: Context, jinja_env: Environment | None = None) -> None:
-        super().render_template_fields(_with(context, _shown(self.alert)), jinja_env)
+        super().render_template_fields(_with(context, _visible_fields(self.alert)), jinja_env)
 
     def notify(self, context: Context) -> None:
-        alert = {**_shown(self.alert), "subject": self.subject, "body": self.body}
+        alert = {**_visible_fields(self.alert), "subject": self.subject, "body": self.body}
         self.log.error("%s", self.body)
         recorded = from_json(Alerted, {**alert, "run_id": str(context["run_id"])})
         open_scan_history(self.alert.cluster).record_alert(recorded)
@@ -99,7 +99,7 @@ def load_channel() -> BaseNotifier | None:
         ) from None
 
 
-def _shown(alert: Alert) -> dict[str, Any]:
+def _visible_fields(alert: Alert) -> dict[str, Any]:
     """Return the fields of the alert, each text as one visible line: the sentences contain names of groups."""
     fields = asdict(alert)
     texts = {key: escape_invisible(fields[key]) for key in ("headline", "remedy")}

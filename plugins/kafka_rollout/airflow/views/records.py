@@ -55,15 +55,15 @@ def runs_of(clusters: Iterable[str], settings: Settings, *, may_read: Callable[[
 
 def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) -> dict[str, Any] | None:
     """Return one cluster. Damaged parts are replaced by their error."""
-    held, problem = None, ""
+    lease, problem = None, ""
     try:
-        held = open_lock(settings).holder(cluster)
+        lease = open_lock(settings).holder(cluster)
     except (RolloutError, OSError, ValueError) as error:
         problem = str(error)
     readable = [may_read(f"{prefix}{cluster}") for prefix in _PREFIXES.values()]
     runs: list[dict[str, Any]] = []
     for run_id in list_runs(cluster, settings)[:RUNS_READ]:
-        dag_id, show = _reader_of(cluster, run_id, settings, holder=held.holder if held else "")
+        dag_id, show = _reader_of(cluster, run_id, settings, holder=lease.holder if lease else "")
         if may_read(dag_id) if dag_id else all(readable):
             runs.append(show())
         if len(runs) == RUNS_SHOWN:
@@ -71,12 +71,12 @@ def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) 
     if not runs and not any(readable):
         return None
     lock = None
-    if held is not None:
-        known = any(run["run_id"] == held.holder for run in runs)
+    if lease is not None:
+        known = any(run["run_id"] == lease.holder for run in runs)
         lock = {
-            "holder": held.holder if known else "",
-            "purpose": held.purpose if known else "",
-            "expires_at": held.expires_at,
+            "holder": lease.holder if known else "",
+            "purpose": lease.purpose if known else "",
+            "expires_at": lease.expires_at,
         }
     return {"cluster": cluster, "lock": lock, "runs": runs, "problem": problem}
 

@@ -109,15 +109,15 @@ def compare(before: ScanResult, after: ScanResult) -> ScanComparison:
         if verdict.release in asked
     ]
     steps = [(change.after.badness - (change.before or LoadVerdict.LOADS).badness, change) for change in changes]
-    held, holds = _classes(before), _classes(after)
+    earlier, later = _classes(before), _classes(after)
     return ScanComparison(
         cluster=after.cluster,
         before_at=before.scanned_at,
         after_at=after.scanned_at,
         worse=tuple(change for step, change in steps if step > 0),
         better=tuple(change for step, change in steps if step < 0),
-        appeared=_class_changes(holds.keys() - held.keys(), held, holds),
-        gone=_class_changes(held.keys() - holds.keys(), held, holds),
+        appeared=_class_changes(later.keys() - earlier.keys(), earlier, later),
+        gone=_class_changes(earlier.keys() - later.keys(), earlier, later),
         growth=_growth(before, after),
         not_compared=_not_compared(before, after),
     )

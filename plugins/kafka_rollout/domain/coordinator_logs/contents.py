@@ -208,7 +208,7 @@ def take_inventory(
     return GroupInventory(
         groups=tuple(sorted(groups, key=lambda group: (group.name, group.type))),
         transactional_ids=tuple(sorted(ids, key=lambda known: known.name)),
-        group_counts=_counted(groups),
+        group_counts=_count_groups(groups),
         transactional_id_counts=dict(sorted(Counter(known.state for known in ids).items())),
         commits=dict(sorted((commits or {}).items())),
     )
@@ -249,7 +249,7 @@ def _transactional_id(partition: int, key: Mapping[str, Any], value: Mapping[str
     )
 
 
-def _counted(groups: Iterable[GroupSummary]) -> tuple[GroupCount, ...]:
+def _count_groups(groups: Iterable[GroupSummary]) -> tuple[GroupCount, ...]:
     counts: Counter[tuple[str, str]] = Counter()
     members: Counter[tuple[str, str]] = Counter()
     for group in groups:

@@ -92,7 +92,7 @@ def check_rollback(scan: ScanResult, release: Release) -> Verdict:
             f"Scan the coordinator logs again with --release {release}.",
         )
         return Verdict(question=question, findings=(unknown,))
-    found = (_rollback_finding(scan, topic, held, release) for topic, held in sorted(by_topic.items()))
+    found = (_rollback_finding(scan, topic, verdicts, release) for topic, verdicts in sorted(by_topic.items()))
     findings = [finding for finding in found if finding is not None]
     return Verdict(question=question, findings=tuple(findings))
 

@@ -151,12 +151,12 @@ def find_incompatible_records(
 ) -> tuple[IncompatibleRecords, ...]:
     """Return the incompatible records of the release; those that stop it first."""
     catalogue = catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
-    held: defaultdict[tuple[object, ...], list[_Evaluated]] = defaultdict(list)
+    by_kind: defaultdict[tuple[object, ...], list[_Evaluated]] = defaultdict(list)
     for evaluated in _evaluate_kinds(scan, catalogue, release):
         found = evaluated.records
         part = found.part if isinstance(found, BrokenRecords) else ""
-        held[found.topic, found.key_version, found.value_version, part, evaluated.stops].append(evaluated)
-    offences = [_incompatible(catalogue, release, members) for members in held.values()]
+        by_kind[found.topic, found.key_version, found.value_version, part, evaluated.stops].append(evaluated)
+    offences = [_incompatible(catalogue, release, members) for members in by_kind.values()]
     return tuple(sorted(offences, key=lambda o: (not o.stops, o.topic, o.key_version or -1, o.value_version or -1)))
 
 

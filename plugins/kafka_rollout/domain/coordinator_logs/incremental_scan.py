@@ -55,10 +55,10 @@ def merge_scans(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> S
     for log in tail.logs:
         if log.start < ends.get((log.topic, log.partition), log.start):
             raise FatalError(f"{log.topic}-{log.partition} was scanned twice from offset {log.start}.")
-    logs, classes = _logs(before.logs, tail.logs), _summed(before.classes, tail.classes)
+    logs, classes = _logs(before.logs, tail.logs), _sum_up(before.classes, tail.classes)
     configured = catalogue.configured(new_group_coordinator=before.new_group_coordinator)
     broken = (
-        *_summed(*([one for one in scan.broken if not one.pending and one.part != "order"] for scan in (before, tail))),
+        *_sum_up(*([one for one in scan.broken if not one.pending and one.part != "order"] for scan in (before, tail))),
         *unloadable_groups(configured, tail.deleted_while_pending, releases_of(catalogue, before)),
         *groups_out_of_order(tail.out_of_order),
     )
@@ -76,8 +76,8 @@ def merge_scans(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> S
         ),
         sizes=_sizes(before.sizes, tail.sizes),
         broken=broken,
-        tagged=_summed(before.tagged, tail.tagged),
-        owners=_summed(before.owners, tail.owners),
+        tagged=_sum_up(before.tagged, tail.tagged),
+        owners=_sum_up(before.owners, tail.owners),
         owners_left_out=before.owners_left_out + tail.owners_left_out,
         copies=before.copies,
         damage=before.damage + tail.damage,
@@ -96,24 +96,24 @@ def _logs(before: Sequence[LogRange], tail: Sequence[LogRange]) -> tuple[LogRang
     return tuple(logs[place] for place in sorted(logs))
 
 
-def _summed(before: Iterable[Counted], tail: Iterable[Counted]) -> tuple[Counted, ...]:
-    held: dict[tuple[Any, ...], Counted] = {}
+def _sum_up(before: Iterable[Counted], tail: Iterable[Counted]) -> tuple[Counted, ...]:
+    merged: dict[tuple[Any, ...], Counted] = {}
     for found in (*before, *tail):
         names = [field.name for field in fields(found)]
         identity = tuple(getattr(found, name) for name in names if name not in _NOT_IDENTITY)
-        first = held.get(identity, found)  # its offset is the lower one
+        first = merged.get(identity, found)  # its offset is the lower one
         count = found.count if first is found else first.count + found.count
         changes: dict[str, Any] = {"count": count} | ({"live": None} if "live" in names else {})
-        held[identity] = replace(first, **changes)
-    return tuple(held.values())
+        merged[identity] = replace(first, **changes)
+    return tuple(merged.values())
 
 
 def _sizes(before: Iterable[LogSize], tail: Iterable[LogSize]) -> tuple[LogSize, ...]:
-    held = {(size.topic, size.partition): size for size in before}
+    merged = {(size.topic, size.partition): size for size in before}
     for size in tail:
         place = (size.topic, size.partition)
-        earlier = held.get(place)
-        held[place] = (
+        earlier = merged.get(place)
+        merged[place] = (
             size
             if earlier is None
             else replace(
@@ -126,4 +126,4 @@ def _sizes(before: Iterable[LogSize], tail: Iterable[LogSize]) -> tuple[LogSize,
                 last_timestamp=max(earlier.last_timestamp, size.last_timestamp),
             )
         )
-    return tuple(held.values())
+    return tuple(merged.values())

@@ -159,8 +159,8 @@ def _removal_steps(
             by_family[found.family].append(found)
     steps = []
     for family in Family:
-        held = by_family[family]
-        for together in [held] if held and family in ONE_ACTION else [[found] for found in held]:
+        of_family = by_family[family]
+        for together in [of_family] if of_family and family in ONE_ACTION else [[found] for found in of_family]:
             concerned = _concerned_by(scan, release, family, together, known)
             action = choose_removal_action(catalogue, release, family, together[0])
             steps.append(

@@ -88,12 +88,12 @@ def ignored_tags(
     by_tag: defaultdict[tuple[str, int, int, str, int], list[TaggedFields]] = defaultdict(list)
     for found in scan.tagged:
         by_tag[found.topic, found.key_version, found.value_version, found.path, found.tag].append(found)
-    tags = (_ignored(catalogue, asked, held) for _, held in sorted(by_tag.items()))
+    tags = (_ignored(catalogue, asked, fields) for _, fields in sorted(by_tag.items()))
     return tuple(tag for tag in tags if tag.ignored_by)
 
 
-def _ignored(catalogue: Catalogue, asked: Iterable[Release], held: list[TaggedFields]) -> IgnoredTag:
-    first = held[0]
+def _ignored(catalogue: Catalogue, asked: Iterable[Release], fields: list[TaggedFields]) -> IgnoredTag:
+    first = fields[0]
     knowing = facts_of_type(catalogue, first.topic, first.key_version)
     record = knowing[-1][1].name if knowing else f"key version {first.key_version}"
     reading = {release for release, facts in knowing if first.value_version in facts.reads}
@@ -104,8 +104,8 @@ def _ignored(catalogue: Catalogue, asked: Iterable[Release], held: list[TaggedFi
         path=first.path,
         tag=first.tag,
         name=first.name,
-        count=sum(found.count for found in held),
-        partitions=len(held),
+        count=sum(found.count for found in fields),
+        partitions=len(fields),
         known_by=first.known_by,
         ignored_by=tuple(release for release in asked if release in reading and release not in first.known_by),
         loss=_loss(record, first.name),

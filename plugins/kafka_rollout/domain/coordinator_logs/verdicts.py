@@ -36,17 +36,17 @@ def evaluate_records(
 
     `ignored` counts all records of the partition that the release skips, also those after the first failure.
     """
-    held: dict[tuple[str, int], tuple[list[RecordKind], list[BrokenRecords]]] = {
+    by_partition: dict[tuple[str, int], tuple[list[RecordKind], list[BrokenRecords]]] = {
         key: ([], []) for key in sorted(set(partitions))
     }
     for record_class in classes:
-        held.setdefault((record_class.topic, record_class.partition), ([], []))[0].append(record_class)
+        by_partition.setdefault((record_class.topic, record_class.partition), ([], []))[0].append(record_class)
     for records in broken:
-        held.setdefault((records.topic, records.partition), ([], []))[1].append(records)
+        by_partition.setdefault((records.topic, records.partition), ([], []))[1].append(records)
     return tuple(
         _evaluate_partition(catalogue.get(release), topic, partition, *found)
         for release in releases
-        for (topic, partition), found in sorted(held.items())
+        for (topic, partition), found in sorted(by_partition.items())
     )
 
 
@@ -145,15 +145,15 @@ def unknown_ends(
     for record_class, last_batch in classes:
         by_log.setdefault((record_class.topic, record_class.partition), []).append((record_class, last_batch))
     stalled: dict[tuple[RecordKind, int], list[Release]] = {}
-    for (topic, _), held in sorted(by_log.items()):
+    for (topic, _), kinds in sorted(by_log.items()):
         for release in releases:
             facts = catalogue.get(release).coordinator_logs.get(topic)
             if facts is None or not facts.stalls_at_unknown_end:
                 continue
-            known_until = max((last for c, last in held if not _is_unknown(facts, c)), default=-1)
+            known_until = max((last for c, last in kinds if not _is_unknown(facts, c)), default=-1)
             behind = {
                 c: c.first_offset if c.first_offset > known_until else last
-                for c, last in held
+                for c, last in kinds
                 if _is_unknown(facts, c) and last > known_until
             }
             if behind:
@@ -221,8 +221,8 @@ def groups_out_of_order(groups: Iterable[OutOfOrder]) -> tuple[BrokenRecords, ..
     for group in sorted(groups):
         together.setdefault((group.topic, group.partition, group.releases), []).append(group)
     found = []
-    for held in together.values():
-        first, more = held[0], f" (and {count(len(held) - 1, 'group')} more)" if held[1:] else ""
+    for records in together.values():
+        first, more = records[0], f" (and {count(len(records) - 1, 'group')} more)" if records[1:] else ""
         what = "tombstone" if first.value_version is None else "record"
         found.append(
             BrokenRecords(
@@ -232,7 +232,7 @@ def groups_out_of_order(groups: Iterable[OutOfOrder]) -> tuple[BrokenRecords, ..
                 value_version=first.value_version,
                 part="order",
                 releases=first.releases,
-                count=len(held),
+                count=len(records),
                 first_offset=first.offset,
                 reason=(
                     f"a {what} of key version {first.key_version} of group {first.group}{more} contradicts an "

@@ -156,18 +156,20 @@ def _current(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, no
     ]
     if not answers:
         return _by_api_versions(name, seen, level, "the inventory lists no metrics agent")
-    told = ", ".join(
+    levels = ", ".join(
         f"{source} {'did not respond' if value is None else f'reports {value}'}" for source, value in answers
     )
     return Condition(
-        name=name, holds=all(value == level for _, value in answers), evidence=f"CurrentMetadataVersion: {told}"
+        name=name, holds=all(value == level for _, value in answers), evidence=f"CurrentMetadataVersion: {levels}"
     )
 
 
 def _by_api_versions(name: str, seen: NodeState, level: int, why: str) -> Condition:
-    told = None if seen.features is None else seen.features.finalized.get(METADATA_VERSION)
+    reported = None if seen.features is None else seen.features.finalized.get(METADATA_VERSION)
     return Condition(
-        name=name, holds=told == level, evidence=f"{why}; ApiVersions reports {'nothing' if told is None else told}"
+        name=name,
+        holds=reported == level,
+        evidence=f"{why}; ApiVersions reports {'nothing' if reported is None else reported}",
     )
 
 
@@ -182,10 +184,10 @@ def _by_log(
 
     The epoch of a broker is the offset that it has read.
     """
-    told = (state.nodes[b.node_id].features for b in cluster.brokers if b.node_id in state.nodes)
+    features = (state.nodes[b.node_id].features for b in cluster.brokers if b.node_id in state.nodes)
     epochs = [
         f.epoch
-        for f in told
+        for f in features
         if f is not None and f.epoch is not None and all(f.finalized.get(n, 0) == level for n, level in targets.items())
     ]
     voters = state.quorum.voters if state.quorum else ()

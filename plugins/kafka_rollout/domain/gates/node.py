@@ -177,8 +177,8 @@ def _registered(state: ClusterState, node: NodeSpec) -> Condition:
     registered, node_id = state.registered, node.node_id
     known = node_id in registered.brokers or node_id in (registered.fenced or frozenset())
     unfenced = node_id in registered.brokers and node_id not in (registered.fenced or frozenset())
-    told = "registered and unfenced" if unfenced else ("fenced" if known else "not registered, or fenced")
-    return Condition(name="unfenced", holds=unfenced, evidence=f"broker {node_id} is {told}")
+    status = "registered and unfenced" if unfenced else ("fenced" if known else "not registered, or fenced")
+    return Condition(name="unfenced", holds=unfenced, evidence=f"broker {node_id} is {status}")
 
 
 def _in_isrs(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> Condition:

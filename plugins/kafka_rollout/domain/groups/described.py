@@ -103,8 +103,8 @@ def logged_members(records: Iterable[StateRecord]) -> dict[str, dict[str, Logged
         if record.record == GROUP_METADATA:
             selected = tuple(filter(None, [record.value["protocol"]]))
             for member in record.value["members"]:
-                told = LoggedMember(assignors=selected, all_assignors_known=False)
-                found.setdefault(record.key["group"], {})[member["memberId"]] = told
+                logged = LoggedMember(assignors=selected, all_assignors_known=False)
+                found.setdefault(record.key["group"], {})[member["memberId"]] = logged
         elif record.record == _MEMBER_METADATA:
             key = camel_fields(record.key)
             found.setdefault(key["groupId"], {})[key["memberId"]] = _of_consumer_group(camel_fields(record.value))

@@ -82,14 +82,14 @@ def conversion_conditions(
     ended = alive - of_kinds.keys()
     idle = sorted((alive & of_kinds.keys()) - active)
     waiting = sorted((active & alive) | ended)
-    told = (
+    evidence = (
         f"{count(len(waiting), 'group')} with current records: {few(waiting)}"
         if waiting
         else f"no converted group has a current record in {records.offsets} offsets"
     )
     kept = f"; without members, but with records: {few(idle)}" if idle else ""
     tombstones = Condition(
-        name="the tombstones of their records are written", holds=not active and not ended, evidence=told + kept
+        name="the tombstones of their records are written", holds=not active and not ended, evidence=evidence + kept
     )
     return (_members(active, kinds), tombstones, *loads)
 
@@ -125,8 +125,8 @@ def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Con
     failure = failing[0].first_failure
     where = f"{OFFSETS_TOPIC}-{failing[0].partition}"
     first = where if failure is None else f"{where} at offset {failure.offset}: {failure.reason}"
-    told = f"{count(len(failing), 'partition')} not, {first}; {_until_it_can(catalogue, records, release)}"
-    return Condition(name=name, holds=False, evidence=told)
+    evidence = f"{count(len(failing), 'partition')} not, {first}; {_until_it_can(catalogue, records, release)}"
+    return Condition(name=name, holds=False, evidence=evidence)
 
 
 def _until_it_can(catalogue: Catalogue, records: GroupRecords, release: Release) -> str:

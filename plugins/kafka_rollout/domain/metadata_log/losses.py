@@ -125,9 +125,9 @@ def compare(before: Sequence[ImageRecord], after: Sequence[ImageRecord]) -> tupl
             if (record.name, name) in _SECRETS:
                 what = f"{_capital(subject)} loses its {kind}."
             elif _says_nothing(fields.get(name)):
-                what = f"{_capital(subject)} loses its {kind}: {_shown(value)}."
+                what = f"{_capital(subject)} loses its {kind}: {_format(value)}."
             else:
-                what = f"{_capital(subject)}: {kind} changes from {_shown(value)} to {_shown(fields.get(name))}."
+                what = f"{_capital(subject)}: {kind} changes from {_format(value)} to {_format(fields.get(name))}."
             loss = Loss(kind, subject, what)
             (defaults if _says_nothing(value) else losses).append(loss)
     return tuple(losses), tuple(defaults)
@@ -213,11 +213,11 @@ def _level(record: ImageRecord) -> str:
     return ""
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if value is None or value == []:
         return "nothing (the default)"
     if isinstance(value, list):
-        return ", ".join(_shown(item) for item in value)
+        return ", ".join(_format(item) for item in value)
     return str(value)
 
 

@@ -123,8 +123,8 @@ def _unasked(before: ClusterInventory, after: ClusterInventory) -> Iterable[Diff
         if not getattr(before, part):
             continue
         name, unused = PARTS.get(part, part), part in SETTINGS
-        told = f"There were {name} before; they are not in use now" if unused else f"Not all {name} could be read"
-        yield Difference("unknown", name, f"{told}: {why}", foretold=unused)
+        sentence = f"There were {name} before; they are not in use now" if unused else f"Not all {name} could be read"
+        yield Difference("unknown", name, f"{sentence}: {why}", foretold=unused)
 
 
 def _topics(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:

@@ -58,12 +58,12 @@ def _unresponsive(ports: ClusterPorts, node: NodeSpec, seen: NodeState, levels: 
     installed = seen.process.installed
     details = f"{seen.problem} {read_last_error(ports, node)}".strip()
     if installed is None or installed not in ports.catalogue:
-        sentence = f"may support less than {_named(levels)}: {details}"
+        sentence = f"may support less than {_format_levels(levels)}: {details}"
         remedy = (
             "If its log shows that it does not support a level, upgrade it to a release that does. Otherwise start it."
         )
     elif lacking := _lacking(ports.catalogue.get(installed), levels):
-        sentence = f"its installed release {installed} does not support {_named(lacking)}: {details}"
+        sentence = f"its installed release {installed} does not support {_format_levels(lacking)}: {details}"
         remedy = _remedy(*lacking)
     else:
         sentence = f"its installed release {installed} supports every level: {details}"
@@ -81,7 +81,7 @@ def _lacking(facts: ReleaseFacts, levels: Mapping[str, int]) -> Mapping[str, int
     return {name: level for name, level in levels.items() if name not in known or level not in known[name]}
 
 
-def _named(levels: Mapping[str, int]) -> str:
+def _format_levels(levels: Mapping[str, int]) -> str:
     return ", ".join(f"{feature} {level}" for feature, level in levels.items())
 
 

@@ -144,7 +144,7 @@ def needs_approval(plan: Plan) -> bool:
 
 def planned_outcomes(plan: Plan) -> tuple[FeatureOutcome, ...]:
     """Return the results of a dry run: accepted, or refused with the reason."""
-    return tuple(_planned(plan, change) for change in plan.feature_changes)
+    return tuple(_planned_outcome(plan, change) for change in plan.feature_changes)
 
 
 def apply_features(ports: ClusterPorts, plan: Plan) -> tuple[FeatureOutcome, ...]:
@@ -254,7 +254,7 @@ def _second_opinion(
     )
 
 
-def _planned(plan: Plan, change: FeatureChange) -> FeatureOutcome:
+def _planned_outcome(plan: Plan, change: FeatureChange) -> FeatureOutcome:
     about = [f for f in plan.blockers if f.subject == f"feature {change.feature}"]
     others = [f for f in plan.blockers if f not in about]
     if about:

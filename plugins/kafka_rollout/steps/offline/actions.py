@@ -126,10 +126,10 @@ def write_snapshot(ports: ClusterPorts, plan: Plan) -> Path:
     Every loss is recorded. Raises RefusedError if metadata would be lost and the plan is not `unsafe`.
     """
     plan, _ = _begin(ports, plan, "Write the snapshot")
-    return _written(ports, plan)
+    return _write_or_reuse_snapshot(ports, plan)
 
 
-def _written(ports: ClusterPorts, plan: Plan) -> Path:
+def _write_or_reuse_snapshot(ports: ClusterPorts, plan: Plan) -> Path:
     chosen = _chosen(ports, plan)
     path, host = snapshot_path(ports, chosen), socket.gethostname()
     events = ports.run.events()
@@ -190,7 +190,7 @@ def install_snapshot(ports: ClusterPorts, plan: Plan) -> dict[int, str]:
         done = projections.installed_on(ports.run.events())
         left = [node for node in ports.cluster.nodes if node.node_id not in done]
         if left:
-            path = _written(ports, plan)
+            path = _write_or_reuse_snapshot(ports, plan)
             _refuse_running(ports)
         for node in left:
             ports.run.record(_install(ports, plan, node, path))

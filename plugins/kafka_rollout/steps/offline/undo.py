@@ -45,7 +45,7 @@ def undo_offline(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
                     ports.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=True)
             _refuse_used(ports, plan)  # what was written until the stop
             ports.run.record(OfflineUndoing(sentence="No broker has registered at the new level."))
-        put_back = [node.node_id for node in ports.cluster.nodes if _put_back(ports, plan, node)]
+        put_back = [node.node_id for node in ports.cluster.nodes if _restore_node(ports, plan, node)]
         for node in ports.cluster.controllers_first:
             if ports.runtime.process(node).pid is None:
                 ports.runtime.install(node, release_step.from_release)
@@ -89,7 +89,7 @@ def _runs_target(ports: ClusterPorts, node: NodeSpec, release_step: ReleaseStep)
     return is_up and last_started_release(ports, node) == release_step.to_release
 
 
-def _put_back(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> bool:
+def _restore_node(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> bool:
     if ports.runtime.process(node).pid is not None:
         return False  # it was not stopped, or it is already started again
     try:

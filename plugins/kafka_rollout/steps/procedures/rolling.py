@@ -142,7 +142,7 @@ def _install_snapshot(call: StepCall) -> dict[str, str]:
     return {str(node_id): sentence for node_id, sentence in installed.items()}
 
 
-def _put_back(call: StepCall) -> list[int]:
+def _restore_nodes(call: StepCall) -> list[int]:
     put_back = undo_offline(call.ports, call.plan)
     call.log.info("Restored on nodes %s.", ", ".join(map(str, put_back)) or "none: nothing was replaced yet")
     return list(put_back)
@@ -158,7 +158,7 @@ UNDO = Section(
             label="Restore from backup",
             doc="Restores every node's metadata log from its backup and starts all nodes on the previous release.",
             progress="offline: restoring every node's metadata log",
-            act=_put_back,
+            act=_restore_nodes,
             limits=CHANGES_LOGS,
             runs_after=RunsAfter.ANYTHING,
         ),

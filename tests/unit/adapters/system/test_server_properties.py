@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.adapters.system.server_properties import bring_in, directory_ids, parse, take_back
+from kafka_rollout.adapters.system.server_properties import directory_ids, parse, restore_properties, set_properties
 
 TEXT = """\
 # The orders cluster
@@ -31,7 +31,7 @@ def test_values_are_read_as_java_reads_them() -> None:
 
 
 def test_lines_are_changed_added_and_taken_out_but_stay_readable() -> None:
-    changed = bring_in(TEXT, "4.3.1", {"log.message.format.version": None, "log.dirs": "/data/c", "x": "y"})
+    changed = set_properties(TEXT, "4.3.1", {"log.message.format.version": None, "log.dirs": "/data/c", "x": "y"})
     assert parse(changed) == {
         "node.id": "1",
         "log.dirs": "/data/c",
@@ -44,14 +44,14 @@ def test_lines_are_changed_added_and_taken_out_but_stay_readable() -> None:
 
 def test_bringing_in_twice_is_bringing_in_once() -> None:
     lines = {"log.message.format.version": None, "x": "y"}
-    once = bring_in(TEXT, "4.3.1", lines)
-    assert bring_in(once, "4.3.1", lines) == once
+    once = set_properties(TEXT, "4.3.1", lines)
+    assert set_properties(once, "4.3.1", lines) == once
 
 
 def test_the_way_back_keeps_what_a_person_edited_meanwhile() -> None:
-    changed = bring_in(TEXT, "4.3.1", {"log.message.format.version": None, "x": "y"})
+    changed = set_properties(TEXT, "4.3.1", {"log.message.format.version": None, "x": "y"})
     edited = changed.replace("node.id=1", "node.id=1\nnum.io.threads=9")
-    assert take_back(edited) == TEXT.replace("node.id=1", "node.id=1\nnum.io.threads=9")
+    assert restore_properties(edited) == TEXT.replace("node.id=1", "node.id=1\nnum.io.threads=9")
 
 
 keys = st.text("abc.", min_size=1, max_size=4)
@@ -60,12 +60,12 @@ values = st.text("xyz =:#!\\\t", max_size=6)
 
 @given(st.dictionaries(keys, values), st.dictionaries(keys, st.one_of(st.none(), values), min_size=1))
 def test_any_change_reads_as_asked_and_goes_back(before: dict[str, str], lines: dict[str, str | None]) -> None:
-    text = bring_in("", "1.0.0", before)
+    text = set_properties("", "1.0.0", before)
     start = "".join(line + "\n" for line in text.splitlines() if not line.startswith("#"))
-    changed = bring_in(start, "4.3.1", lines)
+    changed = set_properties(start, "4.3.1", lines)
     wanted = {key: value for key, value in {**before, **lines}.items() if value is not None}
     assert parse(changed) == wanted
-    assert take_back(changed).strip() == start.strip()
+    assert restore_properties(changed).strip() == start.strip()
 
 
 def test_directories_are_named_by_the_id_that_each_was_formatted_with(tmp_path: Path) -> None:
