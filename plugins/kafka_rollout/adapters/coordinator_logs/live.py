@@ -13,7 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka_rollout.adapters.coordinator_logs import spark_submit as scan_submit
-from kafka_rollout.adapters.coordinator_logs.deleted_groups import Bounded, deleted_while_pending, has_affected_release, read_log
+from kafka_rollout.adapters.coordinator_logs.deleted_groups import (
+    Bounded,
+    deleted_while_pending,
+    has_affected_release,
+    read_log,
+)
 from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, out_of_order, strict_types
 from kafka_rollout.adapters.coordinator_logs.parsing import ParsingChecks
 from kafka_rollout.adapters.coordinator_logs.reading import PartitionReading

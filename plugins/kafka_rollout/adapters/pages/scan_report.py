@@ -83,12 +83,12 @@ def render_scan(
 
 def matrix(scan: ScanResult) -> dict[Release, dict[str, Cell]]:
     """Return release → log → verdict of the worst partition."""
-    held: defaultdict[Release, defaultdict[str, list[ReleaseVerdict]]] = defaultdict(lambda: defaultdict(list))
+    by_release: defaultdict[Release, defaultdict[str, list[ReleaseVerdict]]] = defaultdict(lambda: defaultdict(list))
     for verdict in scan.verdicts:
-        held[verdict.release][verdict.topic].append(verdict)
+        by_release[verdict.release][verdict.topic].append(verdict)
     return {
         release: {topic: _cell(verdicts) for topic, verdicts in sorted(by_topic.items())}
-        for release, by_topic in sorted(held.items())
+        for release, by_topic in sorted(by_release.items())
     }
 
 

@@ -244,8 +244,8 @@ def _scan_of(cluster: ClusterSpec, settings: Settings) -> dict[str, Any] | None:
     return {
         "scan": to_json(scanned[-1]) if scanned else None,
         "overdue": is_overdue(cluster.scan_schedule, scanned_at, time.time()),
-        "failed": None if failed is None else _shown(failed),
-        "alerts": [_shown(alert) for alert in reversed(alerts[-ALERTS_SHOWN:])],
+        "failed": None if failed is None else _alert_fields(failed),
+        "alerts": [_alert_fields(alert) for alert in reversed(alerts[-ALERTS_SHOWN:])],
     }
 
 
@@ -258,7 +258,7 @@ def is_overdue(schedule: str, scanned_at: float, now: float) -> bool:
     return scanned_at < float(times.get_prev(float))
 
 
-def _shown(alert: Alerted) -> dict[str, Any]:
+def _alert_fields(alert: Alerted) -> dict[str, Any]:
     return {key: getattr(alert, key) for key in ("at", "run_id", "headline", "sentences", "failed")}
 
 

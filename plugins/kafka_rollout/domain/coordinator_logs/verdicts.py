@@ -186,14 +186,14 @@ def unloadable_groups(
     for group in sorted(groups):
         by_log.setdefault((group.topic, group.partition), []).append(group)
     found = []
-    for (topic, partition), held in by_log.items():
+    for (topic, partition), deleted in by_log.items():
         failing: dict[str, list[Release]] = {}
         for release in releases:
             facts = catalogue.get(release).coordinator_logs.get(topic)
             if facts is not None and facts.deleted_while_pending:
                 failing.setdefault(facts.deleted_while_pending, []).append(release)
-        first = held[0]
-        more = f" (and {count(len(held) - 1, 'group')} more)" if held[1:] else ""
+        first = deleted[0]
+        more = f" (and {count(len(deleted) - 1, 'group')} more)" if deleted[1:] else ""
         for complaint, of in failing.items():
             words = complaint.replace("{group}", first.group).replace("{partition}", f"{topic}-{partition}")
             found.append(
@@ -204,7 +204,7 @@ def unloadable_groups(
                     value_version=None,
                     part="pending",
                     releases=tuple(of),
-                    count=len(held),
+                    count=len(deleted),
                     first_offset=first.offset,
                     reason=(
                         f"group {first.group}{more} was deleted, and its only offsets belong to open "
