@@ -1,4 +1,4 @@
-"""Which records are the newest of their key: entries of a bucket in, rows that bring `live` out."""
+"""Finds the newest record of each key: converts the entries of a bucket to rows that add to `live`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LiveClass = tuple[str, int, int | None, int | None, tuple[tuple[str, str], ...]]
 
 
 class NewestOfKeys:
-    """The keys of a bucket. Memory: 40 bytes a key, half as much again while that grows, and 8 bytes a slot."""
+    """The keys of a bucket. Memory: 40 bytes per key, 60 while the table grows, and 8 bytes per slot."""
 
     COLUMNS = ("topic", "partition", "first_offset", "entries", "classes")
 
@@ -34,7 +34,7 @@ class NewestOfKeys:
         self._classes: dict[LiveClass, int] = {}
 
     def add(self, row: dict[str, Any]) -> None:
-        """Take the entries of one row of kind `entries`."""
+        """Add the entries of one row of kind `entries`."""
         entries = np.frombuffer(row["entries"], dtype=np.int64).reshape(-1, ENTRY)
         classes = np.array([self._class(row, fields) for fields in json.loads(row["classes"])], dtype=np.int64)
         at = 0

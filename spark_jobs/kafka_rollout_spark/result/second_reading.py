@@ -1,4 +1,4 @@
-"""What is found by reading partitions a second time, after the logs were read.
+"""Finds two kinds of groups by a second reading of partitions, after all logs were read.
 
 Deleted groups with pending commits: the workers reported the data and the markers of every producer id. A partition
 with data that is not before a marker is read from the start of that transaction, and from the start of the log if the
@@ -34,7 +34,10 @@ from kafka_rollout_spark.source.ranges import LogsToRead
 def find_deleted_while_pending(
     few: Iterable[Row], contents: MergedRows, logs: LogsToRead
 ) -> tuple[DeletedWhilePending, ...]:
-    """`few`, `contents`: as in Scanned, of a deep scan of these logs."""
+    """Return the deleted groups for which open transactions commit offsets.
+
+    `few`, `contents`: as in Scanned, of a deep scan of these logs.
+    """
     waiting = {place: _waiting(logs, place, producers) for place, producers in _open_transactions(few).items()}
     found: list[DeletedWhilePending] = []
     for partition, groups in _deleted(contents, waiting).items():
@@ -43,7 +46,7 @@ def find_deleted_while_pending(
 
 
 def _open_transactions(few: Iterable[Row]) -> Mapping[int, Mapping[int, int]]:
-    """By partition the producers with data behind their last marker, and an offset before which there is none of it."""
+    """Return partition → producer id with data after its last marker → lowest offset that this data can have."""
     rows = [row for row in of_kind(few, RowKind.PRODUCER) if row["topic"] == OFFSETS_TOPIC]
     markers = {(row["partition"], row["key_hash"]): row["last_offset"] for row in rows if row["part"] == ENDED}
     found: dict[int, dict[int, int]] = {}
@@ -55,10 +58,10 @@ def _open_transactions(few: Iterable[Row]) -> Mapping[int, Mapping[int, int]]:
 
 
 def _waiting(logs: LogsToRead, partition: int, producers: Mapping[int, int]) -> frozenset[bytes]:
-    """The groups that the open transactions of these producers commit for."""
+    """Return the groups for which the open transactions of these producers commit offsets."""
     since, commits = min(producers.values()), PendingCommits()
     for block in logs.read(OFFSETS_TOPIC, partition, since=since):
-        with suppress(LogFormatError):  # told as damage when it was read before
+        with suppress(LogFormatError):  # the first reading has reported it as damage
             for batch in batches(block.data):
                 if batch.producer_id in producers and batch.last_offset >= since:
                     commits.add(batch.data, CODECS, start=block.start, end=block.end)
@@ -66,7 +69,7 @@ def _waiting(logs: LogsToRead, partition: int, producers: Mapping[int, int]) -> 
 
 
 def _deleted(contents: MergedRows, waiting: Mapping[int, Collection[bytes]]) -> Mapping[int, set[bytes]]:
-    """By partition those of the groups whose newest GroupMetadata is a tombstone; all asked for at once."""
+    """Return partition → those of its groups whose newest GroupMetadata is a tombstone. One query for all."""
     groups = {
         (partition, b"".join((GROUP_METADATA_KEY.to_bytes(2), len(group).to_bytes(2), group))): group
         for partition, held in waiting.items()
