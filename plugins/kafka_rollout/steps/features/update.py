@@ -21,7 +21,7 @@ from kafka_rollout.domain.model.findings import Finding, Verdict, info
 from kafka_rollout.domain.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import ClusterState
-from kafka_rollout.domain.run.events import ApprovalOf, Planned, RunOf
+from kafka_rollout.domain.run.events import ApprovalOf, RunOf
 from kafka_rollout.domain.run.step_events import FeatureResults
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import refuse_blockers, require_approval
@@ -37,7 +37,7 @@ from kafka_rollout.steps.features.sending import (
     second_opinion,
 )
 from kafka_rollout.steps.planning.check import check_plan
-from kafka_rollout.steps.planning.plans import record_observed
+from kafka_rollout.steps.planning.plans import freeze, record_observed
 
 # Findings that the controller's validate-only request can confirm or deny. Changes without permission, and unknown
 # features, are not sent.
@@ -93,18 +93,7 @@ def plan_features(ports: ClusterPorts, order: FeatureOrder, *, unsafe: bool, wai
         findings=findings,
         unsafe=unsafe,
     )
-    ports.run.save_plan(plan)
-    ports.run.record(
-        Planned(
-            run_of=RunOf.FEATURES,
-            plan_hash=plan.hash,
-            source=plan.source,
-            target=plan.target,
-            requests=tuple(str(request) for request in requests),
-            unsafe=unsafe,
-            blockers=tuple(str(finding) for finding in plan.blockers),
-        )
-    )
+    freeze(ports, plan, RunOf.FEATURES, requests=requests)
     return plan
 
 

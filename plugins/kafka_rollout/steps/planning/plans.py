@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from kafka_rollout.domain.features.requests import FeatureRequest
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState
@@ -54,8 +56,8 @@ def plan_upgrade(
     return plan
 
 
-def freeze(ports: ClusterPorts, plan: Plan, run_of: RunOf) -> None:
-    """Keep the plan in the run's record."""
+def freeze(ports: ClusterPorts, plan: Plan, run_of: RunOf, *, requests: Sequence[FeatureRequest] = ()) -> None:
+    """Keep the plan in the run's record. `requests`: those of a plan of features alone."""
     ports.run.save_plan(plan)
     ports.run.record(
         Planned(
@@ -64,7 +66,8 @@ def freeze(ports: ClusterPorts, plan: Plan, run_of: RunOf) -> None:
             source=plan.source,
             target=plan.target,
             release_steps=tuple(release_step.key for release_step in plan.release_steps),
-            release_overrides=planned_overrides(ports, plan),
+            release_overrides=None if run_of is RunOf.FEATURES else planned_overrides(ports, plan),
+            requests=tuple(str(request) for request in requests),
             unsafe=plan.unsafe,
             offline=plan.offline,
             blockers=tuple(str(finding) for finding in plan.blockers),
