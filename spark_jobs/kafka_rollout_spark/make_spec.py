@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
-from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, ordered_types
+from kafka_rollout.adapters.coordinator_logs.second_reading import facts_of_order, ordered_types
 from kafka_rollout.adapters.releases.definitions import Schemas
 from kafka_rollout.domain.coordinator_logs.contents import describes_owner
 from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, LoadVerdict, RecordKind

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark import SparkContext
 
-from kafka_rollout.adapters.coordinator_logs.deleted_groups import has_affected_release
-from kafka_rollout.adapters.coordinator_logs.order import facts_of_order
+from kafka_rollout.adapters.coordinator_logs.second_reading import facts_of_order, has_affected_release
 from kafka_rollout.adapters.releases.definitions import Schemas
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, take_inventory
 from kafka_rollout.domain.coordinator_logs.scan import DeletedWhilePending, OwnerRecords, ScanResult
@@ -26,11 +26,65 @@ from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth, buckets_for
 from kafka_rollout_spark.make_spec import make_spec
 from kafka_rollout_spark.merge.merged import MergedRows, read_on_driver, read_with_spark
-from kafka_rollout_spark.progress import Progress, reported
 from kafka_rollout_spark.result import result as parts
 from kafka_rollout_spark.result.second_reading import find_deleted_while_pending, find_out_of_order
 from kafka_rollout_spark.rows import RowKind
 from kafka_rollout_spark.source.ranges import LogsToRead
+
+Progress = Callable[[str], None]
+
+_EVERY_S = 1.0
+
+
+@contextmanager
+def reported(spark: SparkContext, splits: int, total: int, unit: str, report: Progress) -> Iterator[None]:
+    """Report the finished splits of the stage that reads, first at once; splits are of about the same size."""
+    tracker, done = spark.statusTracker(), threading.Event()
+    started, last = time.monotonic(), progress_line(0, splits, total, unit, 0.0)
+    report(last)
+
+    def follow() -> None:
+        nonlocal last
+        while not done.wait(_EVERY_S):
+            stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))]
+            line = "merging the results"
+            for stage in stages:
+                if stage.numTasks == splits:
+                    line = progress_line(stage.numCompletedTasks, splits, total, unit, time.monotonic() - started)
+            if stages and line != last:
+                report(line)
+                last = line
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def progress_line(done: int, splits: int, total: int, unit: str, elapsed_s: float) -> str:
+    """`elapsed_s` since the reading began."""
+    read = total * done / splits
+    amount = f"{_amount(read, unit)} of {_amount(total, unit)}"
+    if not done:
+        return f"read 0 of {splits} splits, {amount}, {elapsed_s:.0f} s"
+    rate = read / max(elapsed_s, 0.001)
+    left = (total - read) / rate if rate else 0.0
+    return (
+        f"read {done} of {splits} splits, about {amount}, {_amount(rate, unit)}/s, {elapsed_s:.0f} s, "
+        f"about {left:.0f} s left"
+    )
+
+
+def _amount(number: float, unit: str) -> str:
+    if unit != "bytes":
+        return f"{number:,.0f} {unit}"
+    if number < 1e6:
+        return f"{number / 1e3:,.0f} kB"
+    return f"{number / 1e6:,.0f} MB" if number < 1e9 else f"{number / 1e9:.2f} GB"
+
 
 OWNERS_LISTED = 1_000
 STATES_LISTED = 100_000  # more groups, members and transactional ids than this are counted, not listed

@@ -73,7 +73,7 @@ def scans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: None, load_dags: Callable[[], dict[str, Any]]
 ) -> Scans:
     from kafka_rollout.airflow.operators import spark_scan
-    from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
+    from kafka_rollout.domain.coordinator_logs.scan import ScanRequest
 
     made = Scans(home=tmp_path / "home", load=load_dags)
 

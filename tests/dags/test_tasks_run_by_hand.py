@@ -91,7 +91,7 @@ def test_an_answer_whose_try_airflow_lost_is_taken_once_and_a_cleared_task_asks_
 def test_a_canary_s_approval_that_is_marked_as_done_by_hand_rolls_no_other_node(
     ports: ClusterPorts, plan: Plan
 ) -> None:
-    from kafka_rollout.airflow.operators.replace_node import require_canary_approval
+    from kafka_rollout.airflow.operators.nodes import require_canary_approval
 
     (release_step,) = plan.release_steps
     first, second = release_step.order[0].node_id, release_step.order[1].node_id
@@ -184,7 +184,7 @@ def test_a_stop_that_is_not_safe_is_tried_again_and_asked_about_in_the_end(
 ) -> None:
     from kafka_rollout.airflow.common import deciding
     from kafka_rollout.airflow.common.node_task_groups import list_node_task_groups
-    from kafka_rollout.airflow.operators import replace_node
+    from kafka_rollout.airflow.operators import nodes
     from kafka_rollout.domain.model.errors import TransientError
 
     def stop(*_: Any) -> Any:
@@ -200,7 +200,7 @@ def test_a_stop_that_is_not_safe_is_tried_again_and_asked_about_in_the_end(
     node_group = next(
         s for s in list_node_task_groups(ports.cluster, "roll", ReleaseStepPosition.TARGET) if s.node_id == 3
     )
-    task = replace_node.ReplaceNodeOperator(task_id="replace", cluster="fake", node_group=node_group)
+    task = nodes.ReplaceNodeOperator(task_id="replace", cluster="fake", node_group=node_group)
     context = context_of(plan, {"approval_timeout_hours": 1})
     context["ti"].try_number, context["ti"].max_tries = try_number, 6
     with pytest.raises(TransientError):

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, out_of_order
+from kafka_rollout.adapters.coordinator_logs.second_reading import facts_of_order, out_of_order
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.adapters.releases.definitions import load_schemas
 from kafka_rollout.demo.folder import PROJECT_ROOT

@@ -28,9 +28,9 @@ from kafka_rollout.domain.coordinator_logs.scan import (
     OwnerRecords,
     RecordKind,
     ReleaseVerdict,
+    ScanRequest,
     ScanResult,
 )
-from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.json_forms import from_json
@@ -38,9 +38,9 @@ from kafka_rollout.settings import Settings
 from kafka_rollout_spark import job
 from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.merge.merged import merge, merge_table
-from kafka_rollout_spark.progress import progress_line
 from kafka_rollout_spark.result.output import write_json, write_parquet
 from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
+from kafka_rollout_spark.scan import progress_line
 from kafka_rollout_spark.source.live import LiveLogs, cut_logs
 from kafka_rollout_spark.source.ranges import LogsToRead
 from kafka_rollout_spark.source.splits import plan_splits, read_split

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.adapters.coordinator_logs.spark_submit import environment, spark_submit, submit
-from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
+from kafka_rollout.domain.coordinator_logs.scan import ScanRequest
 from kafka_rollout.json_forms import to_json
 from kafka_rollout.settings import Settings
 from tests.spark.conftest import FixtureLogs, Scan

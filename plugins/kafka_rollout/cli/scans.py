@@ -18,7 +18,7 @@ from kafka_rollout.domain.coordinator_logs.tagged_fields import ignored_tags
 from kafka_rollout.domain.model.errors import FatalError, UserError
 from kafka_rollout.domain.model.wording import size
 from kafka_rollout.json_forms import to_json
-from kafka_rollout.ports.scan_history import KeptScan, ScanHistory
+from kafka_rollout.ports.store import KeptScan, ScanHistory
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 

@@ -11,9 +11,7 @@ from kafka_rollout.settings import Settings
 if TYPE_CHECKING:
     from kafka_rollout.adapters.store.artifacts import Artifacts
     from kafka_rollout.adapters.store.database import Database
-    from kafka_rollout.ports.change_lock import ChangeLock
-    from kafka_rollout.ports.run_store import RunStore
-    from kafka_rollout.ports.scan_history import ScanHistory
+    from kafka_rollout.ports.store import ChangeLock, RunStore, ScanHistory
 
 
 def open_run(cluster: str, run_id: str, settings: Settings | None = None) -> RunStore:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
+from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.settings import Settings
 

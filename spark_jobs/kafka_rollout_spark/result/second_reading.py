@@ -15,8 +15,12 @@ from contextlib import suppress
 from typing import Any
 
 from kafka_rollout.adapters.codecs import CODECS
-from kafka_rollout.adapters.coordinator_logs.deleted_groups import deleted_while_pending
-from kafka_rollout.adapters.coordinator_logs.order import Facts, ordered_types, out_of_order
+from kafka_rollout.adapters.coordinator_logs.second_reading import (
+    Facts,
+    deleted_while_pending,
+    ordered_types,
+    out_of_order,
+)
 from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, DeletedWhilePending, OutOfOrder
 from kafka_rollout.domain.coordinator_logs.verdicts import GROUP_METADATA_KEY
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES

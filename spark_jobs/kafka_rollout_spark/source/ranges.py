@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kafka_rollout.adapters.coordinator_logs.deleted_groups import Bounded
 from kafka_rollout.adapters.coordinator_logs.directories import find_logs
+from kafka_rollout.adapters.coordinator_logs.second_reading import Bounded
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.scan import LogCopy, LogRange
 from kafka_rollout.domain.model.errors import UserError

@@ -8,8 +8,7 @@ import pytest
 
 from kafka_rollout.adapters.coordinator_logs.spark_submit import scan_command, submit
 from kafka_rollout.demo.local_cluster import LocalCluster
-from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
+from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.settings import Settings
 from tests.integration.conftest import MakeCluster
 from tools.coordinator_traffic import CONSUMER_OFFSETS, make_traffic, plant, versioned

@@ -13,15 +13,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka_rollout.adapters.coordinator_logs import spark_submit as scan_submit
-from kafka_rollout.adapters.coordinator_logs.deleted_groups import (
-    Bounded,
-    deleted_while_pending,
-    has_affected_release,
-    read_log,
-)
-from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, out_of_order, strict_types
 from kafka_rollout.adapters.coordinator_logs.parsing import ParsingChecks
 from kafka_rollout.adapters.coordinator_logs.reading import PartitionReading
+from kafka_rollout.adapters.coordinator_logs.second_reading import (
+    Bounded,
+    deleted_while_pending,
+    facts_of_order,
+    has_affected_release,
+    out_of_order,
+    read_log,
+    strict_types,
+)
 from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.releases.definitions import Schemas, load_schemas

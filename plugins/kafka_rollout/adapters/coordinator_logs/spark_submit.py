@@ -24,8 +24,7 @@ from typing import Any
 from kafka_rollout.adapters.kafka.credential_files import credentials_file
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.releases.java import spark_java_home
-from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
+from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.domain.model.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.json_forms import from_json

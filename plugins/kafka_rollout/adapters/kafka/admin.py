@@ -20,12 +20,13 @@ from kafka_rollout.adapters.kafka.connection import ask_api_versions
 from kafka_rollout.adapters.kafka.contents import read_inventory, read_settings
 from kafka_rollout.adapters.kafka.coordinators import list_groups, list_transactions
 from kafka_rollout.adapters.kafka.features import node_features, send_feature_updates
-from kafka_rollout.adapters.kafka.queries import ResourceType, describe_configs
 from kafka_rollout.adapters.kafka.requests import (
     ClusterConnections,
+    ResourceType,
     Target,
     broker_target,
     controller_target,
+    describe_configs,
     error_name,
     raise_for_error,
 )

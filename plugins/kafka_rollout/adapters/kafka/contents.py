@@ -16,8 +16,16 @@ from kafka.protocol.consumer import OffsetFetchRequest
 
 from kafka_rollout.adapters.kafka.connection import NotOfferedError
 from kafka_rollout.adapters.kafka.coordinators import list_groups_of
-from kafka_rollout.adapters.kafka.queries import LATEST, ResourceType, describe_configs, list_offsets
-from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, error_name, raise_for_error
+from kafka_rollout.adapters.kafka.requests import (
+    LATEST,
+    ClusterConnections,
+    ResourceType,
+    Target,
+    describe_configs,
+    error_name,
+    list_offsets,
+    raise_for_error,
+)
 from kafka_rollout.domain.model.cluster_contents import HIDDEN, ClusterInventory
 from kafka_rollout.domain.model.errors import TransientError
 

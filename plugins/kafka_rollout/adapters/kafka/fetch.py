@@ -20,15 +20,16 @@ from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from kafka_rollout.adapters.kafka.connection import NodeConnection
-from kafka_rollout.adapters.kafka.queries import (
+from kafka_rollout.adapters.kafka.requests import (
+    AUTHORIZATION_ERRORS,
     EARLIEST,
     LATEST,
     READ_UNCOMMITTED,
     ResourceType,
     describe_configs,
+    error_name,
     list_offsets,
 )
-from kafka_rollout.adapters.kafka.requests import AUTHORIZATION_ERRORS, error_name
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.domain.coordinator_logs.cleaning import CLEANING_SETTINGS, CleaningConfig
 from kafka_rollout.domain.coordinator_logs.scan import LogRange

@@ -12,8 +12,15 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from kafka_rollout.adapters.kafka.coordinators import ListedGroup, describe_listed, list_groups_of
-from kafka_rollout.adapters.kafka.queries import ResourceType, describe_configs
-from kafka_rollout.adapters.kafka.requests import NO_ERROR, ClusterConnections, Target, error_name, raise_for_error
+from kafka_rollout.adapters.kafka.requests import (
+    NO_ERROR,
+    ClusterConnections,
+    ResourceType,
+    Target,
+    describe_configs,
+    error_name,
+    raise_for_error,
+)
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.domain.groups.described import CLASSIC, CONSUMER, STREAMS, DescribedGroup, GroupMember, Partition
 from kafka_rollout.domain.groups.migration import MIGRATION_POLICY

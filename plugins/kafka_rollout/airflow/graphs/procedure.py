@@ -18,14 +18,13 @@ from airflow.sdk.bases.operator import chain
 from kafka_rollout.airflow.common.base import PLAN_TASK
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup, list_node_task_groups
 from kafka_rollout.airflow.operators.approvals import ApprovalOperator, ApproveCanaryOperator
-from kafka_rollout.airflow.operators.begin import BeginReleaseStepOperator, BeginRollBackOperator
 from kafka_rollout.airflow.operators.ending import (
     OutcomeOperator,
     ReportOperator,
     StartLedgerOperator,
     StopLedgerOperator,
 )
-from kafka_rollout.airflow.operators.replace_node import ReplaceNodeOperator
+from kafka_rollout.airflow.operators.nodes import BeginReleaseStepOperator, BeginRollBackOperator, ReplaceNodeOperator
 from kafka_rollout.airflow.operators.spark_scan import ScanForRunOperator
 from kafka_rollout.airflow.operators.step import DecidedStepOperator, operator_for
 from kafka_rollout.airflow.sensors.gate import GateSensor, OfflineGateSensor

@@ -14,6 +14,7 @@ from kafka_rollout.airflow.common.base import (
     cluster_ports,
     errors_for_airflow,
     frozen_plan,
+    request_of,
     skip_if,
 )
 from kafka_rollout.airflow.common.deciding import (
@@ -23,7 +24,6 @@ from kafka_rollout.airflow.common.deciding import (
     require_listed_approver,
 )
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
-from kafka_rollout.airflow.common.requests import request_of
 from kafka_rollout.composition.records import open_run
 from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import APPROVED, REJECTED, Answered, AnswerReceived, ApprovalOf

@@ -18,8 +18,7 @@ from kafka_rollout.composition.clusters import get_catalogue
 from kafka_rollout.composition.pages import render_scan_page
 from kafka_rollout.composition.records import open_scan_history
 from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, VerdictChange, compare
-from kafka_rollout.domain.coordinator_logs.scan import ScanResult
-from kafka_rollout.domain.coordinator_logs.scan_request import ScanRequest
+from kafka_rollout.domain.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.json_forms import to_json
 

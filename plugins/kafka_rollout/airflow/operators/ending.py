@@ -15,10 +15,10 @@ from kafka_rollout.airflow.common.base import (
     find_other_owner,
     frozen_plan,
     last_failure_sentence,
+    request_of,
     skip_if,
 )
 from kafka_rollout.airflow.common.links import ReportLink
-from kafka_rollout.airflow.common.requests import request_of
 from kafka_rollout.airflow.hooks.kafka_cluster import KafkaClusterHook
 from kafka_rollout.airflow.operators.traffic import run_ledger, stop_watching_groups
 from kafka_rollout.composition.background import stop_traffic

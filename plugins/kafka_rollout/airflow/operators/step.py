@@ -9,7 +9,14 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from kafka_rollout.airflow.common.asking import AsksPeople, read_answer, show_waiting
-from kafka_rollout.airflow.common.base import RolloutOperator, cluster_ports, errors_for_airflow, frozen_plan, skip_if
+from kafka_rollout.airflow.common.base import (
+    RolloutOperator,
+    cluster_ports,
+    errors_for_airflow,
+    frozen_plan,
+    request_of,
+    skip_if,
+)
 from kafka_rollout.airflow.common.deciding import (
     RETRY,
     ROLL_BACK,
@@ -17,7 +24,6 @@ from kafka_rollout.airflow.common.deciding import (
     ask_how_to_continue,
     record_decision,
 )
-from kafka_rollout.airflow.common.requests import request_of
 from kafka_rollout.airflow.operators.traffic import keep_ledger_running
 from kafka_rollout.domain.model.errors import FatalError, RefusedError
 from kafka_rollout.domain.run.projections.offline import can_be_undone, stop_has_begun

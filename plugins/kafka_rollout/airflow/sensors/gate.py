@@ -8,7 +8,7 @@ from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.airflow.common.asking import WAITS_FOR, AsksPeople, is_answer, read_answer, show_waiting
-from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan, skip_if
+from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan, request_of, skip_if
 from kafka_rollout.airflow.common.deciding import (
     RETRY,
     ROLL_BACK,
@@ -19,7 +19,6 @@ from kafka_rollout.airflow.common.deciding import (
 )
 from kafka_rollout.airflow.common.logs import OneLineLogs
 from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
-from kafka_rollout.airflow.common.requests import request_of
 from kafka_rollout.airflow.triggers.gate import GateTrigger
 from kafka_rollout.domain.gates.check import GateKind, GateRef, GateWatch, WatchState, WatchStatus
 from kafka_rollout.domain.model.plan import Plan

@@ -22,7 +22,7 @@ from kafka_rollout.domain.run.events import Event, RunOf, TaskFailed, Unknown
 from kafka_rollout.domain.run.projections import runs as projections
 from kafka_rollout.domain.run.projections.nodes import NodeProgress, node_progress
 from kafka_rollout.json_forms import to_json
-from kafka_rollout.ports.run_store import RunStore
+from kafka_rollout.ports.store import RunStore
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.procedures.lookup import PROCEDURES, procedure_of
 from kafka_rollout.steps.progress import Progress

@@ -18,8 +18,7 @@ from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.domain.planning.cluster_findings import cluster_findings
 from kafka_rollout.domain.planning.configuration import config_changes, config_findings, java_findings
-from kafka_rollout.domain.planning.downgrade_path import highest_running, plan_downgrade_steps
-from kafka_rollout.domain.planning.release_path import find_nodes_ahead
+from kafka_rollout.domain.planning.release_path import find_nodes_ahead, highest_running, plan_downgrade_steps
 
 
 def target_level(catalogue: Catalogue, state: ClusterState, target: Release, asked: int | None) -> int:

@@ -1,17 +1,18 @@
-"""The release steps from the running release to the target, and the node order.
+"""The release steps from the running release to the target, up or down, and the node order.
 
 KIP-915 defines three classes of coordinators. Releases before KIP-915 stop loading a partition of `__consumer_offsets`
 or `__transaction_state` at a record of an unknown type. Releases with KIP-915 ignore such records. Later releases write
 them. During a rolling change both releases run, and coordinators move between nodes. So an intolerant release never
 runs together with an emitting one; a tolerant release comes in between ("upgrade all (a) brokers to (b), then upgrade
-them to (c)").
+them to (c)"). A downgrade goes through a tolerant release, too. The scan of the coordinator logs then decides whether
+its last release step is possible.
 """
 
 from __future__ import annotations
 
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.findings import Finding, blocker
-from kafka_rollout.domain.model.plan import NodeStep
+from kafka_rollout.domain.model.plan import NodeStep, ReleaseStep
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorClass, Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
@@ -129,3 +130,58 @@ def node_order(cluster: ClusterSpec, active_controller_id: int | None) -> tuple[
     controllers = sorted(cluster.controllers, key=lambda n: (n.node_id == active_controller_id, n.node_id))
     brokers = sorted(cluster.brokers_alone, key=lambda n: n.node_id)
     return tuple([node_step(n, CONTROLLERS) for n in controllers] + [node_step(n, BROKERS) for n in brokers])
+
+
+def highest_running(cluster: ClusterSpec, state: ClusterState) -> Release:
+    """Return the highest running release: an interrupted downgrade continues with the nodes that still run it."""
+    return max(running_releases(cluster, state))
+
+
+def plan_steps_down(
+    catalogue: Catalogue, source: Release, target: Release, *, together: bool = True
+) -> tuple[tuple[Release, Release, str], ...]:
+    """Return the release steps (from, to, reason) from source down to target; empty if they are equal.
+
+    `together` False: the two releases never run at the same time (offline), so no release step is needed in between.
+    Raises UserError for a release that is not in the catalogue and for a target above the source.
+    """
+    facts, below = catalogue.get(source), catalogue.get(target)
+    if target > source:
+        raise UserError(
+            f"Target {target} is newer than the running release {source}.",
+            remedy="Use kafka_upgrade for a newer release.",
+        )
+    if target == source:
+        return ()
+    if not together:
+        return ((source, target, f"All nodes are stopped, so {source} and {target} never run at the same time."),)
+    intolerant = below.coordinator_class is CoordinatorClass.INTOLERANT
+    if not (intolerant and facts.coordinator_class is CoordinatorClass.EMITTING):
+        return ((source, target, f"Releases {source} and {target} can run at the same time (KIP-915)."),)
+    via = tolerant_between(catalogue, target, source)
+    reason = f"KIP-915: {target} cannot load coordinator records that {source} writes, so all nodes first move to {via}"
+    return (
+        (source, via, f"{reason}, which ignores records of unknown types."),
+        (via, target, f"KIP-915: no node still writes records that {target} does not support."),
+    )
+
+
+def order_nodes_down(cluster: ClusterSpec, active_controller_id: int | None) -> tuple[NodeStep, ...]:
+    """Return the node order: brokers, then controllers (combined nodes included), the active controller last; else by
+    id.
+
+    The controllers keep the newer release while a broker runs it. A controller serves older brokers; it need not serve
+    newer ones.
+    """
+    order = node_order(cluster, active_controller_id)
+    return tuple(node_step for section in (BROKERS, CONTROLLERS) for node_step in order if node_step.section == section)
+
+
+def plan_downgrade_steps(
+    cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, target: Release, *, together: bool
+) -> tuple[ReleaseStep, ...]:
+    """Return the release steps with their node order."""
+    active = state.quorum.leader_id if state.quorum else None
+    order = order_nodes_down(cluster, active)
+    ways = plan_steps_down(catalogue, highest_running(cluster, state), target, together=together)
+    return tuple(ReleaseStep(from_release=a, to_release=b, reason=reason, order=order) for a, b, reason in ways)

@@ -11,10 +11,9 @@ from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Catalogue
 from kafka_rollout.domain.model.state import ClusterState, NodeState, ProcessState, RegisteredNodes
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.ports.change_lock import ChangeLock
 from kafka_rollout.ports.clock import Clock
 from kafka_rollout.ports.cluster import ClusterAdmin, CoordinatorLogs, KafkaClasses, MetadataLogs, Metrics, NodeRuntime
-from kafka_rollout.ports.run_store import RunStore
+from kafka_rollout.ports.store import ChangeLock, RunStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,7 @@ from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.configuration import config_findings, effective_config, java_findings
-from kafka_rollout.domain.planning.downgrade_path import plan_steps_down
-from kafka_rollout.domain.planning.release_path import plan_release_steps
+from kafka_rollout.domain.planning.release_path import plan_release_steps, plan_steps_down
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 

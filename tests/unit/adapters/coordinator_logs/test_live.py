@@ -13,7 +13,7 @@ from kafka.record import MemoryRecordsBuilder
 
 from kafka_rollout.adapters.coordinator_logs import live as coordinator_logs
 from kafka_rollout.adapters.coordinator_logs.live import LiveCoordinatorLogs
-from kafka_rollout.adapters.coordinator_logs.order import facts_of_order, out_of_order
+from kafka_rollout.adapters.coordinator_logs.second_reading import facts_of_order, out_of_order
 from kafka_rollout.adapters.kafka.fetch import FetchedBytes
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.demo.folder import PROJECT_ROOT

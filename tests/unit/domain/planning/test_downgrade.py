@@ -10,7 +10,7 @@ from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.state import ClusterState, GroupState
 from kafka_rollout.domain.planning.downgrade import WhereRefused, make_downgrade_plan
-from kafka_rollout.domain.planning.downgrade_path import order_nodes_down, plan_steps_down
+from kafka_rollout.domain.planning.release_path import order_nodes_down, plan_steps_down
 from tests.unit.domain.builders import (
     R340,
     R341,

@@ -1,0 +1,168 @@
+"""What is stored: the history of a run, the locks of the clusters, and the scans of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+from kafka_rollout.domain.coordinator_logs.history import Alerted, Scanned
+from kafka_rollout.domain.coordinator_logs.scan import ScanResult
+from kafka_rollout.domain.gates.check import BeforeStop
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.run.events import Event
+from kafka_rollout.domain.run.lease import Lock
+
+
+class RunStore(Protocol):
+    """The history of one run: plan, events, states of nodes before their stops, report."""
+
+    def save_plan(self, plan: Plan) -> None: ...
+    def load_plan(self) -> Plan: ...
+    def save_before_stop(self, release_step: str, before: BeforeStop, *, replace: bool = False) -> None:
+        """Keep the state of a node. A second call for the same node and release step keeps the first one, unless
+        `replace`."""
+        ...
+
+    def load_before_stop(self, release_step: str, node_id: int) -> BeforeStop | None: ...
+    def save_fingerprints(self, hashes: Mapping[int, str]) -> None:
+        """Node id → hash of the configuration that was evaluated for the plan."""
+        ...
+
+    def load_fingerprints(self) -> Mapping[int, str]: ...
+    def record(self, event: Event) -> None:
+        """Append one event; an event whose `at` is 0 gets the present time."""
+        ...
+
+    def events(self) -> tuple[Event, ...]:
+        """All events, oldest first. One of a newer version is `Unknown`."""
+        ...
+
+    def attachment(self, name: str, kind: type | None = None) -> Any | None:
+        """Return a document as JSON data (`ledger/verdict.json`) or as a `kind`; None if there is none."""
+        ...
+
+    def attach(self, name: str, data: Any) -> None:
+        """Store a value as a JSON document (`metadata/losses.json`), completely or not at all."""
+        ...
+
+    def page(self, name: str) -> str | None:
+        """A document of the run as text; None when there is none."""
+        ...
+
+    def attach_page(self, name: str, content: str) -> None:
+        """Keep a document as text, whole or not at all."""
+        ...
+
+    def detach(self, name: str) -> None:
+        """Remove a document; none is no error."""
+        ...
+
+    def location(self, name: str) -> str:
+        """Where a document is, as a path or a URL for messages."""
+        ...
+
+    def verify_chain(self) -> str:
+        """What is wrong with the events, as a sentence about the first altered, removed or reordered one; empty where
+        nothing is."""
+        ...
+
+    def write_report(self, html: str, data: Mapping[str, Any]) -> tuple[str, str]:
+        """Keep report.html and report.json; where they are, for messages."""
+        ...
+
+    def private_path(self, name: str) -> Path:
+        """A path in the private folder of this machine, mode 0700; the file is to be written with mode 0600."""
+        ...
+
+
+class ChangeLock(Protocol):
+    """One change at a time per cluster. The lease of a killed run ends at `expires_at`."""
+
+    def acquire(
+        self, cluster: str, holder: str, purpose: str, *, for_s: float, shorten: bool = False, cluster_id: str = ""
+    ) -> Lock:
+        """Acquire or renew the lease; `shorten` lets a renewal end it earlier. Raises LockHeldError with the holder,
+        its purpose and the end, also if the cluster `cluster_id` is locked under another name."""
+        ...
+
+    def acting(self, cluster: str, holder: str, what: str) -> AbstractContextManager[None]:
+        """Let one process at a time act on the cluster, also of one run (a task that runs twice). Renews the lease
+        until the end. Raises TransientError while another process acts, RefusedError if `holder` has lost the lease."""
+        ...
+
+    def check_acting(self, cluster: str) -> None:
+        """Raise RefusedError unless this process acts on the cluster with the newest token."""
+        ...
+
+    def renewing(self, cluster: str, holder: str) -> AbstractContextManager[None]:
+        """Renew the lease of `holder` in the background during a long operation, if it holds it."""
+        ...
+
+    def release(self, cluster: str, holder: str) -> None: ...
+    def holder(self, cluster: str) -> Lock | None: ...
+    def break_(self, cluster: str, by: str) -> Lock | None:
+        """Take the lock away from its holder; `by`, an approver, is recorded. Raises RefusedError while the holder
+        acts."""
+        ...
+
+
+class KeptScan(Protocol):
+    """One scan of the history; `name` is its time in UTC, such as 20261121T040000.000Z."""
+
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def location(self) -> str:
+        """The folder of its documents, as a path or a URL for messages."""
+        ...
+
+    @property
+    def page(self) -> str:
+        """Where its page is, for messages."""
+        ...
+
+    def read_page(self) -> str: ...
+    def load(self) -> ScanResult:
+        """Raises FatalError for a damaged or missing result."""
+        ...
+
+
+class ScanHistory(Protocol):
+    """The kept scans of one cluster and the alerts about them."""
+
+    @property
+    def cluster(self) -> str: ...
+    def scans(self) -> tuple[KeptScan, ...]:
+        """All that are kept, newest first."""
+        ...
+
+    def newest(self, at_most: int) -> tuple[ScanResult, ...]:
+        """The newest scans that can be read."""
+        ...
+
+    def get(self, name: str) -> KeptScan:
+        """The scan of that name, of a beginning of it that only one has, or `newest`; raises UserError."""
+        ...
+
+    def keep(
+        self, result: ScanResult, page: str, *, parquet: Path | None = None, at_most: int = 60, run_id: str = ""
+    ) -> KeptScan:
+        """Add a scan; the oldest beyond `at_most` are removed. `parquet`: a folder with its tables, which is copied.
+        `run_id`: the scheduled run that made it."""
+        ...
+
+    def record_alert(self, alert: Alerted) -> None:
+        """Record the alert of a run, once."""
+        ...
+
+    def events(self) -> tuple[Scanned | Alerted, ...]:
+        """Return the scans of scheduled runs and the alerts, oldest first."""
+        ...
+
+    def page_of_run(self, run_id: str) -> str | None:
+        """The report of a run's newest scan; None if it has none, or the history no longer keeps it."""
+        ...
