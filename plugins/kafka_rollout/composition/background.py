@@ -96,17 +96,11 @@ def start_group_monitor(
     return started
 
 
-def stop_group_monitor(
-    cluster: str,
-    run_id: str,
-    *,
-    settings: Settings | None = None,
-    on_progress: Callable[[str], None] = lambda _: None,
-) -> dict[str, Any] | None:
+def stop_group_monitor(cluster: str, run_id: str, *, settings: Settings | None = None) -> dict[str, Any] | None:
     """Stop the monitor of a run if it runs, and return its result; None if the run has no monitor."""
     from kafka_rollout.adapters.background import group_monitor
 
-    return group_monitor.stop_group_monitor(_control(cluster, run_id, BackgroundKind.GROUPS, settings, on_progress))
+    return group_monitor.stop_group_monitor(_control(cluster, run_id, BackgroundKind.GROUPS, settings))
 
 
 def find_background(

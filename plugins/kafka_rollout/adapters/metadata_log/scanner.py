@@ -120,7 +120,7 @@ class ReplayCheck:
         dropped: Iterable[range] = (),
     ) -> _Replay:
         def failure(offset: int, why: str, by: str) -> ReplayFailure:
-            reason = f"{_capital(why)}."
+            reason = f"{why[:1].upper()}{why[1:]}."
             return ReplayFailure(where=where, file=file(offset), offset=offset, reason=reason, decided_by=by)
 
         outline = self._outline(read(), from_offset)
@@ -288,7 +288,3 @@ def _notes(release: Release, start: int, newest: Checkpoint | None, contents: Lo
     if contents.open_transaction is not None:
         notes.append(f"A metadata transaction begins at offset {contents.open_transaction} and does not end.")
     return tuple(notes)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -34,23 +34,19 @@ def safe_name(text: str) -> str:
     return name
 
 
-def write_whole(
-    path: Path, content: bytes, *, mode: int = 0o600, like: Path | None = None, keep_first: bool = False
-) -> None:
+def write_whole(path: Path, content: bytes, *, mode: int = 0o600, like: Path | None = None) -> None:
     """Replace a file at once: readers see the old content or the new one, also after a power cut.
 
     `mode`: of the new file, less the umask. `like`: an existing file whose mode, owner and access list the new file
-    gets instead; it may be the replaced file itself. With `keep_first` an existing file is not changed. Raises
-    UserError, and replaces nothing, if this process cannot give the file to the owner.
+    gets instead; it may be the replaced file itself. Raises UserError, and replaces nothing, if this process
+    cannot give the file to the owner.
     """
-    with writing_whole(path, mode=mode, like=like, keep_first=keep_first) as file:
+    with writing_whole(path, mode=mode, like=like) as file:
         file.write(content)
 
 
 @contextmanager
-def writing_whole(
-    path: Path, *, mode: int = 0o600, like: Path | None = None, keep_first: bool = False
-) -> Iterator[BinaryIO]:
+def writing_whole(path: Path, *, mode: int = 0o600, like: Path | None = None) -> Iterator[BinaryIO]:
     """`write_whole` for content in parts; the file appears when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}")
@@ -63,13 +59,7 @@ def writing_whole(
             yield file
             file.flush()
             os.fsync(file.fileno())
-        if keep_first:
-            try:
-                os.link(fresh, path)
-            except FileExistsError:
-                return
-        else:
-            fresh.replace(path)
+        fresh.replace(path)
         sync_folder(path.parent)
     finally:
         fresh.unlink(missing_ok=True)

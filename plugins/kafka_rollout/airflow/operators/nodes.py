@@ -106,7 +106,7 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
         except FatalError as error:
             self._ask(context, ports, plan, str(error), _START_AGAIN)
         except (RefusedError, TransientError) as error:
-            again = isinstance(error, TransientError) and _has_retries_left(context)
+            again = isinstance(error, TransientError) and context["ti"].try_number <= context["ti"].max_tries
             if again or self.node_group.is_rollback or not has_stopped_nodes(ports.run.events()):
                 raise
             self._ask(context, ports, plan, str(error), _CHECK_AGAIN)
@@ -120,10 +120,6 @@ class ReplaceNodeOperator(AsksPeople, RolloutOperator):
     def _what(self, plan: Plan) -> str:
         _, node_step = self.node_group.resolve(plan)
         return f"replacing node {node_step.node_id}"
-
-
-def _has_retries_left(context: Context) -> bool:
-    return bool(context["ti"].try_number <= context["ti"].max_tries)
 
 
 class BeginReleaseStepOperator(RolloutOperator):

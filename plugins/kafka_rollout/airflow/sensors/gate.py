@@ -58,7 +58,7 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
             plan = frozen_plan(ports, context)
             skip_if(self.step.skip(plan, request_of(context["params"]), ports.run.events()), ports, self.task_id)
             ref = self._ref(plan)
-            if self.kind is GateKind.BEFORE_STOP and not _must_be_stopped(ports, plan, ref):
+            if self.kind is GateKind.BEFORE_STOP and not needs_replacement(ports, plan, *_node_step_of(ref)):
                 return self._passed("the node already runs the release and is not stopped")
             return self._watch(context, ports, plan, ref)
 
@@ -179,10 +179,6 @@ def _look_for_a_while(context: Context, ports: ClusterPorts, plan: Plan, ref: Ga
 def _name(ref: GateRef) -> str:
     where = f" of node {ref.node_id} ({ref.release_step})" if ref.node_id is not None else ""
     return f"gate {ref.kind.value}{where}"
-
-
-def _must_be_stopped(ports: ClusterPorts, plan: Plan, ref: GateRef) -> bool:
-    return needs_replacement(ports, plan, *_node_step_of(ref))
 
 
 def _node_step_of(ref: GateRef) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""The request and the result of a scan of the coordinator logs (KIP-915), and the result as JSON.
+"""The request and the result of a scan of the coordinator logs (KIP-915).
 
 verdicts.py evaluates the records for each release; findings.py and remedies.py turn the verdicts into actions.
 """
