@@ -39,16 +39,19 @@ def test_a_run_is_refused_while_a_command_has_the_cluster_and_goes_on_when_its_k
     shell.environment |= {"KAFKA_ROLLOUT_HOME": str(house.home), "KAFKA_ROLLOUT_CLUSTERS": str(house.clusters)}
     change = ("features", "upgrade-all", "--cluster", "wanted", *BY_ANNA)
 
-    with shell.start(*change, beforehand=HANGS) as holder:
+    holder = shell.start(*change, beforehand=HANGS)
+    try:
         held = wait_for(lambda: lock.holder("wanted"), timeout_s=PATIENCE_S, said="the command's lock")
         client = house.client()
         run_id = client.trigger(dag_id, {"approvers": [APPROVER]})
         run = Run(house=house, cluster=cluster, dag_id=dag_id, run_id=run_id, client=client)
         assert run.wait_done() == "failed"
-        told = f"Run {held.holder} holds the lock of cluster wanted (Change features). Its lease expires at "
-        assert told in run.log("observe")
-        assert told in run.log("outcome"), "the last task shows the reason"
+        refusal = f"Run {held.holder} holds the lock of cluster wanted (Set metadata.version 30). Its lease expires at "
+        assert refusal in run.log("observe")
+        assert refusal in run.log("outcome"), "the last task shows the reason"
+    finally:
         holder.send_signal(signal.SIGKILL)
+        holder.wait(60)
 
     shown = shell("lock", "show", "--cluster", "wanted")
     assert f"Run {held.holder} holds the lock of wanted" in shown.stdout
@@ -58,7 +61,10 @@ def test_a_run_is_refused_while_a_command_has_the_cluster_and_goes_on_when_its_k
     run.wait_for_question("approve")
     refused = shell(*change)
     assert (refused.returncode, refused.stdout) == (4, "")
-    assert f"being changed by {run_id} (waits for the approval: Change features of wanted" in refused.stderr
+    assert (
+        f"Run {run_id} holds the lock of cluster wanted (waits for the approval: Change features of wanted"
+        in refused.stderr
+    )
     print(shown.stdout, broken.stdout, refused.stderr, run.log("outcome")[-600:])
     run.answer("approve", "Approve", "the other one is dead")
     run.wait_success()
