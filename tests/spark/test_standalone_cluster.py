@@ -17,7 +17,7 @@ from kafka_rollout.adapters.coordinator_logs.spark_submit import environment, sp
 from kafka_rollout.domain.coordinator_logs.scan import ScanRequest
 from kafka_rollout.json_forms import to_json
 from kafka_rollout.settings import Settings
-from tests.spark.conftest import FixtureLogs, Scan
+from tests.spark.conftest import FixtureLogs, Scan, find
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
@@ -62,7 +62,8 @@ def master(tmp_path: Path) -> Iterator[str]:
 def test_two_workers_find_what_one_machine_finds(
     master: str, scan: Scan, fixture_logs: FixtureLogs, tmp_path: Path
 ) -> None:
-    logs = fixture_logs("4.3.1", times=50, segment_batches=100)
+    logs = fixture_logs("4.3.1", times=4_000, segment_batches=2_000)
+    assert not find(logs).is_small, "Spark merges the rows, not the driver"
     request = ScanRequest(cluster="copy", json_file=tmp_path / "scan.json", log_dirs=(logs,), live=True)
     spread = [("spark.executor.memory", "500m"), ("spark.executor.cores", "1")]
     code, result = submit(request, Settings.from_environment(), master=master, extra_configuration=spread)
