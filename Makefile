@@ -41,7 +41,7 @@ test-full: setup setup-browser setup-postgres ## run all tests with the larger m
 lint: setup ## check with ruff, mypy and import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy plugins/kafka_rollout spark_jobs tools
+	$(BIN)/mypy plugins/kafka_rollout spark_jobs tools tests
 	$(BIN)/lint-imports
 
 bench: bench-roll bench-rebalance bench-scan bench-scan-start ## run all benchmarks

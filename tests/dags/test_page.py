@@ -168,4 +168,4 @@ def test_no_path_of_the_page_takes_anything_but_a_question(client: Any) -> None:
     from kafka_rollout.airflow.views.app import app
 
     for route in app.routes:
-        assert getattr(route, "methods", set()) <= {"GET", "HEAD"}, route.path
+        assert getattr(route, "methods", set()) <= {"GET", "HEAD"}, route

@@ -27,7 +27,8 @@ from kafka_rollout_spark.kernel.spec import ScanDepth
 from tests.integration.harness import planted_logs as planted
 from tests.integration.harness.planted_logs import COMMITTED, EMPTY_GROUP, Record, key, value
 from tests.integration.harness.planted_orders import planted_orders
-from tests.spark.conftest import FIXTURES, MERGED_BY_SPARK, MERGED_ON_DRIVER, FixtureLogs, Scan, find
+from tests.paths import FIXTURES
+from tests.spark.conftest import MERGED_BY_SPARK, MERGED_ON_DRIVER, FixtureLogs, Scan, find
 
 pytestmark = pytest.mark.spark
 

@@ -41,8 +41,8 @@ from kafka_rollout.steps.procedures.rolling import OFFLINE_SECTION
 from kafka_rollout.steps.step import Step, StepCall
 from tests.dying_files import DyingFiles, KilledError
 from tests.integration.conftest import MakeCluster
-from tests.integration.features.test_features import opened
 from tests.integration.harness.cluster_contents import WITH_ACLS, contents, fill
+from tests.integration.harness.feature_harness import opened
 from tests.integration.metadata_log.test_metadata_on_brokers import SNAPSHOTS
 from tests.waiting import wait_until
 

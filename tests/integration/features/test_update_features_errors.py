@@ -17,6 +17,7 @@ from kafka_rollout.adapters.kafka.requests import ClusterConnections
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.java import java_binary
+from kafka_rollout.adapters.system.clock import SystemClock
 from kafka_rollout.adapters.system.free_ports import free_ports
 from kafka_rollout.domain.model.errors import FatalError
 from kafka_rollout.domain.model.releases import Release
@@ -72,7 +73,13 @@ def test_a_controller_in_zookeeper_mode_answers_invalid_request(release_cache: R
             (0, "Can not delete non-existing finalized feature."),
         ):
             (answer,) = send_feature_updates(
-                connections, {"group.version": level}, {}, validate_only=False, unsafe=False, timeout_s=30
+                connections,
+                {"group.version": level},
+                {},
+                validate_only=False,
+                unsafe=False,
+                timeout_s=30,
+                clock=SystemClock(),
             )
             assert (answer.error, answer.message) == ("INVALID_REQUEST", said)
         connections.close()

@@ -169,7 +169,7 @@ def test_members_through_librdkafka_and_java_share_a_group_with_ours(
 ) -> None:
     with live_group(cluster, "mixed") as group:
         group.new("ours")
-        others = [
+        others: list[ConsoleConsumer | ConfluentMember] = [
             ConsoleConsumer(group, "java", release_cache.libs(JAVA)),
             ConfluentMember(group, "librdkafka", "range"),
         ]

@@ -17,7 +17,8 @@ from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.merge.newest import reduce_entries
 from kafka_rollout_spark.rows import RowKind
-from tests.unit.spark.kernel.test_tables import FIXTURES, LOGS, deep, log_of
+from tests.paths import FIXTURES
+from tests.unit.spark.kernel.test_tables import LOGS, deep, log_of
 from tests.unit.wire.test_record_batch import ATTRIBUTES_AT, COMPRESS, CRC_AT, HEADER_BYTES
 
 _NUMBERS = (0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.unit.spark.kernel.test_fuzz import ROOT
+from tests.paths import ROOT
 
 SCAN_AFTER_IT = """
 import importlib, pkgutil
