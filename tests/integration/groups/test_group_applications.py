@@ -120,7 +120,7 @@ def test_released_applications_are_listed_by_what_they_are(run: Any) -> None:
     assert found["old-app"]["lag"] is not None
     _, page = run("groups list")
     assert "workers: Connect workers" in page
-    assert "connect-files: a sink connector's consumers" in page
+    assert "connect-files: consumers of a sink connector" in page
 
 
 def test_each_gets_the_plan_that_is_its_own(run: Any) -> None:
@@ -147,7 +147,7 @@ def test_each_gets_the_plan_that_is_its_own(run: Any) -> None:
     assert code == 0
     assert {name for name in NAMES if found[name]["steps"]} == {"new-app", "shared"}
     assert "group.protocol=classic" in found["new-app"]["steps"][0]
-    assert "delete it" in found["shared"]["steps"][0]
+    assert "delete the group" in found["shared"]["steps"][0]
 
 
 def test_lowered_features_name_the_applications_that_use_them(run: Any) -> None:
