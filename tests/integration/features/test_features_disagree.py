@@ -140,7 +140,7 @@ def test_a_finalized_feature_outside_the_request_keeps_what_it_needs_which_the_c
 
     assert code == 3, (told, error)
     assert f"kraft.version 1 stays finalized and requires {METADATA_VERSION} 21." in told
-    assert f"Keep {METADATA_VERSION} at 21 or above" in told
+    assert f"Keep {METADATA_VERSION} at 21 or higher" in told
     with opened(dynamic, tmp_path / "home2") as ports:
         plan = planned(ports, down=f"{METADATA_VERSION}:20")
         assert {"FEATURE-DEPENDENCY", "CONTROLLER-WOULD-ACCEPT"} <= codes(plan)
