@@ -144,7 +144,10 @@ def test_a_finalized_feature_outside_the_request_keeps_what_it_needs_which_the_c
     with opened(dynamic, tmp_path / "home2") as ports:
         plan = planned(ports, down=f"{METADATA_VERSION}:20")
         assert {"FEATURE-DEPENDENCY", "CONTROLLER-WOULD-ACCEPT"} <= codes(plan)
-        (answer,) = ports.admin.update_features({METADATA_VERSION: 20}, validate_only=False)
+        ports.lock.acquire(ports.cluster.name, ports.run_id, "a test", for_s=300)
+        with ports.lock.acting(ports.cluster.name, ports.run_id, "Lowering a level"):
+            (answer,) = ports.admin.update_features({METADATA_VERSION: 20}, validate_only=False)
+        ports.lock.release(ports.cluster.name, ports.run_id)
         assert answer.accepted, "the real controller looks at the request only"
         wait_until(lambda: ports.admin.features(dynamic.spec.nodes[0]).finalized[METADATA_VERSION] == 20, 120)
         assert ports.admin.features(dynamic.spec.nodes[0]).finalized["kraft.version"] == 1
