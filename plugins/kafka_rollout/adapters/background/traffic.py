@@ -30,7 +30,8 @@ TOPICS = (PLAIN_TOPIC, TRANSACTIONAL_TOPIC)
 RECORDS_PER_TRANSACTION = 5
 ABORT_EVERY = 10  # transactions, one of which is aborted; a consumer must not deliver its records
 FLUSH_SECONDS = 0.2
-DELIVERY_TIMEOUT_MS = 30_000
+DELIVERY_TIMEOUT_MS = 15 * 60_000
+TRANSACTION_TIMEOUT_MS = 30_000  # an open transaction delays the consumers until it is aborted
 UNASSIGNED_SECONDS = 30.0  # the only member of its group is without partitions only while it joins
 
 
@@ -86,7 +87,7 @@ def plain_producer(folder: Path, security: Mapping[str, Any], session: str, rate
     journal = Journal(folder / f"acknowledged-plain-{session}.tsv")
 
     def body(client: Client) -> None:
-        producer = Producer({**_producer_settings(security), "client.id": "kafka-rollout-ledger-plain"})
+        producer = Producer({**producer_settings(security), "client.id": "kafka-rollout-ledger-plain"})
         number = int(time.time() * 1000)  # ids differ from those of the producer before
 
         def delivered(error: KafkaError | None, message: Message) -> None:
@@ -119,7 +120,7 @@ def transactional_producer(folder: Path, security: Mapping[str, Any], session: s
 
     def finish(producer: Producer, name: str, commit: bool) -> None:
         """Commit or abort; repeats a call without an answer, which librdkafka makes safe."""
-        deadline = time.monotonic() + DELIVERY_TIMEOUT_MS / 1000
+        deadline = time.monotonic() + TRANSACTION_TIMEOUT_MS / 1000
         while True:
             try:
                 if commit:
@@ -144,11 +145,12 @@ def transactional_producer(folder: Path, security: Mapping[str, Any], session: s
     def body(client: Client) -> None:
         producer = Producer(
             {
-                **_producer_settings(security),
+                **producer_settings(security),
                 "client.id": "kafka-rollout-ledger-transactional",
                 "transactional.id": f"kafka-rollout-ledger-{session}",
                 # librdkafka wants no record to outlive its transaction.
-                "transaction.timeout.ms": DELIVERY_TIMEOUT_MS,
+                "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
             }
         )
         producer.init_transactions(60)
@@ -234,7 +236,7 @@ def consumer(folder: Path, security: Mapping[str, Any], group: str, protocol: st
     return Client(f"consumer-{protocol}", body)
 
 
-def _producer_settings(security: Mapping[str, Any]) -> dict[str, Any]:
+def producer_settings(security: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **security,
         "acks": "all",
@@ -244,7 +246,8 @@ def _producer_settings(security: Mapping[str, Any]) -> dict[str, Any]:
         # acknowledgement: a record is lost without any roll (measured on 3.4.0).
         "max.in.flight.requests.per.connection": 1,
         "linger.ms": 5,
-        # Longer than any stop of a node; a record that expires was never acknowledged.
+        # Longer than any outage, that of an offline downgrade included. When the request of a batch expires, librdkafka
+        # takes the next producer epoch and sends the batch's remaining records again, also if the broker stored them.
         "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
     }
 
