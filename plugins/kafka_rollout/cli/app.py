@@ -22,21 +22,21 @@ HELP = (
     "operator must act); 2 invalid input; 3 refused by a check or a blocker; 4 another run holds the lock of the "
     "cluster; 130 stopped by Ctrl-C (resumable)."
 )
-# Command → function in a module of this package, or a module whose `app` is a group of commands.
+# Command → function in a module of `commands`, or a module there whose `app` is a group of commands.
 COMMANDS: Mapping[str, str] = {
-    "clusters": "commands.clusters",
-    "catalogue": "commands.catalogue",
-    "observe": "commands.observe",
-    "plan": "commands.plan",
+    "clusters": "cluster.clusters",
+    "catalogue": "cluster.catalogue",
+    "observe": "cluster.observe",
+    "plan": "cluster.plan",
     "roll": "changes.roll",
     "retry": "changes.retry",
     "roll-back": "changes.roll_back",
-    "verify": "commands.verify",
-    "report": "commands.report",
+    "verify": "cluster.verify",
+    "report": "cluster.report",
     "downgrade": "changes.downgrade",
     "scan": "scan.scan",
-    "demo": "commands.demo",
-    "demo-clean": "commands.demo_clean",
+    "demo": "cluster.demo",
+    "demo-clean": "cluster.demo_clean",
     "metadata": "metadata",
     "features": "features",
     "groups": "groups",
@@ -52,7 +52,7 @@ _OWN_PARSER = {"allow_extra_args": True, "ignore_unknown_options": True, "help_o
 def _load(name: str) -> Any:
     """Import a command."""
     module, _, function = COMMANDS[name].partition(".")
-    imported = import_module(f"kafka_rollout.cli.{module}")
+    imported = import_module(f"kafka_rollout.cli.commands.{module}")
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False) if function else imported.app
     app.rich_markup_mode = "markdown"  # joins the lines of a paragraph
     if function:
@@ -65,7 +65,7 @@ def _load(name: str) -> Any:
 def _read_help(name: str) -> str:
     """Return the first paragraph of a command's help, the docstring, without importing the module."""
     module, _, function = COMMANDS[name].partition(".")
-    source: Any = ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8"))
+    source: Any = ast.parse((Path(__file__).with_name("commands") / f"{module}.py").read_text(encoding="utf-8"))
     if function:
         (source,) = (part for part in source.body if isinstance(part, ast.FunctionDef) and part.name == function)
     return " ".join((ast.get_docstring(source) or "").split("\n\n")[0].split())

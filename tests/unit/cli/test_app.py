@@ -14,9 +14,9 @@ import pytest
 
 from kafka_rollout.adapters.inventory import dump_cluster
 from kafka_rollout.cli import app as cli
-from kafka_rollout.cli import commands
 from kafka_rollout.cli import services as cli_services
 from kafka_rollout.cli.answers import TerminalAnswers
+from kafka_rollout.cli.commands import cluster as cluster_commands
 from kafka_rollout.cli.options import new_run_id
 from kafka_rollout.cli.run import INTERRUPTED, run_procedure, start_node_again, stop_signal
 from kafka_rollout.cli.services import shell_services
@@ -90,7 +90,7 @@ def test_what_we_did_not_foresee_is_a_sentence_too(
     def broken() -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr(commands, "list_clusters", broken)
+    monkeypatch.setattr(cluster_commands, "list_clusters", broken)
     assert cli.run_main(["clusters"]) == 1
     assert "KAFKA_ROLLOUT_DEBUG=1" in capsys.readouterr().err
     monkeypatch.setenv("KAFKA_ROLLOUT_DEBUG", "1")
@@ -241,7 +241,7 @@ def test_a_report_that_is_written_anew_says_what_kind_of_run_it_was(
         def open_fake(*_: object) -> Iterator[object]:
             yield fake_bench(cluster, settings.home, run_id=run), settings, None
 
-        monkeypatch.setattr(commands, "open_ports", open_fake)
+        monkeypatch.setattr(cluster_commands, "open_ports", open_fake)
         assert cli.run_main(["report", "-c", "fake", "--run", run]) == 0
         return str(json.loads(Path(capsys.readouterr().out.splitlines()[-1]).read_text())["outcome"])
 

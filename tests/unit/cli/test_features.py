@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.cli import app as cli
-from kafka_rollout.cli import features as cli_features
+from kafka_rollout.cli.commands import features as cli_features
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import GroupState, NodeFeatures
 from kafka_rollout.domain.model.topology import NodeSpec

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from kafka_rollout.cli import show
+from kafka_rollout.cli.commands.scan import print_scan
 from kafka_rollout.cli.options import AsJson
-from kafka_rollout.cli.scan import print_scan
 from kafka_rollout.composition.clusters import get_catalogue
 from kafka_rollout.composition.records import list_scanned_clusters, open_scan_history
 from kafka_rollout.domain.coordinator_logs.comparison import ScanComparison, VerdictChange, compare
