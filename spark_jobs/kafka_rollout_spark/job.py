@@ -128,7 +128,7 @@ def _scan(options: argparse.Namespace, gateway: Gateway) -> int:
     if options.json:
         write_json(result, options.json)
     print(summary(result), file=sys.stderr if options.json == STANDARD_OUTPUT else sys.stdout)
-    return VERDICT_FAILS if any(result.failing(release) for release in must_load) else 0
+    return 0 if all(result.is_proved_loadable(release) for release in must_load) else VERDICT_FAILS
 
 
 def _find_logs(options: argparse.Namespace, catalogue: Catalogue) -> LogsToRead:

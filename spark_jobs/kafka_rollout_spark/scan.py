@@ -222,6 +222,7 @@ def make_result(question: Question, logs: LogsToRead, scanned: Scanned) -> ScanR
         *groups_out_of_order(out_of_order),
     )
     owners, owners_left_out = scanned.owners_listed()
+    damage = parts.damage_of(scanned.few)
     return ScanResult(
         cluster=logs.cluster,
         scanned_at=scanned.scanned_at,
@@ -233,6 +234,7 @@ def make_result(question: Question, logs: LogsToRead, scanned: Scanned) -> ScanR
             question.releases,
             broken=broken,
             partitions=[(log.topic, log.partition) for log in logs.logs],
+            damaged={(place.topic, place.partition) for place in damage},
         ),
         sizes=parts.log_sizes(scanned.few, logs.logs),
         broken=broken,
@@ -240,7 +242,7 @@ def make_result(question: Question, logs: LogsToRead, scanned: Scanned) -> ScanR
         owners=owners,
         owners_left_out=owners_left_out,
         copies=logs.copies,
-        damage=parts.damage_of(scanned.few),
+        damage=damage,
         deleted_while_pending=deleted,
         out_of_order=out_of_order,
         inventory=scanned.inventory(),

@@ -153,6 +153,12 @@ def test_damage_is_told_with_its_place_and_the_rest_is_read(scan: Scan, fixture_
     assert left[OFFSETS, 0] == sizes[OFFSETS, 0]
     assert left[OFFSETS, 1].batches == sizes[OFFSETS, 1].batches - 1
     assert left[OFFSETS, 2].batches == sizes[OFFSETS, 2].batches - 5
+    release = Release(4, 3, 1)
+    verdicts = {(v.topic, v.partition): v.verdict for v in result.verdicts if v.release == release}
+    assert {place for place, verdict in verdicts.items() if verdict is LoadVerdict.UNKNOWN} == result.damaged
+    assert result.damaged == {(OFFSETS, 1), (OFFSETS, 2)}
+    assert whole.is_proved_loadable(release)
+    assert not result.is_proved_loadable(release)
 
 
 def test_records_before_the_log_start_offset_are_gone_also_from_the_batch_that_holds_it(

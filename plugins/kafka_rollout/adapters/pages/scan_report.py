@@ -44,9 +44,13 @@ class Cell:
 
     @property
     def tone(self) -> str:
-        return {LoadVerdict.FAILS: "bad", LoadVerdict.LOADS_IGNORING: "fair", LoadVerdict.LOADS: "good"}.get(
-            self.verdict, "none"
-        )
+        tones = {
+            LoadVerdict.FAILS: "bad",
+            LoadVerdict.UNKNOWN: "bad",
+            LoadVerdict.LOADS_IGNORING: "fair",
+            LoadVerdict.LOADS: "good",
+        }
+        return tones.get(self.verdict, "none")
 
 
 def render_scan(

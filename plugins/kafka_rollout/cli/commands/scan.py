@@ -28,7 +28,12 @@ from kafka_rollout.settings import Settings
 
 STANDARD_OUTPUT = "-"
 TREND = 30  # number of earlier scans on the page
-_COLOURS = {LoadVerdict.FAILS: "red", LoadVerdict.LOADS_IGNORING: "yellow", LoadVerdict.LOADS: "green"}
+_COLOURS = {
+    LoadVerdict.FAILS: "red",
+    LoadVerdict.UNKNOWN: "red",
+    LoadVerdict.LOADS_IGNORING: "yellow",
+    LoadVerdict.LOADS: "green",
+}
 
 
 def scan(
@@ -67,7 +72,9 @@ def scan(
     parquet: Annotated[Path | None, typer.Option("--parquet", help="Folder for the result as Parquet.")] = None,
     fail_on: Annotated[
         list[str] | None,
-        typer.Option("--fail-on", help="Exit code 3 if the verdict of this release is `fails`; repeatable."),
+        typer.Option(
+            "--fail-on", help="Exit code 3 if the verdict of this release is `fails` or `unknown`; repeatable."
+        ),
     ] = None,
     master: Annotated[
         str | None, typer.Option("--master", help="Spark master; default: KAFKA_ROLLOUT_SPARK_MASTER or local[2].")

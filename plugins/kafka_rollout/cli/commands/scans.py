@@ -49,7 +49,8 @@ def scans_list(
         return
     cells = []
     for scan, result in rows:
-        failing = ", ".join(str(r) for r, verdict in result.standing.items() if verdict is LoadVerdict.FAILS)
+        words = {LoadVerdict.FAILS: "{}", LoadVerdict.UNKNOWN: "{} unknown"}
+        failing = ", ".join(words[verdict].format(r) for r, verdict in result.standing.items() if verdict in words)
         sizes = f"{result.records:,}", size(result.log_bytes), len(result.logs)
         cells.append((scan.cluster, scan.name, *sizes, failing or "none"))
     show.print_table(("Cluster", "Scan", "Records", "Bytes", "Partitions", "Failing releases"), cells)

@@ -89,6 +89,7 @@ _WORDS: Mapping[LoadVerdict, str] = {
     LoadVerdict.LOADS: "loads",
     LoadVerdict.LOADS_IGNORING: "loads, ignoring records",
     LoadVerdict.FAILS: "fails",
+    LoadVerdict.UNKNOWN: "unknown: not read completely",
 }
 
 

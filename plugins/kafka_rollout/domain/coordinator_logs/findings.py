@@ -7,7 +7,7 @@ during an open transaction (docs/scan.md).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_rollout.domain.coordinator_logs.cleaning import defaults_of
@@ -20,6 +20,7 @@ from kafka_rollout.domain.coordinator_logs.remedies import cleaned_when
 from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict, blocker, info, warning
 from kafka_rollout.domain.model.releases import Catalogue, Release
+from kafka_rollout.domain.model.wording import size
 
 TRANSACTIONS_TO_END = (
     "End the transactions that commit offsets for these deleted groups. Their producers do this, or the "
@@ -74,6 +75,23 @@ class Failing:
         return f"{of_unserved}. {TRANSACTIONS_TO_END}" if self.served else of_unserved
 
 
+def _unread_sentence(scan: ScanResult, verdicts: Sequence[ReleaseVerdict]) -> str | None:
+    """Return the partitions whose verdict is unknown and how much of them was read; None if there are none."""
+    unknown = [verdict for verdict in verdicts if verdict.verdict is LoadVerdict.UNKNOWN]
+    if not unknown:
+        return None
+    places = {(verdict.topic, verdict.partition) for verdict in unknown}
+    damage = [place for place in scan.damage if (place.topic, place.partition) in places]
+    unread = sum(place.log_bytes for place in damage)
+    read = sum(one.log_bytes for one in scan.sizes if (one.topic, one.partition) in places)
+    first = min(damage, key=lambda place: (place.partition, place.file, place.position))
+    return (
+        f"It is unknown whether {unknown[0].release} can load {len(unknown)} of {len(verdicts)} partitions: "
+        f"{size(unread)} of {size(read + unread)} could not be read, first {first.file} at byte {first.position}: "
+        f"{first.sentence}"
+    )
+
+
 def check_rollback(scan: ScanResult, release: Release) -> Verdict:
     """Return whether `release`, which ran before, can still load the coordinator logs.
 
@@ -92,29 +110,32 @@ def check_rollback(scan: ScanResult, release: Release) -> Verdict:
             f"Scan the coordinator logs again with --release {release}.",
         )
         return Verdict(question=question, findings=(unknown,))
-    found = (_rollback_finding(scan, topic, verdicts, release) for topic, verdicts in sorted(by_topic.items()))
-    findings = [finding for finding in found if finding is not None]
-    return Verdict(question=question, findings=tuple(findings))
+    findings = tuple(
+        finding
+        for topic, verdicts in sorted(by_topic.items())
+        for finding in _rollback_findings(scan, topic, verdicts, release)
+    )
+    return Verdict(question=question, findings=findings)
 
 
-def _rollback_finding(
+def _rollback_findings(
     scan: ScanResult, topic: str, verdicts: Sequence[ReleaseVerdict], release: Release
-) -> Finding | None:
-    if failing := Failing.among(scan, verdicts):
+) -> Iterator[Finding]:
+    failing, unread = Failing.among(scan, verdicts), _unread_sentence(scan, verdicts)
+    if failing:
         end = failing.remedy(
             "Remove or convert the groups and transactional ids that wrote these records. Wait until the log "
             f"cleaner has removed the records, then return to {release}. Or return to a release that ignores "
             "them"
         )
-        return warning(
-            "WAY-BACK-CLOSED",
-            f"topic {topic}",
-            failing.sentence,
-            f"{end}.",
-        )
-    ignored = sum(v.ignored for v in verdicts)
-    if ignored:
-        return warning(
+        yield warning("WAY-BACK-CLOSED", f"topic {topic}", failing.sentence, f"{end}.")
+    if unread:
+        remedy = f"{_REPLACE_DAMAGED}. If you finalize now, a return to {release} can fail."
+        yield warning("WAY-BACK-UNREADABLE", f"topic {topic}", unread, remedy)
+    if failing or unread:
+        return
+    if ignored := sum(v.ignored for v in verdicts):
+        yield warning(
             "WAY-BACK-IGNORES",
             f"topic {topic}",
             f"{release} would load {topic} and ignore {ignored} records of unknown types.",
@@ -123,16 +144,20 @@ def _rollback_finding(
                 "the newer protocols."
             ),
         )
-    if all(v.verdict is LoadVerdict.NOT_LOADED for v in verdicts):
-        return info(
+    elif all(v.verdict is LoadVerdict.NOT_LOADED for v in verdicts):
+        yield info(
             "WAY-BACK-NOT-LOADED",
             f"topic {topic}",
             f"{release} has no coordinator for {topic} and would not load it.",
             f"No action needed. {release} does not use this log.",
         )
-    return None
 
 
+_REPLACE_DAMAGED = (
+    "Scan the same partition on another replica (`kafka-rollout scan --log-dir`). If that file is complete and the "
+    "replica is in sync, stop the node with the damaged file, remove the partition's directory and start the node: it "
+    "fetches the log again. Then scan again"
+)
 CLEANED_AT_GATE = "LOGS-TO-BE-CLEANED"
 _REMOVED_AND_CLEANED = (
     "Open the scan report. It lists the groups and transactional ids that wrote the records. Convert or "
@@ -164,12 +189,10 @@ def path_findings(
     for verdict in scan.verdicts:
         by_release[verdict.release][verdict.topic].append(verdict)
     findings = [
-        _to_be_cleaned(finding, scan)
-        if gated is not None and topic == OFFSETS_TOPIC and _is_resolved_at_gate(scan, gated, source, release)
-        else finding
+        finding
         for release in path
         for topic, verdicts in sorted(by_release[release].items())
-        if (finding := _path_finding(release, topic, verdicts, scan)) is not None
+        for finding in _path_findings(release, topic, verdicts, scan, source=source, gated=gated)
     ]
     findings += [_unknown(release) for release in path if not by_release[release]]
     findings += [
@@ -180,30 +203,46 @@ def path_findings(
     return tuple(findings)
 
 
-def _path_finding(release: Release, topic: str, verdicts: Sequence[ReleaseVerdict], scan: ScanResult) -> Finding | None:
-    if failing := Failing.among(scan, verdicts):
-        return blocker(
+def _path_findings(
+    release: Release,
+    topic: str,
+    verdicts: Sequence[ReleaseVerdict],
+    scan: ScanResult,
+    *,
+    source: Release,
+    gated: Catalogue | None,
+) -> Iterator[Finding]:
+    failing, unread = Failing.among(scan, verdicts), _unread_sentence(scan, verdicts)
+    if failing:
+        finding = blocker(
             "LOGS-NOT-LOADABLE",
             f"{release}, topic {topic}",
             failing.sentence,
             (f"{failing.remedy(_REMOVALS.get(topic, _REMOVED_AND_CLEANED))}. Or choose a release that can load them."),
         )
+        if gated is not None and topic == OFFSETS_TOPIC and _is_resolved_at_gate(scan, gated, source, release):
+            finding = _to_be_cleaned(finding, scan)
+        yield finding
+    if unread:
+        yield blocker("LOGS-UNREADABLE", f"{release}, topic {topic}", unread, f"{_REPLACE_DAMAGED}.")
+    if failing or unread:
+        return
     if ignored := sum(verdict.ignored for verdict in verdicts):
-        return warning(
+        yield warning(
             "LOGS-IGNORED-IN-PART",
             f"{release}, topic {topic}",
             f"{release} loads {topic} and ignores {ignored} records of unknown types (KIP-915).",
             ("The records stay in the log. No node uses their content until a release that supports them runs."),
         )
-    unread = all(verdict.verdict is LoadVerdict.NOT_LOADED for verdict in verdicts)
-    if unread and any(found.topic == topic for found in scan.classes):
-        return warning(
+        return
+    unused = all(verdict.verdict is LoadVerdict.NOT_LOADED for verdict in verdicts)
+    if unused and any(found.topic == topic for found in scan.classes):
+        yield warning(
             "LOGS-NOT-READ",
             f"{release}, topic {topic}",
             f"{release} has no coordinator for {topic} and does not read it.",
             "No node uses the content of this log until a release with this coordinator runs.",
         )
-    return None
 
 
 def _is_resolved_at_gate(scan: ScanResult, catalogue: Catalogue, source: Release, release: Release) -> bool:

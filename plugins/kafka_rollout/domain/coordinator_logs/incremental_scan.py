@@ -62,6 +62,7 @@ def merge_scans(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> S
         *unloadable_groups(configured, tail.deleted_while_pending, releases_of(catalogue, before)),
         *groups_out_of_order(tail.out_of_order),
     )
+    damage = before.damage + tail.damage
     return ScanResult(
         cluster=before.cluster,
         scanned_at=tail.scanned_at,
@@ -73,6 +74,7 @@ def merge_scans(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> S
             releases_of(catalogue, before),
             broken=broken,
             partitions=[(log.topic, log.partition) for log in logs],
+            damaged={(place.topic, place.partition) for place in damage},
         ),
         sizes=_sizes(before.sizes, tail.sizes),
         broken=broken,
@@ -80,7 +82,7 @@ def merge_scans(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> S
         owners=_sum_up(before.owners, tail.owners),
         owners_left_out=before.owners_left_out + tail.owners_left_out,
         copies=before.copies,
-        damage=before.damage + tail.damage,
+        damage=damage,
         deleted_while_pending=tail.deleted_while_pending,
         out_of_order=tail.out_of_order,
         cleaning={**before.cleaning, **tail.cleaning},

@@ -24,12 +24,13 @@ class LoadVerdict(StrEnum):
     LOADS = "loads"
     LOADS_IGNORING = "loads_ignoring"
     FAILS = "fails"
+    UNKNOWN = "unknown"  # a part of the log could not be read, and the rest loads
     NOT_LOADED = "not_loaded"  # the release has no coordinator that reads this log
 
     @property
     def badness(self) -> int:
         """Severity; 0 is good. A missing coordinator is a property of the release, not a problem of the log."""
-        return {LoadVerdict.LOADS_IGNORING: 1, LoadVerdict.FAILS: 2}.get(self, 0)
+        return {LoadVerdict.LOADS_IGNORING: 1, LoadVerdict.UNKNOWN: 2, LoadVerdict.FAILS: 3}.get(self, 0)
 
 
 def worst_of(verdicts: Iterable[LoadVerdict]) -> LoadVerdict:
@@ -295,8 +296,18 @@ class ScanResult:
             worst[v.release] = worst_of((worst.get(v.release, v.verdict), v.verdict))
         return dict(sorted(worst.items()))
 
+    @property
+    def damaged(self) -> frozenset[tuple[str, int]]:
+        """Topic and partition of the logs that were not read completely."""
+        return frozenset((place.topic, place.partition) for place in self.damage)
+
     def failing(self, release: Release) -> tuple[ReleaseVerdict, ...]:
         return tuple(v for v in self.verdicts if v.release == release and v.verdict is LoadVerdict.FAILS)
+
+    def is_proved_loadable(self, release: Release) -> bool:
+        """Return whether the release loads every partition or has no coordinator for it. Unknown is not enough."""
+        verdicts = {verdict.verdict for verdict in self.verdicts if verdict.release == release}
+        return not verdicts & {LoadVerdict.FAILS, LoadVerdict.UNKNOWN} and bool(verdicts or not self.logs)
 
     def is_served(self, verdict: ReleaseVerdict) -> bool:
         """Return whether the only failures are deleted groups with open transactions.

@@ -6,7 +6,7 @@ several records of a group come from unloadable_groups and groups_out_of_order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from kafka_rollout.domain.coordinator_logs.scan import (
     BrokenRecords,
@@ -31,20 +31,22 @@ def evaluate_records(
     *,
     broken: Iterable[BrokenRecords] = (),
     partitions: Iterable[tuple[str, int]] = (),
+    damaged: Collection[tuple[str, int]] = (),
 ) -> tuple[ReleaseVerdict, ...]:
     """Return one verdict per release, topic and partition. `partitions`: all partitions, also those without records.
 
+    `damaged`: partitions that were not read completely. Their verdict is unknown, unless a record that was read fails.
     `ignored` counts all records of the partition that the release skips, also those after the first failure.
     """
     by_partition: dict[tuple[str, int], tuple[list[RecordKind], list[BrokenRecords]]] = {
-        key: ([], []) for key in sorted(set(partitions))
+        key: ([], []) for key in sorted({*partitions, *damaged})
     }
     for record_class in classes:
         by_partition.setdefault((record_class.topic, record_class.partition), ([], []))[0].append(record_class)
     for records in broken:
         by_partition.setdefault((records.topic, records.partition), ([], []))[1].append(records)
     return tuple(
-        _evaluate_partition(catalogue.get(release), topic, partition, *found)
+        _evaluate_partition(catalogue.get(release), topic, partition, *found, damaged=(topic, partition) in damaged)
         for release in releases
         for (topic, partition), found in sorted(by_partition.items())
     )
@@ -56,6 +58,8 @@ def _evaluate_partition(
     partition: int,
     classes: Sequence[RecordKind],
     broken: Sequence[BrokenRecords],
+    *,
+    damaged: bool,
 ) -> ReleaseVerdict:
     release, facts = release_facts.release, release_facts.coordinator_logs.get(topic)
     if facts is None or not facts.loaded:
@@ -68,8 +72,12 @@ def _evaluate_partition(
     # Deleted groups are checked after all records are read, so a record that stops the load always comes first.
     failures = failures or [b.failure for b in broken if release in b.releases and b.pending]
     first = min(failures, key=lambda failure: failure.offset, default=None)
-    loadable = LoadVerdict.LOADS_IGNORING if ignored else LoadVerdict.LOADS
-    verdict = loadable if first is None else LoadVerdict.FAILS
+    if first is not None:
+        verdict = LoadVerdict.FAILS
+    elif damaged:
+        verdict = LoadVerdict.UNKNOWN
+    else:
+        verdict = LoadVerdict.LOADS_IGNORING if ignored else LoadVerdict.LOADS
     return ReleaseVerdict(
         release=release, topic=topic, partition=partition, verdict=verdict, ignored=ignored, first_failure=first
     )

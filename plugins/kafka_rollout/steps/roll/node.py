@@ -105,13 +105,16 @@ def _refuse_unloadable(
     if scanned is None:
         why = f"{closing[0].record} records of {plan.target} stop it, and no scan shows whether such records exist"
     else:
-        failing = ports.logs.scan_new_records(scanned).failing(release_step.to_release)
-        if not failing:
+        scan = ports.logs.scan_new_records(scanned)
+        if scan.is_proved_loadable(release_step.to_release):
             return
-        first = failing[0]
-        where = f"{first.topic}-{first.partition}"
-        reason = f": {first.first_failure.reason}" if first.first_failure is not None else ""
-        why = f"it can no longer load {len(failing)} partition(s) of the coordinator logs, the first is {where}{reason}"
+        if failing := scan.failing(release_step.to_release):
+            first = failing[0]
+            where = f"{first.topic}-{first.partition}"
+            reason = f": {first.first_failure.reason}" if first.first_failure is not None else ""
+            why = f"it can no longer load {len(failing)} partition(s) of the coordinator logs; first {where}{reason}"
+        else:
+            why = "it is unknown whether it can load the coordinator logs, because they were not read completely"
     sentence = f"A rollback to {release_step.to_release} is not possible: {why}."
     ports.run.record(RollbackClosed(release_step=release_step.key, sentence=sentence))
     raise RefusedError(

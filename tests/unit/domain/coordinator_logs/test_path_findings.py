@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_rollout.adapters.releases.catalogue import load_catalogue
-from kafka_rollout.domain.coordinator_logs.findings import path_findings
+from kafka_rollout.domain.coordinator_logs.findings import check_rollback, path_findings
 from kafka_rollout.domain.coordinator_logs.scan import (
     BrokenRecords,
+    Damage,
     Failure,
     LoadVerdict,
     LogRange,
+    LogSize,
     RecordKind,
     ReleaseVerdict,
     ScanResult,
@@ -44,11 +48,50 @@ def findings_of(*verdicts: ReleaseVerdict, classes: tuple[RecordKind, ...] = ())
     return {finding.code: finding.severity for finding in path_findings(scan, ORIGIN, (VIA, TARGET))}
 
 
+def damaged(*verdicts: ReleaseVerdict) -> ScanResult:
+    """Partition 0 has 3 kB, of which 1 kB could not be read."""
+    place = Damage(topic=OFFSETS, partition=0, file="00.log", position=100, log_bytes=1000, sentence="CRC is wrong.")
+    size = LogSize(
+        topic=OFFSETS,
+        partition=0,
+        records=9,
+        batches=3,
+        control_batches=0,
+        log_bytes=2000,
+        first_timestamp=-1,
+        last_timestamp=-1,
+    )
+    return ScanResult(
+        cluster="orders", scanned_at=0.0, logs=(LOG,), classes=(), verdicts=verdicts, damage=(place,), sizes=(size,)
+    )
+
+
 LOADS = [verdict(release, LoadVerdict.LOADS) for release in (ORIGIN, VIA, TARGET)]
 
 
 def test_releases_that_load_everything_are_no_finding() -> None:
     assert findings_of(*LOADS) == {}
+
+
+def test_a_log_that_was_not_read_completely_stops_an_upgrade_and_is_named_with_what_is_missing() -> None:
+    scan = damaged(verdict(VIA, LoadVerdict.UNKNOWN), verdict(TARGET, LoadVerdict.UNKNOWN))
+    via, target = path_findings(scan, ORIGIN, (VIA, TARGET))
+    assert {(found.code, found.severity) for found in (via, target)} == {("LOGS-UNREADABLE", Severity.BLOCKER)}
+    assert target.sentence == (
+        "It is unknown whether 4.3.1 can load 1 of 1 partitions: 1.0 kB of 3.0 kB could not be read, first 00.log at "
+        "byte 100: CRC is wrong."
+    )
+
+
+def test_what_fails_is_named_next_to_what_is_unknown() -> None:
+    verdicts = (verdict(TARGET, LoadVerdict.UNKNOWN), replace(verdict(TARGET, LoadVerdict.FAILS), partition=1))
+    codes = [found.code for found in path_findings(damaged(*verdicts), ORIGIN, (TARGET,))]
+    assert codes == ["LOGS-NOT-LOADABLE", "LOGS-UNREADABLE"]
+
+
+def test_a_rollback_to_a_release_with_an_unknown_verdict_is_a_warning_for_the_approver() -> None:
+    (found,) = check_rollback(damaged(verdict(ORIGIN, LoadVerdict.UNKNOWN)), ORIGIN).findings
+    assert (found.code, found.severity) == ("WAY-BACK-UNREADABLE", Severity.WARNING)
 
 
 @pytest.mark.parametrize("release", [VIA, TARGET])

@@ -227,6 +227,18 @@ def test_a_release_that_stalls_at_the_end_of_a_log_fails_there() -> None:
     assert (stalls.ignored, "endless loop" in stalls.first_failure.reason) == (3, True)
 
 
+def test_a_partition_that_was_not_read_completely_loads_nowhere_and_fails_where_a_record_fails() -> None:
+    known, unknown = held(1, 1), held(60, 0, partition=1)
+    verdicts = evaluate_records(
+        CATALOGUE, [known, unknown], [OLD, TOLERANT], damaged={(OFFSETS, 0), (OFFSETS, 1), (OFFSETS, 2)}
+    )
+    found = {(v.release, v.partition): v.verdict for v in verdicts}
+    unread, fails = LoadVerdict.UNKNOWN, LoadVerdict.FAILS
+    assert [found[OLD, number] for number in range(3)] == [unread, fails, unread]
+    assert {found[TOLERANT, number] for number in range(3)} == {unread}
+    assert fails.badness > unread.badness > LoadVerdict.LOADS_IGNORING.badness
+
+
 def test_the_first_failure_is_the_one_with_the_lowest_offset() -> None:
     failure = verdict_on(OLD, held(3, 0, first=20), held(1, 4, first=5), held(9, 0, first=30)).first_failure
     assert failure is not None

@@ -86,7 +86,7 @@ function runCard(run, lock) {
 
 const VERDICTS = {
   loads: ["loads", "done"], loads_ignoring: ["loads, ignores some", "now"], fails: ["fails", "bad"],
-  not_loaded: ["not loaded", ""],
+  not_loaded: ["not loaded", ""], unknown: ["unknown", "bad"],
 };
 
 function age(seconds) {
