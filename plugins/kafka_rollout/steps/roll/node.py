@@ -114,7 +114,8 @@ def _refuse_unloadable(
             reason = f": {first.first_failure.reason}" if first.first_failure is not None else ""
             why = f"it can no longer load {len(failing)} partition(s) of the coordinator logs; first {where}{reason}"
         else:
-            why = "it is unknown whether it can load the coordinator logs, because they were not read completely"
+            reason = "they were not read completely" if scan.damage else "the scan did not evaluate this release"
+            why = f"it is unknown whether it can load the coordinator logs, because {reason}"
     sentence = f"A rollback to {release_step.to_release} is not possible: {why}."
     ports.run.record(RollbackClosed(release_step=release_step.key, sentence=sentence))
     raise RefusedError(
