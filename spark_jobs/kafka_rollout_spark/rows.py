@@ -30,7 +30,7 @@ class RowKind(StrEnum):
     GROUP = "group"  # key_version, value_version, name (a group that commits), name_hash, count, first/last_offset
     STATE = "state"  # record, key_hash, last_offset, key_version, key, value (with its version); the newest is kept
     PRODUCER = "producer"  # key_hash (producer id), part (OPENED or ENDED), first/last_offset (of data or markers)
-    DAMAGE = "damage"  # file, position, log_bytes, sentence
+    DAMAGE = "damage"  # file, position, log_bytes, sentence; of a live log: file "", position and last_offset (offsets)
     ENTRIES = "entries"  # bucket, first_offset (base of the entries' offsets), entries, classes; not merged
 
 

@@ -28,6 +28,7 @@ from kafka_rollout_spark.decode.log_bytes import LogBytes
 from kafka_rollout_spark.kernel import tables
 from kafka_rollout_spark.kernel.spec import DecodingSpec, ScanDepth
 from kafka_rollout_spark.make_spec import make_spec
+from kafka_rollout_spark.result.result import damage_of
 from kafka_rollout_spark.rows import ENDED, OPENED, RowKind
 from tests.paths import FIXTURES
 from tests.unit.adapters.test_codecs import GIGABYTE, of_zeros
@@ -257,6 +258,17 @@ def test_generated_records_are_looked_into_alike(made: Any, codec: Codec) -> Non
     topic, content = made
     data = encode(content[:2], base_offset=5, codec=codec) + encode(content, base_offset=20, codec=codec)
     assert deep_by_kernel(data, topic) == deep_by_wire(data, topic)
+
+
+def test_damage_of_a_live_log_is_named_by_its_offsets_and_the_rest_is_read() -> None:
+    first, second, third = (encode([(b"\0\1", b"\0\0")], base_offset=at) for at in (10, 11, 12))
+    broken = second[:-1] + bytes([second[-1] ^ 1])
+    for data, offsets, count in ((first + broken + third, (11, 11), 2), (first + b"\xff" * 90, (11, 12), 1)):
+        chunk = LogBytes(topic=TOPIC, partition=0, data=memoryview(data), start=10, end=13)
+        found = [row for one in worker_rows(iter([chunk]), DecodingSpec()) for row in one.to_pylist()]
+        (damage,) = damage_of(found)
+        assert (damage.file, damage.position, damage.position + damage.offsets - 1) == ("", *offsets)
+        assert [row["count"] for row in found if row["kind"] == RowKind.LOG] == [count]
 
 
 @given(data=st.binary(max_size=300))

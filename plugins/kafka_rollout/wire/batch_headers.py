@@ -51,7 +51,10 @@ def header_at(block: Bytes, at: int, position: int) -> BatchHeader | None:
 
 
 def last_header(data: Bytes) -> BatchHeader | None:
-    """Return the header of the last complete batch; None without one. Only lengths are read before it."""
+    """Return the header of the last complete batch; None without one. Only lengths are read before it.
+
+    If the bytes there cannot begin a batch, every header is read, and the last one before such bytes is returned.
+    """
     begin, end, size = -1, 0, len(data)
     while end + PREFIX.size <= size:
         length = int.from_bytes(data[end + _LENGTH_AT : end + PREFIX.size], signed=True)
@@ -59,4 +62,13 @@ def last_header(data: Bytes) -> BatchHeader | None:
         if length <= 0 or after > size:
             break
         begin, end = end, after
-    return None if begin < 0 else header_at(data, begin, begin)
+    if begin < 0:
+        return None
+    return header_at(data, begin, begin) or _last_before_damage(data)
+
+
+def _last_before_damage(data: Bytes) -> BatchHeader | None:
+    last, position = None, 0
+    while (header := header_at(data, position, position)) is not None and position + header.size <= len(data):
+        last, position = header, position + header.size
+    return last

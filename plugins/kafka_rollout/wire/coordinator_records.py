@@ -23,6 +23,7 @@ UNREADABLE_VALUE = -1  # a value that is too short to have a version
 ClassKey = tuple[int | None, int | None]
 OnRecord = Callable[[bytes, RecordSpan, ClassKey], None]  # payload, position of the record in it, its kind
 OnBatch = Callable[[Batch, bytes], None]  # batch and payload, before its records
+OnDamage = Callable[[Batch, LogFormatError], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,25 +68,32 @@ class KindCounts:
         end: int,
         on_record: OnRecord | None = None,
         on_batch: OnBatch | None = None,
+        on_damage: OnDamage | None = None,
     ) -> None:
         """Count the records of complete batches with start <= offset < end.
 
-        `on_record` is called with each record, `on_batch` with each batch, control batches included. A range can begin
-        or end inside a batch.
+        `on_record` is called with each record, `on_batch` with each batch, control batches included. `on_damage` gets
+        each batch that cannot be read; without it, such a batch raises LogFormatError. Bytes that cannot begin a batch
+        always do. A range can begin or end inside a batch.
         """
         for batch in batches(buffer):
-            check_crc(batch, codecs)
-            if batch.last_offset < start or batch.base_offset >= end:
-                continue
-            self.batches += 1
-            self.log_bytes += batch.size
-            data = payload(batch, codecs)
-            if on_batch is not None:
-                on_batch(batch, data)
-            if batch.is_control:
-                self.control_batches += 1
-                continue
-            self._add_records(batch, data, start, end, on_record)
+            try:
+                check_crc(batch, codecs)
+                if batch.last_offset < start or batch.base_offset >= end:
+                    continue
+                data = payload(batch, codecs)
+                self.batches += 1
+                self.log_bytes += batch.size
+                if on_batch is not None:
+                    on_batch(batch, data)
+                if batch.is_control:
+                    self.control_batches += 1
+                    continue
+                self._add_records(batch, data, start, end, on_record)
+            except LogFormatError as error:
+                if on_damage is None:
+                    raise
+                on_damage(batch, error)
 
     def classes(self, topic: str, partition: int) -> list[RecordKind]:
         """Return the counts as record kinds of a log partition."""

@@ -18,6 +18,14 @@ class LogFormatError(FatalError):
     """Bytes of a log that cannot be decoded: they are corrupt, or in an unsupported format or codec."""
 
 
+class UnreadableOffsetError(LogFormatError):
+    """A live log returns no record batch at `offset`, so the rest of the range cannot be read."""
+
+    def __init__(self, sentence: str, *, remedy: str = "", offset: int = -1) -> None:
+        super().__init__(sentence, remedy=remedy)
+        self.offset = offset
+
+
 class Codec(IntEnum):
     """Ids of CompressionType: the lowest three bits of the attributes of a batch."""
 

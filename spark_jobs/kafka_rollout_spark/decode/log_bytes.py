@@ -10,8 +10,7 @@ class LogBytes:
     """Bytes of one partition that begin at a record batch. They must stay valid until the next LogBytes are read.
 
     Records with start <= offset < end count; a batch counts if its last offset is in this range. `file` and `position`
-    are the place of the bytes in a segment. Fetched bytes have no file: a batch that is cut off at their end is not
-    damage, because the next fetch returns it complete. Any other damage ends the scan with an error.
+    are the place of the bytes in a segment. Fetched bytes have no file: the place of damage in them is an offset.
     """
 
     topic: str

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_rollout.adapters.codecs import CODECS, MOST_PAYLOAD_BYTES
+from kafka_rollout.wire.batch_headers import header_at
 from kafka_rollout.wire.coordinator_records import KindCounts
 from kafka_rollout.wire.field_rules import decode_checked
 from kafka_rollout.wire.log_types import Batch, LogFormatError, RecordSpan
@@ -121,8 +122,6 @@ class LogReader:
                 case noting.FAR:
                     yield from self._drain_keys()
                     control[t.BASE] = control[t.BATCH_OFFSET]
-                case scanning.CUT_OFF if chunk.file is None:
-                    return
                 case _:
                     yield from self._process_batch(status, chunk)
         self._find_reasons(chunk)
@@ -184,7 +183,7 @@ class LogReader:
 
     def _damage(self, chunk: LogBytes, at: int, size: int, error: LogFormatError) -> pa.RecordBatch:
         if chunk.file is None:
-            raise LogFormatError(f"{chunk.topic}-{chunk.partition}: {error.sentence}", remedy=error.remedy) from error
+            return self._live_damage(chunk, chunk.data[at : at + size], error)
         return rows(
             RowKind.DAMAGE,
             chunk.topic,
@@ -193,6 +192,24 @@ class LogReader:
             file=[chunk.file],
             position=[chunk.position + at],
             log_bytes=[size],
+            sentence=[error.sentence],
+        )
+
+    def _live_damage(self, chunk: LogBytes, batch: memoryview, error: LogFormatError) -> pa.RecordBatch:
+        """A row with the offsets of the batch as its header names them, or of the rest of the chunk."""
+        header = header_at(batch, 0, 0)
+        first, last = max(chunk.start, int(self._control[t.LAST_OFFSET]) + 1), chunk.end - 1
+        if header is not None and header.size == len(batch):
+            first, last = max(chunk.start, header.base_offset), min(header.last_offset, last)
+        return rows(
+            RowKind.DAMAGE,
+            chunk.topic,
+            chunk.partition,
+            1,
+            file=[""],
+            position=[first],
+            last_offset=[max(first, last)],
+            log_bytes=[0],
             sentence=[error.sentence],
         )
 

@@ -70,6 +70,7 @@ _TABLES: Mapping[str, Mapping[str, pa.DataType]] = {
         "position": pa.int64(),
         "log_bytes": pa.int64(),
         "sentence": pa.string(),
+        "offsets": pa.int64(),
     },
 }
 

@@ -92,7 +92,10 @@ def log_sizes(rows: Iterable[Row], logs: Sequence[LogRange]) -> tuple[LogSize, .
 
 def damage_of(rows: Iterable[Row]) -> tuple[Damage, ...]:
     names = ("topic", "partition", "file", "position", "log_bytes", "sentence")
-    damage = (Damage(**_fields(row, *names)) for row in of_kind(rows, RowKind.DAMAGE))
+    damage = (
+        Damage(**_fields(row, *names), offsets=0 if row["file"] else row["last_offset"] - row["position"] + 1)
+        for row in of_kind(rows, RowKind.DAMAGE)
+    )
     return tuple(sorted(damage, key=lambda d: (d.topic, d.partition, d.file, d.position)))
 
 

@@ -10,7 +10,9 @@ from typing import Any
 from kafka_rollout.adapters.kafka.fetch import FetchSource
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
+from kafka_rollout.wire.log_types import UnreadableOffsetError
 from kafka_rollout_spark.decode.log_bytes import LogBytes
+from kafka_rollout_spark.rows import RowKind
 from kafka_rollout_spark.source.splits import Range
 
 _OFFSETS_PER_RANGE = 2_000_000  # several workers can read one long partition
@@ -28,17 +30,31 @@ class LiveLogs:
         return FetchSource(self.bootstrap_servers, security)
 
     def read(self, ranges: Sequence[Range], damage: list[dict[str, Any]]) -> Iterator[LogBytes]:
-        """As in LogSource; damage raises."""
+        """As in LogSource. The rest of a range after bytes that cannot begin a batch is not read."""
         with self.connect() as source:
             for log in ranges:
                 assert isinstance(log, LogRange)  # noqa: S101 - what cut_logs made
-                for fetched in source.read(log):
-                    yield LogBytes(
-                        topic=log.topic,
-                        partition=log.partition,
-                        data=memoryview(fetched.data),
-                        start=max(log.start, fetched.fetch_offset),
-                        end=log.end,
+                try:
+                    for fetched in source.read(log):
+                        yield LogBytes(
+                            topic=log.topic,
+                            partition=log.partition,
+                            data=memoryview(fetched.data),
+                            start=max(log.start, fetched.fetch_offset),
+                            end=min(log.end, fetched.end),
+                        )
+                except UnreadableOffsetError as error:
+                    damage.append(
+                        {
+                            "kind": RowKind.DAMAGE,
+                            "topic": log.topic,
+                            "partition": log.partition,
+                            "file": "",
+                            "position": error.offset,
+                            "last_offset": log.end - 1,
+                            "log_bytes": 0,
+                            "sentence": error.sentence,
+                        }
                     )
 
 

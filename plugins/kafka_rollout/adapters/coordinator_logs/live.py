@@ -106,6 +106,7 @@ def read_group_records(
             *groups_out_of_order(disordered),
         ),
         partitions=tuple((log.topic, log.partition) for log in ranges),
+        damage=tuple(place for partition in read for place in partition.damage),
         cleaning=source.cleaning(_TOPIC if ranges else []).get(OFFSETS_TOPIC, defaults_of(OFFSETS_TOPIC)),
     )
 
@@ -125,6 +126,7 @@ def records_of_scan(scan: ScanResult) -> GroupRecords:
         classes=scan.classes,
         broken=scan.broken,
         partitions=tuple((log.topic, log.partition) for log in scan.logs),
+        damage=scan.damage,
         cleaning=scan.cleaning.get(OFFSETS_TOPIC, defaults_of(OFFSETS_TOPIC)),
     )
 
@@ -243,7 +245,7 @@ class LiveCoordinatorLogs:
             tagged=(),
             owners=(),
             owners_left_out=0,
-            damage=(),
+            damage=tuple(place for reading in read for place in reading.damage),
             deleted_while_pending=self._deleted_while_pending(source, before, read),
             out_of_order=self._out_of_order(source, before, read),
         )

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 
 from kafka_rollout.adapters.codecs import CODECS
 from kafka_rollout.adapters.coordinator_logs.parsing import ParsingChecks
-from kafka_rollout.adapters.kafka.fetch import FetchSource
-from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, LogRange, LogSize, RecordKind
-from kafka_rollout.domain.model.errors import RolloutError
+from kafka_rollout.adapters.kafka.fetch import FetchedBytes, FetchSource
+from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, Damage, LogRange, LogSize, RecordKind
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES, ClassKey, KindCounts
-from kafka_rollout.wire.log_types import RecordSpan
+from kafka_rollout.wire.log_types import LogFormatError, RecordSpan, UnreadableOffsetError
 from kafka_rollout.wire.pending_commits import PendingCommits, text_at
 
 _COMMITS = frozenset({0, 1})  # key versions of committed offsets
@@ -32,28 +31,51 @@ class PartitionReading:
     counts: KindCounts = field(default_factory=KindCounts)
     commits: PendingCommits = field(default_factory=PendingCommits)
     groups: set[bytes] = field(default_factory=set)
+    damage: list[Damage] = field(default_factory=list)
     newest: dict[bytes, tuple[int, bytes | None]] = field(default_factory=dict)
 
     def read(self, source: FetchSource) -> Iterator[int]:
-        """Read the range; yield the number of records of each fetch. Errors name the partition."""
-        of_groups = self.log.topic == OFFSETS_TOPIC
+        """Read the range; yield the number of records of each fetch. What cannot be read is added to `damage`."""
         before = 0
-        for fetched in source.read(self.log):
-            try:
-                self.counts.add(
-                    fetched.data,
-                    CODECS,
-                    start=max(self.log.start, fetched.fetch_offset),
-                    end=self.log.end,
-                    on_record=self._check if of_groups else self.parsing.check,
-                    on_batch=self.commits.begin if of_groups else None,
-                )
-            except RolloutError as error:
-                where = f"{self.log.topic}-{self.log.partition}"
-                raise type(error)(f"{where}: {error.sentence}", remedy=error.remedy) from error
-            now = self.counts.counts.total()
-            yield now - before
-            before = now
+        try:
+            for fetched in source.read(self.log):
+                self._add(fetched)
+                now = self.counts.counts.total()
+                yield now - before
+                before = now
+        except UnreadableOffsetError as error:
+            self._note_damage(error.offset, self.log.end, error)
+
+    def _add(self, fetched: FetchedBytes) -> None:
+        of_groups = self.log.topic == OFFSETS_TOPIC
+        try:
+            self.counts.add(
+                fetched.data,
+                CODECS,
+                start=max(self.log.start, fetched.fetch_offset),
+                end=self.log.end,
+                on_record=self._check if of_groups else self.parsing.check,
+                on_batch=self.commits.begin if of_groups else None,
+                on_damage=lambda batch, error: self._note_damage(batch.base_offset, batch.last_offset + 1, error),
+            )
+        except LogFormatError as error:  # the next fetch begins after these bytes
+            self._note_damage(fetched.fetch_offset, fetched.end, error)
+
+    def _note_damage(self, start: int, end: int, error: LogFormatError) -> None:
+        """Add the offsets `start` to `end` − 1, as far as the range has them: a damaged header can name others."""
+        log = self.log
+        first = min(max(log.start, start), log.end - 1)
+        self.damage.append(
+            Damage(
+                topic=log.topic,
+                partition=log.partition,
+                file="",
+                position=first,
+                log_bytes=0,
+                sentence=error.sentence,
+                offsets=max(1, min(end, log.end) - first),
+            )
+        )
 
     def kinds(self) -> list[tuple[RecordKind, int]]:
         """Each kind with the base offset of the last batch that contains it."""

@@ -7,6 +7,7 @@ deleted while a transaction committed offsets for them (wire.pending_commits).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, DeletedWhi
 from kafka_rollout.domain.model.releases import Catalogue, CoordinatorLogFacts, GroupFamilyFacts, Release
 from kafka_rollout.wire.coordinator_records import VERSION_BYTES
 from kafka_rollout.wire.group_replay import GroupReplay, group_records
-from kafka_rollout.wire.log_types import Bytes
+from kafka_rollout.wire.log_types import Bytes, UnreadableOffsetError
 from kafka_rollout.wire.pending_commits import PendingCommits
 
 if TYPE_CHECKING:
@@ -55,8 +56,10 @@ def deleted_while_pending(
 
 
 def read_log(source: FetchSource, log: LogRange) -> Iterator[Bounded]:
-    for fetched in source.read(log):
-        yield fetched.data, max(log.start, fetched.fetch_offset), log.end
+    """Read the range up to an offset that cannot be read. The first reading reports the damage."""
+    with suppress(UnreadableOffsetError):
+        for fetched in source.read(log):
+            yield fetched.data, max(log.start, fetched.fetch_offset), log.end
 
 
 Facts = Mapping[Release, CoordinatorLogFacts]

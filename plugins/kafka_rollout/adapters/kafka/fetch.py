@@ -35,7 +35,7 @@ from kafka_rollout.domain.coordinator_logs.cleaning import CLEANING_SETTINGS, Cl
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
 from kafka_rollout.domain.model.errors import FatalError, TransientError, UserError
 from kafka_rollout.wire.batch_headers import last_header
-from kafka_rollout.wire.record_batch import batches
+from kafka_rollout.wire.log_types import Bytes, UnreadableOffsetError
 
 _TOPICS_OWN, _DEFAULT = 1, 5  # ConfigSource of what was set for the topic itself, and of defaults
 _PROTOCOLS, _ENABLE = "group.coordinator.rebalance.protocols", "group.coordinator.new.enable"
@@ -49,12 +49,13 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedBytes:
-    """Record batches as they are in the log; the last one can be cut off, and is fetched again as a whole."""
+    """Whole record batches as they are in the log, by the lengths in their headers. The last offset is `end` − 1."""
 
     topic: str
     partition: int
     fetch_offset: int
-    data: bytes
+    end: int
+    data: Bytes
 
 
 class FetchSource:
@@ -157,7 +158,8 @@ class FetchSource:
     def read(self, what: LogRange) -> Iterator[FetchedBytes]:
         """The batches with the range's offsets, in order; the first and the last can exceed the range.
 
-        Records that retention removed during the read are skipped: a coordinator would not find them either.
+        Records that retention removed during the read are skipped: a coordinator would not find them either. Raises
+        UnreadableOffsetError at an offset at which the log has no record batch; no later offset can be read then.
         """
         offset = what.start
         while offset < what.end:
@@ -244,13 +246,16 @@ class FetchSource:
                     remedy="Scan again. If the log was truncated, check for an unclean leader election.",
                 )
             return None, start
+        if partition.error_code == errors.CorruptRecordError.errno:
+            raise UnreadableOffsetError(
+                f"The leader cannot read its log at offset {offset} (CORRUPT_MESSAGE).", offset=offset
+            )
         _raise_for(partition.error_code)
         data = bytes(partition.records or b"")
-        last = _last_offset(data)
-        if last is None or last < offset:
-            # No whole batch: the new leader does not have this offset yet.
+        if not data:  # the new leader does not have this offset yet
             raise TransientError("OFFSET_NOT_AVAILABLE.")
-        return FetchedBytes(topic=what.topic, partition=what.partition, fetch_offset=offset, data=data), last + 1
+        whole, end = whole_batches(data, offset)
+        return FetchedBytes(topic=what.topic, partition=what.partition, fetch_offset=offset, end=end, data=whole), end
 
     def _leader(self, what: LogRange) -> int:
         if (what.topic, what.partition) not in self._leaders:
@@ -310,15 +315,19 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _last_offset(data: bytes) -> int | None:
-    """Of the last batch that is not cut off, None without one; decoding checks the rest.
+def whole_batches(data: bytes, offset: int) -> tuple[memoryview, int]:
+    """Return the whole batches of a response, and the offset after the last one. Decoding checks their contents.
 
-    Raises LogFormatError if the data does not begin with a batch.
+    A response ends inside a batch if it reaches its byte limit, but its first batch is whole (KIP-74). Raises
+    UnreadableOffsetError without a whole batch that has `offset` or a later one.
     """
-    header = last_header(data)
-    if header is None:
-        next(batches(data), None)
-    return None if header is None else header.last_offset
+    last = last_header(data)
+    if last is None or last.last_offset < offset:
+        raise UnreadableOffsetError(
+            f"No complete record batch begins at offset {offset}. The rest of the partition was not read.",
+            offset=offset,
+        )
+    return memoryview(data)[: last.position + last.size], last.last_offset + 1
 
 
 def _raise_for(code: int, *, but: int = 0) -> None:

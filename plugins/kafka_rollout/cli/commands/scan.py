@@ -177,8 +177,7 @@ def print_scan(result: ScanResult) -> None:
         if copy.chosen and not copy.why.startswith("It is the only"):
             show.say(f"{copy.topic}-{copy.partition}: read {copy.directory}. {copy.why}")
     for damage in result.damage:
-        text = f"{damage.file}, byte {damage.position}: {damage.sentence}"
-        show.say_marked("damage", "yellow", text)
+        show.say_marked("damage", "yellow", f"{damage.place}: {damage.sentence}")
 
 
 def _cell(verdicts: list[ReleaseVerdict]) -> Text | None:

@@ -7,7 +7,7 @@ during an open transaction (docs/scan.md).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_rollout.domain.coordinator_logs.cleaning import defaults_of
@@ -17,7 +17,7 @@ from kafka_rollout.domain.coordinator_logs.incompatible_records import (
     find_incompatible_records,
 )
 from kafka_rollout.domain.coordinator_logs.remedies import cleaned_when
-from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, LoadVerdict, ReleaseVerdict, ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, Damage, LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.domain.model.findings import Finding, Severity, Verdict, blocker, info, warning
 from kafka_rollout.domain.model.releases import Catalogue, Release
 from kafka_rollout.domain.model.wording import size
@@ -82,14 +82,22 @@ def _unread_sentence(scan: ScanResult, verdicts: Sequence[ReleaseVerdict]) -> st
         return None
     places = {(verdict.topic, verdict.partition) for verdict in unknown}
     damage = [place for place in scan.damage if (place.topic, place.partition) in places]
-    unread = sum(place.log_bytes for place in damage)
-    read = sum(one.log_bytes for one in scan.sizes if (one.topic, one.partition) in places)
     first = min(damage, key=lambda place: (place.partition, place.file, place.position))
     return (
         f"It is unknown whether {unknown[0].release} can load {len(unknown)} of {len(verdicts)} partitions: "
-        f"{size(unread)} of {size(read + unread)} could not be read, first {first.file} at byte {first.position}: "
+        f"{' and '.join(_unread_amounts(scan, places, damage))} could not be read, first {first.place}: "
         f"{first.sentence}"
     )
+
+
+def _unread_amounts(scan: ScanResult, places: Collection[tuple[str, int]], damage: Sequence[Damage]) -> Iterator[str]:
+    """Yield the unread amount of these partitions: bytes of segment files, offsets of live logs."""
+    if unread := sum(place.log_bytes for place in damage if place.file):
+        read = sum(one.log_bytes for one in scan.sizes if (one.topic, one.partition) in places)
+        yield f"{size(unread)} of {size(read + unread)}"
+    if offsets := sum(place.offsets for place in damage):
+        held = sum(log.end - log.start for log in scan.logs if (log.topic, log.partition) in places)
+        yield f"{offsets:,} of {held:,} offsets"
 
 
 def check_rollback(scan: ScanResult, release: Release) -> Verdict:

@@ -190,7 +190,11 @@ class LogCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """Bytes of a segment file, from `position`, that could not be read as record batches."""
+    """A part of a log that could not be read as record batches.
+
+    Of a segment file: `log_bytes` bytes from byte `position`. Of a live log (`file` empty): `offsets` offsets from
+    offset `position`.
+    """
 
     topic: str
     partition: int
@@ -198,6 +202,13 @@ class Damage:
     position: int
     log_bytes: int
     sentence: str
+    offsets: int = 0
+
+    @property
+    def place(self) -> str:
+        if self.file:
+            return f"{self.file} at byte {self.position}"
+        return f"{self.topic}-{self.partition} at offset {self.position}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,14 @@ from kafka_rollout.domain.coordinator_logs.incompatible_records import (
     find_incompatible_records,
 )
 from kafka_rollout.domain.coordinator_logs.remedies import cleaned_when
-from kafka_rollout.domain.coordinator_logs.scan import OFFSETS_TOPIC, BrokenRecords, LoadVerdict, RecordKind, ScanResult
+from kafka_rollout.domain.coordinator_logs.scan import (
+    OFFSETS_TOPIC,
+    BrokenRecords,
+    Damage,
+    LoadVerdict,
+    RecordKind,
+    ScanResult,
+)
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.check import Condition
 from kafka_rollout.domain.groups.described import CONSUMER, SHARE, STREAMS
@@ -29,9 +36,9 @@ _PREFIXES = {"ConsumerGroup": CONSUMER, "ShareGroup": SHARE, "StreamsGroup": STR
 class GroupRecords:
     """One read of the log. `alive`: group type → groups with a current record; `classes`: kinds of all records.
 
-    `broken`: records that some release cannot parse, without committed offsets. `offsets`: number of offsets in the
-    log. `cleaning`: topic configuration, if the cluster reports it. `newest`: newest record of each key, tombstones
-    included, without committed offsets; empty if Spark read the log.
+    `broken`: records that some release cannot parse, without committed offsets. `damage`: what could not be read.
+    `offsets`: number of offsets in the log. `cleaning`: topic configuration, if the cluster reports it. `newest`:
+    newest record of each key, tombstones included, without committed offsets; empty if Spark read the log.
     """
 
     read_at: float
@@ -41,6 +48,7 @@ class GroupRecords:
     classes: tuple[RecordKind, ...] = ()
     broken: tuple[BrokenRecords, ...] = ()
     partitions: tuple[tuple[str, int], ...] = ()
+    damage: tuple[Damage, ...] = ()
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
 
     def alive_of(self, kinds: Collection[str]) -> frozenset[str]:
@@ -88,8 +96,12 @@ def conversion_conditions(
         else f"no converted group has a current record in {records.offsets} offsets"
     )
     kept = f"; without members, but with records: {few(idle)}" if idle else ""
+    if records.damage:
+        evidence = f"{evidence}; unknown for {_unread(records.damage)}"
     tombstones = Condition(
-        name="the tombstones of their records are written", holds=not active and not ended, evidence=evidence + kept
+        name="the tombstones of their records are written",
+        holds=not active and not ended and not records.damage,
+        evidence=evidence + kept,
     )
     return (_members(active, kinds), tombstones, *loads)
 
@@ -113,10 +125,17 @@ def _members(active: Collection[str], kinds: Collection[str]) -> Condition:
 
 def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Condition:
     verdicts = evaluate_records(
-        catalogue, records.classes, [release], broken=records.broken, partitions=records.partitions
+        catalogue,
+        records.classes,
+        [release],
+        broken=records.broken,
+        partitions=records.partitions,
+        damaged={(place.topic, place.partition) for place in records.damage},
     )
     failing = [verdict for verdict in verdicts if verdict.verdict is LoadVerdict.FAILS]
     name = f"{release} can load {OFFSETS_TOPIC}"
+    if not failing and any(verdict.verdict is LoadVerdict.UNKNOWN for verdict in verdicts):
+        return Condition(name=name, holds=False, evidence=f"unknown for {_unread(records.damage)}")
     if not failing:
         ignored = sum(verdict.ignored for verdict in verdicts)
         return Condition(
@@ -127,6 +146,14 @@ def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Con
     first = where if failure is None else f"{where} at offset {failure.offset}: {failure.reason}"
     evidence = f"{count(len(failing), 'partition')} not, {first}; {_until_it_can(catalogue, records, release)}"
     return Condition(name=name, holds=False, evidence=evidence)
+
+
+def _unread(damage: Sequence[Damage]) -> str:
+    partitions = {(place.topic, place.partition) for place in damage}
+    return (
+        f"{count(len(partitions), 'partition')}, which could not be read completely, "
+        f"first {damage[0].place}: {damage[0].sentence}"
+    )
 
 
 def _until_it_can(catalogue: Catalogue, records: GroupRecords, release: Release) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,14 @@ from kafka_rollout.adapters.releases.catalogue import load_catalogue
 from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.cleaning import CleaningConfig
 from kafka_rollout.domain.coordinator_logs.contents import GroupInventory, GroupSummary
+from kafka_rollout.domain.coordinator_logs.findings import path_findings
 from kafka_rollout.domain.coordinator_logs.scan import LoadVerdict, LogRange, ScanResult
 from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.groups.records import conversion_conditions
 from kafka_rollout.domain.model.errors import RefusedError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.settings import Settings
+from kafka_rollout.wire.log_types import UnreadableOffsetError
 from kafka_rollout.wire.record_batch import batches
 from tests.fake_cluster import make_spec
 from tests.integration.harness.planted_logs import GOOD, TRANSACTIONAL, PlantedLog, batch, cut, deleted_while_pending
@@ -58,7 +60,7 @@ class FakeSource:
         assert OFFSETS in topics
         return (LogRange(topic=OFFSETS, partition=0, start=0, end=len(self.held)),)
 
-    def read(self, what: LogRange) -> list[FetchedBytes]:
+    def read(self, what: LogRange) -> Iterable[FetchedBytes]:
         if what.start == what.end:
             return []
         builder = MemoryRecordsBuilder(magic=2, compression_type=1, batch_size=1 << 20)
@@ -66,7 +68,9 @@ class FakeSource:
             builder.append(timestamp=1, key=key, value=value)
         builder.close()
         data = bytes(builder.buffer())
-        return [FetchedBytes(topic=what.topic, partition=what.partition, fetch_offset=what.start, data=data)]
+        return [
+            FetchedBytes(topic=what.topic, partition=what.partition, fetch_offset=what.start, end=what.end, data=data)
+        ]
 
 
 def scan_to(end: int) -> ScanResult:
@@ -201,8 +205,8 @@ class Written(FakeSource):
     def ranges(self, topics: list[str]) -> tuple[LogRange, ...]:
         return (LogRange(topic=OFFSETS, partition=0, start=0, end=end_of(self.data)),)
 
-    def read(self, what: LogRange) -> list[FetchedBytes]:
-        return [FetchedBytes(topic=OFFSETS, partition=0, fetch_offset=what.start, data=self.data)]
+    def read(self, what: LogRange) -> Iterable[FetchedBytes]:
+        return [FetchedBytes(topic=OFFSETS, partition=0, fetch_offset=what.start, end=what.end, data=self.data)]
 
     def cleaning(self, topics: list[str]) -> dict[str, CleaningConfig]:
         return {}
@@ -249,7 +253,7 @@ def test_a_group_that_the_scan_found_alive_is_not_read_for_again(monkeypatch: py
             2, [(2, GOOD)], attributes=TRANSACTIONAL, producer=7
         )
 
-        def read(self, what: LogRange) -> list[FetchedBytes]:
+        def read(self, what: LogRange) -> Iterable[FetchedBytes]:
             read.append(what)
             return super().read(what)
 
@@ -260,6 +264,68 @@ def test_a_group_that_the_scan_found_alive_is_not_read_for_again(monkeypatch: py
         read.clear()
         logs.scan_new_records(replace(scan_to(2), inventory=GroupInventory(groups=(known,))))
         assert [what.start for what in read] == [2, 0][:times]
+
+
+def damaged(data: bytes, number: int) -> bytes:
+    """The log with another last byte in its batch `number`: a wrong CRC."""
+    changed, of_batch = bytearray(data), list(batches(data))[number]
+    changed[of_batch.position + of_batch.size - 1] ^= 1
+    return bytes(changed)
+
+
+def three_batches() -> bytes:
+    return b"".join(batch(at, [(at, GOOD), (at + 1, GOOD)]) for at in (0, 2, 4))
+
+
+class CutOff(Written):
+    """No batch begins after the first one."""
+
+    def read(self, what: LogRange) -> Iterator[FetchedBytes]:
+        first = next(batches(self.data))
+        yield FetchedBytes(topic=OFFSETS, partition=0, fetch_offset=what.start, end=2, data=first.data)
+        raise UnreadableOffsetError("No complete record batch begins at offset 2.", offset=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "unread"),
+    [
+        (Written, damaged(three_batches(), 1), range(2, 4)),
+        (Written, three_batches()[:-30] + bytes(30), range(4, 6)),
+        (CutOff, three_batches(), range(2, 6)),
+    ],
+    ids=["wrong CRC", "zeros at the end", "no batch"],
+)
+def test_a_tail_that_cannot_be_read_completely_is_unknown_with_the_amount_that_was_not_read(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Written], data: bytes, unread: range
+) -> None:
+    monkeypatch.setattr(Written, "data", data)
+    monkeypatch.setattr(coordinator_logs, "FetchSource", kind)
+    logs = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS)
+    scan = logs.scan_new_records(scan_to(0))
+    assert [(found.position, found.offsets, found.file) for found in scan.damage] == [(unread[0], len(unread), "")]
+    assert scan.standing == {OLD: LoadVerdict.UNKNOWN, NEW: LoadVerdict.UNKNOWN}
+    assert scan.records == 6 - len(unread)
+    (finding,) = path_findings(scan, OLD, [NEW])
+    assert finding.code == "LOGS-UNREADABLE"
+    assert (
+        f"{len(unread)} of 6 offsets could not be read, first {OFFSETS}-0 at offset {unread[0]}: " in finding.sentence
+    )
+
+
+def test_the_gate_of_the_groups_does_not_pass_on_a_log_that_it_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def conditions(data: bytes) -> list[tuple[bool, str]]:
+        monkeypatch.setattr(Written, "data", data)
+        records = logs.group_records()
+        found = conversion_conditions((), records, {"consumer"}, catalogue=CATALOGUE, releases=[OLD])
+        return [(condition.holds, condition.evidence) for condition in found]
+
+    monkeypatch.setattr(coordinator_logs, "FetchSource", Written)
+    logs = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS)
+    assert [holds for holds, _ in conditions(three_batches())] == [True, True, True]
+    _, tombstones, loads = conditions(damaged(three_batches(), 1))
+    assert (tombstones[0], loads[0]) == (False, False)
+    assert f"unknown for 1 partition, which could not be read completely, first {OFFSETS}-0 at offset 2" in loads[1]
+    assert loads[1] in tombstones[1]
 
 
 BY_THE_CLEANER = [log for log in planted_orders() if "streams" in log.name or "share" in log.name]

@@ -10,10 +10,10 @@ import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 
-from kafka_rollout.adapters.kafka.fetch import FetchSource, _last_offset
+from kafka_rollout.adapters.kafka.fetch import FetchSource, whole_batches
 from kafka_rollout.domain.coordinator_logs.scan import LogRange
 from kafka_rollout.domain.model.errors import FatalError, TransientError
-from kafka_rollout.wire.log_types import LogFormatError
+from kafka_rollout.wire.log_types import UnreadableOffsetError
 from kafka_rollout.wire.record_batch import batches
 from tests.paths import FIXTURES
 from tests.unit.adapters.kafka.kafka_listener import Listener, accepting_plain
@@ -24,17 +24,27 @@ FETCHED = FIXTURES / "coordinator-logs-4.3.1" / "__consumer_offsets-0.fetch"
 def test_a_fetch_that_was_cut_anywhere_ends_with_its_last_whole_batch() -> None:
     data = FETCHED.read_bytes()
     ends = {batch.position + batch.size: batch.last_offset for batch in batches(data)}
-    for cut in range(len(data) + 1):
-        whole = [last for end, last in ends.items() if end <= cut]
-        assert _last_offset(data[:cut]) == (whole[-1] if whole else None)
+    for cut in range(min(ends), len(data) + 1):
+        end = max(end for end in ends if end <= cut)
+        assert whole_batches(data[:cut], 0) == (data[:end], ends[end] + 1)
 
 
-def test_a_fetch_ends_before_what_is_no_batch_and_one_that_begins_with_it_is_an_error() -> None:
+@pytest.mark.parametrize("damage", [b"\xff" * 100, bytes(8) + (200).to_bytes(4) + b"\xff" * 200], ids=["any", "whole"])
+def test_a_fetch_ends_before_what_is_no_batch_and_one_that_begins_with_it_names_the_offset(damage: bytes) -> None:
     data = FETCHED.read_bytes()
     first, second, *_ = batches(data)
-    assert _last_offset(data[: second.position] + b"\xff" * 100) == first.last_offset
-    with pytest.raises(LogFormatError):
-        _last_offset(b"\xff" * 100)
+    before = data[: second.position]
+    assert whole_batches(before + damage, 0) == (before, first.last_offset + 1)
+    for unreadable in (damage, before[:-1]):
+        with pytest.raises(UnreadableOffsetError, match="at offset 7") as raised:
+            whole_batches(unreadable, 7)
+        assert raised.value.offset == 7
+
+
+def test_a_fetch_that_ends_before_the_wanted_offset_is_unreadable_there() -> None:
+    data = FETCHED.read_bytes()
+    with pytest.raises(UnreadableOffsetError):
+        whole_batches(data, max(batch.last_offset for batch in batches(data)) + 1)
 
 
 LOG = "__consumer_offsets"
