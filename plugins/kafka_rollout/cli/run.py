@@ -16,6 +16,7 @@ from kafka_rollout.domain.planning.request import Request
 from kafka_rollout.domain.run.events import APPROVED, ApprovalOf
 from kafka_rollout.domain.run.projections.nodes import find_last_node_event, has_stopped_nodes
 from kafka_rollout.domain.run.projections.offline import can_be_undone, is_undoing
+from kafka_rollout.domain.run.projections.runs import is_plan_refused
 from kafka_rollout.ports.run_services import Answers, Question
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval
@@ -95,8 +96,11 @@ def command_of(ports: ClusterPorts, plan: Plan, *, back: bool = False) -> str:
 
 
 def _show_next_commands(ports: ClusterPorts, plan: Plan) -> None:
-    """Show the commands for the answers that the DAG offers after a failed gate."""
+    """Show the command that plans again, or after a failed gate the commands for the answers that the DAG offers."""
     events = ports.run.events()
+    if plan.release_steps and is_plan_refused(events, plan):
+        again = f"{command_of(ports, plan)} --approve-as NAME --reason REASON"
+        say(f"Nothing was changed. Follow the remedies. Then plan again with: {again}", err)
     if not has_stopped_nodes(events):
         return
     again = f"kafka-rollout retry --cluster {plan.cluster} --run {ports.run_id}"

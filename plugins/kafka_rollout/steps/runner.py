@@ -15,7 +15,7 @@ from kafka_rollout.domain.run.events import APPROVED, ApprovalOf, CanaryAsked
 from kafka_rollout.domain.run.projections.approvals import approvals
 from kafka_rollout.domain.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.domain.run.projections.offline import stop_has_begun
-from kafka_rollout.domain.run.projections.runs import canary_is_asked, has_plan
+from kafka_rollout.domain.run.projections.runs import canary_is_asked, has_plan, is_plan_refused
 from kafka_rollout.ports.run_services import Answers, Question, RunServices
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval, require_approval
@@ -72,6 +72,7 @@ class Runner:
     stopped: bool = False
     _planned: bool = False  # everything that the plan consists of is known
     _past: str = ""  # a jump skips everything up to this step
+    _replans: bool = False  # the run's plan was refused and nothing was changed: it plans again
     _repeats: bool = False  # levels were approved again, so every later step is done again
     _scan_failed: RolloutError | None = None  # only a step that runs after anything follows
     _rolled: bool = False
@@ -85,6 +86,7 @@ class Runner:
             target = f" to {self.request.target}" if self.request.target else ""
             lock.acquire_lock(self.ports, f"{self.procedure.name.capitalize()}{target}.")
         try:
+            self._replans = self._plans_again()
             self._walk(self.procedure.parts, "")
         except BaseException:
             with suppress(RolloutError):
@@ -197,10 +199,12 @@ class Runner:
             self.services.scan(step.scan)
         elif step.service is Service.START_TRAFFIC:
             self.services.start_traffic()
-        elif step.id == PLAN and has_plan(self.ports.run.events()):
+        elif step.id == PLAN and has_plan(self.ports.run.events()) and not self._replans:
             self._keep_plan()
         elif step.act is not None:
             self._act(task_id, step)
+        if step.id == PLAN:
+            self._replans = False
         if step.id == PLAN or (self.plan is not None and not self._planned):
             self.plan = self.ports.run.load_plan()  # what scans find becomes part of it
         if step.jump is not None:
@@ -243,24 +247,38 @@ class Runner:
             self.error = self.error or error
 
     def _is_kept(self, task_id: str, step: Step) -> bool:
-        if self._repeats or step.on_resume is OnResume.REPEAT or not has_finished(self.ports.run.events(), task_id):
+        if self._replans or self._repeats or step.on_resume is OnResume.REPEAT:
+            return False
+        if not has_finished(self.ports.run.events(), task_id):
             return False
         if step.id == PLAN:  # the request must fit it
             self._keep_plan()
         return step.on_resume is OnResume.KEEP or bool(approvals(self.ports.run.events()))
 
+    def _plans_again(self) -> bool:
+        """Return whether this call resumes a run whose plan was refused before the run changed anything."""
+        events = self.ports.run.events()
+        if not (self.request.target or self.request.features) or not has_plan(events):
+            return False
+        plan = self.ports.run.load_plan()
+        self._refuse_other_request(plan)
+        return is_plan_refused(events, plan)
+
     def _keep_plan(self) -> None:
         """Load the plan of a resumed run. A newer scan adds its findings."""
         plan = self.ports.run.load_plan()
+        self._refuse_other_request(plan)
+        if self.results.get("scanned") and plan.release_steps and not has_stopped_nodes(self.ports.run.events()):
+            plan = replace_coordinator_log_findings(self.ports, plan)
+        self.plan = plan
+
+    def _refuse_other_request(self, plan: Plan) -> None:
         kept = procedure_of(self.ports.run.events())
         if kept.name != self.procedure.name or (self.request.target and plan.target != self.request.target):
             raise UserError(
                 f"Run {self.ports.run_id} is a {kept.name} run to {plan.target}.",
                 remedy="Omit --run to start a new run.",
             )
-        if self.results.get("scanned") and plan.release_steps and not has_stopped_nodes(self.ports.run.events()):
-            plan = replace_coordinator_log_findings(self.ports, plan)
-        self.plan = plan
 
     def _approve(self, task_id: str, step: Step) -> None:
         if step.approval is None:

@@ -17,14 +17,15 @@ from kafka_rollout.domain.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.domain.gates.check import GateKind
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import Loss
-from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import CheckpointFile, GroupState
 from kafka_rollout.domain.model.topology import NodeSpec
 from kafka_rollout.domain.planning.downgrade import WhereRefused
 from kafka_rollout.domain.planning.request import DowngradeType, Request
-from kafka_rollout.domain.run.events import events_of
+from kafka_rollout.domain.run.events import Planned, events_of
 from kafka_rollout.domain.run.step_events import GateChecked
+from kafka_rollout.ports.run_services import Answer, Question
 from kafka_rollout.settings import Settings
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
@@ -279,3 +280,45 @@ def test_a_plan_that_was_ended_before_its_scans_is_scanned_when_the_run_goes_on(
     with pytest.raises(RefusedError, match="Broker 11 loses /data/2"):
         run(world, tmp_path, request("4.0.1"))
     assert (world.updates, world.stops) == ([], [])
+
+
+def test_a_refused_run_plans_again_when_it_is_resumed_and_a_finished_plan_stays(
+    world: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.add_partition("single", 0, [11])
+    for _ in range(2):
+        with pytest.raises(RefusedError, match="RF-ONE-TOPIC"):
+            run(world, tmp_path, request("4.0.1"))
+    shown = capsys.readouterr().err
+    assert "Then plan again with: kafka-rollout downgrade --to 4.0.1 --cluster fake --run " in shown
+    del world.topics["single-0"]
+    with pytest.raises(UserError, match=r"is a downgrade run to 4\.0\.1"):
+        run(world, tmp_path, request("3.9.1"))
+    code, ports = run(world, tmp_path, request("4.0.1"))
+    assert (code, outcome(ports)) == (0, "finished")
+    planned = len(events_of(ports.run.events(), Planned))
+    assert planned == 3
+    run(world, tmp_path, request("4.0.1"))
+    assert len(events_of(ports.run.events(), Planned)) == planned
+
+
+def test_a_plan_whose_approval_became_invalid_before_anything_was_changed_is_made_again(
+    world: FakeCluster, tmp_path: Path
+) -> None:
+    class Degrading(TerminalAnswers):
+        """Another topic is created while the approver reads the plan."""
+
+        def ask(self, question: Question) -> Answer | None:
+            world.add_partition("single", 0, [11])
+            return super().ask(question)
+
+    ports = fake_bench(world, tmp_path)
+    answers = Degrading(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
+    with pytest.raises(RefusedError, match="The approval is no longer valid"):
+        run_procedure(
+            DOWNGRADE, ports, request("4.0.1"), answers, shell_services(ports, Settings.from_environment(), None)
+        )
+    assert (world.stops, len(events_of(ports.run.events(), Planned))) == ([], 1)
+    del world.topics["single-0"]
+    assert run(world, tmp_path, request("4.0.1"))[0] == 0
+    assert len(events_of(ports.run.events(), Planned)) == 2

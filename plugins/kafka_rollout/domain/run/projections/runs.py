@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kafka_rollout.domain.model.plan import Plan
 from kafka_rollout.domain.run.events import (
     Answered,
     AnswerReceived,
@@ -23,6 +24,7 @@ from kafka_rollout.domain.run.events import (
     has,
     newest,
 )
+from kafka_rollout.domain.run.projections.offline import stop_has_begun
 from kafka_rollout.domain.run.step_events import Finalizing, GateFailed, GatePassed, Started, Stopped, Stopping
 
 
@@ -52,6 +54,14 @@ def canary_is_asked(events: Sequence[Event]) -> bool:
 def has_acted(events: Sequence[Event]) -> bool:
     """Return whether the run has changed the cluster, or tried to."""
     return has(events, Finalizing, Stopping, Stopped)
+
+
+def is_plan_refused(events: Sequence[Event], plan: Plan) -> bool:
+    """Return whether the run changed nothing, because its plan has blockers or a later finding refused the plan."""
+    if has_acted(events) or stop_has_begun(events):
+        return False
+    planned = max((at for at, event in enumerate(events) if isinstance(event, Planned)), default=-1)
+    return bool(plan.blockers) or any(isinstance(event, Voided) for event in events[planned + 1 :])
 
 
 def last_task_failure(events: Sequence[Event]) -> TaskFailed | None:
