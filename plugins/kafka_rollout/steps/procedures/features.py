@@ -39,7 +39,7 @@ FEATURES = Procedure(
             id="look_again",
             label="Nodes that joined",
             doc="Checks that no node with a narrower range joined during the change (KIP-584).",
-            progress="approval_requests every node again for the features it supports",
+            progress="querying every node again for the features that it supports",
             act=actions.check_narrower_nodes,
         ),
         replace(common.GATE_FINALIZED, skip=conditions.does_not_wait),
