@@ -181,8 +181,8 @@ def undo_of(facts: ReleaseFacts, feature: str, current: int, target: int) -> tup
         levels = f"Level{'s' if len(changed) > 1 else ''} {', '.join(map(str, changed))}"
         return (
             Undo.IMPOSSIBLE,
-            f"{levels} changed metadata (MetadataVersion.didMetadataChange), and {facts.release} does not "
-            "lower metadata.version across such levels (KIP-1155 is not implemented).",
+            f"{levels} changed metadata (MetadataVersion.didMetadataChange). A controller lowers metadata.version "
+            "across such levels only if every node implements KIP-1155.",
         )
     return (
         Undo.POSSIBLE,

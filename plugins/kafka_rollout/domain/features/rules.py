@@ -13,8 +13,8 @@ from kafka_rollout.domain.features.checks import missing_dependencies, undo_of
 from kafka_rollout.domain.features.requests import FeatureRequest, RequestKind, levels_of
 from kafka_rollout.domain.features.support import (
     dropped_registration,
+    find_lossy_downgrade_gap,
     highest_known,
-    lowers_with_loss,
     support_findings,
     unlisted_node_findings,
 )
@@ -128,8 +128,9 @@ def _lowered(
             "controllers cannot register, so their supported levels would be unknown (KIP-1155, KIP-919).",
             f"Choose {METADATA_VERSION_FLOOR} or higher, or keep {current}.",
         )
-    if feature != METADATA_VERSION or not lowers_with_loss(cluster, catalogue, state):
-        yield from _refused_downgrade(catalogue, state, feature, level)
+    gap = find_lossy_downgrade_gap(cluster, catalogue, state) if feature == METADATA_VERSION else ""
+    if feature != METADATA_VERSION or gap:
+        yield from _refused_downgrade(catalogue, state, feature, level, gap)
 
 
 def _deletion(catalogue: Catalogue, state: ClusterState, request: FeatureRequest) -> Iterable[Finding]:
@@ -155,7 +156,9 @@ def _deletion(catalogue: Catalogue, state: ClusterState, request: FeatureRequest
         yield from _refused_downgrade(catalogue, state, feature, 0)
 
 
-def _refused_downgrade(catalogue: Catalogue, state: ClusterState, feature: str, level: int) -> Iterable[Finding]:
+def _refused_downgrade(
+    catalogue: Catalogue, state: ClusterState, feature: str, level: int, gap: str = ""
+) -> Iterable[Finding]:
     current = state.finalized.get(feature, 0)
     known = [release for release in state.releases if release in catalogue]
     if not known:
@@ -166,7 +169,7 @@ def _refused_downgrade(catalogue: Catalogue, state: ClusterState, feature: str, 
         yield _blocker(
             "FEATURE-DOWNGRADE-REFUSED",
             feature,
-            f"The controller cannot lower {feature} from {current} to {level}: {source}",
+            f"The controller cannot lower {feature} from {current} to {level}: {source} {gap}".rstrip(),
             "Keep the level, or use kafka_downgrade, which offers the offline downgrade.",
         )
 

@@ -8,7 +8,7 @@ from kafka_rollout.domain.model.findings import Finding, Severity, blocker, info
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Catalogue, VersionRange
 from kafka_rollout.domain.model.state import ClusterState, NodeState, find_unlisted_brokers, find_unlisted_controllers
 from kafka_rollout.domain.model.topology import ClusterSpec
-from kafka_rollout.domain.model.wording import nodes
+from kafka_rollout.domain.model.wording import few, nodes
 
 
 def supported_range(catalogue: Catalogue, seen: NodeState, feature: str) -> VersionRange | str | None:
@@ -137,17 +137,24 @@ def dropped_registration(
     )
 
 
-def lowers_with_loss(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> bool:
-    """Return whether every node implements KIP-1155 ("merely supporting the new metadata version is enough").
+def find_lossy_downgrade_gap(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> str:
+    """Return the nodes that do not implement KIP-1155, as a sentence; empty if every node implements it.
 
-    A node that does not respond, or that is not listed in the inventory, counts as a node without KIP-1155.
+    A node implements it if it supports the metadata.version of KIP-1155 ("merely supporting the new metadata version is
+    enough"). A node that does not respond, or that is not listed in the inventory, counts as a node without KIP-1155.
     """
     level = catalogue.lossy_downgrade_level
-    if level is None or find_unlisted_brokers(cluster, state) or find_unlisted_controllers(cluster, state):
-        return False
+    if level is None:
+        return "No release of the catalogue implements it."
+    lacking: dict[str, list[int]] = {}
     for node in cluster.nodes:
         seen = state.nodes.get(node.node_id)
         supported = None if seen is None else supported_range(catalogue, seen, METADATA_VERSION)
-        if not isinstance(supported, VersionRange) or level > supported.max:
-            return False
-    return True
+        if not isinstance(supported, VersionRange):
+            lacking.setdefault("did not report its levels", []).append(node.node_id)
+        elif level > supported.max:
+            lacking.setdefault(f"supports {supported}", []).append(node.node_id)
+    unlisted = sorted({*find_unlisted_brokers(cluster, state), *find_unlisted_controllers(cluster, state)})
+    listed = [f"node {node_id} {text}" for text, ids in lacking.items() for node_id in ids]
+    listed += [f"node {node_id} is not listed in the inventory" for node_id in unlisted]
+    return f"Not every node supports its metadata.version {level}: {few(listed, limit=12)}." if listed else ""

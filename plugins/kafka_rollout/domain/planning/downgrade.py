@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from kafka_rollout.domain.features.checks import feature_change, missing_dependencies, range_findings, undo_of
 from kafka_rollout.domain.features.rules import check_feature_support
-from kafka_rollout.domain.features.support import lowers_with_loss
+from kafka_rollout.domain.features.support import find_lossy_downgrade_gap
 from kafka_rollout.domain.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.findings import Finding, Severity, warning
@@ -96,10 +96,11 @@ def refused_by_kafka(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterS
     """
     current = state.finalized.get(METADATA_VERSION, 0)
     known = [release for release in state.releases if release in catalogue]
-    if level >= current or not known or lowers_with_loss(cluster, catalogue, state):
+    gap = find_lossy_downgrade_gap(cluster, catalogue, state)
+    if level >= current or not known or not gap:
         return ""
     undo, source = undo_of(catalogue.get(max(known)), METADATA_VERSION, level, current)
-    return "" if undo is Undo.POSSIBLE else source
+    return "" if undo is Undo.POSSIBLE else f"{source} {gap}"
 
 
 _REFUSED = "FEATURE-DOWNGRADE-REFUSED"

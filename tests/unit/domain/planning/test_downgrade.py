@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.domain.features.support import find_lossy_downgrade_gap
 from kafka_rollout.domain.model.errors import UserError
 from kafka_rollout.domain.model.plan import Direction, Plan
 from kafka_rollout.domain.model.releases import Catalogue, Release
-from kafka_rollout.domain.model.state import ClusterState, GroupState
+from kafka_rollout.domain.model.state import ClusterState, GroupState, RegisteredNodes
 from kafka_rollout.domain.planning.downgrade import WhereRefused, make_downgrade_plan
 from kafka_rollout.domain.planning.release_path import order_nodes_down, plan_steps_down
 from tests.unit.domain.builders import (
@@ -22,6 +23,7 @@ from tests.unit.domain.builders import (
     node_state,
     partition,
     replace_node,
+    silent,
     state,
 )
 
@@ -122,7 +124,20 @@ def test_nodes_that_all_implement_kip_1155_lower_it_online() -> None:
     nodes = replace_node(
         narrower, node_state(5, R431, supported={**SUPPORTED, "metadata.version": (7, 29)}, finalized={})
     )
-    assert "FEATURE-DOWNGRADE-REFUSED" in codes(plan(replace(narrower, nodes=nodes), R421, known=known))
+    (refused,) = plan(replace(narrower, nodes=nodes), R421, known=known).blockers
+    assert refused.code == "FEATURE-DOWNGRADE-REFUSED"
+    assert "Not every node supports its metadata.version 30: node 5 supports 7-29." in refused.sentence
+
+
+def test_a_node_that_is_silent_or_not_in_the_inventory_does_not_implement_kip_1155() -> None:
+    known = catalogue()
+    known = Catalogue({**known.releases, R431: replace(known.releases[R431], lossy_downgrade_level=30)})
+    assert find_lossy_downgrade_gap(SEPARATE, known, at(30)) == ""
+    assert find_lossy_downgrade_gap(SEPARATE, catalogue(), at(30)) == "No release of the catalogue implements it."
+    unlisted = RegisteredNodes(brokers=frozenset({4, 5, 6, 9}), fenced=None, controllers=None)
+    seen = replace(at(30), nodes=replace_node(at(30), silent(4)), registered=unlisted)
+    gap = find_lossy_downgrade_gap(SEPARATE, known, seen)
+    assert gap.endswith("30: node 4 did not report its levels, node 9 is not listed in the inventory.")
 
 
 @pytest.mark.parametrize(
