@@ -100,6 +100,7 @@ class FakeCluster:
         self.find_unlisted_brokers: set[int] = set()
         self.groups: list[GroupState] = []
         self.transactions: list[TransactionState] = []
+        self.coordinator_answers: dict[str, str] = {}  # coordinator partition → error name; NONE for the others
         self.silent: set[int] = set()  # nodes that run and do not answer
         self.cannot_start: set[tuple[int, Release]] = set()  # the process ends at once
         self.hangs_in_shutdown: set[int] = set()

@@ -7,7 +7,8 @@ its ISRs after `catch_up_looks` calls of `partitions()`; leadership comes back o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -17,6 +18,13 @@ from kafka_rollout.domain.coordinator_logs.incremental_scan import merge_scans
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.features.checks import undo_of
+from kafka_rollout.domain.gates.coordinators import (
+    GROUPS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    CoordinatorAnswers,
+    coordinator_partition,
+    led_partitions,
+)
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
@@ -120,6 +128,24 @@ class FakeAdmin:
         self._any_broker()
         self._cluster.look()
         return tuple(sorted(self._cluster.topics.values(), key=lambda p: (p.topic, p.partition)))
+
+    def coordinators(self, node: NodeSpec, partitions: Sequence[PartitionState]) -> CoordinatorAnswers:
+        """`FakeCluster.coordinator_answers` replaces answers; groups and ids are those of the node's partitions."""
+        world = self._cluster
+        self.features(node)  # it must respond
+        sizes = Counter(p.topic for p in partitions)
+        led = {p.name for p in led_partitions(partitions, node.node_id)}
+
+        def coordinated(topic: str, names: Iterable[str]) -> frozenset[str]:
+            return frozenset(
+                name for name in names if sizes[topic] and f"{topic}-{coordinator_partition(name, sizes[topic])}" in led
+            )
+
+        return CoordinatorAnswers(
+            by_partition={name: world.coordinator_answers.get(name, "NONE") for name in led},
+            groups=coordinated(GROUPS_TOPIC, (group.group_id for group in world.groups)),
+            transactional_ids=coordinated(TRANSACTIONS_TOPIC, (t.transactional_id for t in world.transactions)),
+        )
 
     def groups(self) -> tuple[GroupState, ...]:
         self._any_broker()

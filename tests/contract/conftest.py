@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.adapters.kafka.admin import KafkaAdmin
+from kafka_rollout.domain.gates.coordinators import GROUPS_TOPIC
 from kafka_rollout.domain.model.errors import TransientError
 from kafka_rollout.domain.model.releases import Release
-from kafka_rollout.domain.model.state import PartitionState
+from kafka_rollout.domain.model.state import GroupState, PartitionState
 from kafka_rollout.domain.model.topology import ClusterSpec
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
 from tests.fake_cluster import FakeCluster
@@ -33,6 +35,8 @@ class World:
     admin: ClusterAdmin
     runtime: NodeRuntime
     patience_s: float
+    use_group: Callable[[str], None]
+    """Make a group exist, by a committed offset."""
 
     def orders(self) -> tuple[PartitionState, ...]:
         return tuple(partition for partition in self.admin.partitions() if partition.topic == TOPIC)
@@ -55,12 +59,27 @@ class World:
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     if request.param == "fake":
         cluster = FakeCluster(RELEASE)
-        yield World(spec=cluster.spec, admin=FakeAdmin(cluster), runtime=FakeRuntime(cluster), patience_s=0.5)
+
+        def use_group(name: str) -> None:
+            brokers = [node.node_id for node in cluster.spec.brokers]
+            for number in range(5):
+                order = brokers[number % 3 :] + brokers[: number % 3]
+                cluster.add_partition(GROUPS_TOPIC, number, order, min_isr=2)
+            cluster.groups.append(GroupState(group_id=name, type="classic", state="Empty"))
+
+        fake, runtime = FakeAdmin(cluster), FakeRuntime(cluster)
+        yield World(spec=cluster.spec, admin=fake, runtime=runtime, patience_s=0.5, use_group=use_group)
         return
     make: MakeCluster = request.getfixturevalue("make_shared_cluster")
     real = make(str(RELEASE), name="contract")
     admin = AdminClient({"bootstrap.servers": real.spec.bootstrap_servers})
     topic = NewTopic(TOPIC, num_partitions=3, replication_factor=3, config={"min.insync.replicas": "2"})
     admin.create_topics([topic])[TOPIC].result(60)
+
+    def commit(name: str) -> None:
+        consumer = Consumer({"bootstrap.servers": real.spec.bootstrap_servers, "group.id": name})
+        consumer.commit(offsets=[TopicPartition(TOPIC, 0, 0)], asynchronous=False)
+        consumer.close()
+
     with KafkaAdmin(real.spec) as ours:
-        yield World(spec=real.spec, admin=ours, runtime=real.runtime, patience_s=180)
+        yield World(spec=real.spec, admin=ours, runtime=real.runtime, patience_s=180, use_group=commit)

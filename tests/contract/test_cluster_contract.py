@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kafka_rollout.domain.gates.coordinators import GROUPS_TOPIC, CoordinatorAnswers, coordinator_partition
 from kafka_rollout.domain.model.errors import FatalError, TransientError
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.topology import NodeSpec
@@ -86,6 +87,25 @@ def test_partitions_carry_their_effective_min_isr(world: World) -> None:
     assert [p.name for p in orders] == ["orders-0", "orders-1", "orders-2"]
     assert {p.min_isr for p in orders} == {2}
     assert all(len(p.replicas) == 3 for p in orders)
+
+
+def test_a_broker_answers_for_the_coordinator_partitions_that_it_leads(world: World) -> None:
+    world.use_group("readers")
+    nodes = world.spec.brokers
+
+    def answers() -> list[CoordinatorAnswers]:
+        return [world.admin.coordinators(node, world.admin.partitions()) for node in nodes]
+
+    def loaded() -> bool:
+        return all(set(one.by_partition.values()) <= {"NONE", "GROUP_ID_NOT_FOUND"} for one in answers())
+
+    assert world.until(loaded)
+    partitions = [p for p in world.admin.partitions() if p.topic == GROUPS_TOPIC]
+    number = coordinator_partition("readers", len(partitions))
+    for node, one in zip(nodes, answers(), strict=True):
+        assert one.by_partition.keys() == {p.name for p in partitions if p.leader == node.node_id}
+        assert one.groups == (frozenset({"readers"}) if partitions[number].leader == node.node_id else frozenset())
+        assert one.transactional_ids == frozenset()
 
 
 def test_validate_only_changes_nothing(world: World) -> None:

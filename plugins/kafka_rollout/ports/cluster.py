@@ -8,6 +8,7 @@ from typing import Protocol
 
 from kafka_rollout.domain.coordinator_logs.scan import ScanResult
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
+from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
@@ -48,6 +49,11 @@ class ClusterAdmin(Protocol):
 
     def groups(self) -> tuple[GroupState, ...]: ...
     def transactions(self) -> tuple[TransactionState, ...]: ...
+    def coordinators(self, node: NodeSpec, partitions: Sequence[PartitionState]) -> CoordinatorAnswers:
+        """Ask the node about the coordinator partitions that it leads in `partitions`, and for the groups and
+        transactional ids that it coordinates. Raises RefusedError for a missing right."""
+        ...
+
     def inventory(self, *, configured_groups: Collection[str] = ()) -> ClusterInventory:
         """Topics, end offsets, groups, dynamic configuration, client-metrics subscriptions, ACLs, SCRAM users and
         quotas. `configured_groups`: ids to query if groups with their own configuration cannot be listed."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +66,20 @@ def load(
     extra_config: Mapping[str, str] | None = None,
 ) -> dict[Place, Outcome]:
     """Start a broker of the release on these logs (bytes; whether to check them as after an unclean stop)."""
+    with started_on(release, logs, folder, cache, extra_config=extra_config) as (_, outcomes):
+        return outcomes
+
+
+@contextmanager
+def started_on(
+    release: Release,
+    logs: Mapping[Place, tuple[bytes, bool]],
+    folder: Path,
+    cache: ReleaseCache,
+    *,
+    extra_config: Mapping[str, str] | None = None,
+) -> Iterator[tuple[LocalCluster, dict[Place, Outcome]]]:
+    """As `load`; the broker runs until the block ends."""
     counts = {topic: max(p for t, p in logs if t == topic) + 1 for topic, _ in logs}
     cluster = LocalCluster.create(
         folder,
@@ -87,7 +102,7 @@ def load(
         server_log = home / "logs" / "server.log"
         before = server_log.stat().st_size
         cluster.runtime.start(node)
-        return watch(server_log, before, logs)
+        yield cluster, watch(server_log, before, logs)
     finally:
         cluster.stop(deadline_s=0.0)
         shutil.rmtree(folder / "nodes", ignore_errors=True)

@@ -18,7 +18,7 @@ from kafka.protocol.admin import (
 
 from kafka_rollout.adapters.kafka.connection import ask_api_versions
 from kafka_rollout.adapters.kafka.contents import read_inventory, read_settings
-from kafka_rollout.adapters.kafka.coordinators import list_groups, list_transactions
+from kafka_rollout.adapters.kafka.coordinators import ask_coordinators, list_groups, list_transactions
 from kafka_rollout.adapters.kafka.features import node_features, send_feature_updates
 from kafka_rollout.adapters.kafka.requests import (
     ClusterConnections,
@@ -33,6 +33,7 @@ from kafka_rollout.adapters.kafka.requests import (
 from kafka_rollout.adapters.kafka.security import ClientSecurity
 from kafka_rollout.adapters.system.clock import SystemClock
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
+from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.releases import METADATA_VERSION
@@ -185,6 +186,12 @@ class KafkaAdmin:
     def transactions(self) -> tuple[TransactionState, ...]:
         """Transactional ids of all coordinators; raises TransientError while one of them still loads."""
         return list_transactions(self._nodes, self._live_brokers())
+
+    def coordinators(self, node: NodeSpec, partitions: Sequence[PartitionState]) -> CoordinatorAnswers:
+        target = broker_target(node)
+        if target is None:
+            return CoordinatorAnswers(by_partition={}, groups=frozenset(), transactional_ids=frozenset())
+        return ask_coordinators(self._nodes, target, partitions)
 
     def inventory(self, *, configured_groups: Collection[str] = ()) -> ClusterInventory:
         """The contents of the cluster; raises TransientError while a leader or a coordinator does not respond."""

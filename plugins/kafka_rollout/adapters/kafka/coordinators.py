@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest, ListTransactionsRequest
+from kafka.protocol.admin import (
+    DescribeGroupsRequest,
+    DescribeTransactionsRequest,
+    ListGroupsRequest,
+    ListTransactionsRequest,
+)
 
 from kafka_rollout.adapters.kafka.messages import (
     ConsumerGroupDescribeRequest,
     ShareGroupDescribeRequest,
     StreamsGroupDescribeRequest,
 )
-from kafka_rollout.adapters.kafka.requests import ClusterConnections, Target, raise_for_error
+from kafka_rollout.adapters.kafka.requests import (
+    AUTHORIZATION_ERRORS,
+    ClusterConnections,
+    Target,
+    error_name,
+    raise_for_error,
+)
+from kafka_rollout.domain.gates.coordinators import (
+    GROUPS_TOPIC,
+    LOADING,
+    SHARE_TOPIC,
+    TRANSACTIONS_TOPIC,
+    CoordinatorAnswers,
+    ids_for,
+    led_partitions,
+)
 from kafka_rollout.domain.groups.described import CLASSIC, CONSUMER, SHARE, STREAMS
-from kafka_rollout.domain.model.state import GroupState, TransactionState
+from kafka_rollout.domain.model.state import GroupState, PartitionState, TransactionState
 
 _DESCRIBED_BY: dict[str, tuple[Any, str]] = {
     CLASSIC: (DescribeGroupsRequest, "groups"),
@@ -37,7 +58,7 @@ class ListedGroup:
 
 def list_groups_of(nodes: ClusterConnections, broker: Target) -> tuple[ListedGroup, ...]:
     """The groups that a broker coordinates; raises TransientError when it does not respond or still loads."""
-    response = nodes.ask(broker, ListGroupsRequest(states_filter=[], types_filter=[]))
+    response = nodes.ask(broker, _all_groups())
     raise_for_error(response.error_code, what="ListGroups", who=broker.who, right="DESCRIBE on CLUSTER")
     return tuple(
         ListedGroup(
@@ -84,7 +105,7 @@ def list_transactions(nodes: ClusterConnections, brokers: Sequence[Target]) -> t
     """Transactional ids of all `brokers`; raises TransientError when one does not respond or still loads."""
     found: dict[str, TransactionState] = {}
     for broker in brokers:
-        response = nodes.ask(broker, ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
+        response = nodes.ask(broker, _all_transactions())
         raise_for_error(
             response.error_code, what="ListTransactions", who=broker.who, right="DESCRIBE on TRANSACTIONAL_ID"
         )
@@ -95,3 +116,63 @@ def list_transactions(nodes: ClusterConnections, brokers: Sequence[Target]) -> t
                 producer_id=transaction.producer_id,
             )
     return tuple(found[transactional_id] for transactional_id in sorted(found))
+
+
+def ask_coordinators(
+    nodes: ClusterConnections, broker: Target, partitions: Sequence[PartitionState]
+) -> CoordinatorAnswers:
+    """What a broker says of the coordinator partitions that it leads in `partitions`, by ids that do not exist.
+
+    Raises TransientError when it does not respond, RefusedError for a missing right.
+    """
+    sizes = Counter(p.topic for p in partitions)
+    numbers: defaultdict[str, set[int]] = defaultdict(set)
+    for partition in led_partitions(partitions, broker.node_id):
+        if partition.topic != SHARE_TOPIC:
+            numbers[partition.topic].add(partition.partition)
+    answers: dict[str, str] = {}
+    for topic, wanted in numbers.items():
+        ids = ids_for(wanted, sizes[topic])
+        for name, code in _describe_ids(nodes, broker, topic, list(ids)):
+            if error_name(code) in AUTHORIZATION_ERRORS:
+                _raise_for_right(code, topic, broker)
+            answers[f"{topic}-{ids[name]}"] = error_name(code)
+    return CoordinatorAnswers(
+        by_partition=answers,
+        groups=_listed(nodes.ask(broker, _all_groups()), GROUPS_TOPIC, broker),
+        transactional_ids=_listed(nodes.ask(broker, _all_transactions()), TRANSACTIONS_TOPIC, broker),
+    )
+
+
+def _all_groups() -> Any:
+    return ListGroupsRequest(states_filter=[], types_filter=[])
+
+
+def _all_transactions() -> Any:
+    return ListTransactionsRequest(state_filters=[], producer_id_filters=[])
+
+
+def _describe_ids(nodes: ClusterConnections, broker: Target, topic: str, names: list[str]) -> Iterator[tuple[str, int]]:
+    if topic == GROUPS_TOPIC:
+        groups = DescribeGroupsRequest(groups=names, include_authorized_operations=False)
+        return ((answer.group_id, answer.error_code) for answer in nodes.ask(broker, groups).groups)
+    answers = nodes.ask(broker, DescribeTransactionsRequest(transactional_ids=names)).transaction_states
+    return ((answer.transactional_id, answer.error_code) for answer in answers)
+
+
+def _listed(response: Any, topic: str, broker: Target) -> frozenset[str] | None:
+    """Ids in a response to ListGroups or ListTransactions; None while the broker loads."""
+    if error_name(response.error_code) == LOADING:
+        return None
+    _raise_for_right(response.error_code, topic, broker)
+    if topic == GROUPS_TOPIC:
+        return frozenset(group.group_id for group in response.groups)
+    return frozenset(transaction.transactional_id for transaction in response.transaction_states)
+
+
+def _raise_for_right(code: int, topic: str, broker: Target) -> None:
+    if topic == GROUPS_TOPIC:
+        raise_for_error(code, what="queries of groups", who=broker.who, right="DESCRIBE on all groups (GROUP *)")
+    raise_for_error(
+        code, what="queries of transactions", who=broker.who, right="DESCRIBE on all ids (TRANSACTIONAL_ID *)"
+    )

@@ -49,7 +49,8 @@ class GateCheck:
 class BeforeStop:
     """State of a node before its stop. It is stored because it cannot be observed afterwards.
 
-    `in_isr` and `leads`: partitions as `topic-partition`.
+    `in_isr` and `leads`: partitions as `topic-partition`. `groups` and `transactional_ids`: those that it coordinated;
+    empty if it did not answer.
     """
 
     node_id: int
@@ -58,6 +59,8 @@ class BeforeStop:
     in_isr: frozenset[str]
     leads: frozenset[str]
     was_active_controller: bool
+    groups: frozenset[str] = frozenset()
+    transactional_ids: frozenset[str] = frozenset()
 
 
 class GateKind(StrEnum):

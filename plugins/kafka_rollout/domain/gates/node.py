@@ -5,8 +5,8 @@ The invariants:
 - A stop never removes the majority of caught-up voters of the metadata quorum.
 - No node stops while another node is down.
 - A node is back when it runs the release, is registered and unfenced, and is in every ISR of before its stop. It must
-  also be caught up with the quorum and lead its previous preferred partitions. An unknown value never meets a
-  condition.
+  also be caught up with the quorum, lead its previous preferred partitions, and have loaded the coordinator partitions
+  that it leads (`coordinators`). An unknown value never meets a condition.
 """
 
 from __future__ import annotations
@@ -14,14 +14,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kafka_rollout.domain.gates.check import PROCESS, BeforeStop, Condition, GateCheck
+from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import ClusterState, PartitionState, check_caught_up, check_spare_voters
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.domain.model.wording import count, few
 
 
-def state_before_stop(state: ClusterState, node_id: int, release: Release, at: float) -> BeforeStop:
-    """Return the state to store before a node stops. `release`: the release it runs; `at`: epoch seconds."""
+def state_before_stop(
+    state: ClusterState, node_id: int, release: Release, at: float, coordinated: CoordinatorAnswers | None = None
+) -> BeforeStop:
+    """Return the state to store before a node stops. `release`: the release it runs; `at`: epoch seconds.
+
+    `coordinated`: what it coordinates; None if it did not answer, or has no broker.
+    """
     return BeforeStop(
         node_id=node_id,
         release=str(release),
@@ -29,6 +35,8 @@ def state_before_stop(state: ClusterState, node_id: int, release: Release, at: f
         in_isr=frozenset(p.name for p in state.partitions if node_id in p.isr),
         leads=frozenset(p.name for p in state.partitions if p.leader == node_id),
         was_active_controller=state.quorum is not None and state.quorum.leader_id == node_id,
+        groups=(coordinated and coordinated.groups) or frozenset(),
+        transactional_ids=(coordinated and coordinated.transactional_ids) or frozenset(),
     )
 
 

@@ -20,6 +20,7 @@ from kafka_rollout.domain.run.projections.offline import describe_lost_disk
 from kafka_rollout.domain.run.step_events import GateChecked
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
+from kafka_rollout.steps.common.coordinators import check_coordinators
 from kafka_rollout.steps.common.node_steps import NodeStepState, is_rollback_step, node_step_state, read_last_error
 from kafka_rollout.steps.downgrade.metadata_logs import check_metadata_logs
 from kafka_rollout.steps.gates.groups import check_groups
@@ -129,7 +130,9 @@ def _after_start(ports: ClusterPorts, plan: Plan, ref: GateRef) -> GateCheck:
         seen = _with_last_error(ports, plan, node, seen)
     elsewhere = node_gates.find_lost_leaderships(state, node.node_id, before)
     if not elsewhere:
-        return seen
+        if not (seen.holds and node.is_broker):
+            return seen
+        return replace(seen, conditions=(*seen.conditions, check_coordinators(ports, state, node, before)))
     asked = f"preferred leaders of {len(elsewhere)} partitions"
     try:
         ports.admin.elect_preferred_leaders(elsewhere)

@@ -39,6 +39,7 @@ from kafka_rollout.domain.run.projections import offline as projections
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
+from kafka_rollout.steps.common.coordinators import coordinated_by
 from kafka_rollout.steps.common.directories import metadata_directory, named_directories
 from kafka_rollout.steps.common.node_steps import (
     install_release,
@@ -257,7 +258,8 @@ def _record_before(ports: ClusterPorts, release_step: ReleaseStep) -> None:
     if state.quorum is None:
         raise TransientError("The quorum's voters were not reported.", remedy="Nothing was stopped. Repeat the step.")
     for node in ports.cluster.nodes:
-        before = state_before_stop(state, node.node_id, release_step.from_release, ports.clock.now())
+        coordinated = coordinated_by(ports, state, node)
+        before = state_before_stop(state, node.node_id, release_step.from_release, ports.clock.now(), coordinated)
         ports.run.save_before_stop(release_step.key, before)
     voters = tuple(voter.replica_id for voter in state.quorum.voters)
     sentence = f"All nodes are requested to stop; the quorum's voters are {', '.join(map(str, voters))}."

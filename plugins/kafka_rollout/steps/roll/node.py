@@ -30,6 +30,7 @@ from kafka_rollout.domain.run.projections.nodes import (
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, observe_some
+from kafka_rollout.steps.common.coordinators import coordinated_by
 from kafka_rollout.steps.common.node_steps import (
     NodeStepState,
     install_release,
@@ -298,7 +299,8 @@ def _prepare_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
         ),
     )
     state = observe_some(ports, (node,), metrics=False)
-    seen = state_before_stop(state, node.node_id, release_step.from_release, ports.clock.now())
+    coordinated = coordinated_by(ports, state, node)
+    seen = state_before_stop(state, node.node_id, release_step.from_release, ports.clock.now(), coordinated)
     # The first record of a requested stop counts: the node may have left its ISRs since.
     unfinished = stop_is_unfinished(ports.run.events(), release_step.key, node.node_id)
     ports.run.save_before_stop(release_step.key, seen, replace=not unfinished)

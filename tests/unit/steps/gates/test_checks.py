@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kafka_rollout.domain.gates.check import GateKind, GatePolicy, GateRef
+from kafka_rollout.domain.gates.coordinators import GROUPS_TOPIC, LOADING, ids_for
 from kafka_rollout.domain.model.errors import LockHeldError, RefusedError
 from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.state import GroupState
 from kafka_rollout.domain.run.events import events_of
 from kafka_rollout.domain.run.projections.gates import gate_is_passed
 from kafka_rollout.domain.run.step_events import GateChecked, Started
@@ -58,6 +60,28 @@ def test_a_gate_that_never_holds_fails_and_says_what_it_waited_for(
             lambda _, message: heard.append(message),
         )
     assert heard
+
+
+def test_a_node_whose_coordinators_load_is_waited_for_and_a_failed_load_fails_the_gate(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    for number in range(3):
+        cluster.add_partition(GROUPS_TOPIC, number, [11 + number, 11 + (number + 1) % 3], min_isr=1)
+    own = f"{GROUPS_TOPIC}-1"
+    cluster.groups.append(GroupState(group_id=next(iter(ids_for({1}, 3))), type="classic", state="Stable"))
+    replace_node(ports, plan, RELEASE_STEP, 12)
+    cluster.coordinator_answers[own] = LOADING
+    with pytest.raises(RefusedError, match=rf"coordinators loaded: loads 1 of 1 coordinator partition: {own}"):
+        wait_for_gate(ports, plan, AFTER, GatePolicy(looks=1, interval_s=1, timeout_s=30))
+    cluster.coordinator_answers.clear()
+    cluster.groups.clear()
+    cluster.nodes[12].log += [f"ERROR Error loading offsets from {own}", "java.lang.IllegalStateException: version 3"]
+    failed = check_gate(ports, plan, AFTER)
+    assert not failed.holds
+    assert f"Error loading offsets from {own} java.lang.IllegalStateException: version 3" in failed.waits_for
+    assert "1 id of groups or transactions from before the stop is gone" in failed.waits_for
+    cluster.nodes[12].log.append(f"Finished loading offsets and group metadata from {own}")
+    assert check_gate(ports, plan, AFTER).holds
 
 
 def test_the_record_keeps_first_looks_changes_and_the_last(

@@ -1,0 +1,194 @@
+"""Whether a broker has loaded the coordinator partitions that it leads: part of the gate after its start.
+
+A broker that cannot load a partition stays registered and in sync, and answers all other requests. Its clients find no
+coordinator, or their groups and transactional ids are gone.
+
+- GroupMetadataManager and TransactionStateManager, the coordinators of 3.x (and of transactions in 4.x), log the error.
+  They serve the partition with what they loaded before it: no groups, or some transactional ids.
+- CoordinatorRuntime, of groups and share groups in 4.x, logs the error. It answers NOT_COORDINATOR for the partition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count as count_up
+
+from kafka_rollout.domain.gates.check import BeforeStop, Condition
+from kafka_rollout.domain.model.state import PartitionState
+from kafka_rollout.domain.model.wording import count, few
+
+GROUPS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
+SHARE_TOPIC = "__share_group_state"  # only brokers can query its coordinator, so only the log shows a failed load
+CONDITION = "coordinators loaded"
+
+LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
+# Responses for an id that does not exist, from a coordinator that has loaded the partition of the id.
+_LOADED = frozenset({"NONE", "GROUP_ID_NOT_FOUND", "TRANSACTIONAL_ID_NOT_FOUND"})
+_START = "Registered signal handlers for"  # LoggingSignalHandler, early in each start of all releases
+_PARTITION = rf"(?P<partition>(?:{GROUPS_TOPIC}|{TRANSACTIONS_TOPIC}|{SHARE_TOPIC})-\d+)\b"
+_FAILED = re.compile(
+    rf"(?:Error loading offsets from|Error loading transactions from transaction log|Failed to load metadata from) "
+    rf"{_PARTITION}"
+)
+_FINISHED = re.compile(
+    rf"Finished load\w+ (?:offsets and group metadata|\d+ transaction metadata|of metadata) from {_PARTITION}"
+)
+_MOST_OF_A_LINE = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorAnswers:
+    """One broker's answers. `by_partition`: partition (`topic-partition`) → error name for an id that does not exist.
+
+    `groups` and `transactional_ids`: all that the broker coordinates; None while it loads and does not list them.
+    """
+
+    by_partition: Mapping[str, str]
+    groups: frozenset[str] | None
+    transactional_ids: frozenset[str] | None
+
+
+def coordinator_partition(name: str, partitions: int) -> int:
+    """Return the partition number of a group or a transactional id among `partitions`.
+
+    Source: GroupMetadataManager.partitionFor, `Utils.abs(name.hashCode) % partitions`.
+    """
+    code = 0
+    data = name.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(data), 2):
+        code = (31 * code + int.from_bytes(data[position : position + 2], "big")) & 0xFFFFFFFF
+    signed = code - (1 << 32) if code & 0x80000000 else code
+    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
+
+
+def ids_for(numbers: Collection[int], partitions: int) -> dict[str, int]:
+    """Return an id for each of these partition numbers, which no client uses: id → partition number."""
+    wanted = set(numbers)
+    found: dict[str, int] = {}
+    for attempt in count_up():
+        if not wanted:
+            return found
+        name = f"kafka-rollout-load-check-{attempt}"
+        number = coordinator_partition(name, partitions)
+        if number in wanted:
+            wanted.discard(number)
+            found[name] = number
+    raise AssertionError("unreachable")
+
+
+def led_partitions(partitions: Iterable[PartitionState], node_id: int) -> tuple[PartitionState, ...]:
+    """Return the coordinator partitions that the node leads."""
+    topics = (GROUPS_TOPIC, TRANSACTIONS_TOPIC, SHARE_TOPIC)
+    return tuple(p for p in partitions if p.topic in topics and p.leader == node_id)
+
+
+def find_load_errors(log: Sequence[str]) -> dict[str, str]:
+    """Return partition → the broker's own error with its cause, from the lines since its last start.
+
+    A later load that succeeds removes the error. TransactionStateManager finishes a failed load with the same line as a
+    successful one, so only the second such line removes it.
+    """
+    begin = max((number for number, line in enumerate(log) if _START in line), default=0)
+    errors: dict[str, str] = {}
+    pending: set[str] = set()  # failed loads of transactions that have not finished
+    for number, line in enumerate(log[begin:], begin):
+        if failed := _FAILED.search(line):
+            # A stack trace can follow; its first line is the cause.
+            following = log[number + 1].strip() if number + 1 < len(log) else ""
+            cause = following if re.match(r"[\w.$]+(?:Exception|Error)\b", following) else ""
+            errors[failed["partition"]] = " ".join((line[failed.start() :].strip(), cause)).strip()[:_MOST_OF_A_LINE]
+            if failed["partition"].startswith(TRANSACTIONS_TOPIC):
+                pending.add(failed["partition"])
+        elif finished := _FINISHED.search(line):
+            if finished["partition"] in pending:
+                pending.discard(finished["partition"])
+            else:
+                errors.pop(finished["partition"], None)
+    return errors
+
+
+def coordinators_condition(
+    partitions: Sequence[PartitionState],
+    node_id: int,
+    answers: CoordinatorAnswers,
+    before: BeforeStop | None,
+    log: Sequence[str],
+) -> Condition:
+    """Return the condition that the node has loaded what it leads, and serves the ids that it knew before its stop.
+
+    `log`: the last lines of the node's log, which are needed if ids are gone or the node leads partitions of share
+    groups. Ids that are gone without a load error in the log were deleted or expired meanwhile, or the release ignores
+    their records (KIP-915).
+    """
+    led = led_partitions(partitions, node_id)
+    # The log alone shows the state of share groups' partitions.
+    answers_of = {p.name: answers.by_partition.get(p.name, "no answer") for p in led if p.topic != SHARE_TOPIC}
+    open_ones = {name: answer for name, answer in answers_of.items() if answer not in _LOADED}
+    errors = {name: error for name, error in find_load_errors(log).items() if name in {p.name for p in led}}
+    if open_ones:
+        return _unmet(_not_loaded(open_ones, len(led), errors))
+    if answers.groups is None or answers.transactional_ids is None:
+        return _unmet("the broker does not list its groups and transactional ids yet")
+    missing = _missing(partitions, led, answers, before)
+    gone = f"; {_gone(missing)}" if missing else ""
+    if errors:
+        return _unmet(f"the broker could not load {count(len(errors), 'partition')}: {few(errors.values())}{gone}")
+    if (missing or len(answers_of) < len(led)) and not log:
+        return _unmet(f"the node's log, which shows failed loads, cannot be read{gone}")
+    loaded = Counter(p.topic for p in led)
+    evidence = (
+        f"{count(loaded[GROUPS_TOPIC], 'partition')} of groups with {count(len(answers.groups), 'group')}, "
+        f"{count(loaded[TRANSACTIONS_TOPIC], 'partition')} of transactions with "
+        f"{count(len(answers.transactional_ids), 'transactional id')}"
+    )
+    if gone:
+        evidence += f"{gone}. Without a load error in its log: deleted, expired, or ignored by this release"
+    return Condition(name=CONDITION, holds=True, evidence=evidence)
+
+
+def _unmet(evidence: str) -> Condition:
+    return Condition(name=CONDITION, holds=False, evidence=evidence)
+
+
+def _not_loaded(answers: Mapping[str, str], led: int, errors: Mapping[str, str]) -> str:
+    loading = [name for name, answer in answers.items() if answer == LOADING]
+    others = [f"{name} ({answer})" for name, answer in answers.items() if answer != LOADING]
+    parts = []
+    if loading:
+        parts.append(f"loads {len(loading)} of {count(led, 'coordinator partition')}: {few(loading)}")
+    if others:
+        parts.append(f"does not serve {len(others)} of {count(led, 'coordinator partition')}: {few(others)}")
+    if reasons := dict.fromkeys(errors[name] for name in answers if name in errors):
+        parts.append(f"the node's log: {few(reasons)}")
+    return "; ".join(parts)
+
+
+def _missing(
+    partitions: Sequence[PartitionState],
+    led: Sequence[PartitionState],
+    answers: CoordinatorAnswers,
+    before: BeforeStop | None,
+) -> dict[str, str]:
+    """Return id → partition of the ids from before the stop that the node should serve and does not list."""
+    if before is None:
+        return {}
+    sizes = Counter(p.topic for p in partitions)
+    names = {p.name for p in led}
+    missing: dict[str, str] = {}
+    for topic, known, listed in (
+        (GROUPS_TOPIC, before.groups, answers.groups or frozenset()),
+        (TRANSACTIONS_TOPIC, before.transactional_ids, answers.transactional_ids or frozenset()),
+    ):
+        for name in sorted(known - listed):
+            partition = f"{topic}-{coordinator_partition(name, sizes[topic])}" if sizes[topic] else ""
+            if partition in names:
+                missing[name] = partition
+    return missing
+
+
+def _gone(missing: Mapping[str, str]) -> str:
+    known = f"{count(len(missing), 'id')} of groups or transactions from before the stop"
+    return f"{known} {'is' if len(missing) == 1 else 'are'} gone: {few(missing)}"

@@ -1,0 +1,37 @@
+"""Whether a started broker has loaded its coordinator partitions."""
+
+from __future__ import annotations
+
+from kafka_rollout.domain.gates.check import BeforeStop, Condition
+from kafka_rollout.domain.gates.coordinators import CONDITION, CoordinatorAnswers, coordinators_condition
+from kafka_rollout.domain.model.errors import TransientError
+from kafka_rollout.domain.model.state import ClusterState
+from kafka_rollout.domain.model.topology import NodeSpec
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+
+LOG_LINES = 20_000  # the start of a broker with many partitions
+
+
+def coordinated_by(ports: ClusterPorts, state: ClusterState, node: NodeSpec) -> CoordinatorAnswers | None:
+    """Return what a node coordinates before its stop; None for a node without a broker, or one that does not respond.
+
+    Raises RefusedError for a missing right: the gate after the start needs it too.
+    """
+    if not node.is_broker:
+        return None
+    try:
+        return ports.admin.coordinators(node, state.partitions)
+    except TransientError:
+        return None
+
+
+def check_coordinators(
+    ports: ClusterPorts, state: ClusterState, node: NodeSpec, before: BeforeStop | None
+) -> Condition:
+    """Check a broker whose leaderships are back."""
+    try:
+        answers = ports.admin.coordinators(node, state.partitions)
+    except TransientError as error:
+        return Condition(name=CONDITION, holds=False, evidence=error.sentence)
+    log = ports.runtime.log_tail(node, lines=LOG_LINES)
+    return coordinators_condition(state.partitions, node.node_id, answers, before, log)
