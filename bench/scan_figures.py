@@ -12,6 +12,8 @@ from typing import Any
 
 import psutil
 
+from kafka_rollout_spark.job import WORKER_DAEMON
+
 _EVERY_S = 0.2
 _MIB = 1 << 20
 
@@ -89,6 +91,8 @@ class MemoryWatch:
 
     @property
     def worker_mib(self) -> int:
+        if not self.worker_bytes:
+            raise RuntimeError("No Python worker of Spark was seen.")
         return self.worker_bytes // _MIB
 
     def _watch(self) -> None:
@@ -102,6 +106,6 @@ class MemoryWatch:
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 if self._together:
                     together += process.memory_full_info().pss
-                if any("pyspark.daemon" in argument for argument in process.cmdline()):
+                if WORKER_DAEMON in process.cmdline():  # workers are forked from it
                     self.worker_bytes = max(self.worker_bytes, process.memory_info().rss)
         self.all_bytes = max(self.all_bytes, together)

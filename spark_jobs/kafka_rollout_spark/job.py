@@ -37,6 +37,7 @@ from kafka_rollout_spark.scan import Question, make_result, read_logs
 from kafka_rollout_spark.source.ranges import LogsToRead, live_logs, logs_in_directories
 
 COULD_NOT_READ, VERDICT_FAILS = 1, 3
+WORKER_DAEMON = "kafka_rollout_spark.worker_daemon"  # not imported here: the driver does not need what it loads
 Gateway = Callable[[], JavaGateway | None]  # None: SparkContext starts the JVM
 # A worker's error arrives as text: the last line of its trace is `kafka_rollout.….TransientError: sentence`.
 _WORKERS_SENTENCE = re.compile(r"^(?:kafka_rollout[\w.]*)\.\w+Error: (.+)$", re.MULTILINE)
@@ -174,7 +175,7 @@ def start_spark(gateway: JavaGateway | None = None) -> SparkContext:
     configuration = {
         "spark.app.name": "kafka-rollout: scan of coordinator logs",
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "spark.python.daemon.module": "kafka_rollout_spark.worker_daemon",
+        "spark.python.daemon.module": WORKER_DAEMON,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",  # merged rows are few: record kinds, not records

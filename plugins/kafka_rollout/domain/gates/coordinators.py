@@ -120,7 +120,7 @@ def coordinators_condition(
     """Return the condition that the node has loaded what it leads, and serves the ids that it knew before its stop.
 
     `log`: the last lines of the node's log, which are needed if ids are gone or the node leads partitions of share
-    groups. Ids that are gone without a load error in the log were deleted or expired meanwhile, or the release ignores
+    groups. Ids that are gone without a load error in the log were deleted or expired, or the release ignores
     their records (KIP-915).
     """
     led = led_partitions(partitions, node_id)
