@@ -84,6 +84,8 @@ class MemoryWatch:
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
         self._over.set()
         self._thread.join()
+        if self._root.is_running():  # a short scan can end between two measurements; its workers stay
+            self._measure()
 
     @property
     def all_mib(self) -> int:
