@@ -16,8 +16,9 @@ from kafka.protocol.admin import (
     ElectLeadersRequest,
 )
 
+from kafka_rollout.adapters.kafka.configs import read_dynamic_configs, read_settings
 from kafka_rollout.adapters.kafka.connection import ask_api_versions
-from kafka_rollout.adapters.kafka.contents import read_inventory, read_settings
+from kafka_rollout.adapters.kafka.contents import read_inventory
 from kafka_rollout.adapters.kafka.coordinators import ask_coordinators, list_groups, list_transactions
 from kafka_rollout.adapters.kafka.features import node_features, send_feature_updates
 from kafka_rollout.adapters.kafka.requests import (
@@ -35,6 +36,7 @@ from kafka_rollout.adapters.system.clock import SystemClock
 from kafka_rollout.domain.features.answers import FeatureUpdateResult
 from kafka_rollout.domain.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory
+from kafka_rollout.domain.model.dynamic_configs import DynamicConfigs
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.domain.model.releases import METADATA_VERSION
 from kafka_rollout.domain.model.state import (
@@ -199,6 +201,9 @@ class KafkaAdmin:
 
     def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
         return read_settings(self._nodes, self._live_brokers())
+
+    def dynamic_configs(self) -> DynamicConfigs:
+        return read_dynamic_configs(self._nodes, self._live_brokers())
 
     def _live_brokers(self) -> tuple[Target, ...]:
         """The unfenced brokers at the inventory's address or, if the inventory lacks them, at their own.

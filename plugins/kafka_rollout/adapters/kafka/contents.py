@@ -8,12 +8,17 @@ from typing import Any
 
 from kafka.protocol.admin import (
     DescribeAclsRequest,
-    DescribeClientQuotasRequest,
     DescribeUserScramCredentialsRequest,
-    ListConfigResourcesRequest,
 )
 from kafka.protocol.consumer import OffsetFetchRequest
 
+from kafka_rollout.adapters.kafka.configs import (
+    list_configured,
+    read_broker_configs,
+    read_configs,
+    read_group_configs,
+    read_quotas,
+)
 from kafka_rollout.adapters.kafka.connection import NotOfferedError
 from kafka_rollout.adapters.kafka.coordinators import list_groups_of
 from kafka_rollout.adapters.kafka.requests import (
@@ -21,15 +26,14 @@ from kafka_rollout.adapters.kafka.requests import (
     ClusterConnections,
     ResourceType,
     Target,
-    describe_configs,
     error_name,
     list_offsets,
     raise_for_error,
 )
-from kafka_rollout.domain.model.cluster_contents import HIDDEN, ClusterInventory
+from kafka_rollout.domain.model.cluster_contents import ClusterInventory
+from kafka_rollout.domain.model.dynamic_configs import entity_name
 from kafka_rollout.domain.model.errors import TransientError
 
-_AT_ONCE = 500  # groups in one request
 _ANY = 1
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _RESOURCES = {2: "topic", 3: "group", 4: "cluster", 5: "transactional id", 6: "delegation token", 7: "user"}
@@ -38,9 +42,6 @@ _PERMISSIONS = {2: "deny", 3: "allow"}
 # A group that was deleted after it was listed, or one of a type that the finalized levels do not support.
 _NO_OFFSETS = frozenset({"GROUP_ID_NOT_FOUND", "INVALID_GROUP_ID", "UNSUPPORTED_VERSION"})
 _UNSUPPORTED = frozenset({"UNSUPPORTED_VERSION", "INVALID_REQUEST"})
-# Kafka's ConfigSource of what was set for this resource itself: a broker also shows what is set for all brokers.
-_OWN_SOURCE = {ResourceType.TOPIC: 1, ResourceType.BROKER: 2, ResourceType.CLIENT_METRICS: 7, ResourceType.GROUP: 8}
-_OF_ALL_BROKERS = 3
 
 
 def read_inventory(
@@ -50,37 +51,20 @@ def read_inventory(
     topics, leaders = _topics(nodes)
     groups = _groups(nodes, live)
     unasked: dict[str, str] = {}
-    subscriptions, listed = _list_configured(nodes, live[0], unasked)
+    subscriptions, listed = list_configured(nodes, live[0], unasked)
     of_groups = {*configured_groups, *(groups if listed is None else listed)}
     return ClusterInventory(
         topics=topics,
         ends=_ends(nodes, live, leaders),
         groups=groups,
-        configs=_configs(nodes, live, sorted(topics)),
-        group_configs=_group_configs(nodes, live[0], sorted(of_groups), unasked),
-        subscriptions=_read_configs(nodes, live[0], _named(ResourceType.CLIENT_METRICS, subscriptions)),
+        configs=_all_configs(nodes, live, sorted(topics)),
+        group_configs=read_group_configs(nodes, live[0], sorted(of_groups), unasked),
+        subscriptions=read_configs(nodes, live[0], ResourceType.CLIENT_METRICS, subscriptions),
         acls=_acls(nodes, unasked),
         scram=_scram(nodes, unasked),
         quotas=_quotas(nodes),
         unasked=unasked,
     )
-
-
-def read_settings(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict[str, dict[str, str]]]:
-    """Settings of the kinds that older releases do not support. Raises as `read_inventory` does.
-
-    Every broker is queried: during a rolling upgrade only the newer brokers can report them.
-    """
-    found: dict[str, dict[str, dict[str, str]]] = {"group_configs": {}, "subscriptions": {}}
-    configured = [(target, *_list_configured(nodes, target, {})) for target in live]
-    existing: set[str] = set()
-    if any(listed is None for _, _, listed in configured):
-        existing = {group.group_id for broker in live for group in list_groups_of(nodes, broker)}
-    for target, subscriptions, listed in configured:
-        groups = sorted(existing if listed is None else listed)
-        found["group_configs"] |= _group_configs(nodes, target, groups, {})
-        found["subscriptions"] |= _read_configs(nodes, target, _named(ResourceType.CLIENT_METRICS, subscriptions))
-    return found
 
 
 def _topics(nodes: ClusterConnections) -> tuple[dict[str, dict[str, Any]], dict[int, dict[str, list[int]]]]:
@@ -150,88 +134,15 @@ def _groups(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict
     return dict(sorted(found.items()))
 
 
-def _configs(nodes: ClusterConnections, live: Sequence[Target], topics: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Of topics, of each broker (from this broker), and of all brokers together."""
-    found = _read_configs(nodes, live[0], _named(ResourceType.TOPIC, topics, "topic "))
-    found |= _read_configs(nodes, live[0], [(ResourceType.BROKER, "", "brokers")])
-    for broker in live:
-        found |= _read_configs(nodes, broker, _named(ResourceType.BROKER, [str(broker.node_id)], "broker "))
-    return found
-
-
-def _list_configured(
-    nodes: ClusterConnections, target: Target, unasked: dict[str, str]
-) -> tuple[list[str], list[str] | None]:
-    """Names of client-metrics subscriptions, and of groups with a configuration.
-
-    None instead of the groups where only the configuration of existing groups can be queried (before KIP-1142).
-    """
-    request = ListConfigResourcesRequest(resource_types=[ResourceType.CLIENT_METRICS, ResourceType.GROUP])
-    try:
-        answer = nodes.ask(target, request)
-    except NotOfferedError as error:
-        unasked["subscriptions"] = error.sentence
-        return [], None
-    raise_for_error(answer.error_code, what="configured resources", who=target.who, right="DESCRIBE_CONFIGS on CLUSTER")
-    names: dict[int, list[str]] = defaultdict(list)
-    for one in answer.config_resources:
-        names[one.resource_type].append(one.resource_name)
-    return names[ResourceType.CLIENT_METRICS], names[ResourceType.GROUP] if request.API_VERSION >= 1 else None
-
-
-def _group_configs(
-    nodes: ClusterConnections, target: Target, groups: Sequence[str], unasked: dict[str, str]
-) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
-    for begin in range(0, len(groups), _AT_ONCE):
-        some = groups[begin : begin + _AT_ONCE]
-        try:
-            found |= _read_configs(nodes, target, _named(ResourceType.GROUP, some, "group "))
-        except NotOfferedError as error:
-            unasked["group_configs"] = error.sentence
-            return {}
-    return {shown.removeprefix("group "): values for shown, values in found.items()}
-
-
-def _named(kind: ResourceType, names: Sequence[str], prefix: str = "") -> list[tuple[ResourceType, str, str]]:
-    return [(kind, name, f"{prefix}{name}") for name in names]
-
-
-def _read_configs(
-    nodes: ClusterConnections, target: Target, resources: Sequence[tuple[ResourceType, str, str]]
-) -> dict[str, dict[str, str]]:
-    """Shown name → settings of the resources (type, name, shown name) that are set in the cluster's metadata.
-
-    Values of files and defaults are left out. Raises NotOfferedError where the node has no configuration of groups.
-    """
-    if not resources:
-        return {}
-    named: dict[tuple[int, str], str] = {(kind, name): shown for kind, name, shown in resources}
-    found: dict[str, dict[str, str]] = {}
-    for result in nodes.ask(target, describe_configs(named)).results:
-        shown = named[result.resource_type, result.resource_name]
-        kind = ResourceType(result.resource_type)
-        own = _OF_ALL_BROKERS if (kind, result.resource_name) == (ResourceType.BROKER, "") else _OWN_SOURCE[kind]
-        error = error_name(result.error_code)
-        if error == "UNKNOWN_TOPIC_OR_PARTITION":
-            continue
-        if kind is ResourceType.GROUP and error in _UNSUPPORTED:
-            raise NotOfferedError(f"{target.who} has no configuration of groups.", remedy="Its release is too old.")
-        raise_for_error(
-            result.error_code,
-            what=f"the configuration of {shown}",
-            who=target.who,
-            right="DESCRIBE_CONFIGS",
-            message=result.error_message,
-        )
-        values = {
-            one.name: HIDDEN if one.is_sensitive else str(one.value)
-            for one in result.configs
-            if one.config_source == own
-        }
-        if values:
-            found[shown] = values
-    return found
+def _all_configs(nodes: ClusterConnections, live: Sequence[Target], topics: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Of topics, of each broker, and of all brokers together."""
+    of_topics = read_configs(nodes, live[0], ResourceType.TOPIC, topics)
+    brokers, all_brokers = read_broker_configs(nodes, live)
+    return {
+        **{f"topic {name}": values for name, values in of_topics.items()},
+        **({"brokers": all_brokers} if all_brokers else {}),
+        **{f"broker {node_id}": values for node_id, values in brokers.items()},
+    }
 
 
 def _acls(nodes: ClusterConnections, unasked: dict[str, str]) -> tuple[str, ...]:
@@ -280,11 +191,4 @@ def _scram(nodes: ClusterConnections, unasked: dict[str, str]) -> dict[str, dict
 
 
 def _quotas(nodes: ClusterConnections) -> dict[str, dict[str, float]]:
-    response, target = nodes.any_broker(lambda: DescribeClientQuotasRequest(components=[], strict=False))
-    raise_for_error(response.error_code, what="quotas", who=target.who, right="DESCRIBE_CONFIGS on CLUSTER")
-    return {
-        " ".join(f"{one.entity_type} {one.entity_name or '(default)'}" for one in entry.entity): {
-            value.key: value.value for value in entry.values
-        }
-        for entry in response.entries or ()
-    }
+    return {entity_name(entity): dict(values) for entity, values in read_quotas(nodes).items()}

@@ -1,0 +1,154 @@
+"""Dynamic configuration of a cluster: DescribeConfigs, ListConfigResources and DescribeClientQuotas.
+
+DescribeConfigs cannot leave out defaults. A request therefore names a limited number of resources.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from kafka.protocol.admin import DescribeClientQuotasRequest, ListConfigResourcesRequest
+
+from kafka_rollout.adapters.kafka.connection import NotOfferedError
+from kafka_rollout.adapters.kafka.coordinators import list_groups_of
+from kafka_rollout.adapters.kafka.requests import (
+    ClusterConnections,
+    ResourceType,
+    Target,
+    describe_configs,
+    error_name,
+    raise_for_error,
+)
+from kafka_rollout.domain.model.cluster_contents import HIDDEN
+from kafka_rollout.domain.model.dynamic_configs import DynamicConfigs, QuotaEntity
+
+_AT_ONCE = 500  # resources in one request; a topic has about 40 settings
+_UNSUPPORTED = frozenset({"UNSUPPORTED_VERSION", "INVALID_REQUEST"})
+# Kafka's ConfigSource of what was set for this resource itself: a broker also shows what is set for all brokers.
+_OWN_SOURCE = {ResourceType.TOPIC: 1, ResourceType.BROKER: 2, ResourceType.CLIENT_METRICS: 7, ResourceType.GROUP: 8}
+_OF_ALL_BROKERS = 3
+_NAMES = {ResourceType.CLIENT_METRICS: "client-metrics subscription"}
+
+
+def read_dynamic_configs(nodes: ClusterConnections, live: Sequence[Target]) -> DynamicConfigs:
+    """Everything that is configured in the metadata. Raises as `read_configs` does."""
+    topics, target = nodes.topics()
+    brokers, all_brokers = read_broker_configs(nodes, live)
+    settings = read_settings(nodes, live)
+    return DynamicConfigs(
+        topics=read_configs(nodes, target, ResourceType.TOPIC, sorted(topics)),
+        brokers=brokers,
+        all_brokers=all_brokers,
+        groups=settings["group_configs"],
+        subscriptions=settings["subscriptions"],
+        quotas=read_quotas(nodes),
+    )
+
+
+def read_settings(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict[str, dict[str, str]]]:
+    """Settings of the kinds that older releases do not support. Raises as `read_configs` does.
+
+    Every broker is queried: during a rolling upgrade only the newer brokers can report them.
+    """
+    found: dict[str, dict[str, dict[str, str]]] = {"group_configs": {}, "subscriptions": {}}
+    configured = [(target, *list_configured(nodes, target, {})) for target in live]
+    existing: set[str] = set()
+    if any(listed is None for _, _, listed in configured):
+        existing = {group.group_id for broker in live for group in list_groups_of(nodes, broker)}
+    for target, subscriptions, listed in configured:
+        groups = sorted(existing if listed is None else listed)
+        found["group_configs"] |= read_group_configs(nodes, target, groups, {})
+        found["subscriptions"] |= read_configs(nodes, target, ResourceType.CLIENT_METRICS, subscriptions)
+    return found
+
+
+def read_broker_configs(
+    nodes: ClusterConnections, live: Sequence[Target]
+) -> tuple[dict[int, dict[str, str]], dict[str, str]]:
+    """Return the settings of each broker, which only this broker can report, and those of all brokers together."""
+    of_all = read_configs(nodes, live[0], ResourceType.BROKER, [""]).get("", {})
+    brokers = {
+        broker.node_id: values
+        for broker in live
+        for values in read_configs(nodes, broker, ResourceType.BROKER, [str(broker.node_id)]).values()
+    }
+    return brokers, of_all
+
+
+def list_configured(
+    nodes: ClusterConnections, target: Target, unasked: dict[str, str]
+) -> tuple[list[str], list[str] | None]:
+    """Names of client-metrics subscriptions, and of groups with a configuration.
+
+    None instead of the groups where only the configuration of existing groups can be queried (before KIP-1142).
+    """
+    request = ListConfigResourcesRequest(resource_types=[ResourceType.CLIENT_METRICS, ResourceType.GROUP])
+    try:
+        answer = nodes.ask(target, request)
+    except NotOfferedError as error:
+        unasked["subscriptions"] = error.sentence
+        return [], None
+    raise_for_error(answer.error_code, what="configured resources", who=target.who, right="DESCRIBE_CONFIGS on CLUSTER")
+    names: dict[int, list[str]] = defaultdict(list)
+    for one in answer.config_resources:
+        names[one.resource_type].append(one.resource_name)
+    return names[ResourceType.CLIENT_METRICS], names[ResourceType.GROUP] if request.API_VERSION >= 1 else None
+
+
+def read_group_configs(
+    nodes: ClusterConnections, target: Target, groups: Sequence[str], unasked: dict[str, str]
+) -> dict[str, dict[str, str]]:
+    try:
+        return read_configs(nodes, target, ResourceType.GROUP, groups)
+    except NotOfferedError as error:
+        unasked["group_configs"] = error.sentence
+        return {}
+
+
+def read_configs(
+    nodes: ClusterConnections, target: Target, kind: ResourceType, names: Sequence[str]
+) -> dict[str, dict[str, str]]:
+    """Name → settings of the resources of a kind that are set in the cluster's metadata.
+
+    Values of files and defaults are left out, also resources without a value, or that were just deleted. Raises
+    TransientError where a broker does not respond, RefusedError with a missing right, NotOfferedError where the node
+    has no configuration of groups.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for begin in range(0, len(names), _AT_ONCE):
+        resources = [(kind, name) for name in names[begin : begin + _AT_ONCE]]
+        for result in nodes.ask(target, describe_configs(resources)).results:
+            name = result.resource_name
+            own = _OF_ALL_BROKERS if (kind, name) == (ResourceType.BROKER, "") else _OWN_SOURCE[kind]
+            error = error_name(result.error_code)
+            if error == "UNKNOWN_TOPIC_OR_PARTITION":
+                continue
+            if kind is ResourceType.GROUP and error in _UNSUPPORTED:
+                raise NotOfferedError(f"{target.who} has no configuration of groups.", remedy="Its release is too old.")
+            raise_for_error(
+                result.error_code,
+                what=f"the configuration of {_NAMES.get(kind, kind.name.lower())} {name}".rstrip(),
+                who=target.who,
+                right="DESCRIBE_CONFIGS",
+                message=result.error_message,
+            )
+            values = {
+                one.name: HIDDEN if one.is_sensitive else str(one.value)
+                for one in result.configs
+                if one.config_source == own
+            }
+            if values:
+                found[name] = values
+    return found
+
+
+def read_quotas(nodes: ClusterConnections) -> dict[QuotaEntity, Mapping[str, float]]:
+    response, target = nodes.any_broker(lambda: DescribeClientQuotasRequest(components=[], strict=False))
+    raise_for_error(response.error_code, what="quotas", who=target.who, right="DESCRIBE_CONFIGS on CLUSTER")
+    return {
+        tuple((one.entity_type, one.entity_name) for one in entry.entity): {
+            value.key: value.value for value in entry.values
+        }
+        for entry in response.entries or ()
+    }
