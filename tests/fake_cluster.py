@@ -10,6 +10,7 @@ from kafka_rollout.demo.folder import PROJECT_ROOT
 from kafka_rollout.domain.coordinator_logs.scan import RecordKind
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.metadata_log.losses import Loss
+from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.model.releases import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.domain.model.state import CheckpointFile, GroupState, PartitionState, StartRecord, TransactionState
 from kafka_rollout.domain.model.topology import ClusterSpec, NodeSpec, Role
@@ -105,6 +106,9 @@ class FakeCluster:
         self.cannot_start: set[tuple[int, Release]] = set()  # the process ends at once
         self.hangs_in_shutdown: set[int] = set()
         self.config_problems: dict[Release, tuple[str, ...]] = {}
+        self.dynamic_configs = DynamicConfigs()
+        self.dynamic_config_problems: dict[Release, tuple[ConfigProblem, ...]] = {}
+        self.validated: list[tuple[Release, DynamicConfigs]] = []  # by Kafka's own classes
         self.java = 17
         self.losses: list[Loss] = []  # of the metadata at a lower level
         self.log_directories: dict[str, str] = {}  # id → path

@@ -27,6 +27,7 @@ from kafka_rollout.domain.gates.coordinators import (
 )
 from kafka_rollout.domain.groups.records import GroupRecords
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory
+from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.model.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.domain.model.plan import ConfigChange, Undo
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release
@@ -179,6 +180,10 @@ class FakeAdmin:
     def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
         self._any_broker()
         return {"group_configs": self._cluster.group_configs, "subscriptions": {}}
+
+    def dynamic_configs(self) -> DynamicConfigs:
+        self._any_broker()
+        return self._cluster.dynamic_configs
 
     def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
         self._any_broker()
@@ -335,6 +340,12 @@ class FakeClasses:
 
     def config_problems(self, release: Release, properties: Mapping[str, str]) -> tuple[str, ...]:
         return self._cluster.config_problems.get(release, ())
+
+    def dynamic_config_problems(
+        self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
+    ) -> tuple[ConfigProblem, ...]:
+        self._cluster.validated.append((release, dynamic))
+        return self._cluster.dynamic_config_problems.get(release, ())
 
     def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
         if not path.exists():

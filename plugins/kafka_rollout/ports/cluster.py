@@ -14,6 +14,7 @@ from kafka_rollout.domain.metadata_log.losses import LossReport
 from kafka_rollout.domain.metadata_log.scan import MetadataScan
 from kafka_rollout.domain.metadata_log.trim import TrimResult
 from kafka_rollout.domain.model.cluster_contents import ClusterInventory
+from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.model.plan import ConfigChange
 from kafka_rollout.domain.model.releases import Release
 from kafka_rollout.domain.model.state import (
@@ -64,6 +65,10 @@ class ClusterAdmin(Protocol):
         partitions have no leader. Settings of groups are listed from 4.1 on, before only those of existing groups."""
         ...
 
+    def dynamic_configs(self) -> DynamicConfigs:
+        """What is configured in the cluster's metadata for topics, brokers, groups, client metrics and quotas."""
+        ...
+
     def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
         """Elect preferred leaders; a partition that its preferred leader already leads is not an error."""
         ...
@@ -100,6 +105,16 @@ class KafkaClasses(Protocol):
 
     def config_problems(self, release: Release, properties: Mapping[str, str]) -> tuple[str, ...]:
         """Why the release would refuse to start with these properties (empty: it would not)."""
+        ...
+
+    def dynamic_config_problems(
+        self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
+    ) -> tuple[ConfigProblem, ...]:
+        """Why nodes of the release would not load the dynamic configuration as it is (empty: they would).
+
+        `brokers`: the properties of each broker on the release. A kind whose classes the release does not have gives a
+        problem too.
+        """
         ...
 
     def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:

@@ -13,6 +13,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
+from kafka_rollout.adapters.metadata_log.dynamic_configs import find_problems
 from kafka_rollout.adapters.metadata_log.folder import CONTROL_KRAFT_VERSION, kraft_version_of, read_checkpoint
 from kafka_rollout.adapters.metadata_log.images import (
     ImageClasses,
@@ -25,6 +26,7 @@ from kafka_rollout.adapters.metadata_log.replay import write_plain
 from kafka_rollout.adapters.releases.cache import ReleaseCache
 from kafka_rollout.adapters.releases.jvm import Jvm, run_jvm
 from kafka_rollout.adapters.system.files import reading, sha256_of
+from kafka_rollout.domain.model.dynamic_configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.domain.model.errors import RefusedError, UserError
 from kafka_rollout.domain.model.releases import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.domain.model.state import CheckpointSummary
@@ -47,6 +49,12 @@ class JvmKafkaClasses:
             except Py4JJavaError as error:
                 return (sentence_of(error),)
         return ()
+
+    def dynamic_config_problems(
+        self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
+    ) -> tuple[ConfigProblem, ...]:
+        with run_jvm(self.cache.libs(release)) as jvm, java_errors(release):
+            return find_problems(jvm, brokers, dynamic)
 
     def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
         """Build the image as a starting node does: check batches, replay records, check every finalized level.

@@ -18,9 +18,8 @@ from kafka_rollout.domain.run.events import Voided
 from kafka_rollout.domain.run.projections.runs import find_planned
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.planning.coordinator_logs import find_new_in_logs
-from kafka_rollout.steps.planning.hosts import (
-    host_findings,
-)
+from kafka_rollout.steps.planning.dynamic_configs import recheck_dynamic_configs
+from kafka_rollout.steps.planning.hosts import host_findings
 
 _PAUSES_S = (1.0, 3.0, 6.0, 10.0)
 
@@ -82,7 +81,9 @@ def recheck(
     unserved = () if plan.unsafe else group_findings(ports.catalogue, state, plan.target)
     if waits:
         unserved = leave_to_gate(unserved)
-    host = () if stop is None else host_findings(ports, plan, *stop)
+    host: tuple[Finding, ...] = ()
+    if stop is not None:
+        host = (*host_findings(ports, plan, *stop), *recheck_dynamic_configs(ports, plan, stop[0].to_release))
     found = (*now.findings, *ranges.findings, *unserved, *host)
     verdict = Verdict(
         question=now.question, findings=tuple(f for f in found if not (plan.offline and f.code in OF_ROLLS))

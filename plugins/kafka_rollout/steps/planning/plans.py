@@ -15,6 +15,7 @@ from kafka_rollout.domain.run.events import Observed, Planned, RunOf
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.planning.check import planned_overrides
 from kafka_rollout.steps.planning.coordinator_logs import logs_findings, scan_before_roll
+from kafka_rollout.steps.planning.dynamic_configs import plan_dynamic_configs
 from kafka_rollout.steps.planning.hosts import (
     config_problems,
     java_versions,
@@ -50,6 +51,7 @@ def plan_upgrade(
         finalize=finalize,
         snapshot_interval_ms=snapshot_interval_ms,
     )
+    plan = replace(plan, findings=(*plan.findings, *plan_dynamic_configs(ports, plan, configs)))
     if with_logs:
         plan = replace(plan, findings=(*plan.findings, *logs_findings(ports, scan_before_roll(ports), plan)))
     freeze(ports, plan, RunOf.UPGRADE)
@@ -116,6 +118,7 @@ def plan_downgrade(
         config_problems=config_problems(ports, releases_ahead(ports, state, target, down=True), configs),
         java=java_versions(ports),
     )
+    plan = replace(plan, findings=(*plan.findings, *plan_dynamic_configs(ports, plan, configs)))
     record_observed(ports, state)
     freeze(ports, plan, RunOf.DOWNGRADE)
     return plan

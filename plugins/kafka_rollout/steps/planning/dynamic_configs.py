@@ -1,0 +1,76 @@
+"""Checks of the dynamic configuration for the releases that the nodes will run, by Kafka's own classes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from kafka_rollout.domain.model.dynamic_configs import DynamicConfigs
+from kafka_rollout.domain.model.errors import RefusedError, TransientError
+from kafka_rollout.domain.model.findings import Finding, Severity
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.domain.planning.configuration import effective_config
+from kafka_rollout.domain.planning.dynamic_config_findings import (
+    dynamic_config_findings,
+    find_removed_settings,
+    unread_config_finding,
+)
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+
+_CHECKED = "plan/dynamic-configs.json"
+
+
+def plan_dynamic_configs(
+    ports: ClusterPorts, plan: Plan, configs: Mapping[int, Mapping[str, str]]
+) -> tuple[Finding, ...]:
+    """Return the findings for all releases of the plan. `configs`: the current configuration by node."""
+    try:
+        dynamic = ports.admin.dynamic_configs()
+    except (TransientError, RefusedError) as error:
+        return (unread_config_finding(error.sentence, error.remedy),)
+    releases = [release_step.to_release for release_step in plan.release_steps]
+    found = tuple(finding for release in releases for finding in _check(ports, plan, release, configs, dynamic))
+    ports.run.attach(_CHECKED, {str(release): _fingerprint(dynamic) for release in releases})
+    return found
+
+
+def recheck_dynamic_configs(ports: ClusterPorts, plan: Plan, release: Release) -> tuple[Finding, ...]:
+    """Return the findings for a release if the dynamic configuration changed since it was checked last."""
+    try:
+        dynamic = ports.admin.dynamic_configs()
+    except (TransientError, RefusedError) as error:
+        return (unread_config_finding(error.sentence, error.remedy),)
+    checked = dict(ports.run.attachment(_CHECKED) or {})
+    if checked.get(str(release)) == _fingerprint(dynamic):
+        return ()
+    configs = {node.node_id: ports.runtime.config(node) for node in ports.cluster.brokers}
+    found = _check(ports, plan, release, configs, dynamic)
+    if not any(finding.severity is Severity.BLOCKER for finding in found):
+        ports.run.attach(_CHECKED, {**checked, str(release): _fingerprint(dynamic)})
+    return found
+
+
+def _check(
+    ports: ClusterPorts,
+    plan: Plan,
+    release: Release,
+    configs: Mapping[int, Mapping[str, str]],
+    dynamic: DynamicConfigs,
+) -> tuple[Finding, ...]:
+    brokers = {
+        node.node_id: effective_config(node.node_id, configs[node.node_id], plan.config_changes, release)
+        for node in ports.cluster.brokers
+    }
+    problems = (
+        *ports.classes.dynamic_config_problems(release, brokers, dynamic),
+        *find_removed_settings(ports.catalogue, plan.source, release, dynamic),
+    )
+    return dynamic_config_findings(ports.catalogue, release, problems, dynamic, ports.cluster.bootstrap_servers)
+
+
+def _fingerprint(dynamic: DynamicConfigs) -> str:
+    """A hash: a configuration can hold secrets."""
+    kinds = (dynamic.topics, dynamic.brokers, dynamic.groups, dynamic.subscriptions, dynamic.quotas)
+    parts = [sorted((str(name), sorted(values.items())) for name, values in kind.items()) for kind in kinds]
+    return hashlib.sha256(repr((parts, sorted(dynamic.all_brokers.items()))).encode()).hexdigest()

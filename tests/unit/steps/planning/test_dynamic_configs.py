@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.domain.model.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
+from kafka_rollout.domain.model.errors import RefusedError
+from kafka_rollout.domain.model.plan import Plan
+from kafka_rollout.domain.model.releases import Release
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.planning.plans import plan_downgrade, plan_upgrade
+from kafka_rollout.steps.roll.node import replace_node
+from tests.fake_cluster import R391, R431, FakeCluster
+from tests.fakes import FakeAdmin, fake_bench
+
+SMALL = DynamicConfigs(topics={"orders": {"segment.bytes": "14000"}})
+REJECTED = ConfigProblem(
+    kind=ConfigKind.TOPIC,
+    name="orders",
+    settings=(("segment.bytes", "14000"),),
+    check=ConfigCheck.VALUE,
+    reason="Value must be at least 1048576",
+)
+RELEASE_STEP = "3.9.1-to-4.3.1"
+
+
+def test_a_plan_validates_for_every_release_of_the_path(tmp_path: Path) -> None:
+    cluster = FakeCluster(Release(3, 4, 0))
+    cluster.dynamic_configs = SMALL
+    cluster.dynamic_config_problems[R431] = (REJECTED,)
+    plan = plan_upgrade(fake_bench(cluster, tmp_path), R431, finalize=False)
+    assert cluster.validated == [(Release(3, 4, 1), SMALL), (R431, SMALL)]
+    assert [found.subject for found in plan.blockers] == ["4.3.1, topic orders, segment.bytes"]
+
+
+def test_a_downgrade_validates_too(cluster: FakeCluster, ports: ClusterPorts) -> None:
+    cluster.dynamic_config_problems[Release(3, 4, 1)] = (REJECTED,)
+    plan = plan_downgrade(ports, Release(3, 4, 1))
+    assert "3.4.1, topic orders, segment.bytes" in [found.subject for found in plan.blockers]
+
+
+def test_a_topic_that_was_changed_since_the_plan_is_found_before_a_node_stops(
+    cluster: FakeCluster, ports: ClusterPorts, plan: Plan
+) -> None:
+    cluster.dynamic_config_problems[R431] = (REJECTED,)
+    assert replace_node(ports, plan, RELEASE_STEP, 2).acted, "the same configuration is not validated again"
+    assert len(cluster.validated) == 1
+    cluster.dynamic_configs = SMALL
+    for _ in range(10):
+        cluster.look()
+    with pytest.raises(RefusedError, match=r"New findings since then: DYNAMIC-CONFIG-REJECTED 4\.3\.1, topic orders"):
+        replace_node(ports, plan, RELEASE_STEP, 12)
+    assert cluster.stops == [2]
+
+
+def test_a_harmless_change_is_validated_once(cluster: FakeCluster, ports: ClusterPorts, plan: Plan) -> None:
+    cluster.dynamic_configs = DynamicConfigs(topics={"orders": {"retention.ms": "1"}})
+    assert replace_node(ports, plan, RELEASE_STEP, 2).acted
+    for _ in range(10):
+        cluster.look()
+    assert replace_node(ports, plan, RELEASE_STEP, 12).acted
+    assert len(cluster.validated) == 2  # for the plan, and after the change
+
+
+class Refuses(FakeAdmin):
+    def dynamic_configs(self) -> DynamicConfigs:
+        raise RefusedError("The user has no right DESCRIBE_CONFIGS on CLUSTER.", remedy="Grant it.")
+
+
+def test_configuration_that_cannot_be_read_is_a_blocker_of_the_plan(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    ports = replace(fake_bench(cluster, tmp_path), admin=Refuses(cluster))
+    plan = plan_upgrade(ports, R431, finalize=False)
+    assert [(found.code, found.remedy) for found in plan.blockers] == [("DYNAMIC-CONFIG-UNREAD", "Grant it.")]
